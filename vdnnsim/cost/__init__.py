@@ -1,0 +1,1 @@
+"""HOW LONG one operation takes alone, and how much workspace it wants."""

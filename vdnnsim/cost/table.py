@@ -1,0 +1,46 @@
+"""The cost table: seconds and workspace bytes of every kernel a workload may launch, each with its origin."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Origin
+
+ONLY = "only"
+"""Name of the algorithm of a kernel that offers no choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    """One way to compute one phase of one layer: its algorithm, its time alone on the GPU, its workspace."""
+
+    algorithm: str
+    seconds: float
+    workspace_bytes: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """The kernels of a workload: (layer index, phase) -> the algorithms on offer, fastest first."""
+
+    kernels: Mapping[tuple[int, Phase], tuple[KernelCost, ...]]
+
+    def options(self, layer: int, phase: Phase) -> tuple[KernelCost, ...]:
+        """All algorithms for a phase of a layer, fastest first."""
+        return self.kernels[layer, phase]
+
+    def fastest(self, layer: int, phase: Phase) -> KernelCost:
+        """The performance-optimal algorithm, (p) in the paper."""
+        return self.kernels[layer, phase][0]
+
+    def memory_optimal(self, layer: int, phase: Phase) -> KernelCost:
+        """The memory-optimal algorithm, (m) in the paper: the least workspace, the fastest among equals."""
+        return min(self.kernels[layer, phase], key=lambda kernel: (kernel.workspace_bytes, kernel.seconds))
+
+    def find(self, layer: int, phase: Phase, algorithm: str) -> KernelCost:
+        """The cost of the algorithm called `algorithm`."""
+        for kernel in self.kernels[layer, phase]:
+            if kernel.algorithm == algorithm:
+                return kernel
+        raise KeyError(f"layer {layer}, {phase.value}: no algorithm {algorithm!r}")

@@ -1,0 +1,179 @@
+"""The layer graph: layers in their order of execution and the feature maps between them.
+
+A feature map is one buffer: the input batch, or the output of a layer that does not work in place. Its consumers are
+the layers that read it in forward; their number is the reference count of the vDNN paper (Fig. 3). It may be
+offloaded or released only after the last of them.
+"""
+
+from dataclasses import dataclass, field
+
+from vdnnsim.dnn.layers import (
+    Activation,
+    Concat,
+    Convolution,
+    FullyConnected,
+    Layer,
+    LayerKind,
+    Operator,
+    Pooling,
+    SoftmaxLoss,
+    Stage,
+)
+from vdnnsim.dnn.shapes import MapShape
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureMap:
+    """One feature map: who writes it, who reads it, and which backward needs it again.
+
+    Attributes:
+        producer: index of the layer that writes it; None for the input batch.
+        consumers: indices of the layers that read it in forward, in order; a layer in place over it is none.
+        rewriters: indices of the in-place layers that overwrite it in forward, in order.
+        saved_for: indices of the layers whose backward reads it, in order of execution.
+        stage: the stage of its producer; the input batch belongs to feature extraction.
+    """
+
+    index: int
+    name: str
+    shape: MapShape
+    producer: int | None
+    consumers: tuple[int, ...]
+    rewriters: tuple[int, ...]
+    saved_for: tuple[int, ...]
+    stage: Stage
+
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether backward computes a gradient map of this shape: of everything but the input batch."""
+        return self.producer is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGraph:
+    """A network: its layers in order of execution and its feature maps; build one with `GraphBuilder`."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    maps: tuple[FeatureMap, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights of the whole network, biases included."""
+        return sum(layer.parameters for layer in self.layers)
+
+    def map_kind(self, index: int) -> LayerKind | None:
+        """The kind of layer whose X a map is: CONV if any of its consumers is one, else that of the first.
+
+        None for a map that no layer reads.
+        """
+        kinds = [self.layers[consumer].kind for consumer in self.maps[index].consumers]
+        if LayerKind.CONV in kinds:
+            return LayerKind.CONV
+        return kinds[0] if kinds else None
+
+
+@dataclass
+class GraphBuilder:
+    """Adds layers one after the other; each method returns the index of the map that the layer writes.
+
+    Layers run in the order in which they were added, so the order of branches is the order of execution.
+    """
+
+    name: str
+    input_shape: MapShape
+    _layers: list[Layer] = field(default_factory=list)
+    _names: list[str] = field(default_factory=lambda: ["input"])
+    _shapes: list[MapShape] = field(default_factory=list)
+    _producers: list[int | None] = field(default_factory=lambda: [None])
+    _stage: Stage = Stage.FEATURES
+
+    def __post_init__(self) -> None:
+        """Start from the input batch, which is map 0."""
+        self._shapes.append(self.input_shape)
+
+    def conv(
+        self, name: str, x: int, out_channels: int, kernel: int, *, stride: int = 1, padding: int = 0, relu: bool = True
+    ) -> int:
+        """Add a square convolution and, unless told otherwise, its in-place rectifier."""
+        operator = Convolution(out_channels, (kernel, kernel), (stride, stride), (padding, padding))
+        return self._add_with_activation(name, operator, x, relu=relu)
+
+    def pool(self, name: str, x: int, kernel: int, *, stride: int, padding: int = 0) -> int:
+        """Add a square pooling layer."""
+        return self._add(name, Pooling((kernel, kernel), (stride, stride), (padding, padding)), (x,))
+
+    def concat(self, name: str, inputs: tuple[int, ...]) -> int:
+        """Add a join along the channels."""
+        return self._add(name, Concat(), inputs)
+
+    def begin_classifier(self) -> None:
+        """Count all layers from here on as classification."""
+        self._stage = Stage.CLASSIFIER
+
+    def fc(self, name: str, x: int, out_features: int, *, relu: bool) -> int:
+        """Add a fully connected layer, with an in-place activation behind it if `relu`."""
+        return self._add_with_activation(name, FullyConnected(out_features), x, relu=relu)
+
+    def build(self, logits: int) -> LayerGraph:
+        """Close the network with its loss and return the graph."""
+        self._add("loss", SoftmaxLoss(), (logits,))
+        return LayerGraph(self.name, tuple(self._layers), self._feature_maps())
+
+    def _add_with_activation(self, name: str, operator: Operator, x: int, *, relu: bool) -> int:
+        y = self._add(name, operator, (x,))
+        return self._add(f"{name}/relu", Activation(), (y,)) if relu else y
+
+    def _add(self, name: str, operator: Operator, inputs: tuple[int, ...]) -> int:
+        in_shapes = tuple(self._shapes[x] for x in inputs)
+        out_shape = _output_shape(operator, in_shapes)
+        assert out_shape.elements > 0, f"{name}: {in_shapes} leaves no output"
+        index = len(self._layers)
+        if isinstance(operator, Activation):
+            output = inputs[0]
+        else:
+            output = len(self._names)
+            self._names.append(name)
+            self._shapes.append(out_shape)
+            self._producers.append(index)
+        needs_gradient = any(self._producers[x] is not None for x in inputs)
+        self._layers.append(
+            Layer(index, name, operator, inputs, output, in_shapes, out_shape, self._stage, needs_gradient)
+        )
+        return output
+
+    def _feature_maps(self) -> tuple[FeatureMap, ...]:
+        consumers: list[list[int]] = [[] for _ in self._names]
+        rewriters: list[list[int]] = [[] for _ in self._names]
+        saved_for: list[list[int]] = [[] for _ in self._names]
+        for layer in self._layers:
+            for x in layer.inputs:
+                (rewriters if layer.in_place else consumers)[x].append(layer.index)
+            for saved in layer.saved_maps:
+                saved_for[saved].append(layer.index)
+        return tuple(
+            FeatureMap(
+                index=index,
+                name=self._names[index],
+                shape=self._shapes[index],
+                producer=producer,
+                consumers=tuple(consumers[index]),
+                rewriters=tuple(rewriters[index]),
+                saved_for=tuple(saved_for[index]),
+                stage=Stage.FEATURES if producer is None else self._layers[producer].stage,
+            )
+            for index, producer in enumerate(self._producers)
+        )
+
+
+def _output_shape(operator: Operator, in_shapes: tuple[MapShape, ...]) -> MapShape:
+    first = in_shapes[0]
+    match operator:
+        case Convolution() | Pooling():
+            return operator.output_shape(first)
+        case FullyConnected(out_features=features):
+            return MapShape(features)
+        case Concat():
+            return MapShape(sum(shape.channels for shape in in_shapes), first.height, first.width)
+        case Activation() | SoftmaxLoss():
+            return first

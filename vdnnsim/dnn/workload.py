@@ -1,0 +1,107 @@
+"""A workload: a network with a batch size, an element type and what is done with it; and the work of each kernel.
+
+Bytes moved are the compulsory traffic of a phase: each operand read once, each result written once; where several
+layers read one map, all but the first to run in backward add to its gradient and so read it too. FLOPs count a
+multiply and an add as two. The weight update follows its optimizer: SGD reads W and dW and writes W; momentum reads
+and writes one state more, Adam two. States have the element type of the weights.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase, Pooling
+from vdnnsim.dnn.shapes import ElementType
+
+
+class Mode(Enum):
+    """Training is forward, backward and update; inference only forward (vDNN paper, Fig. 2)."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+
+
+class Optimizer(Enum):
+    """How weights are updated; `none` leaves the update out, as the papers do."""
+
+    NONE = "none"
+    SGD = "sgd"
+    MOMENTUM = "momentum"
+    ADAM = "adam"
+
+    @property
+    def states(self) -> int:
+        """Values kept per weight between iterations."""
+        return {Optimizer.MOMENTUM: 1, Optimizer.ADAM: 2}.get(self, 0)
+
+    @property
+    def flop_per_weight(self) -> int:
+        """FLOPs to update one weight: w -= a g; v = m v + g first; or Adam's two moments, root and quotient."""
+        return {Optimizer.SGD: 2, Optimizer.MOMENTUM: 4, Optimizer.ADAM: 12}.get(self, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What one GPU does in one iteration; batch size is per GPU."""
+
+    graph: LayerGraph
+    batch_size: int
+    element_type: ElementType = ElementType.FLOAT32
+    optimizer: Optimizer = Optimizer.NONE
+    mode: Mode = Mode.TRAINING
+
+    def map_bytes(self, index: int) -> int:
+        """Bytes of feature map `index` for the whole batch; its gradient map is as large."""
+        return self.graph.maps[index].shape.elements * self.batch_size * self.element_type.nbytes
+
+    def weight_bytes(self, layer: Layer) -> int:
+        """Bytes of W of a layer; dW is as large."""
+        return layer.parameters * self.element_type.nbytes
+
+    def phases(self, layer: Layer) -> tuple[Phase, ...]:
+        """The phases of a layer that run in this workload, in the order in which they run."""
+        if self.mode is Mode.INFERENCE:
+            return (Phase.FORWARD,)
+        update = (Phase.UPDATE,) if layer.parameters and self.optimizer is not Optimizer.NONE else ()
+        return layer.training_phases + update
+
+    def flop(self, layer: Layer, phase: Phase) -> int:
+        """FLOPs of one phase of a layer by the direct method, for the whole batch."""
+        if phase is Phase.UPDATE:
+            return self.optimizer.flop_per_weight * layer.parameters
+        out_elements = layer.out_shape.elements * self.batch_size
+        match layer.kind:
+            case LayerKind.CONV | LayerKind.FC:
+                # Each output is a dot product over one filter; the three phases are the same products regrouped.
+                filter_elements = layer.parameters // layer.out_shape.channels - 1
+                return 2 * out_elements * filter_elements
+            case LayerKind.POOL:
+                assert isinstance(layer.operator, Pooling)
+                return out_elements * layer.operator.kernel[0] * layer.operator.kernel[1]
+            case LayerKind.ACTV:
+                return out_elements
+            case LayerKind.LOSS:
+                return 5 * out_elements
+            case LayerKind.CONCAT:
+                return 0
+
+    def bytes_moved(self, layer: Layer, phase: Phase) -> int:
+        """Compulsory DRAM traffic of one phase of a layer."""
+        weights = self.weight_bytes(layer)
+        if phase is Phase.UPDATE:
+            return (3 + 2 * self.optimizer.states) * weights
+        x = sum(self.map_bytes(index) for index in layer.inputs)
+        y = self.map_bytes(layer.output)
+        match phase:
+            case Phase.FORWARD:
+                return x + weights + y
+            case Phase.BACKWARD_WEIGHTS:
+                return x + y + weights
+            case Phase.BACKWARD_DATA:
+                saved = sum(self.map_bytes(index) for index in layer.saved_maps)
+                read = weights if layer.parameters else saved
+                return read + y + x + sum(self.map_bytes(index) for index in layer.inputs if self.accumulates(layer, index))
+
+    def accumulates(self, layer: Layer, index: int) -> bool:
+        """Whether backward of `layer` adds to the gradient of map `index` that a later layer has begun."""
+        return not layer.in_place and self.graph.maps[index].consumers[-1] != layer.index

@@ -1,0 +1,45 @@
+"""The exceptions of vdnnsim.
+
+    VdnnsimError
+    ├── InputError            what a user gave is wrong: file, key path, what was found, what would be right
+    │   ├── ScenarioError     a scenario file
+    │   ├── ProfileError      a hardware profile
+    │   ├── PolicyError       a policy's name, options or module
+    │   └── OutputError       a folder or file that cannot be written
+    ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plan`
+    └── SimulationDeadlock    a plan that cannot end
+
+Every message is one line. That a network does not fit is a result, never an exception.
+"""
+
+
+class VdnnsimError(Exception):
+    """Base of everything that vdnnsim raises on purpose."""
+
+
+class InputError(VdnnsimError):
+    """Input of a user that is wrong; the command line prints its message and exits with 1."""
+
+
+class ScenarioError(InputError):
+    """A scenario that cannot be read or does not make sense."""
+
+
+class ProfileError(InputError):
+    """A hardware profile that cannot be found, read or used."""
+
+
+class PolicyError(InputError):
+    """A policy that is unknown, or given options that it does not have."""
+
+
+class OutputError(InputError):
+    """A result that cannot be written where the user asked for it."""
+
+
+class PlanError(VdnnsimError):
+    """A plan that breaks the contract: a bug of the policy that made it."""
+
+
+class SimulationDeadlock(VdnnsimError):
+    """A plan whose streams wait for each other; the message says what each of them waits for."""

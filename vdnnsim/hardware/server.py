@@ -1,0 +1,89 @@
+"""A machine as the simulator sees it: one GPU, its link to the host, the host; every figure in SI units."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from vdnnsim.dnn.shapes import ElementType
+
+
+class Origin(Enum):
+    """Where a number comes from."""
+
+    DATASHEET = "datasheet"
+    MEASURED = "measured"
+    FITTED = "fitted"
+    PAPER = "paper"
+    ASSUMED = "assumed"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a profile as its file states it.
+
+    Attributes:
+        path: key path in the profile, as `gpu.memory`.
+        text: the value with its unit, as `12 GiB`.
+        source: where the number was found, or the reason why it was assumed.
+    """
+
+    path: str
+    text: str
+    origin: Origin
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU.
+
+    Attributes:
+        flop_per_s: peak arithmetic rate by element type; a type that is missing cannot be simulated.
+        multiprocessors: streaming multiprocessors, over which the tiles of a kernel are spread.
+        granule_bytes: unit to which the memory pool rounds every allocation.
+    """
+
+    name: str
+    memory_bytes: int
+    flop_per_s: Mapping[ElementType, float]
+    dram_bytes_per_s: float
+    multiprocessors: int
+    granule_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The link between GPU and host: a copy takes latency_s plus its bytes over the rate of its direction."""
+
+    name: str
+    h2d_bytes_per_s: float
+    d2h_bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The host.
+
+    Attributes:
+        memory_bytes: memory that may be pinned.
+        issue_s: time to put one operation (kernel, copy, event) on a stream.
+        pin_latency_s, pin_bytes_per_s: pinning n bytes takes pin_latency_s + n / pin_bytes_per_s.
+    """
+
+    memory_bytes: int
+    issue_s: float
+    pin_latency_s: float
+    pin_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One machine; `cost_model` holds the parameters that `vdnnsim.cost` interprets, `figures` all of it as stated."""
+
+    name: str
+    gpu: Gpu
+    link: Link
+    host: Host
+    cost_model: Mapping[str, float]
+    figures: tuple[Figure, ...]

@@ -1,0 +1,129 @@
+"""The vocabulary of a plan: what a host may issue to a GPU, in plain frozen data.
+
+Operations are issued by the host in the order of the plan and run in order on their stream, as CUDA does. Allocate,
+Alias and Release are ordered on the compute stream: whether and where they fit is decided in issue order by a memory
+model (`vdnnsim.memory`), their time is when the compute stream reaches them.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from vdnnsim.dnn.layers import Phase
+
+
+class Stream(Enum):
+    """The two CUDA streams of vDNN (III-B): kernels on one, copies on the other."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """One kernel: a phase of a layer by a named algorithm.
+
+    Attributes:
+        reads, writes: ids of the buffers it touches, its workspace among the written ones.
+    """
+
+    layer: int
+    phase: Phase
+    algorithm: str
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Takes the bytes of a buffer from the memory pool, on behalf of a phase of a layer."""
+
+    buffer: int
+    layer: int
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Lays a buffer into the bytes of an allocated one; its Release ends it and frees nothing."""
+
+    buffer: int
+    storage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Gives the bytes of a buffer back to the memory pool."""
+
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Copies a buffer into pinned host memory, for a layer that has just read it last in forward."""
+
+    buffer: int
+    layer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Copies a buffer back from pinned host memory while a layer runs backward.
+
+    Attributes:
+        layer: the layer during whose backward the copy was launched.
+        on_demand: whether that layer itself needs the buffer, so that the copy cannot overlap with it.
+    """
+
+    buffer: int
+    layer: int
+    on_demand: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvent:
+    """Marks a point of a stream."""
+
+    event: int
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEvent:
+    """Holds a stream until the point that an event marks has been reached."""
+
+    event: int
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class HostSynchronize:
+    """Holds the host until everything that it issued to these streams is done."""
+
+    streams: tuple[Stream, ...]
+
+
+Operation = Compute | Allocate | Alias | Release | Offload | Prefetch | RecordEvent | WaitEvent | HostSynchronize
+
+
+def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
+    """Return an operation in one line for people: `prefetch of X conv2_1 during backward of conv2_2`."""
+    match operation:
+        case Compute(layer=layer, phase=phase, algorithm=algorithm):
+            return f"{phase.value} of {layer_names[layer]} ({algorithm})"
+        case Allocate(buffer=buffer):
+            return f"allocate {buffer_names[buffer]}"
+        case Alias(buffer=buffer, storage=storage):
+            return f"lay {buffer_names[buffer]} into {buffer_names[storage]}"
+        case Release(buffer=buffer):
+            return f"release {buffer_names[buffer]}"
+        case Offload(buffer=buffer, layer=layer):
+            return f"offload of {buffer_names[buffer]} during forward of {layer_names[layer]}"
+        case Prefetch(buffer=buffer, layer=layer, on_demand=on_demand):
+            kind = "fetch on demand" if on_demand else "prefetch"
+            return f"{kind} of {buffer_names[buffer]} during backward of {layer_names[layer]}"
+        case RecordEvent(event=event, stream=stream):
+            return f"record event {event} on the {stream.value} stream"
+        case WaitEvent(event=event, stream=stream):
+            return f"wait for event {event} on the {stream.value} stream"
+        case HostSynchronize(streams=streams):
+            return f"host synchronization with {' and '.join(stream.value for stream in streams)}"

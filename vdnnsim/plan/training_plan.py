@@ -1,0 +1,69 @@
+"""A training plan: the buffers and operations of one iteration on one GPU, as a policy decided them."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from vdnnsim.dnn.layers import Stage
+from vdnnsim.plan.operations import Operation
+
+
+class BufferKind(Enum):
+    """What a buffer holds; the kinds of Fig. 4 of the vDNN paper, and optimizer states."""
+
+    FEATURE_MAP = "feature maps"
+    GRADIENT_MAP = "gradient maps"
+    WEIGHTS = "weights"
+    WEIGHT_GRADIENT = "weight gradients"
+    OPTIMIZER_STATE = "optimizer states"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One buffer of a plan; its id is its position in `TrainingPlan.buffers`."""
+
+    name: str
+    kind: BufferKind
+    nbytes: int
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilingPass:
+    """One trial iteration that a policy asked for before it decided.
+
+    Attributes:
+        name: the configuration tried, in the paper's words.
+        fits: whether it ran to its end.
+        cost_s: what the trial took: its iteration, or the part of it before memory ran out.
+    """
+
+    name: str
+    fits: bool
+    cost_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """What one GPU does in one iteration.
+
+    Attributes:
+        policy: the label under which the plan is reported, as `vdnn_all(m)`.
+        algorithms: how convolution algorithms were chosen: m, p, or what a dynamic policy settled on.
+        layers, layer_stages: names and stages of the layers to which operations refer.
+        operations: in the order in which the host issues them.
+        passes: the trials behind the decision, in their order; empty for a static policy.
+    """
+
+    policy: str
+    algorithms: str
+    layers: tuple[str, ...]
+    layer_stages: tuple[Stage, ...]
+    buffers: tuple[Buffer, ...]
+    operations: tuple[Operation, ...]
+    passes: tuple[ProfilingPass, ...] = ()
+
+    @property
+    def buffer_names(self) -> tuple[str, ...]:
+        """Names of the buffers by id."""
+        return tuple(buffer.name for buffer in self.buffers)

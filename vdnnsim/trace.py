@@ -1,0 +1,128 @@
+"""THE OTHER CONTRACT: what happened in one iteration, the same from every executor.
+
+A trace refers to its plan by position: `Span.operation` indexes `plan.operations`, `MemoryChange.buffer` indexes
+`plan.buffers`. All times are seconds since the host began to issue the plan.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+
+
+class StallCause(Enum):
+    """Why the compute stream stood still between two kernels."""
+
+    OFFLOAD = "waits for an offload"
+    PREFETCH = "waits for a prefetch"
+    ON_DEMAND = "waits for a fetch on demand"
+    PINNING = "host pins memory"
+    HOST = "waits for the host to issue"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One operation that takes time on a stream: a kernel or a copy.
+
+    Attributes:
+        operation: its position in the plan.
+        issue_s: when the host had put it on its stream.
+    """
+
+    operation: int
+    stream: Stream
+    issue_s: float
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """An interval in which the compute stream waited, and for what.
+
+    Attributes:
+        blocked: position in the plan of the kernel that had to wait.
+        waited_for: position of the copy it waited for; None when it waited for the host.
+    """
+
+    start_s: float
+    end_s: float
+    cause: StallCause
+    blocked: int
+    waited_for: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChange:
+    """One allocation (delta above zero) or release (below) of device memory, rounded as the pool rounds.
+
+    Attributes:
+        operation: position in the plan.
+        offset: address in the pool; None under a model without addresses.
+    """
+
+    time_s: float
+    operation: int
+    buffer: int
+    delta_bytes: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTrace:
+    """One iteration: its kernels and copies in order of their start on each stream, stalls, and memory over time.
+
+    Attributes:
+        iteration_s: from the first issue until host and streams are done.
+        memory: in the order in which the compute stream reaches the operations.
+        pool_bytes: bytes the memory model needed in all, gaps included; equals the maximum in use without addresses.
+        host_bytes: pinned host memory in use at its maximum.
+        host_issue_s: time in which the host issued operations or pinned memory.
+    """
+
+    plan: TrainingPlan
+    iteration_s: float
+    spans: tuple[Span, ...]
+    stalls: tuple[Stall, ...]
+    memory: tuple[MemoryChange, ...]
+    pool_bytes: int
+    host_bytes: int
+    host_issue_s: float
+
+    def spans_on(self, stream: Stream) -> tuple[Span, ...]:
+        """The spans of one stream, in order."""
+        return tuple(span for span in self.spans if span.stream is stream)
+
+
+class Pool(Enum):
+    """The two memories that a plan can overflow."""
+
+    DEVICE = "GPU memory"
+    HOST = "pinned host memory"
+
+
+@dataclass(frozen=True, slots=True)
+class DoesNotFit:
+    """A plan that asks for more memory than there is: a result, not an error.
+
+    Attributes:
+        operation: position in the plan of the request that failed.
+        layer, phase: on whose behalf it was made.
+        requested_bytes, free_bytes: what it asked for and what was free, in the largest piece where pieces matter.
+        held_bytes: what held the rest, by kind, largest first.
+        largest_free_bytes: the largest piece that was free; less than free_bytes when memory was fragmented.
+    """
+
+    plan: TrainingPlan
+    pool: Pool
+    operation: int
+    buffer: int
+    layer: int
+    phase: Phase
+    requested_bytes: int
+    free_bytes: int
+    largest_free_bytes: int
+    capacity_bytes: int
+    held_bytes: tuple[tuple[BufferKind, int], ...]

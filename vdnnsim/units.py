@@ -1,0 +1,85 @@
+"""Quantities at the edges: text with a unit in, text with a unit out.
+
+Inside vdnnsim every number is SI: seconds, bytes, bytes per second, FLOP per second, as plain int or float. This
+module is the only place that converts. Decimal prefixes (GB = 10^9 bytes) and binary ones (GiB = 2^30 bytes) are
+never confused: each has its own entry in the tables below.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from enum import Enum
+
+from vdnnsim.errors import InputError
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+
+_DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_BYTES = {f"{prefix}B": factor for prefix, factor in (_DECIMAL | _BINARY).items()}
+
+
+class Dimension(Enum):
+    """What a quantity measures; the value is the name that messages use."""
+
+    BYTES = "bytes"
+    SECONDS = "seconds"
+    BYTES_PER_SECOND = "bytes per second"
+    FLOP_PER_SECOND = "FLOP per second"
+    HERTZ = "hertz"
+    COUNT = "a plain number"
+
+
+_UNITS: Mapping[Dimension, Mapping[str, float]] = {
+    Dimension.BYTES: _BYTES,
+    Dimension.SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
+    Dimension.BYTES_PER_SECOND: {f"{unit}/s": factor for unit, factor in _BYTES.items()},
+    Dimension.FLOP_PER_SECOND: {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()},
+    Dimension.HERTZ: {f"{prefix}Hz": factor for prefix, factor in _DECIMAL.items()},
+    Dimension.COUNT: {"": 1.0},
+}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)\s*")
+
+
+def parse_quantity(text: object, dimension: Dimension) -> float:
+    """Return `text` ("12 GiB", "10 us", "12.8 GB/s") in SI units.
+
+    Raises:
+        InputError: `text` is no finite number greater than or equal to zero with a unit of this dimension. The
+            message says what was found and which units are right; the caller adds file and key path.
+    """
+    units = _UNITS[dimension]
+    if dimension is Dimension.COUNT and isinstance(text, int | float) and not isinstance(text, bool):
+        text = repr(text)
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    if match is None or match[2] not in units:
+        accepted = ", ".join(unit for unit in units if unit)
+        hint = f"a number with one of the units {accepted}" if accepted else "a plain number"
+        raise InputError(f"found {text!r}, expected {hint}")
+    value = float(match[1]) * units[match[2]]
+    if not math.isfinite(value) or value < 0:
+        raise InputError(f"found {text!r}, expected a finite number of {dimension.value}, zero or more")
+    return value
+
+
+def format_bytes(nbytes: float) -> str:
+    """Return a size for people, in binary units: 4.8 GiB, 512 B."""
+    for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(nbytes) >= factor:
+            return f"{_three_digits(nbytes / factor)} {unit}"
+    return f"{nbytes:.0f} B"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for people: 1.23 s, 45.6 ms, 7.89 us."""
+    for unit, factor in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= factor:
+            return f"{_three_digits(seconds / factor)} {unit}"
+    return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
+
+
+def _three_digits(value: float) -> str:
+    decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{decimals}f}"
