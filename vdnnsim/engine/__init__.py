@@ -1,0 +1,1 @@
+"""The only home of SimPy: executes a plan in simulated time."""

@@ -1,0 +1,28 @@
+"""The named choices of a scenario that concern memory."""
+
+from enum import Enum
+
+
+class MemoryModel(Enum):
+    """How the memory pool of the GPU places buffers.
+
+    `ideal` counts bytes rounded up to the granule and never fragments: what the papers add up, and the default.
+    `best_fit` places each request online in the smallest free piece, as cnmem does for vDNN.
+    `planned` assigns addresses ahead with the whole plan in view, which a static plan allows.
+    """
+
+    IDEAL = "ideal"
+    BEST_FIT = "best_fit"
+    PLANNED = "planned"
+
+
+class PinnedMemory(Enum):
+    """When host memory for offloaded maps is pinned.
+
+    `arena` pins one region before the first iteration; an iteration pays nothing, and this is the default, for the
+    overheads that the vDNN paper reports leave no room for anything else. `per_offload` calls cudaMallocHost at every
+    offload, as the paper's text has it (III-B), and the host pays for it each time.
+    """
+
+    ARENA = "arena"
+    PER_OFFLOAD = "per_offload"

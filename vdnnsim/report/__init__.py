@@ -1,0 +1,1 @@
+"""The edge where results go out: tables, files, pictures, traces for Perfetto."""

@@ -1,0 +1,1 @@
+"""The edge where YAML comes in."""
