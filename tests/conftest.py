@@ -1,0 +1,18 @@
+"""What every test shares: examples that are the same on every run, and the switch that rewrites golden files."""
+
+import pytest
+from hypothesis import settings
+
+# Derandomized, so that a red run stays red; no deadline, for two workers may share one core.
+settings.register_profile("gate", derandomize=True, deadline=None)
+settings.load_profile("gate")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    """Whether golden files are to be rewritten; the changelog then says why they moved."""
+    return bool(request.config.getoption("--update-golden"))
