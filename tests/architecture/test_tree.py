@@ -46,9 +46,11 @@ def test_no_tracked_file_names_a_path_of_one_machine() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("text", ["see /home/ada/run", "open('/tmp/x')", "/root/.cache", "path: /work/a"])
-def test_a_path_of_one_machine_is_recognized(text: str) -> None:
-    assert MACHINE_PATH.search(text)
+# The first folder is put in by the test, for this file is searched too.
+@pytest.mark.parametrize("text", ["see /{}/ada/run", "open('/{}/x')", "/{}/.cache", "path: /{}/a"])
+@pytest.mark.parametrize("folder", ["home", "root", "tmp"])
+def test_a_path_of_one_machine_is_recognized(text: str, folder: str) -> None:
+    assert MACHINE_PATH.search(text.format(folder))
 
 
 @pytest.mark.parametrize("text", ["tests/work/a", "https://example.org/home/page", "$HOME/tmp/x", "home/tmp"])
