@@ -1,0 +1,115 @@
+"""Reading a scenario.
+
+    schema_version: 1
+    workload: {network: vgg416, batch_size: 32, element_type: float32}
+    hardware: titan_x_maxwell
+    policies: [base(p), vdnn_dyn, {policy: vdnn_all, algorithms: m}]
+
+Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_model` (ideal) and `pinned_memory`
+(arena). Everything is checked here and nothing later: what `read_scenario` returns can be simulated.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from vdnnsim.dnn.networks import NETWORKS, build_network
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import PolicyError, ProfileError, ScenarioError
+from vdnnsim.hardware.profile import Profile, find_profile, load_profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.yaml_file import Entry, quote, read_yaml
+
+SCHEMA_VERSION: Final = 1
+LARGEST_BATCH: Final = 1_000_000
+_REQUIRED = ("network", "batch_size", "element_type")
+_OPTIONAL = ("optimizer", "mode")
+
+
+def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenario:
+    """Read a scenario and the profile that it names.
+
+    Args:
+        path: the scenario's file.
+        policy_types: the policies that it may name; all that `known_policies` finds if not given.
+
+    Raises:
+        ScenarioError: the file cannot be read, or something in it is wrong.
+        ProfileError: there is no such profile, or something in it is wrong.
+        PolicyError: a policy or an option of a policy does not exist.
+    """
+    file = read_yaml(path, ScenarioError)
+    file.root.check_schema_version(SCHEMA_VERSION)
+    keys = file.root.members(("schema_version", "workload", "hardware", "policies"), ("memory_model", "pinned_memory"))
+    workload = _workload(keys["workload"])
+    policies = _policies(keys["policies"], known_policies() if policy_types is None else policy_types)
+    memory_model, pinned_memory = MemoryModel.IDEAL, PinnedMemory.ARENA
+    if "memory_model" in keys:
+        memory_model = keys["memory_model"].choice(MemoryModel, "a memory model")
+    if "pinned_memory" in keys:
+        pinned_memory = keys["pinned_memory"].choice(PinnedMemory, "a way to pin memory")
+    profile = _profile(keys["hardware"], path.parent)
+    if workload.element_type not in profile.server.gpu.flop_per_s:
+        stated = ", ".join(element_type.value for element_type in profile.server.gpu.flop_per_s)
+        raise (
+            keys["workload"]
+            .members(_REQUIRED, _OPTIONAL)["element_type"]
+            .wrong(f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}")
+        )
+    return Scenario(
+        name=path.stem,
+        workload=workload,
+        server=profile.server,
+        policies=policies,
+        memory_model=memory_model,
+        pinned_memory=pinned_memory,
+        sources=((file.name, file.sha256), (profile.file, profile.sha256)),
+    )
+
+
+def _workload(entry: Entry) -> Workload:
+    keys = entry.members(_REQUIRED, _OPTIONAL)
+    optimizer, mode = Optimizer.NONE, Mode.TRAINING
+    if "optimizer" in keys:
+        optimizer = keys["optimizer"].choice(Optimizer, "an optimizer")
+    if "mode" in keys:
+        mode = keys["mode"].choice(Mode, "a mode")
+    if mode is Mode.INFERENCE and optimizer is not Optimizer.NONE:
+        raise keys["optimizer"].expected("'none', for inference updates no weights")
+    return Workload(
+        graph=build_network(keys["network"].name(tuple(NETWORKS), "a network")),
+        batch_size=keys["batch_size"].integer(1, LARGEST_BATCH),
+        element_type=keys["element_type"].choice(ElementType, "an element type"),
+        optimizer=optimizer,
+        mode=mode,
+    )
+
+
+def _policies(entry: Entry, types: PolicyTypes) -> tuple[Policy, ...]:
+    policies: list[Policy] = []
+    labels: dict[str, Entry] = {}
+    for item in entry.items("policies"):
+        if not isinstance(item.value, str | dict):
+            raise item.expected("the name of a policy, or a mapping with the key 'policy' and its options")
+        try:
+            policy = resolve_policy(item.value, types)
+        except PolicyError as failure:
+            raise PolicyError(str(item.wrong(" ".join(str(failure).split())))) from None
+        if policy.label in labels:
+            raise item.wrong(f"{quote(policy.label)} stands in {labels[policy.label].path} already, expected it once")
+        labels[policy.label] = item
+        policies.append(policy)
+    return tuple(policies)
+
+
+def _profile(entry: Entry, folder: Path) -> Profile:
+    if not isinstance(entry.value, str):
+        raise entry.expected("the name of a hardware profile, or a path that ends in .yaml")
+    try:
+        path = find_profile(entry.value, folder)
+    except ProfileError as failure:
+        raise ProfileError(str(entry.wrong(str(failure)))) from None
+    return load_profile(path)

@@ -1,0 +1,27 @@
+"""A scenario: what is trained, where, and by which policies, with all choices made and all units SI."""
+
+from dataclasses import dataclass
+
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.policies.port import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One question to the simulator.
+
+    Attributes:
+        name: stem of the scenario's file.
+        policies: in the order of the file; each becomes one row of the results.
+        sources: (name, SHA-256) of every file that was read: the scenario first, then the profile.
+    """
+
+    name: str
+    workload: Workload
+    server: Server
+    policies: tuple[Policy, ...]
+    memory_model: MemoryModel
+    pinned_memory: PinnedMemory
+    sources: tuple[tuple[str, str], ...]
