@@ -7,9 +7,8 @@ A trace refers to its plan by position: `Span.operation` indexes `plan.operation
 from dataclasses import dataclass
 from enum import Enum
 
-from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.training_plan import TrainingPlan
 
 
 class StallCause(Enum):
@@ -94,35 +93,3 @@ class IterationTrace:
     def spans_on(self, stream: Stream) -> tuple[Span, ...]:
         """The spans of one stream, in order."""
         return tuple(span for span in self.spans if span.stream is stream)
-
-
-class Pool(Enum):
-    """The two memories that a plan can overflow."""
-
-    DEVICE = "GPU memory"
-    HOST = "pinned host memory"
-
-
-@dataclass(frozen=True, slots=True)
-class DoesNotFit:
-    """A plan that asks for more memory than there is: a result, not an error.
-
-    Attributes:
-        operation: position in the plan of the request that failed.
-        layer, phase: on whose behalf it was made.
-        requested_bytes, free_bytes: what it asked for and what was free, in the largest piece where pieces matter.
-        held_bytes: what held the rest, by kind, largest first.
-        largest_free_bytes: the largest piece that was free; less than free_bytes when memory was fragmented.
-    """
-
-    plan: TrainingPlan
-    pool: Pool
-    operation: int
-    buffer: int
-    layer: int
-    phase: Phase
-    requested_bytes: int
-    free_bytes: int
-    largest_free_bytes: int
-    capacity_bytes: int
-    held_bytes: tuple[tuple[BufferKind, int], ...]

@@ -45,8 +45,8 @@ class FeatureMap:
 
     @property
     def needs_gradient(self) -> bool:
-        """Whether backward computes a gradient map of this shape: of everything but the input batch."""
-        return self.producer is not None
+        """Whether backward computes a gradient map of this shape: for all but the input batch and the loss."""
+        return self.producer is not None and bool(self.consumers)
 
 
 @dataclass(frozen=True, slots=True)

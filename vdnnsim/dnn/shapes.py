@@ -1,20 +1,6 @@
-"""Shapes of feature maps and the types of their elements."""
+"""Shapes of feature maps."""
 
 from dataclasses import dataclass
-from enum import Enum
-
-
-class ElementType(Enum):
-    """How one element of a map or weight is stored."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of one element."""
-        return 4 if self is ElementType.FLOAT32 else 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from enum import Enum
 
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase, Pooling
-from vdnnsim.dnn.shapes import ElementType
+from vdnnsim.element_type import ElementType
 
 
 class Mode(Enum):

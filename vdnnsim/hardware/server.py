@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from vdnnsim.dnn.shapes import ElementType
+from vdnnsim.element_type import ElementType
 
 
 class Origin(Enum):

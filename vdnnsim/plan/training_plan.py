@@ -20,12 +20,17 @@ class BufferKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """One buffer of a plan; its id is its position in `TrainingPlan.buffers`."""
+    """One buffer of a plan; its id is its position in `TrainingPlan.buffers`.
+
+    Attributes:
+        given: whether its content is there when an iteration begins: the input batch, W and optimizer states.
+    """
 
     name: str
     kind: BufferKind
     nbytes: int
     stage: Stage
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,117 @@
+"""A machine with round numbers, on which expectations can be worked out in the head.
+
+The toy GPU has 1000 B of memory, its link moves 1 B/s in either direction without latency, the host issues in no
+time. `toy_network` is a chain of CONV layers whose maps all hold 10 B; kernels take the seconds that a test gives.
+"""
+
+from collections.abc import Mapping
+
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.engine.simulate import simulate
+from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import Setting, Trial
+from vdnnsim.trace import IterationTrace
+
+TOY_SERVER = Server(
+    name="toy",
+    gpu=Gpu(
+        name="toy GPU",
+        memory_bytes=1000,
+        flop_per_s={ElementType.FLOAT32: 1.0},
+        dram_bytes_per_s=1.0,
+        multiprocessors=1,
+        granule_bytes=1,
+    ),
+    link=Link(name="toy link", h2d_bytes_per_s=1.0, d2h_bytes_per_s=1.0, latency_s=0.0),
+    host=Host(memory_bytes=1000, issue_s=0.0, pin_latency_s=0.0, pin_bytes_per_s=1.0),
+    cost_model={},
+    figures=(),
+)
+TOY_LIMITS = MemoryLimits(MemoryModel.IDEAL, device_bytes=1000, host_bytes=1000, granule_bytes=1)
+
+
+def toy_chain(convolutions: int) -> LayerGraph:
+    """A chain of 1x1 CONV layers without activations, then an FC layer: each map of an image has 5 elements."""
+    net = GraphBuilder("toy", MapShape(5, 1, 1))
+    y = 0
+    for number in range(1, convolutions + 1):
+        y = net.conv(f"conv{number}", y, 5, 1, relu=False)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+def toy_workload(graph: LayerGraph) -> Workload:
+    """One image in float16, so that a map of 5 elements holds 10 B."""
+    return Workload(graph, batch_size=1, element_type=ElementType.FLOAT16)
+
+
+def toy_costs(
+    workload: Workload,
+    seconds: Mapping[tuple[str, Phase], float],
+    *,
+    default_s: float = 1.0,
+    workspace_bytes: Mapping[tuple[str, Phase], int] | None = None,
+) -> CostTable:
+    """One algorithm per kernel: the given seconds by layer name and phase, and the given workspaces."""
+    workspaces = workspace_bytes or {}
+    return CostTable(
+        {
+            (layer.index, phase): (
+                KernelCost(
+                    ONLY,
+                    seconds.get((layer.name, phase), default_s),
+                    workspaces.get((layer.name, phase), 0),
+                    Origin.ASSUMED,
+                ),
+            )
+            for layer in workload.graph.layers
+            for phase in workload.phases(layer)
+        }
+    )
+
+
+class ReplayTrials:
+    """The port for trials, on the toy server."""
+
+    def __init__(self, costs: CostTable, limits: MemoryLimits = TOY_LIMITS, server: Server = TOY_SERVER) -> None:
+        """Run trials with these costs within these limits."""
+        self._costs = costs
+        self._limits = limits
+        self._server = server
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Replay a plan; one that does not fit costs nothing."""
+        placement = place_plan(plan, self._limits)
+        if not isinstance(placement, Placement):
+            return Trial(placement, 0.0)
+        trace = simulate(plan, self._costs, self._server, placement, PinnedMemory.ARENA)
+        return Trial(trace, trace.iteration_s)
+
+
+def toy_setting(workload: Workload, costs: CostTable, limits: MemoryLimits = TOY_LIMITS) -> Setting:
+    """What a policy is given on the toy machine."""
+    return Setting(workload, costs, limits, ReplayTrials(costs, limits))
+
+
+def replay(
+    plan: TrainingPlan,
+    costs: CostTable,
+    *,
+    server: Server = TOY_SERVER,
+    limits: MemoryLimits = TOY_LIMITS,
+    pinned: PinnedMemory = PinnedMemory.ARENA,
+) -> IterationTrace:
+    """Check, place and replay a plan that must fit."""
+    check_plan(plan)
+    placement = place_plan(plan, limits)
+    assert isinstance(placement, Placement), placement.explain()
+    return simulate(plan, costs, server, placement, pinned)

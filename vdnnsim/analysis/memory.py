@@ -1,0 +1,105 @@
+"""Device memory over time, from the allocations of a trace."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.plan.operations import Compute
+from vdnnsim.plan.training_plan import Buffer, BufferKind
+from vdnnsim.trace import IterationTrace
+
+Selection = Callable[[Buffer], bool]
+"""Which buffers to count."""
+
+
+def everything(_buffer: Buffer) -> bool:
+    """Select all buffers."""
+    return True
+
+
+def features_only(buffer: Buffer) -> bool:
+    """Select the buffers of feature-extraction layers: their maps, gradients, workspaces, W and dW."""
+    return buffer.stage is Stage.FEATURES
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCurve:
+    """Bytes in use as a step function: from times_s[i] on, kinds[k][i] bytes of kind k."""
+
+    times_s: tuple[float, ...]
+    kinds: dict[BufferKind, tuple[int, ...]]
+
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """Bytes of all kinds together from each time on."""
+        return tuple(sum(values) for values in zip(*self.kinds.values(), strict=True))
+
+
+def memory_curve(trace: IterationTrace) -> MemoryCurve:
+    """Return memory over time by buffer kind; changes at the same moment are merged."""
+    in_use: Counter[BufferKind] = Counter()
+    times: list[float] = []
+    rows: list[dict[BufferKind, int]] = []
+    for change in trace.memory:
+        in_use[trace.plan.buffers[change.buffer].kind] += change.delta_bytes
+        if times and times[-1] == change.time_s:
+            rows[-1] = dict(in_use)
+        else:
+            times.append(change.time_s)
+            rows.append(dict(in_use))
+    return MemoryCurve(tuple(times), {kind: tuple(row.get(kind, 0) for row in rows) for kind in BufferKind})
+
+
+def maximum_bytes(trace: IterationTrace, select: Selection = everything) -> int:
+    """Return the most bytes of the selected buffers in use at once."""
+    in_use = peak = 0
+    for change in trace.memory:
+        if select(trace.plan.buffers[change.buffer]):
+            in_use += change.delta_bytes
+            peak = max(peak, in_use)
+    return peak
+
+
+def mean_bytes(trace: IterationTrace) -> float:
+    """Return the bytes in use, averaged over the time of the iteration."""
+    total = in_use = 0.0
+    since_s = 0.0
+    for change in trace.memory:
+        total += in_use * (change.time_s - since_s)
+        since_s = change.time_s
+        in_use += change.delta_bytes
+    return (total + in_use * (trace.iteration_s - since_s)) / trace.iteration_s
+
+
+def peak_by_kind(trace: IterationTrace) -> tuple[tuple[BufferKind, int], ...]:
+    """Return what is in use at the first moment of maximum use, by kind, largest first."""
+    in_use: Counter[BufferKind] = Counter()
+    total = peak = 0
+    at_peak: dict[BufferKind, int] = {}
+    for change in trace.memory:
+        in_use[trace.plan.buffers[change.buffer].kind] += change.delta_bytes
+        total += change.delta_bytes
+        if total > peak:
+            peak, at_peak = total, dict(in_use)
+    return tuple(sorted(((kind, size) for kind, size in at_peak.items() if size), key=lambda item: -item[1]))
+
+
+def step_mean_bytes(trace: IterationTrace, select: Selection) -> float:
+    """Return the mean over layer steps of the selected bytes in use, as the vDNN paper averages (V-A).
+
+    Each feature-extraction layer is one step in forward and one in backward, whatever its duration; a step counts the
+    most that is in use while one of its kernels runs.
+    """
+    deltas = {change.operation: change for change in trace.memory}
+    steps: dict[tuple[int, bool], int] = {}
+    in_use = 0
+    for position, operation in enumerate(trace.plan.operations):
+        change = deltas.get(position)
+        if change is not None and select(trace.plan.buffers[change.buffer]):
+            in_use += change.delta_bytes
+        if isinstance(operation, Compute) and operation.phase is not Phase.UPDATE:
+            if trace.plan.layer_stages[operation.layer] is Stage.FEATURES:
+                step = operation.layer, operation.phase.is_backward
+                steps[step] = max(steps.get(step, 0), in_use)
+    return sum(steps.values()) / len(steps)

@@ -1,0 +1,63 @@
+"""What one iteration means: every number that a result row shows, computed from the trace after the run.
+
+Symbols: T iteration time, N batch size. `images_per_s` = N / T. `mean_memory_bytes` weights memory by time over the
+whole network; the `feature_` metrics count feature-extraction layers alone, the scope of the vDNN paper.
+"""
+
+from dataclasses import dataclass
+
+from vdnnsim.analysis.memory import features_only, maximum_bytes, mean_bytes, peak_by_kind, step_mean_bytes
+from vdnnsim.analysis.timing import feature_seconds, stall_seconds
+from vdnnsim.plan.operations import Offload, Prefetch
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.trace import IterationTrace, StallCause
+
+
+@dataclass(frozen=True, slots=True)
+class RunMetrics:
+    """The numbers of one replay; sizes in bytes, times in seconds.
+
+    Attributes:
+        max_memory_bytes: the most in use at once, on the whole network.
+        pool_bytes: what the memory model needed for it, gaps included.
+        peak_by_kind: what made up the maximum.
+        feature_step_mean_memory_bytes: mean over layer steps, the average of the vDNN paper.
+        stall_by_cause: time in which the compute stream stood still between two kernels.
+    """
+
+    iteration_s: float
+    images_per_s: float
+    max_memory_bytes: int
+    mean_memory_bytes: float
+    pool_bytes: int
+    peak_by_kind: tuple[tuple[BufferKind, int], ...]
+    feature_max_memory_bytes: int
+    feature_step_mean_memory_bytes: float
+    feature_iteration_s: float
+    offloaded_bytes: int
+    prefetched_bytes: int
+    host_memory_bytes: int
+    stall_s: float
+    stall_by_cause: tuple[tuple[StallCause, float], ...]
+
+
+def measure(trace: IterationTrace, batch_size: int) -> RunMetrics:
+    """Return the metrics of a trace."""
+    plan = trace.plan
+    stalls = stall_seconds(trace)
+    return RunMetrics(
+        iteration_s=trace.iteration_s,
+        images_per_s=batch_size / trace.iteration_s,
+        max_memory_bytes=maximum_bytes(trace),
+        mean_memory_bytes=mean_bytes(trace),
+        pool_bytes=trace.pool_bytes,
+        peak_by_kind=peak_by_kind(trace),
+        feature_max_memory_bytes=maximum_bytes(trace, features_only),
+        feature_step_mean_memory_bytes=step_mean_bytes(trace, features_only),
+        feature_iteration_s=feature_seconds(trace),
+        offloaded_bytes=sum(plan.buffers[op.buffer].nbytes for op in plan.operations if isinstance(op, Offload)),
+        prefetched_bytes=sum(plan.buffers[op.buffer].nbytes for op in plan.operations if isinstance(op, Prefetch)),
+        host_memory_bytes=trace.host_bytes,
+        stall_s=sum(seconds for _, seconds in stalls),
+        stall_by_cause=stalls,
+    )

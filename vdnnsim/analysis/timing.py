@@ -1,0 +1,35 @@
+"""Time of an iteration, taken apart: kernels, stalls by cause, the share of the feature-extraction layers."""
+
+from collections import Counter
+
+from vdnnsim.dnn.layers import Stage
+from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.trace import IterationTrace, StallCause
+
+
+def stall_seconds(trace: IterationTrace) -> tuple[tuple[StallCause, float], ...]:
+    """Return how long the compute stream stood still, by cause, longest first."""
+    total: Counter[StallCause] = Counter()
+    for stall in trace.stalls:
+        total[stall.cause] += stall.end_s - stall.start_s  # type: ignore[assignment]  # a Counter sums floats as well
+    return tuple(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def feature_seconds(trace: IterationTrace) -> float:
+    """Return the time spent for feature extraction: its kernels, and the stalls before them or caused by copies.
+
+    The vDNN paper compares this time alone, for the classification layers run alike under every policy (V-C).
+    """
+    stages = trace.plan.layer_stages
+    seconds = 0.0
+    for span in trace.spans_on(Stream.COMPUTE):
+        operation = trace.plan.operations[span.operation]
+        assert isinstance(operation, Compute)
+        if stages[operation.layer] is Stage.FEATURES:
+            seconds += span.end_s - span.start_s
+    for stall in trace.stalls:
+        blocked = trace.plan.operations[stall.blocked]
+        assert isinstance(blocked, Compute)
+        if stall.waited_for is not None or stages[blocked.layer] is Stage.FEATURES:
+            seconds += stall.end_s - stall.start_s
+    return seconds

@@ -1,0 +1,173 @@
+"""Streams: queues of operations that run strictly in order, as CUDA streams do.
+
+The host puts operations on a stream together with the moment at which it had issued them; the stream runs each as
+soon as the one before is done and it has been issued. A kernel takes its time from the cost table, a copy occupies
+the copy engine of its direction, everything else takes no time.
+"""
+
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from vdnnsim.cost.transfer import d2h_seconds, h2d_seconds
+from vdnnsim.engine.recorder import Recorder
+from vdnnsim.hardware.server import Link
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Prefetch,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plan.placement import Placement
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.trace import StallCause
+
+Process = Generator[simpy.Event, Any, None]
+"""A SimPy process."""
+
+
+class CopyEngines:
+    """One copy engine per direction, each serving one copy at a time in the order of request."""
+
+    def __init__(self, env: simpy.Environment, link: Link) -> None:
+        self._link = link
+        self._d2h = simpy.Resource(env, capacity=1)
+        self._h2d = simpy.Resource(env, capacity=1)
+
+    def of(self, copy: Offload | Prefetch) -> simpy.Resource:
+        """The engine that serves a copy."""
+        return self._d2h if isinstance(copy, Offload) else self._h2d
+
+    def seconds(self, copy: Offload | Prefetch, nbytes: int) -> float:
+        """How long a copy takes alone on the link."""
+        if isinstance(copy, Offload):
+            return d2h_seconds(self._link, nbytes)
+        return h2d_seconds(self._link, nbytes)
+
+
+class EventBoard:
+    """The CUDA events of one iteration, each with the last copy issued before it was recorded."""
+
+    def __init__(self, env: simpy.Environment) -> None:
+        self._env = env
+        self._events: dict[int, simpy.Event] = {}
+        self.copy_before: dict[int, int] = {}
+
+    def __getitem__(self, event: int) -> simpy.Event:
+        """The SimPy event behind a CUDA event; it succeeds when the recording stream reaches it."""
+        if event not in self._events:
+            self._events[event] = self._env.event()
+        return self._events[event]
+
+
+class StreamProcess:
+    """One stream; `put` is the host's side, `run` the GPU's.
+
+    Attributes:
+        waiting_for: position of the operation that the stream cannot get past at the moment; None when it can.
+        last_copy: position of the last copy that ran on this stream.
+        drained_s: when it last had nothing left to do.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  the parts of one machine, put together in one place
+        self,
+        env: simpy.Environment,
+        stream: Stream,
+        plan: TrainingPlan,
+        durations_s: dict[int, float],
+        placement: Placement,
+        events: EventBoard,
+        engines: CopyEngines,
+        recorder: Recorder,
+    ) -> None:
+        self._env = env
+        self._stream = stream
+        self._plan = plan
+        self._durations_s = durations_s
+        self._placement = placement
+        self._events = events
+        self._engines = engines
+        self._recorder = recorder
+        self._queue: deque[tuple[int, float, Operation | simpy.Event]] = deque()
+        self._wake = env.event()
+        self.waiting_for: int | None = None
+        self.last_copy: int | None = None
+
+    def put(self, position: int, issue_s: float, operation: Operation | simpy.Event) -> None:
+        """Append an operation, or an event of the host that succeeds when all before it is done."""
+        self._queue.append((position, issue_s, operation))
+        if not self._wake.triggered:
+            self._wake.succeed()
+
+    def run(self) -> Process:
+        """Run operations in order, for ever."""
+        env, queue = self._env, self._queue
+        while True:
+            if not queue:
+                self._wake = env.event()
+                yield self._wake
+            position, issue_s, operation = queue.popleft()
+            start_s = max(env.now, issue_s)
+            match operation:
+                case Compute():
+                    end_s = start_s + self._durations_s[position]
+                    self._recorder.kernel(position, operation, issue_s, start_s, end_s)
+                    yield env.timeout(end_s - env.now)
+                case Allocate() | Release():
+                    if position in self._placement.changes:
+                        self._recorder.memory_change(self._placement.changes[position], start_s)
+                case Offload() | Prefetch():
+                    yield from self._copy(position, issue_s, start_s, operation)
+                case RecordEvent(event=event):
+                    if start_s > env.now:
+                        yield env.timeout(start_s - env.now)
+                    if self.last_copy is not None:
+                        self._events.copy_before[event] = self.last_copy
+                    self._events[event].succeed()
+                case WaitEvent(event=event):
+                    yield from self._wait(position, event)
+                case simpy.Event():
+                    operation.succeed()
+                case Alias() | HostSynchronize():
+                    pass
+
+    def _copy(self, position: int, issue_s: float, start_s: float, copy: Offload | Prefetch) -> Process:
+        if start_s > self._env.now:
+            yield self._env.timeout(start_s - self._env.now)
+        with self._engines.of(copy).request() as grant:
+            yield grant
+            begin_s = self._env.now
+            self._recorder.copy_starts(copy, begin_s)
+            yield self._env.timeout(self._engines.seconds(copy, self._plan.buffers[copy.buffer].nbytes))
+        self._recorder.copy_ends(position, copy, issue_s, begin_s, self._env.now)
+        self.last_copy = position
+
+    def _wait(self, position: int, event: int) -> Process:
+        fired = self._events[event]
+        if not fired.triggered:
+            self.waiting_for = position
+            yield fired
+            self.waiting_for = None
+        copy = self._events.copy_before.get(event)
+        if self._stream is Stream.COMPUTE and copy is not None:
+            self._recorder.hold(self._env.now, copy_cause(self._plan, copy), copy)
+
+
+def copy_cause(plan: TrainingPlan, copy: int) -> StallCause:
+    """The cause of a stall that a copy brings about."""
+    match plan.operations[copy]:
+        case Offload():
+            return StallCause.OFFLOAD
+        case Prefetch(on_demand=True):
+            return StallCause.ON_DEMAND
+        case _:
+            return StallCause.PREFETCH

@@ -1,0 +1,116 @@
+"""The pool planned ahead: a static plan tells every lifetime, so addresses can be chosen with all of them in view.
+
+Offline dynamic storage allocation is NP-hard; this is the usual greedy answer: buffers that live throughout lie at
+the bottom, the others are laid from the largest to the smallest, each at the lowest address that is free during its
+whole life. Lifetimes are half-open ranges of positions in the sequence of requests.
+
+Source of the heuristic: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020
+(greedy by size for offset calculation).
+"""
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+
+_BUCKETS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class _Lifetime:
+    key: int
+    first: int
+    last: int
+    nbytes: int
+
+
+class _Layout:
+    """Addresses given so far; a lifetime is entered in each bucket of positions that it touches."""
+
+    def __init__(self, positions: int) -> None:
+        self._width = positions // _BUCKETS + 1
+        self._buckets: list[list[tuple[int, int, int, int]]] = [[] for _ in range(_BUCKETS + 1)]
+
+    def lay(self, life: _Lifetime, floor: int) -> int:
+        """Give a lifetime the lowest address at or above `floor` that is free while it lasts."""
+        buckets = range(life.first // self._width, (life.last - 1) // self._width + 1)
+        # Each bucket is sorted by address; a set, because one neighbour may stand in several buckets.
+        neighbours = {
+            entry for bucket in buckets for entry in self._buckets[bucket] if entry[2] < life.last and life.first < entry[3]
+        }
+        address = floor
+        for start, end, _, _ in sorted(neighbours):
+            if start - address >= life.nbytes:
+                break
+            address = max(address, end)
+        for bucket in buckets:
+            insort(self._buckets[bucket], (address, address + life.nbytes, life.first, life.last))
+        return address
+
+
+def place_planned(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
+    """Choose all addresses ahead, then look whether they stay within the capacity."""
+    lifetimes = _lifetimes(requests, granule_bytes)
+    first_release = next((i for i, request in enumerate(requests) if request.nbytes is None), len(requests))
+    last_allocation = max((life.first for life in lifetimes), default=0)
+    address: dict[int, int] = {}
+    floor = 0
+    others = []
+    for life in lifetimes:
+        if life.first < first_release and life.last > last_allocation:
+            address[life.first] = floor
+            floor += life.nbytes
+        else:
+            others.append(life)
+    layout = _Layout(len(requests))
+    for life in sorted(others, key=lambda life: (-life.nbytes, life.first)):
+        address[life.first] = layout.lay(life, floor)
+    return _answer(requests, lifetimes, address, capacity_bytes)
+
+
+def _lifetimes(requests: Sequence[Request], granule_bytes: int) -> list[_Lifetime]:
+    begun: dict[int, int] = {}
+    lifetimes = []
+    for position, request in enumerate(requests):
+        if request.nbytes is not None:
+            begun[request.key] = position
+            continue
+        first = begun.pop(request.key)
+        lifetimes.append(_Lifetime(request.key, first, position, _size(requests[first], granule_bytes)))
+    end = len(requests)
+    lifetimes += [_Lifetime(key, first, end, _size(requests[first], granule_bytes)) for key, first in begun.items()]
+    return sorted(lifetimes, key=lambda life: life.first)
+
+
+def _size(request: Request, granule_bytes: int) -> int:
+    assert request.nbytes is not None
+    return round_up(request.nbytes, granule_bytes)
+
+
+def _answer(
+    requests: Sequence[Request], lifetimes: list[_Lifetime], address: dict[int, int], capacity_bytes: int
+) -> Placed | Overflow:
+    starts = {life.first: life for life in lifetimes}
+    ends = {life.last: life for life in lifetimes if life.last < len(requests)}
+    held: dict[int, int] = {}
+    offsets: list[int | None] = []
+    deltas: list[int] = []
+    highest = 0
+    for position in range(len(requests)):
+        if position in ends:
+            life = ends[position]
+            del held[life.key]
+            deltas.append(-life.nbytes)
+        else:
+            life = starts[position]
+            top = address[life.first] + life.nbytes
+            if top > capacity_bytes:
+                free = capacity_bytes - sum(held.values())
+                # What lies above the capacity cannot be used, so the piece below it is all there is.
+                return Overflow(position, tuple(held), free, max(0, capacity_bytes - address[life.first]))
+            held[life.key] = life.nbytes
+            deltas.append(life.nbytes)
+            highest = max(highest, top)
+        offsets.append(address[life.first])
+    return Placed(tuple(offsets), tuple(deltas), highest)

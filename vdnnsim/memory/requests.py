@@ -1,0 +1,52 @@
+"""What a memory pool is asked, and what it answers.
+
+A sequence of requests is an iteration seen by the pool alone: keys stand for buffers, positions for time. A pool
+answers the whole sequence at once, so that an online model and one that plans ahead look the same from outside.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Takes nbytes under a key; or, with nbytes None, gives back what the key holds."""
+
+    key: int
+    nbytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Every request was served.
+
+    Attributes:
+        offsets: by position of the request, the address given or given back; None under a model without addresses.
+        deltas: by position, bytes in use added or taken away, rounded to the granule.
+        pool_bytes: bytes of memory that the model needed, the gaps between buffers included.
+    """
+
+    offsets: tuple[int | None, ...]
+    deltas: tuple[int, ...]
+    pool_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A request could not be served.
+
+    Attributes:
+        position: of the request in the sequence.
+        held: the keys in use at that moment.
+        free_bytes: memory not in use at that moment.
+        largest_free_bytes: the largest piece of it.
+    """
+
+    position: int
+    held: tuple[int, ...]
+    free_bytes: int
+    largest_free_bytes: int
+
+
+def round_up(nbytes: int, granule_bytes: int) -> int:
+    """Return nbytes rounded up to a whole number of granules; a request of nothing takes nothing."""
+    return -(-nbytes // granule_bytes) * granule_bytes

@@ -1,0 +1,191 @@
+"""The check of a plan: what must hold of any plan before an executor may run it.
+
+- Every buffer is allocated before it is used, once, and released before the plan ends.
+- A kernel reads only what has been written or copied back, a copy only what has been written.
+- Whatever touches the same bytes from two streams is ordered by events or synchronizations: a kernel after the
+  prefetch that it reads, a copy after the kernel that wrote its buffer or the Allocate that made it, a Release after
+  every copy of its buffer.
+- Every offload is matched by exactly one prefetch, unless the buffer is never read again.
+
+Order between streams is tracked as knowledge: for each stream and for the host, up to which position the other
+streams are known to be done. RecordEvent stores the knowledge of its stream, WaitEvent merges it into another,
+HostSynchronize gives it to everything issued later.
+"""
+
+from dataclasses import dataclass, field
+
+from vdnnsim.errors import PlanError
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Prefetch,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+    describe,
+)
+from vdnnsim.plan.training_plan import TrainingPlan
+
+
+def check_plan(plan: TrainingPlan) -> None:
+    """Prove that a plan keeps the contract.
+
+    Raises:
+        PlanError: it does not; the message names the policy, the operation and what is wrong with it.
+    """
+    _Checker(plan).check()
+
+
+@dataclass(slots=True)
+class _BufferState:
+    """What is known of one buffer: positions of the last operations that matter for order, -1 for none."""
+
+    allocated: bool = False
+    storage: int | None = None
+    written: bool = False
+    on_host: bool = False
+    last_compute: int = -1
+    last_compute_write: int = -1
+    last_copy: int = -1
+    last_prefetch: int = -1
+    aliases: set[int] = field(default_factory=set)
+
+
+class _Checker:
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
+        self._states = [_BufferState() for _ in plan.buffers]
+        self._position = 0
+        # _done[a][b]: position up to which stream b is known to be done when stream a goes on.
+        self._done = {a: dict.fromkeys(Stream, -1) for a in Stream}
+        self._host = dict.fromkeys(Stream, -1)
+        self._last_on = dict.fromkeys(Stream, -1)
+        self._events: dict[int, dict[Stream, int]] = {}
+
+    def check(self) -> None:
+        for self._position, operation in enumerate(self._plan.operations):
+            self._visit(operation)
+        for state, buffer in zip(self._states, self._plan.buffers, strict=True):
+            self._position = len(self._plan.operations) - 1
+            if state.allocated:
+                raise self._error(f"{buffer.name} is still allocated at the end")
+
+    def _visit(self, operation: Operation) -> None:
+        match operation:
+            case Compute(reads=reads, writes=writes):
+                self._compute(reads, writes)
+            case Allocate(buffer=buffer):
+                self._allocate(buffer, None)
+            case Alias(buffer=buffer, storage=storage):
+                self._use(storage)
+                self._allocate(buffer, storage)
+            case Release(buffer=buffer):
+                self._release(buffer)
+            case Offload(buffer=buffer):
+                self._offload(buffer)
+            case Prefetch(buffer=buffer):
+                self._prefetch(buffer)
+            case RecordEvent(event=event, stream=stream):
+                if event in self._events:
+                    raise self._error(f"event {event} is recorded twice")
+                self._reach(stream)
+                self._events[event] = self._done[stream] | {stream: self._last_on[stream]}
+            case WaitEvent(event=event, stream=stream):
+                if event not in self._events:
+                    raise self._error(f"event {event} is waited for before it is recorded")
+                self._reach(stream)
+                _merge(self._done[stream], self._events[event])
+            case HostSynchronize(streams=streams):
+                for stream in streams:
+                    _merge(self._host, self._done[stream] | {stream: self._last_on[stream]})
+
+    def _compute(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        self._reach(Stream.COMPUTE)
+        known = self._done[Stream.COMPUTE][Stream.MEMORY]
+        for buffer in reads:
+            state = self._use(buffer)
+            if not state.written:
+                raise self._error(f"{self._name(buffer)} is read before anything was written to it")
+            if state.last_prefetch > known:
+                raise self._error(f"{self._name(buffer)} is read before the compute stream waited for its prefetch")
+            state.last_compute = self._position
+        for buffer in writes:
+            state = self._use(buffer)
+            if state.last_copy > known:
+                raise self._error(f"{self._name(buffer)} is written before the compute stream waited for its copy")
+            state.written = True
+            state.last_compute = state.last_compute_write = self._position
+        self._last_on[Stream.COMPUTE] = self._position
+
+    def _allocate(self, buffer: int, storage: int | None) -> None:
+        state = self._states[buffer]
+        self._reach(Stream.COMPUTE)
+        if state.allocated:
+            raise self._error(f"{self._name(buffer)} is allocated twice")
+        if storage is not None:
+            self._states[storage].aliases.add(buffer)
+        given = self._plan.buffers[buffer].given and not state.on_host
+        self._states[buffer] = _BufferState(allocated=True, storage=storage, written=given, on_host=state.on_host)
+        # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.
+        self._states[buffer].last_compute = self._last_on[Stream.COMPUTE] = self._position
+
+    def _release(self, buffer: int) -> None:
+        state = self._use(buffer)
+        self._reach(Stream.COMPUTE)
+        if state.last_copy > self._done[Stream.COMPUTE][Stream.MEMORY]:
+            raise self._error(f"{self._name(buffer)} is released before the compute stream waited for its copy")
+        if state.aliases:
+            raise self._error(f"{self._name(buffer)} is released while {self._name(min(state.aliases))} lies in it")
+        if state.storage is not None:
+            self._states[state.storage].aliases.discard(buffer)
+        self._states[buffer] = _BufferState(on_host=state.on_host)
+
+    def _offload(self, buffer: int) -> None:
+        state = self._use(buffer)
+        self._reach(Stream.MEMORY)
+        if not state.written:
+            raise self._error(f"{self._name(buffer)} is offloaded before anything was written to it")
+        if state.on_host:
+            raise self._error(f"{self._name(buffer)} is offloaded twice")
+        if state.last_compute_write > self._done[Stream.MEMORY][Stream.COMPUTE]:
+            raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its kernel")
+        state.on_host = True
+        state.last_copy = self._last_on[Stream.MEMORY] = self._position
+
+    def _prefetch(self, buffer: int) -> None:
+        state = self._use(buffer)
+        self._reach(Stream.MEMORY)
+        if not state.on_host:
+            raise self._error(f"{self._name(buffer)} is prefetched but not on the host")
+        if state.last_compute > self._done[Stream.MEMORY][Stream.COMPUTE]:
+            raise self._error(f"{self._name(buffer)} is prefetched before the memory stream waited for its allocation")
+        state.on_host = False
+        state.written = True
+        state.last_copy = state.last_prefetch = self._last_on[Stream.MEMORY] = self._position
+
+    def _reach(self, stream: Stream) -> None:
+        _merge(self._done[stream], self._host)
+
+    def _use(self, buffer: int) -> _BufferState:
+        state = self._states[buffer]
+        if not state.allocated:
+            raise self._error(f"{self._name(buffer)} is used while it is not allocated")
+        return state
+
+    def _name(self, buffer: int) -> str:
+        return self._plan.buffers[buffer].name
+
+    def _error(self, message: str) -> PlanError:
+        plan = self._plan
+        text = describe(plan.operations[self._position], plan.buffer_names, plan.layers)
+        return PlanError(f"{plan.policy}: operation {self._position} ({text}): {message}")
+
+
+def _merge(known: dict[Stream, int], more: dict[Stream, int]) -> None:
+    for stream, position in more.items():
+        known[stream] = max(known[stream], position)

@@ -1,0 +1,88 @@
+"""Writes a plan operation by operation: hands out ids, remembers names, keeps the pairs of events together."""
+
+from collections.abc import Iterable
+
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Prefetch,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plan.training_plan import Buffer, BufferKind, ProfilingPass, TrainingPlan
+
+
+class PlanWriter:
+    """Collects buffers and operations; `finish` freezes them into a `TrainingPlan`."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._layers = workload.graph.layers
+        self._buffers: list[Buffer] = []
+        self._operations: list[Operation] = []
+        self._events = 0
+
+    def buffer(self, name: str, kind: BufferKind, nbytes: int, stage: Stage, *, given: bool = False) -> int:
+        """Name a buffer and return its id; it takes no memory until it is allocated."""
+        self._buffers.append(Buffer(name, kind, nbytes, stage, given))
+        return len(self._buffers) - 1
+
+    def allocate(self, buffer: int, layer: int, phase: Phase) -> None:
+        """Take memory for a buffer on behalf of a phase of a layer."""
+        self._operations.append(Allocate(buffer, layer, phase))
+
+    def alias(self, buffer: int, storage: int) -> None:
+        """Lay a buffer into an allocated one."""
+        self._operations.append(Alias(buffer, storage))
+
+    def release(self, buffer: int) -> None:
+        """Give the memory of a buffer back, or end its alias."""
+        self._operations.append(Release(buffer))
+
+    def compute(
+        self, layer: int, phase: Phase, algorithm: str, *, reads: Iterable[int], writes: Iterable[int]
+    ) -> None:
+        """Launch a kernel on the compute stream."""
+        self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes)))
+
+    def offload(self, buffer: int, layer: int) -> None:
+        """Launch a copy to the host on the memory stream."""
+        self._operations.append(Offload(buffer, layer))
+
+    def prefetch(self, buffer: int, layer: int, *, on_demand: bool) -> None:
+        """Launch a copy from the host on the memory stream."""
+        self._operations.append(Prefetch(buffer, layer, on_demand))
+
+    def record(self, stream: Stream) -> int:
+        """Record a new event on a stream and return it."""
+        event = self._events
+        self._events += 1
+        self._operations.append(RecordEvent(event, stream))
+        return event
+
+    def wait(self, event: int, stream: Stream) -> None:
+        """Hold a stream until an event."""
+        self._operations.append(WaitEvent(event, stream))
+
+    def synchronize(self) -> None:
+        """Hold the host until both streams are done, as vDNN does at the end of a layer that copied."""
+        self._operations.append(HostSynchronize((Stream.COMPUTE, Stream.MEMORY)))
+
+    def finish(self, policy: str, algorithms: str, passes: tuple[ProfilingPass, ...] = ()) -> TrainingPlan:
+        """Return the plan."""
+        return TrainingPlan(
+            policy=policy,
+            algorithms=algorithms,
+            layers=tuple(layer.name for layer in self._layers),
+            layer_stages=tuple(layer.stage for layer in self._layers),
+            buffers=tuple(self._buffers),
+            operations=tuple(self._operations),
+            passes=passes,
+        )

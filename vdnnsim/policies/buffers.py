@@ -1,0 +1,92 @@
+"""The buffers of one iteration and the kernels over them, as all policies of this package write them."""
+
+from vdnnsim.cost.table import KernelCost
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.liveness import operands
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plan.writer import PlanWriter
+
+
+class IterationBuffers:
+    """Buffer ids of a workload: feature maps and their gradients by map, weights and the like by layer.
+
+    Attributes:
+        maps: buffer of feature map i.
+        gradients: buffer of the gradient of feature map i, for those that have one.
+        resident: buffers that hold from iteration to iteration (W, optimizer states) or throughout one (dW), with the
+            index of their layer.
+    """
+
+    def __init__(self, writer: PlanWriter, workload: Workload) -> None:
+        self._writer = writer
+        self._workload = workload
+        training = workload.mode is Mode.TRAINING
+        self.maps = [
+            writer.buffer(
+                f"map {each.name}",
+                BufferKind.FEATURE_MAP,
+                workload.map_bytes(each.index),
+                each.stage,
+                given=each.producer is None,
+            )
+            for each in workload.graph.maps
+        ]
+        self.gradients = {
+            each.index: writer.buffer(
+                f"gradient of {each.name}", BufferKind.GRADIENT_MAP, workload.map_bytes(each.index), each.stage
+            )
+            for each in workload.graph.maps
+            if training and each.needs_gradient
+        }
+        self._weights: dict[int, int] = {}
+        self._weight_gradients: dict[int, int] = {}
+        self._states: dict[int, tuple[int, ...]] = {}
+        self.resident: list[tuple[int, int]] = []
+        for layer in workload.graph.layers:
+            if layer.parameters:
+                self._add_weights(layer, training=training)
+
+    def _add_weights(self, layer: Layer, *, training: bool) -> None:
+        nbytes = self._workload.weight_bytes(layer)
+
+        def add(name: str, kind: BufferKind) -> int:
+            given = kind is not BufferKind.WEIGHT_GRADIENT
+            buffer = self._writer.buffer(f"{name} of {layer.name}", kind, nbytes, layer.stage, given=given)
+            self.resident.append((buffer, layer.index))
+            return buffer
+
+        self._weights[layer.index] = add("weights", BufferKind.WEIGHTS)
+        if training:
+            self._weight_gradients[layer.index] = add("weight gradient", BufferKind.WEIGHT_GRADIENT)
+            states = range(1, self._workload.optimizer.states + 1)
+            self._states[layer.index] = tuple(add(f"state {i}", BufferKind.OPTIMIZER_STATE) for i in states)
+
+    def allocate_resident(self) -> None:
+        """Allocate W, dW and optimizer states, which a framework does before the first iteration."""
+        for buffer, layer in self.resident:
+            self._writer.allocate(buffer, layer, Phase.FORWARD)
+
+    def release_resident(self) -> None:
+        """Release W, dW and optimizer states, so that an iteration ends as it began."""
+        for buffer, _ in self.resident:
+            self._writer.release(buffer)
+
+    def compute(self, layer: Layer, phase: Phase, kernel: KernelCost, workspace: int | None) -> None:
+        """Launch the kernel of a phase of a layer over its buffers and the workspace, if it has one."""
+        touched = operands(self._workload, layer, phase)
+        reads = [self.maps[i] for i in touched.maps_read] + [self.gradients[i] for i in touched.gradients_read]
+        writes = [self.maps[i] for i in touched.maps_written] + [self.gradients[i] for i in touched.gradients_written]
+        if touched.weights_read:
+            reads.append(self._weights[layer.index])
+        if touched.weights_written:
+            writes.append(self._weights[layer.index])
+            writes.extend(self._states[layer.index])
+        if touched.weight_gradient_read:
+            reads.append(self._weight_gradients[layer.index])
+            reads.extend(self._states[layer.index])
+        if touched.weight_gradient_written:
+            writes.append(self._weight_gradients[layer.index])
+        if workspace is not None:
+            writes.append(workspace)
+        self._writer.compute(layer.index, phase, kernel.algorithm, reads=reads, writes=writes)

@@ -1,0 +1,78 @@
+"""What a policy is given: the workload, its costs, the memory it may use, and a port through which it may run trials.
+
+A policy is a frozen msgspec Struct: its fields are its options, read from a scenario with unknown ones refused, and
+`plan` is a pure function of them and of its `Setting`. The trials of a dynamic policy run wherever the caller plugs
+the port in: on the simulator, or on a real GPU.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from vdnnsim.cost.table import CostTable
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.trace import IterationTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The outcome of one trial iteration, and what it took: of a plan that does not fit, the part before it failed."""
+
+    outcome: IterationTrace | DoesNotFit
+    cost_s: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the iteration ran to its end."""
+        return isinstance(self.outcome, IterationTrace)
+
+
+class TrialPort(Protocol):
+    """Runs one iteration of a plan."""
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Run a plan once and say how it went."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """All that a policy may know."""
+
+    workload: Workload
+    costs: CostTable
+    limits: MemoryLimits
+    trials: TrialPort
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One memory-management policy with its options; subclasses add fields for options and implement `plan`.
+
+    Attributes:
+        name: the policy's name in scenarios.
+        summary: one sentence for `vdnnsim list policies`.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    @property
+    def label(self) -> str:
+        """Name and options as results show them: `vdnn_all(m)`, `vdnn_all(m, prefetch_search=fig10_without_pool)`."""
+        shown = []
+        for field in msgspec.structs.fields(self):
+            value = getattr(self, field.name)
+            text = str(value.value) if isinstance(value, Enum) else str(value)
+            if field.name == "algorithms":
+                shown.append(text)
+            elif value != field.default:
+                shown.append(f"{field.name}={text}")
+        return f"{self.name}({', '.join(shown)})" if shown else self.name
+
+    @abstractmethod
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Decide one iteration."""

@@ -1,0 +1,68 @@
+"""`vdnn_all` and `vdnn_conv`: the static policies of vDNN (MICRO 2016, III-C).
+
+`vdnn_all` offloads the X of every feature-extraction layer, `vdnn_conv` of the CONV layers alone. A map that several
+layers read counts as a CONV layer's if any of them is one. The classifier's input stays, for vDNN leaves the
+classification layers unchanged (IV-A); an in-place ACTV has no X of its own.
+"""
+
+from typing import ClassVar
+
+from vdnnsim.dnn.layers import LayerKind, Stage
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.port import Policy, Setting
+
+
+def maps_of_all(workload: Workload) -> frozenset[int]:
+    """Indices of the maps that vdnn_all offloads: those that only feature-extraction layers read."""
+    layers = workload.graph.layers
+    return frozenset(
+        each.index
+        for each in workload.graph.maps
+        if each.consumers and all(layers[consumer].stage is Stage.FEATURES for consumer in each.consumers)
+    )
+
+
+def maps_of_conv(workload: Workload) -> frozenset[int]:
+    """Indices of the maps that vdnn_conv offloads."""
+    return frozenset(i for i in maps_of_all(workload) if workload.graph.map_kind(i) is LayerKind.CONV)
+
+
+class VdnnAll(Policy, frozen=True, kw_only=True):
+    """Offload the X of every feature-extraction layer."""
+
+    name: ClassVar[str] = "vdnn_all"
+    summary: ClassVar[str] = "offloads the input maps of all feature-extraction layers (vDNN paper, III-C)"
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule."""
+        workload = setting.workload
+        kernels = choose_kernels(workload, setting.costs, self.algorithms)
+        maps = maps_of_all(workload)
+        return layerwise_plan(
+            workload, kernels, maps, self.prefetch_search, label=self.label, algorithms=self.algorithms.value
+        )
+
+
+class VdnnConv(Policy, frozen=True, kw_only=True):
+    """Offload the X of the CONV layers."""
+
+    name: ClassVar[str] = "vdnn_conv"
+    summary: ClassVar[str] = "offloads the input maps of the CONV layers (vDNN paper, III-C)"
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule."""
+        workload = setting.workload
+        kernels = choose_kernels(workload, setting.costs, self.algorithms)
+        maps = maps_of_conv(workload)
+        return layerwise_plan(
+            workload, kernels, maps, self.prefetch_search, label=self.label, algorithms=self.algorithms.value
+        )

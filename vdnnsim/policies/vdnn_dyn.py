@@ -1,0 +1,109 @@
+"""`vdnn_dyn`: decides by profiling passes which maps to offload and which algorithms to use (MICRO 2016, III-C).
+
+The passes in the paper's order, each one trial iteration, the first that succeeds from the second on is taken:
+
+1. vdnn_all with memory-optimal algorithms: can the network be trained at all?
+2. the fastest algorithms without any offload, which is base(p);
+3. the fastest algorithms with vdnn_conv, then
+4. with vdnn_all;
+5. greedy vdnn_conv, then
+6. greedy vdnn_all: a layer whose fastest algorithm would overflow takes the next one that fits;
+7. the configuration of pass 1.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from vdnnsim.plan.placement import DoesNotFit, Pool, place_plan
+from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
+from vdnnsim.policies.base import network_wide_plan
+from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
+
+
+class VdnnDyn(Policy, frozen=True, kw_only=True):
+    """Profile, then offload as little as fits."""
+
+    name: ClassVar[str] = "vdnn_dyn"
+    summary: ClassVar[str] = "finds offloads and algorithms by profiling passes (vDNN paper, III-C)"
+
+    prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Run the passes until one is taken; a network that even all(m) cannot train gets the plan of all(m)."""
+        profiler = _Profiler(setting, self.prefetch_search, self.label)
+        return profiler.decide()
+
+
+class _Profiler:
+    def __init__(self, setting: Setting, search: PrefetchSearch, label: str) -> None:
+        self._setting = setting
+        self._search = search
+        self._label = label
+        self._passes: list[ProfilingPass] = []
+
+    def decide(self) -> TrainingPlan:
+        workload, costs = self._setting.workload, self._setting.costs
+        fastest = choose_kernels(workload, costs, Algorithms.PERFORMANCE_OPTIMAL)
+        least = choose_kernels(workload, costs, Algorithms.MEMORY_OPTIMAL)
+        conv, everything = maps_of_conv(workload), maps_of_all(workload)
+        smallest = self._layerwise(least, everything, "all(m)")
+        if not self._passes_with(smallest, "all(m)"):
+            return self._finished(smallest)
+        attempts: tuple[tuple[str, Callable[[], TrainingPlan]], ...] = (
+            ("base(p)", lambda: network_wide_plan(workload, fastest, label=self._label, algorithms="base(p)")),
+            ("conv(p)", lambda: self._layerwise(fastest, conv, "conv(p)")),
+            ("all(p)", lambda: self._layerwise(fastest, everything, "all(p)")),
+            ("greedy conv", lambda: self._greedy(fastest, conv, "greedy conv")),
+            ("greedy all", lambda: self._greedy(fastest, everything, "greedy all")),
+        )
+        for name, build in attempts:
+            plan = build()
+            if self._passes_with(plan, name):
+                return self._finished(plan)
+        self._passes_with(smallest, "all(m)")
+        return self._finished(smallest)
+
+    def _layerwise(self, kernels: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
+        return layerwise_plan(
+            self._setting.workload, kernels, maps, self._search, label=self._label, algorithms=algorithms
+        )
+
+    def _greedy(self, fastest: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
+        """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace.
+
+        Ends with a plan that fits, or with one that overflows where no algorithm is left to downgrade.
+        """
+        kernels = dict(fastest)
+        while True:
+            plan = self._layerwise(kernels, maps, algorithms)
+            overflow = place_plan(plan, self._setting.limits)
+            if not isinstance(overflow, DoesNotFit) or overflow.pool is Pool.HOST:
+                return plan
+            where = overflow.layer, overflow.phase
+            smaller = [
+                kernel
+                for kernel in self._setting.costs.options(*where)
+                if kernel.workspace_bytes < kernels[where].workspace_bytes
+            ]
+            if not smaller:
+                return plan
+            kernels[where] = smaller[0]
+
+    def _passes_with(self, plan: TrainingPlan, name: str) -> bool:
+        trial = self._setting.trials.run_trial(plan)
+        self._passes.append(ProfilingPass(name, trial.fits, trial.cost_s))
+        return trial.fits
+
+    def _finished(self, plan: TrainingPlan) -> TrainingPlan:
+        return TrainingPlan(
+            policy=plan.policy,
+            algorithms=plan.algorithms,
+            layers=plan.layers,
+            layer_stages=plan.layer_stages,
+            buffers=plan.buffers,
+            operations=plan.operations,
+            passes=tuple(self._passes),
+        )
