@@ -212,10 +212,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _profiles_in(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.glob("*.yaml") if _NAME.fullmatch(path.stem))
-    except OSError:
-        return []
+    return sorted(path for path in folder.glob("*.yaml") if _NAME.fullmatch(path.stem))
 
 
 def _beside(folder: Path) -> Path:

@@ -1,0 +1,142 @@
+"""Whatever a scenario or a profile holds, reading it works or answers with one line that names the file."""
+
+import copy
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from vdnnsim.errors import InputError
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.scenario.read import read_scenario
+
+ROOT = Path(__file__).parents[2]
+SCENARIO: dict[str, Any] = {
+    "schema_version": 1,
+    "workload": {
+        "network": "alexnet",
+        "batch_size": 128,
+        "element_type": "float32",
+        "optimizer": "none",
+        "mode": "training",
+    },
+    "hardware": "titan_x_maxwell",
+    "policies": ["base(m)", "vdnn_dyn", {"policy": "vdnn_all", "algorithms": "m"}],
+    "memory_model": "ideal",
+    "pinned_memory": "arena",
+}
+PROFILE: dict[str, Any] = yaml.safe_load((ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8"))
+
+# Unlike JSON, YAML has keys that are no text, dates, sets, bytes and numbers that are none.
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.binary(max_size=20)
+    | st.dates()
+    | st.sampled_from(["", "0", "-1", "12 GiB", "12 gb", "0 s", "nan", "1e999 B", "../x", "a\nb", "x.yaml", "\u2028"])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(SCALARS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def assert_answers_in_one_line(read: Callable[[Path], object], data: bytes, name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(data)
+        try:
+            read(path)
+        except InputError as failure:
+            message = str(failure)
+            assert message.splitlines() == [message]
+            assert message.isprintable()
+            assert message.startswith(f"{path}: ")
+            assert len(message) < len(str(path)) + 2500
+
+
+def as_yaml(value: object) -> bytes:
+    return yaml.dump(value, allow_unicode=True).encode("utf-8", errors="surrogatepass")
+
+
+def places(value: object, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of keys and positions to everything inside a structure."""
+    inner: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in inner:
+        yield (*place, key)
+        yield from places(member, (*place, key))
+
+
+@st.composite
+def mutations(draw: st.DrawFn, good: dict[str, Any]) -> bytes:
+    """Draw a good file in which up to three places are dropped, renamed, doubled or replaced."""
+    structure = copy.deepcopy(good)
+    for _ in range(draw(st.integers(1, 3))):
+        if not (known := list(places(structure))):
+            break
+        *way, last = draw(st.sampled_from(known))
+        parent: Any = structure
+        for key in way:
+            parent = parent[key]
+        match draw(st.sampled_from(["drop", "rename", "double", "replace"])):
+            case "drop":
+                del parent[last]
+            case "rename" if isinstance(parent, dict):
+                parent[draw(st.text() | st.sampled_from(sorted(map(str, parent))))] = parent.pop(last)
+            case "double" if isinstance(parent, list):
+                parent.append(parent[last])
+            case _:
+                parent[last] = copy.deepcopy(draw(VALUES))
+    return as_yaml(structure)
+
+
+@given(st.binary(max_size=300))
+@example(b"")
+@example(b"\xff\xfe")
+@example(b"\x00" * 100)
+@example(b"[" * 10_000)
+@example(b"a: &a [*a, *a]")
+@example(b"%YAML 1." + b"1" * 5000)
+@example(b'a: "\\UFFFFFFFF"')
+def test_any_bytes(data: bytes) -> None:
+    assert_answers_in_one_line(read_scenario, data, "x.yaml")
+    assert_answers_in_one_line(read_profile, data, "x.yaml")
+
+
+@given(st.text(alphabet=st.sampled_from("a1:-?[]{},#&*!|>'\"%@`~.\\ux \n\t"), max_size=60))
+def test_any_sequence_of_yaml_indicators(text: str) -> None:
+    assert_answers_in_one_line(read_scenario, text.encode(), "x.yaml")
+
+
+@given(VALUES)
+def test_any_structure(value: object) -> None:
+    assert_answers_in_one_line(read_scenario, as_yaml(value), "x.yaml")
+    assert_answers_in_one_line(read_profile, as_yaml(value), "x.yaml")
+
+
+@given(mutations(SCENARIO))
+def test_a_good_scenario_with_mistakes(data: bytes) -> None:
+    assert_answers_in_one_line(read_scenario, data, "x.yaml")
+
+
+@given(mutations(PROFILE))
+def test_a_good_profile_with_mistakes(data: bytes) -> None:
+    assert_answers_in_one_line(read_profile, data, "titan_x_maxwell.yaml")
+
+
+def test_what_the_mistakes_are_made_in_is_good() -> None:
+    """Without mistakes both files can be read, so a mutation is not refused for another reason."""
+    with tempfile.TemporaryDirectory() as folder:
+        scenario, profile = Path(folder, "x.yaml"), Path(folder, "titan_x_maxwell.yaml")
+        scenario.write_bytes(as_yaml(SCENARIO))
+        profile.write_bytes(as_yaml(PROFILE))
+        assert [policy.label for policy in read_scenario(scenario).policies] == ["base(m)", "vdnn_dyn", "vdnn_all(m)"]
+        assert read_profile(profile).name == "titan_x_maxwell"

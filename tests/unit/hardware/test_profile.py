@@ -1,0 +1,270 @@
+import copy
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.profile import find_profile, load_profile, read_profile, shipped_profiles
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin
+
+ROOT = Path(__file__).parents[3]
+
+
+def figure(value: object) -> dict[str, object]:
+    return {"value": value, "origin": "datasheet", "source": "a page"}
+
+
+TOY: dict[str, Any] = {
+    "schema_version": 1,
+    "name": "toy",
+    "description": "a toy",
+    "gpu": {
+        "name": "Toy GPU",
+        "memory": figure("10 KiB"),
+        "dram_bandwidth": figure("100 B/s"),
+        "multiprocessors": figure(2),
+        "granule": figure("512 B"),
+        "peak": {"float32": figure("1 kFLOP/s"), "bfloat16": figure("2 kFLOP/s")},
+    },
+    "link": {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")},
+    "host": {
+        "memory": figure("1 MB"),
+        "issue": figure("0 s"),
+        "pin_latency": figure("6 us"),
+        "pin_bandwidth": figure("1 GiB/s"),
+    },
+    "cost_model": {"efficiency": figure(0.5)},
+}
+
+
+def write(folder: Path, content: object, name: str = "toy") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return path
+
+
+def changed(key_path: str, value: object) -> dict[str, Any]:
+    """Return the toy with one value set, at a path of keys."""
+    profile = copy.deepcopy(TOY)
+    *sections, last = key_path.split(".")
+    place = profile
+    for section in sections:
+        place = place[section]
+    place[last] = value
+    return profile
+
+
+def message_of(folder: Path, content: object) -> str:
+    """Return what a profile is refused with, less the name of the file."""
+    path = write(folder, content)
+    with pytest.raises(ProfileError) as caught:
+        read_profile(path)
+    return str(caught.value).removeprefix(f"{path}: ")
+
+
+def test_a_profile_becomes_a_server_in_si_units(tmp_path: Path) -> None:
+    """10 KiB are 10240 bytes, 1 MB is 10^6, 1 GiB/s is 2^30 B/s, 5 ms are 0.005 s."""
+    server = read_profile(write(tmp_path, TOY))
+    assert server.name == "toy"
+    peaks = {ElementType.FLOAT32: 1000.0, ElementType.BFLOAT16: 2000.0}
+    assert server.gpu == Gpu("Toy GPU", 10_240, peaks, 100.0, 2, 512)
+    assert server.link == Link("wire", 3.0, 4.0, 0.005)
+    assert server.host == Host(1_000_000, 0.0, 6 * 1e-6, 2.0**30)
+    assert server.cost_model == {"efficiency": 0.5}
+
+
+def test_figures_stand_as_the_file_states_them(tmp_path: Path) -> None:
+    figures = read_profile(write(tmp_path, TOY)).figures
+    assert Figure("gpu.memory", "10 KiB", Origin.DATASHEET, "a page") in figures
+    assert [figure.path for figure in figures] == [
+        *("gpu.memory", "gpu.dram_bandwidth", "gpu.multiprocessors", "gpu.granule"),
+        *("gpu.peak.bfloat16", "gpu.peak.float32"),
+        *("link.h2d", "link.d2h", "link.latency"),
+        *("host.memory", "host.issue", "host.pin_latency", "host.pin_bandwidth"),
+        "cost_model.efficiency",
+    ]
+
+
+def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path, TOY)
+    profile = load_profile(path)
+    assert (profile.file, profile.description) == (str(path), "a toy")
+    assert profile.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_cost_model_may_be_missing(tmp_path: Path) -> None:
+    profile = {key: value for key, value in TOY.items() if key != "cost_model"}
+    assert read_profile(write(tmp_path, profile)).cost_model == {}
+
+
+FIGURE_KEYS = "a mapping with the keys value, origin, source"
+ORIGINS = "datasheet, measured, fitted, paper, assumed"
+RATE_UNITS = "B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s, TiB/s"
+PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
+
+
+@pytest.mark.parametrize(
+    ("key_path", "value", "message"),
+    [
+        ("schema_version", 2, "schema_version: found 2, expected 1, the version that this vdnnsim reads"),
+        (
+            "name",
+            "titan",
+            "name: found 'titan', expected 'toy', the name of the file, in letters, digits and any of _.-",
+        ),
+        ("description", "", "description: found '', expected one line of 1 to 1000 printable characters"),
+        (
+            "gpus",
+            {},
+            "'gpus' is not a key; did you mean 'gpu'? (schema_version, name, description, gpu, link, host, cost_model)",
+        ),
+        ("link", "pcie", "link: found 'pcie', expected a mapping with the keys name, h2d, d2h, latency"),
+        ("link.h2d", "3 B/s", f"link.h2d: found '3 B/s', expected {FIGURE_KEYS}"),
+        (
+            "link.h2d",
+            {"value": "3 B/s", "origin": "paper"},
+            "link.h2d: 'source' is missing; required are value, origin, source",
+        ),
+        ("link.h2d.source", " ", "link.h2d.source: found ' ', expected one line of 1 to 1000 printable characters"),
+        (
+            "link.h2d.origin",
+            "papers",
+            f"link.h2d.origin: 'papers' is not an origin; did you mean 'paper'? ({ORIGINS})",
+        ),
+        ("link.h2d.value", 3, f"link.h2d.value: found 3, expected a number with one of the units {RATE_UNITS}"),
+        (
+            "link.h2d.value",
+            "3 GB",
+            f"link.h2d.value: found '3 GB', expected a number with one of the units {RATE_UNITS}",
+        ),
+        ("link.h2d.value", "0 B/s", "link.h2d.value: found '0 B/s', expected from 1 B/s to 1e18 B/s"),
+        ("link.h2d.value", "1e19 B/s", "link.h2d.value: found '1e19 B/s', expected from 1 B/s to 1e18 B/s"),
+        (
+            "link.h2d.value",
+            "-3 B/s",
+            "link.h2d.value: found '-3 B/s', expected a finite number of bytes per second, zero or more",
+        ),
+        (
+            "link.h2d.value",
+            None,
+            "link.h2d.value: found nothing, expected a number of bytes per second from 1 B/s to 1e18 B/s",
+        ),
+        (
+            "link.h2d.value",
+            "9" * 100,
+            f"link.h2d.value: found '{'9' * 80}...', expected a number with one of the units {RATE_UNITS}",
+        ),
+        ("link.latency.value", "11 s", "link.latency.value: found '11 s', expected from 0 s to 10 s"),
+        ("gpu.memory.value", "0 GiB", "gpu.memory.value: found '0 GiB', expected from 1 B to 1 EiB"),
+        ("gpu.memory.value", "0.3 B", "gpu.memory.value: found '0.3 B', expected from 1 B to 1 EiB"),
+        ("gpu.memory.value", "2e6 TiB", "gpu.memory.value: found '2e6 TiB', expected from 1 B to 1 EiB"),
+        ("gpu.granule.value", "2 GiB", "gpu.granule.value: found '2 GiB', expected from 1 B to 1 GiB"),
+        ("gpu.multiprocessors.value", 0, "gpu.multiprocessors.value: found 0, expected from 1 to 1000000"),
+        (
+            "gpu.multiprocessors.value",
+            1.5,
+            "gpu.multiprocessors.value: found 1.5, expected a whole number from 1 to 1000000",
+        ),
+        ("gpu.multiprocessors.value", float("nan"), "gpu.multiprocessors.value: found 'nan', expected a plain number"),
+        (
+            "gpu.peak.float32.value",
+            "7 TFLOPS",
+            f"gpu.peak.float32.value: found '7 TFLOPS', expected a number with one of the units {PEAK_UNITS}",
+        ),
+        ("gpu.peak", {}, "gpu.peak: found an empty mapping, expected a figure for at least one element type"),
+        (
+            "gpu.peak.fp16",
+            figure("1 FLOP/s"),
+            "gpu.peak: 'fp16' is not a key; did you mean 'float16'? (float32, float16, bfloat16)",
+        ),
+        ("cost_model", None, "cost_model: found nothing, expected a mapping of parameters"),
+        ("cost_model.efficiency.value", "x", "cost_model.efficiency.value: found 'x', expected a plain number"),
+        ("cost_model.efficiency.value", 1e19, "cost_model.efficiency.value: found 1e+19, expected from 0 to 1e18"),
+        (
+            "cost_model.Big One",
+            figure(1),
+            "cost_model: 'Big One' is not a parameter's name, expected small letters, digits and _",
+        ),
+    ],
+)
+def test_a_wrong_profile_is_refused(tmp_path: Path, key_path: str, value: object, message: str) -> None:
+    assert message_of(tmp_path, changed(key_path, value)) == message
+
+
+def test_a_profile_is_a_mapping(tmp_path: Path) -> None:
+    expected = "a mapping with the keys schema_version, name, description, gpu, link, host, cost_model"
+    assert message_of(tmp_path, [1]) == f"found a list, expected {expected}"
+
+
+def test_every_shipped_profile_can_be_read() -> None:
+    profiles = shipped_profiles()
+    assert [profile.server.name for profile in profiles] == sorted(
+        path.stem for path in ROOT.glob("hw_profiles/*.yaml")
+    )
+    assert "titan_x_maxwell" in [profile.server.name for profile in profiles]
+
+
+def test_the_titan_x_is_the_one_of_the_paper() -> None:
+    """MICRO 2016, II-C and IV-B: 12 GB, read as 12 x 2^30; 7 TFLOPS; 336 GB/s; copies at 12.8 GB/s; 64 GB of host."""
+    server = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
+    assert server.gpu.memory_bytes == 12 * 2**30
+    assert server.gpu.flop_per_s[ElementType.FLOAT32] == 7e12
+    assert server.gpu.dram_bytes_per_s == 336e9
+    assert (server.gpu.multiprocessors, server.gpu.granule_bytes) == (24, 512)
+    assert (server.link.h2d_bytes_per_s, server.link.d2h_bytes_per_s) == (12.8e9, 12.8e9)
+    assert server.host.memory_bytes == 64 * 2**30
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, beside a folder `scenarios`; both empty."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scenarios").mkdir()
+    return tmp_path
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_name_is_looked_up_from_the_scenario_outwards() -> None:
+    """Each step adds a profile of the same name at a place that is searched earlier."""
+    folder = Path("scenarios/deep")
+    assert find_profile("titan_x_maxwell", folder) == ROOT / "hw_profiles" / "titan_x_maxwell.yaml"
+    for place in ("hw_profiles", "scenarios/deep/hw_profiles", "scenarios/hw_profiles"):
+        path = write(Path(place), TOY)
+        assert find_profile("toy", folder) == path
+
+
+def test_a_profile_beside_the_folder_of_the_scenario(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(elsewhere / "hw_profiles", TOY)
+    monkeypatch.chdir(elsewhere / "scenarios")
+    assert find_profile("toy", Path()) == Path("../hw_profiles/toy.yaml")
+    assert find_profile("toy", Path("..")) == Path("../hw_profiles/toy.yaml")
+    assert find_profile("toy", elsewhere / "scenarios") == elsewhere / "hw_profiles" / "toy.yaml"
+
+
+def test_a_path_is_one_from_the_scenario_or_from_the_working_directory(elsewhere: Path) -> None:
+    write(elsewhere / "mine", TOY)
+    assert find_profile("mine/toy.yaml", Path("scenarios")) == Path("mine/toy.yaml")
+    write(elsewhere / "scenarios" / "mine", TOY)
+    assert find_profile("mine/toy.yaml", Path("scenarios")) == Path("scenarios/mine/toy.yaml")
+    assert find_profile(str(elsewhere / "mine" / "toy.yaml"), Path("scenarios")) == elsewhere / "mine" / "toy.yaml"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_profile_that_does_not_exist_is_refused() -> None:
+    def refusal(name: str) -> str:
+        with pytest.raises(ProfileError) as caught:
+            find_profile(name, Path("scenarios"))
+        return str(caught.value)
+
+    assert refusal("no.yaml") == "'no.yaml' is not a file; looked for scenarios/no.yaml and no.yaml"
+    assert refusal("n" * 300 + ".yaml").startswith(f"'{'n' * 80}...' is not a file; looked for ")
+    names = ", ".join(profile.server.name for profile in shipped_profiles())
+    titan = f"; did you mean 'titan_x_maxwell'? ({names})"
+    assert refusal("titan_x_maxwel") == f"'titan_x_maxwel' is not a hardware profile{titan}"
+    for name in ("titan_x/../x", "titan_x\n", "titan\0x"):
+        assert refusal(name) == f"{name!r} is not a hardware profile{titan}"

@@ -1,0 +1,98 @@
+import pytest
+
+from vdnnsim.errors import InputError
+from vdnnsim.units import Dimension, format_bytes, format_seconds, parse_quantity
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "expected"),
+    [
+        ("12 GiB", Dimension.BYTES, 12 * 1024 * 1024 * 1024),
+        ("12 GB", Dimension.BYTES, 12_000_000_000),
+        ("512B", Dimension.BYTES, 512),
+        (" 1.5 KiB ", Dimension.BYTES, 1536),
+        ("2 TiB", Dimension.BYTES, 2 * 1024**4),
+        (".5 kB", Dimension.BYTES, 500),
+        ("10 us", Dimension.SECONDS, 1e-5),
+        ("2.5 ms", Dimension.SECONDS, 0.0025),
+        ("7 ns", Dimension.SECONDS, 7e-9),
+        ("0 s", Dimension.SECONDS, 0),
+        ("12.8 GB/s", Dimension.BYTES_PER_SECOND, 12.8e9),
+        ("1 GiB/s", Dimension.BYTES_PER_SECOND, 1_073_741_824),
+        ("7 TFLOP/s", Dimension.FLOP_PER_SECOND, 7e12),
+        ("7e12 FLOP/s", Dimension.FLOP_PER_SECOND, 7e12),
+        ("1.075 GHz", Dimension.HERTZ, 1.075e9),
+        ("24", Dimension.COUNT, 24),
+        (24, Dimension.COUNT, 24),
+        (0.85, Dimension.COUNT, 0.85),
+        (1e-7, Dimension.COUNT, 1e-7),
+    ],
+)
+def test_a_quantity_becomes_si(text: object, dimension: Dimension, expected: float) -> None:
+    assert parse_quantity(text, dimension) == pytest.approx(expected, rel=1e-15)
+
+
+def test_decimal_and_binary_prefixes_differ() -> None:
+    """GiB is 2^30 and GB 10^9 bytes, 7.4 % apart; they are never the same."""
+    binary, decimal = parse_quantity("1 GiB", Dimension.BYTES), parse_quantity("1 GB", Dimension.BYTES)
+    assert (binary, decimal) == (1_073_741_824, 1_000_000_000)
+
+
+_BYTES = "B, kB, MB, GB, TB, KiB, MiB, GiB, TiB"
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "message"),
+    [
+        ("12", Dimension.BYTES, f"found '12', expected a number with one of the units {_BYTES}"),
+        (12, Dimension.BYTES, f"found 12, expected a number with one of the units {_BYTES}"),
+        ("12 gb", Dimension.BYTES, f"found '12 gb', expected a number with one of the units {_BYTES}"),
+        ("12 Gb", Dimension.BYTES, f"found '12 Gb', expected a number with one of the units {_BYTES}"),
+        ("GiB", Dimension.BYTES, f"found 'GiB', expected a number with one of the units {_BYTES}"),
+        ("1,5 GiB", Dimension.BYTES, f"found '1,5 GiB', expected a number with one of the units {_BYTES}"),
+        (None, Dimension.BYTES, f"found None, expected a number with one of the units {_BYTES}"),
+        ("10 GB", Dimension.SECONDS, "found '10 GB', expected a number with one of the units s, ms, us, ns"),
+        ("nan s", Dimension.SECONDS, "found 'nan s', expected a number with one of the units s, ms, us, ns"),
+        ("-1 s", Dimension.SECONDS, "found '-1 s', expected a finite number of seconds, zero or more"),
+        ("1e999 s", Dimension.SECONDS, "found '1e999 s', expected a finite number of seconds, zero or more"),
+        ("3 GiB", Dimension.COUNT, "found '3 GiB', expected a plain number"),
+        (True, Dimension.COUNT, "found True, expected a plain number"),
+        (float("nan"), Dimension.COUNT, "found 'nan', expected a plain number"),
+        (float("inf"), Dimension.COUNT, "found 'inf', expected a plain number"),
+        (-1, Dimension.COUNT, "found '-1', expected a finite number of a plain number, zero or more"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(text: object, dimension: Dimension, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_quantity(text, dimension)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (512, "512 B"),
+        (1536, "1.50 KiB"),
+        (20 * 2**20, "20.0 MiB"),
+        (150 * 2**30, "150 GiB"),
+        (-(2**30), "-1.00 GiB"),
+    ],
+)
+def test_bytes_for_people(nbytes: float, text: str) -> None:
+    assert format_bytes(nbytes) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (1.234, "1.23 s"),
+        (0.0456, "45.6 ms"),
+        (7.89e-6, "7.89 us"),
+        (3e-9, "3.00 ns"),
+        (0.5, "500 ms"),
+    ],
+)
+def test_seconds_for_people(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
