@@ -91,15 +91,17 @@ def step_mean_bytes(trace: IterationTrace, select: Selection) -> float:
     Each feature-extraction layer is one step in forward and one in backward, whatever its duration; a step counts the
     most that is in use while one of its kernels runs.
     """
-    deltas = {change.operation: change for change in trace.memory}
+    plan = trace.plan
+    changes = {change.operation: change for change in trace.memory}
     steps: dict[tuple[int, bool], int] = {}
     in_use = 0
-    for position, operation in enumerate(trace.plan.operations):
-        change = deltas.get(position)
-        if change is not None and select(trace.plan.buffers[change.buffer]):
+    for position, operation in enumerate(plan.operations):
+        change = changes.get(position)
+        if change is not None and select(plan.buffers[change.buffer]):
             in_use += change.delta_bytes
-        if isinstance(operation, Compute) and operation.phase is not Phase.UPDATE:
-            if trace.plan.layer_stages[operation.layer] is Stage.FEATURES:
-                step = operation.layer, operation.phase.is_backward
-                steps[step] = max(steps.get(step, 0), in_use)
+        if not isinstance(operation, Compute) or operation.phase is Phase.UPDATE:
+            continue
+        if plan.layer_stages[operation.layer] is Stage.FEATURES:
+            step = operation.layer, operation.phase.is_backward
+            steps[step] = max(steps.get(step, 0), in_use)
     return sum(steps.values()) / len(steps)

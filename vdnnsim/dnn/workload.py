@@ -100,7 +100,12 @@ class Workload:
             case Phase.BACKWARD_DATA:
                 saved = sum(self.map_bytes(index) for index in layer.saved_maps)
                 read = weights if layer.parameters else saved
-                return read + y + x + sum(self.map_bytes(index) for index in layer.inputs if self.accumulates(layer, index))
+                return (
+                    read
+                    + y
+                    + x
+                    + sum(self.map_bytes(index) for index in layer.inputs if self.accumulates(layer, index))
+                )
 
     def accumulates(self, layer: Layer, index: int) -> bool:
         """Whether backward of `layer` adds to the gradient of map `index` that a later layer has begun."""

@@ -67,9 +67,7 @@ class Recorder:
     def memory_change(self, change: PlacedChange, now_s: float) -> None:
         """The compute stream reaches an allocation or release."""
         assert change.buffer not in self._in_flight, f"buffer {change.buffer} changes under a copy"
-        self.memory.append(
-            MemoryChange(now_s, change.operation, change.buffer, change.delta_bytes, change.offset)
-        )
+        self.memory.append(MemoryChange(now_s, change.operation, change.buffer, change.delta_bytes, change.offset))
 
     def _divide_gap(self, blocked: int, start_s: float) -> None:
         cursor = self._kernel_end_s

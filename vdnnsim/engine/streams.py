@@ -15,12 +15,9 @@ from vdnnsim.cost.transfer import d2h_seconds, h2d_seconds
 from vdnnsim.engine.recorder import Recorder
 from vdnnsim.hardware.server import Link
 from vdnnsim.plan.operations import (
-    Alias,
     Allocate,
     Compute,
-    HostSynchronize,
     Offload,
-    Operation,
     Prefetch,
     RecordEvent,
     Release,
@@ -33,6 +30,9 @@ from vdnnsim.trace import StallCause
 
 Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""
+
+Queued = Compute | Allocate | Release | Offload | Prefetch | RecordEvent | WaitEvent | simpy.Event
+"""What may stand in a stream's queue; a SimPy event is the host's, and succeeds when all before it is done."""
 
 
 class CopyEngines:
@@ -78,7 +78,7 @@ class StreamProcess:
         drained_s: when it last had nothing left to do.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the parts of one machine, put together in one place
+    def __init__(
         self,
         env: simpy.Environment,
         stream: Stream,
@@ -97,13 +97,13 @@ class StreamProcess:
         self._events = events
         self._engines = engines
         self._recorder = recorder
-        self._queue: deque[tuple[int, float, Operation | simpy.Event]] = deque()
+        self._queue: deque[tuple[int, float, Queued]] = deque()
         self._wake = env.event()
         self.waiting_for: int | None = None
         self.last_copy: int | None = None
 
-    def put(self, position: int, issue_s: float, operation: Operation | simpy.Event) -> None:
-        """Append an operation, or an event of the host that succeeds when all before it is done."""
+    def put(self, position: int, issue_s: float, operation: Queued) -> None:
+        """Append an operation that the host has issued at a moment."""
         self._queue.append((position, issue_s, operation))
         if not self._wake.triggered:
             self._wake.succeed()
@@ -123,22 +123,24 @@ class StreamProcess:
                     self._recorder.kernel(position, operation, issue_s, start_s, end_s)
                     yield env.timeout(end_s - env.now)
                 case Allocate() | Release():
+                    # The Release of an alias frees nothing and so is no change.
                     if position in self._placement.changes:
                         self._recorder.memory_change(self._placement.changes[position], start_s)
                 case Offload() | Prefetch():
                     yield from self._copy(position, issue_s, start_s, operation)
-                case RecordEvent(event=event):
-                    if start_s > env.now:
-                        yield env.timeout(start_s - env.now)
-                    if self.last_copy is not None:
-                        self._events.copy_before[event] = self.last_copy
-                    self._events[event].succeed()
-                case WaitEvent(event=event):
-                    yield from self._wait(position, event)
+                case RecordEvent():
+                    yield from self._record(start_s, operation.event)
+                case WaitEvent():
+                    yield from self._wait(position, operation.event)
                 case simpy.Event():
                     operation.succeed()
-                case Alias() | HostSynchronize():
-                    pass
+
+    def _record(self, start_s: float, event: int) -> Process:
+        if start_s > self._env.now:
+            yield self._env.timeout(start_s - self._env.now)
+        if self.last_copy is not None:
+            self._events.copy_before[event] = self.last_copy
+        self._events[event].succeed()
 
     def _copy(self, position: int, issue_s: float, start_s: float, copy: Offload | Prefetch) -> Process:
         if start_s > self._env.now:

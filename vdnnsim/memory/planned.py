@@ -37,7 +37,10 @@ class _Layout:
         buckets = range(life.first // self._width, (life.last - 1) // self._width + 1)
         # Each bucket is sorted by address; a set, because one neighbour may stand in several buckets.
         neighbours = {
-            entry for bucket in buckets for entry in self._buckets[bucket] if entry[2] < life.last and life.first < entry[3]
+            entry
+            for bucket in buckets
+            for entry in self._buckets[bucket]
+            if entry[2] < life.last and life.first < entry[3]
         }
         address = floor
         for start, end, _, _ in sorted(neighbours):

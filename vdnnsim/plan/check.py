@@ -68,10 +68,10 @@ class _Checker:
         self._events: dict[int, dict[Stream, int]] = {}
 
     def check(self) -> None:
-        for self._position, operation in enumerate(self._plan.operations):
+        for position, operation in enumerate(self._plan.operations):
+            self._position = position
             self._visit(operation)
         for state, buffer in zip(self._states, self._plan.buffers, strict=True):
-            self._position = len(self._plan.operations) - 1
             if state.allocated:
                 raise self._error(f"{buffer.name} is still allocated at the end")
 
@@ -91,18 +91,24 @@ class _Checker:
             case Prefetch(buffer=buffer):
                 self._prefetch(buffer)
             case RecordEvent(event=event, stream=stream):
-                if event in self._events:
-                    raise self._error(f"event {event} is recorded twice")
-                self._reach(stream)
-                self._events[event] = self._done[stream] | {stream: self._last_on[stream]}
+                self._record(event, stream)
             case WaitEvent(event=event, stream=stream):
-                if event not in self._events:
-                    raise self._error(f"event {event} is waited for before it is recorded")
-                self._reach(stream)
-                _merge(self._done[stream], self._events[event])
+                self._wait(event, stream)
             case HostSynchronize(streams=streams):
                 for stream in streams:
                     _merge(self._host, self._done[stream] | {stream: self._last_on[stream]})
+
+    def _record(self, event: int, stream: Stream) -> None:
+        if event in self._events:
+            raise self._error(f"event {event} is recorded twice")
+        self._reach(stream)
+        self._events[event] = self._done[stream] | {stream: self._last_on[stream]}
+
+    def _wait(self, event: int, stream: Stream) -> None:
+        if event not in self._events:
+            raise self._error(f"event {event} is waited for before it is recorded")
+        self._reach(stream)
+        _merge(self._done[stream], self._events[event])
 
     def _compute(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         self._reach(Stream.COMPUTE)

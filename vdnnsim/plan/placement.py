@@ -100,9 +100,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     """Walk the allocations of a plan; the first request that cannot be served decides."""
     host = _walk_host(plan, limits.host_bytes)
     positions, requests = _device_requests(plan)
-    answer = place(
-        requests, limits.model, capacity_bytes=limits.device_bytes, granule_bytes=limits.granule_bytes
-    )
+    answer = place(requests, limits.model, capacity_bytes=limits.device_bytes, granule_bytes=limits.granule_bytes)
     if isinstance(answer, Overflow):
         overflow = positions[answer.position]
         if isinstance(host, int) or overflow < host.operation:
@@ -150,7 +148,17 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
                 if nbytes > free:
                     kinds = _by_kind(plan, held)
                     return DoesNotFit(
-                        plan, Pool.HOST, position, buffer, layer, Phase.FORWARD, nbytes, free, free, capacity_bytes, kinds
+                        plan,
+                        Pool.HOST,
+                        position,
+                        buffer,
+                        layer,
+                        Phase.FORWARD,
+                        nbytes,
+                        free,
+                        free,
+                        capacity_bytes,
+                        kinds,
                     )
                 held.append(buffer)
                 in_use += nbytes

@@ -46,9 +46,7 @@ class PlanWriter:
         """Give the memory of a buffer back, or end its alias."""
         self._operations.append(Release(buffer))
 
-    def compute(
-        self, layer: int, phase: Phase, algorithm: str, *, reads: Iterable[int], writes: Iterable[int]
-    ) -> None:
+    def compute(self, layer: int, phase: Phase, algorithm: str, *, reads: Iterable[int], writes: Iterable[int]) -> None:
         """Launch a kernel on the compute stream."""
         self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes)))
 

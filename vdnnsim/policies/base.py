@@ -8,7 +8,7 @@ needs a few more; each further one is as large as the first map that needed it.
 
 from typing import ClassVar
 
-from vdnnsim.dnn.layers import Layer, Phase, Stage
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import operands
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
@@ -34,66 +34,81 @@ class Base(Policy, frozen=True, kw_only=True):
 
 def network_wide_plan(workload: Workload, kernels: KernelChoice, *, label: str, algorithms: str) -> TrainingPlan:
     """Write the plan of a network that stays on the GPU as a whole."""
-    writer = PlanWriter(workload)
-    buffers = IterationBuffers(writer, workload)
-    slots = _GradientSlots(workload)
-    layers = workload.graph.layers
+    writer = _NetworkWideWriter(workload, kernels)
+    writer.write()
+    return writer.plan.finish(label, algorithms)
 
-    buffers.allocate_resident()
-    for each in workload.graph.maps:
-        writer.allocate(buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
-    slot_ids = []
-    for number, (nbytes, layer, stage) in enumerate(slots.sizes, start=1):
-        slot = writer.buffer(f"gradient slot {number}", BufferKind.GRADIENT_MAP, nbytes, stage)
-        writer.allocate(slot, layer, Phase.BACKWARD_DATA)
-        slot_ids.append(slot)
-    (largest_layer, largest_phase), largest = max(kernels.items(), key=lambda item: item[1].workspace_bytes)
-    workspace = None
-    if largest.workspace_bytes:
-        stage = layers[largest_layer].stage
-        workspace = writer.buffer("workspace", BufferKind.WORKSPACE, largest.workspace_bytes, stage)
-        writer.allocate(workspace, largest_layer, largest_phase)
 
-    def run(layer: Layer, phase: Phase) -> None:
-        kernel = kernels[layer.index, phase]
-        buffers.compute(layer, phase, kernel, workspace if kernel.workspace_bytes else None)
+class _NetworkWideWriter:
+    def __init__(self, workload: Workload, kernels: KernelChoice) -> None:
+        self.plan = PlanWriter(workload)
+        self._workload = workload
+        self._layers = workload.graph.layers
+        self._kernels = kernels
+        self._buffers = IterationBuffers(self.plan, workload)
+        self._slots = _GradientSlots(workload)
+        self._slot_ids: list[int] = []
+        self._workspace: int | None = None
 
-    for layer in layers:
-        run(layer, Phase.FORWARD)
-    if workload.mode is Mode.TRAINING:
-        for layer in reversed(layers):
-            for born in slots.born[layer.index]:
-                writer.alias(buffers.gradients[born], slot_ids[slots.slot_of[born]])
-            for phase in layer.backward_phases:
-                run(layer, phase)
-            for dying in slots.dying[layer.index]:
-                writer.release(buffers.gradients[dying])
-        for layer in layers:
-            if Phase.UPDATE in workload.phases(layer):
-                run(layer, Phase.UPDATE)
+    def write(self) -> None:
+        """Write the whole iteration."""
+        self._allocate()
+        for layer in self._layers:
+            self._kernel(layer, Phase.FORWARD)
+        if self._workload.mode is Mode.TRAINING:
+            for layer in reversed(self._layers):
+                self._backward(layer)
+            for layer in self._layers:
+                if Phase.UPDATE in self._workload.phases(layer):
+                    self._kernel(layer, Phase.UPDATE)
+        self._release()
 
-    if workspace is not None:
-        writer.release(workspace)
-    for slot in slot_ids:
-        writer.release(slot)
-    for buffer in buffers.maps:
-        writer.release(buffer)
-    buffers.release_resident()
-    return writer.finish(label, algorithms)
+    def _allocate(self) -> None:
+        self._buffers.allocate_resident()
+        for each in self._workload.graph.maps:
+            self.plan.allocate(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
+        for number, (nbytes, owner) in enumerate(self._slots.sizes, start=1):
+            slot = self.plan.buffer(f"gradient slot {number}", BufferKind.GRADIENT_MAP, nbytes, owner.stage)
+            self.plan.allocate(slot, owner.index, Phase.BACKWARD_DATA)
+            self._slot_ids.append(slot)
+        (greediest, phase), largest = max(self._kernels.items(), key=lambda item: item[1].workspace_bytes)
+        if largest.workspace_bytes:
+            stage = self._layers[greediest].stage
+            self._workspace = self.plan.buffer("workspace", BufferKind.WORKSPACE, largest.workspace_bytes, stage)
+            self.plan.allocate(self._workspace, greediest, phase)
+
+    def _backward(self, layer: Layer) -> None:
+        for born in self._slots.born[layer.index]:
+            self.plan.alias(self._buffers.gradients[born], self._slot_ids[self._slots.slot_of[born]])
+        for phase in layer.backward_phases:
+            self._kernel(layer, phase)
+        for dying in self._slots.dying[layer.index]:
+            self.plan.release(self._buffers.gradients[dying])
+
+    def _kernel(self, layer: Layer, phase: Phase) -> None:
+        kernel = self._kernels[layer.index, phase]
+        self._buffers.compute(layer, phase, kernel, self._workspace if kernel.workspace_bytes else None)
+
+    def _release(self) -> None:
+        if self._workspace is not None:
+            self.plan.release(self._workspace)
+        for buffer in self._slot_ids + self._buffers.maps:
+            self.plan.release(buffer)
+        self._buffers.release_resident()
 
 
 class _GradientSlots:
     """Assigns gradient maps to reused buffers, best fit first.
 
     Attributes:
-        sizes: bytes of each slot with the layer and stage on whose account it stands.
+        sizes: bytes of each slot with the layer on whose account it stands.
         slot_of: the slot of each gradient map.
         born, dying: by layer, the gradient maps that its backward begins and that end with it.
     """
 
     def __init__(self, workload: Workload) -> None:
         layers = workload.graph.layers
-        self.sizes: list[tuple[int, int, Stage]] = []
+        self.sizes: list[tuple[int, Layer]] = []
         self.slot_of: dict[int, int] = {}
         self.born: list[list[int]] = [[] for _ in layers]
         self.dying: list[list[int]] = [[] for _ in layers]
@@ -102,7 +117,7 @@ class _GradientSlots:
         gradients = [each for each in workload.graph.maps if each.needs_gradient]
         largest = max(gradients, key=lambda each: workload.map_bytes(each.index))
         assert largest.producer is not None
-        self.sizes = [(workload.map_bytes(largest.index), largest.producer, largest.stage)] * min(2, len(gradients))
+        self.sizes = [(workload.map_bytes(largest.index), layers[largest.producer])] * min(2, len(gradients))
         free = set(range(len(self.sizes)))
         for layer in reversed(layers):
             if Phase.BACKWARD_DATA in layer.backward_phases:
@@ -121,5 +136,5 @@ class _GradientSlots:
             slot = min(fitting, key=lambda slot: (self.sizes[slot][0], slot))
             free.remove(slot)
             return slot
-        self.sizes.append((nbytes, layer.index, layer.stage))
+        self.sizes.append((nbytes, layer))
         return len(self.sizes) - 1

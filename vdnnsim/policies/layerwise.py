@@ -38,7 +38,7 @@ _LAUNCHERS = {
 }
 
 
-def layerwise_plan(  # noqa: PLR0913  the parameters are what vDNN decides, and nothing else
+def layerwise_plan(
     workload: Workload,
     kernels: KernelChoice,
     offloaded: frozenset[int],
