@@ -167,6 +167,12 @@ def quote(text: str) -> str:
     return repr(cut)
 
 
+def one_line(text: str) -> str:
+    """Return a message of somebody else on one line, with escapes for what cannot be printed."""
+    words = " ".join(text.split())
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in words)
+
+
 def not_one_of(found: str, names: Iterable[str], what: str) -> str:
     """Return the message that `found` is not `what`, with the nearest of `names` and all of them."""
     known = list(names)
@@ -231,7 +237,7 @@ def _parse(text: str) -> YamlValue:
         if not isinstance(extra := next(events), yaml.StreamEndEvent):
             raise _refused(extra, "found a second document (after ---), expected one")
     except yaml.MarkedYAMLError as failure:
-        problem = _one_line(f"{failure.context or ''} {failure.problem or ''}")
+        problem = one_line(f"{failure.context or ''} {failure.problem or ''}")[: 2 * LONGEST_SHOWN]
         mark = failure.problem_mark or failure.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise _RefusedError(f"{place}is not YAML: {problem}") from None
@@ -255,7 +261,10 @@ def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> Y
     if event.tag is not None:
         raise _refused(event, f"found tag {quote(event.tag)}, expected the value alone; tags are not allowed")
     if isinstance(event, yaml.ScalarEvent):
-        return _plain(event.value) if event.implicit[0] else str(event.value)
+        text = str(event.value)
+        if found := _UNPRINTABLE.search(text):
+            raise _refused(event, f"found the character {found[0]!r}, expected text")
+        return _plain(text) if event.implicit[0] else text
     if depth == DEEPEST_NESTING:
         raise _refused(event, f"nested deeper than {DEEPEST_NESTING} levels")
     if isinstance(event, yaml.SequenceStartEvent):
@@ -281,10 +290,6 @@ def _plain(text: str) -> YamlValue:
     if len(text) <= LONGEST_SHOWN and _FLOAT.fullmatch(text):
         return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     return text
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[: 2 * LONGEST_SHOWN]
 
 
 def _refused(event: "yaml.Event", message: str) -> _RefusedError:

@@ -90,7 +90,8 @@ def mutations(draw: st.DrawFn, good: dict[str, Any]) -> bytes:
             case "drop":
                 del parent[last]
             case "rename" if isinstance(parent, dict):
-                parent[draw(st.text() | st.sampled_from(sorted(map(str, parent))))] = parent.pop(last)
+                name = draw(st.text() | st.sampled_from(sorted(map(str, parent))))
+                parent[name] = parent.pop(last)
             case "double" if isinstance(parent, list):
                 parent.append(parent[last])
             case _:
@@ -120,6 +121,14 @@ def test_any_sequence_of_yaml_indicators(text: str) -> None:
 def test_any_structure(value: object) -> None:
     assert_answers_in_one_line(read_scenario, as_yaml(value), "x.yaml")
     assert_answers_in_one_line(read_profile, as_yaml(value), "x.yaml")
+
+
+@given(st.text(), st.text())
+@example("algorithms", "\ud800")
+@example("algorithms", "\a\u200b\n")
+def test_any_option_of_a_policy(option: str, value: str) -> None:
+    scenario = SCENARIO | {"policies": [{"policy": "vdnn_all", option: value}]}
+    assert_answers_in_one_line(read_scenario, as_yaml(scenario), "x.yaml")
 
 
 @given(mutations(SCENARIO))

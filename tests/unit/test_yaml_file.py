@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import ProfileError, ScenarioError
-from vdnnsim.yaml_file import Entry, YamlValue, file_name, read_yaml
+from vdnnsim.yaml_file import Entry, YamlValue, file_name, one_line, read_yaml
 
 
 class Colour(Enum):
@@ -115,6 +115,7 @@ BROKEN = "line 2, column 1: is not YAML: while parsing a flow node expected the 
         (r'a: "\UFFFFFFFF"', "is not YAML: found a character code or a version that is out of range"),
         (b"a: 1\nb: \x00", "line 2: found the character '\\x00', expected text"),
         ("a: 1\nb: \x80", "line 2: found the character '\\x80', expected text"),
+        (r'a: "\ud800"', "line 1: found the character '\\ud800', expected text"),
         (b"\x7fELF\x02\x01\xff", "byte 6 is not UTF-8, expected a YAML file in UTF-8"),
         ("a: 1".encode("utf-16"), "byte 0 is not UTF-8, expected a YAML file in UTF-8"),
         ("#" * (256 * 1024 + 1), "is larger than 256 KiB, expected a short YAML file"),
@@ -164,6 +165,10 @@ def test_a_name_that_no_file_can_have_is_quoted() -> None:
 def test_a_file_name_is_shown_on_one_line() -> None:
     assert file_name(Path("scenarios/my question.yaml")) == "scenarios/my question.yaml"
     assert file_name(Path("two\nlines.yaml")) == r"'two\nlines.yaml'"
+
+
+def test_a_message_of_somebody_else_becomes_one_line() -> None:
+    assert one_line("two\n  lines \a") == r"two lines \x07"
 
 
 def test_members_are_entries_with_their_key_path() -> None:

@@ -21,10 +21,11 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.yaml_file import Entry, quote, read_yaml
+from vdnnsim.yaml_file import Entry, one_line, quote, read_yaml
 
 SCHEMA_VERSION: Final = 1
 LARGEST_BATCH: Final = 1_000_000
+LONGEST_POLICY: Final = 300
 _REQUIRED = ("network", "batch_size", "element_type")
 _OPTIONAL = ("optimizer", "mode")
 
@@ -92,12 +93,12 @@ def _policies(entry: Entry, types: PolicyTypes) -> tuple[Policy, ...]:
     policies: list[Policy] = []
     labels: dict[str, Entry] = {}
     for item in entry.items("policies"):
-        if not isinstance(item.value, str | dict):
-            raise item.expected("the name of a policy, or a mapping with the key 'policy' and its options")
+        if not isinstance(item.value, str | dict) or len(repr(item.value)) > LONGEST_POLICY:
+            raise item.expected("a policy as vdnn_all(m), or a short mapping with the key policy and its options")
         try:
             policy = resolve_policy(item.value, types)
         except PolicyError as failure:
-            raise PolicyError(str(item.wrong(" ".join(str(failure).split())))) from None
+            raise PolicyError(str(item.wrong(one_line(str(failure))))) from None
         if policy.label in labels:
             raise item.wrong(f"{quote(policy.label)} stands in {labels[policy.label].path} already, expected it once")
         labels[policy.label] = item

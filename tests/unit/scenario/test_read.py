@@ -104,6 +104,7 @@ def test_sources_are_the_files_that_were_read(path: Path) -> None:
 
 KEYS = "schema_version, workload, hardware, policies, memory_model, pinned_memory"
 WORKLOAD_KEYS = "network, batch_size, element_type, optimizer, mode"
+POLICY = "a policy as vdnn_all(m), or a short mapping with the key policy and its options"
 TYPES = "float32, float16, bfloat16"
 BATCH = "expected an integer from 1 to 1000000"
 
@@ -168,8 +169,9 @@ BATCH = "expected an integer from 1 to 1000000"
         (
             "vdnn_dyn",
             "7",
-            "policies[1]: found 7, expected the name of a policy, or a mapping with the key 'policy' and its options",
+            f"policies[1]: found 7, expected {POLICY}",
         ),
+        ("vdnn_dyn", "x" * 400, f"policies[1]: found '{'x' * 80}...', expected {POLICY}"),
         (
             "vdnn_dyn",
             "{policy: base, algorithms: p}",
