@@ -46,7 +46,8 @@ class Recorder:
             assert buffer not in self._in_flight, f"kernel {operation} writes under a copy"
         if start_s > self._kernel_end_s:
             self._divide_gap(operation, start_s)
-        self._holds.clear()
+        # The host runs ahead, so a hold may concern a kernel after this one.
+        self._holds = [hold for hold in self._holds if hold.until_s > start_s]
         self._running = kernel
         self._kernel_end_s = end_s
         self.spans.append(Span(operation, Stream.COMPUTE, issue_s, start_s, end_s))

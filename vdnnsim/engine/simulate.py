@@ -11,7 +11,7 @@ slowed by them.
 import simpy
 
 from vdnnsim.cost.table import CostTable
-from vdnnsim.cost.transfer import pin_seconds
+from vdnnsim.cost.transfer import pin_s
 from vdnnsim.engine.recorder import Recorder
 from vdnnsim.engine.streams import CopyEngines, EventBoard, Process, StreamProcess, copy_cause
 from vdnnsim.errors import SimulationDeadlock
@@ -104,9 +104,7 @@ class _Iteration:
                     pass  # which bytes a buffer shares concerns the check of the plan, not its timing
                 case Offload(buffer=buffer):
                     if self._pinned is PinnedMemory.PER_OFFLOAD:
-                        clock_s = self._spend(
-                            clock_s, pin_seconds(self._server.host, self._plan.buffers[buffer].nbytes)
-                        )
+                        clock_s = self._spend(clock_s, pin_s(self._server.host, self._plan.buffers[buffer].nbytes))
                         self._recorder.hold(clock_s, StallCause.PINNING, None)
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
                     memory.put(position, clock_s, operation)
@@ -116,7 +114,7 @@ class _Iteration:
                 case RecordEvent(stream=stream) | WaitEvent(stream=stream):
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
                     self._streams[stream].put(position, clock_s, operation)
-                case HostSynchronize(streams=streams):
+                case HostSynchronize(streams=streams):  # pragma: no branch
                     self._host_waits_for = position
                     yield from self._drain(streams, clock_s)
                     self._host_waits_for = None

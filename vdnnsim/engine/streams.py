@@ -11,7 +11,7 @@ from typing import Any
 
 import simpy
 
-from vdnnsim.cost.transfer import d2h_seconds, h2d_seconds
+from vdnnsim.cost.transfer import Direction, copy_s
 from vdnnsim.engine.recorder import Recorder
 from vdnnsim.hardware.server import Link
 from vdnnsim.plan.operations import (
@@ -49,9 +49,7 @@ class CopyEngines:
 
     def seconds(self, copy: Offload | Prefetch, nbytes: int) -> float:
         """How long a copy takes alone on the link."""
-        if isinstance(copy, Offload):
-            return d2h_seconds(self._link, nbytes)
-        return h2d_seconds(self._link, nbytes)
+        return copy_s(self._link, Direction.D2H if isinstance(copy, Offload) else Direction.H2D, nbytes)
 
 
 class EventBoard:
@@ -132,7 +130,7 @@ class StreamProcess:
                     yield from self._record(start_s, operation.event)
                 case WaitEvent():
                     yield from self._wait(position, operation.event)
-                case simpy.Event():
+                case simpy.Event():  # pragma: no branch
                     operation.succeed()
 
     def _record(self, start_s: float, event: int) -> Process:

@@ -1,0 +1,210 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.engine.simulate import simulate
+from vdnnsim.errors import SimulationDeadlock
+from vdnnsim.hardware.server import Host, Link
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.trace import StallCause
+
+F = Phase.FORWARD
+_KIND = BufferKind.FEATURE_MAP
+WORKLOAD = toy_workload(toy_chain(1))
+COSTS = toy_costs(WORKLOAD, {})
+
+
+def test_base_takes_the_sum_of_its_kernels_when_issuing_is_free() -> None:
+    """conv1: forward and weight gradient; fc: forward, data and weight gradient; loss: forward and data gradient.
+
+    That makes 7 kernels of 1 s and nothing else.
+    """
+    trace = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
+
+    assert trace.iteration_s == 7
+    assert trace.stalls == ()
+    assert trace.host_issue_s == 0
+
+
+def test_kernels_shorter_than_their_issue_wait_for_the_host() -> None:
+    """Issuing takes 3 s, each kernel 1 s: kernel i is issued at 3 i and runs to 3 i + 1, so 7 kernels end at 22.
+
+    The compute stream stands still for 2 s before each kernel but the first, and for 3 s before that one.
+    """
+    slow_host = replace(TOY_SERVER, host=Host(1000, issue_s=3.0, pin_latency_s=0.0, pin_bytes_per_s=1.0))
+
+    trace = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS, server=slow_host)
+
+    assert trace.iteration_s == 22
+    assert [(stall.start_s, stall.end_s) for stall in trace.stalls] == [(0, 3)] + [
+        (3 * i + 1, 3 * i + 3) for i in range(1, 7)
+    ]
+    assert {stall.cause for stall in trace.stalls} == {StallCause.HOST}
+    assert trace.host_issue_s == 21
+
+
+def test_the_host_runs_ahead_of_long_kernels() -> None:
+    """Issuing takes 1 s, each kernel 5 s: only the first issue is seen, and 7 kernels end at 1 + 35."""
+    host = replace(TOY_SERVER, host=Host(1000, issue_s=1.0, pin_latency_s=0.0, pin_bytes_per_s=1.0))
+    costs = toy_costs(WORKLOAD, {}, default_s=5.0)
+
+    trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs, server=host)
+
+    assert trace.iteration_s == 36
+
+
+def test_a_copy_takes_the_latency_of_its_link_and_the_rate_of_its_direction() -> None:
+    """10 B at 5 B/s to the host and at 2 B/s back, 3 s latency: OFF takes 3 + 2 = 5 s, PRE 3 + 5 = 8 s."""
+    link = replace(TOY_SERVER, link=Link("link", h2d_bytes_per_s=2.0, d2h_bytes_per_s=5.0, latency_s=3.0))
+
+    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)), COSTS, server=link)
+
+    assert [span.end_s - span.start_s for span in trace.spans_on(Stream.MEMORY)] == [5, 8]
+
+
+def test_pinning_at_each_offload_holds_the_host() -> None:
+    """The host pins conv1's X of 10 B at 2 B/s after 1 s: 6 s, from 0 to 6, while conv1 runs from 0 to 1.
+
+    The offload then runs from 6 to 16 and fc waits: until 6 for the pinning, from there for the offload.
+    """
+    host = replace(TOY_SERVER, host=Host(1000, issue_s=0.0, pin_latency_s=1.0, pin_bytes_per_s=2.0))
+
+    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)), COSTS, server=host, pinned=PinnedMemory.PER_OFFLOAD)
+
+    assert [(stall.start_s, stall.end_s, stall.cause) for stall in trace.stalls][:2] == [
+        (1, 6, StallCause.PINNING),
+        (6, 16, StallCause.OFFLOAD),
+    ]
+
+
+def test_a_map_that_no_search_found_is_fetched_on_demand() -> None:
+    """conv, pool, conv, fc under the search without POOL: nobody launches the first conv's X (the pool would have).
+
+    So backward of conv1 stands still for the 10 s of its fetch.
+    """
+    net = GraphBuilder("toy", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    y = net.pool("pool1", y, 1, stride=1)
+    y = net.conv("conv2", y, 5, 1, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    costs = toy_costs(workload, {})
+    policy = VdnnAll(prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL)
+
+    trace = replay(policy.plan(toy_setting(workload, costs)), costs)
+
+    assert [stall.end_s - stall.start_s for stall in trace.stalls if stall.cause is StallCause.ON_DEMAND] == [10]
+
+
+def test_a_stream_that_waits_holds_only_itself() -> None:
+    """An event holds the memory stream until a 4 s kernel is done; the host goes on and issues the next kernel.
+
+    The copy runs from 4 to 14, the kernels from 0 to 4 and from 4 to 5, and a wait of the compute stream for the
+    copy's event holds a third kernel from 5 to 14.
+    """
+    writer = PlanWriter(WORKLOAD)
+    buffers = [writer.buffer(f"b{i}", _KIND, 10, WORKLOAD.graph.layers[0].stage, given=True) for i in range(3)]
+    for buffer in buffers:
+        writer.allocate(buffer, 0, F)
+    writer.compute(0, F, "only", reads=[], writes=[buffers[0]])
+    written = writer.record(Stream.COMPUTE)
+    writer.wait(written, Stream.MEMORY)
+    writer.offload(buffers[0], 0)
+    copied = writer.record(Stream.MEMORY)
+    writer.compute(1, F, "only", reads=[buffers[1]], writes=[buffers[2]])
+    writer.wait(copied, Stream.COMPUTE)
+    writer.compute(1, F, "only", reads=[buffers[1]], writes=[buffers[0]])
+    for buffer in buffers:
+        writer.release(buffer)
+    costs = toy_costs(WORKLOAD, {("conv1", F): 4.0})
+
+    trace = replay(writer.finish("by hand", "only"), costs)
+
+    assert [(span.start_s, span.end_s) for span in trace.spans_on(Stream.COMPUTE)] == [(0, 4), (4, 5), (14, 15)]
+    assert [(span.start_s, span.end_s) for span in trace.spans_on(Stream.MEMORY)] == [(4, 14)]
+    assert [(stall.start_s, stall.end_s, stall.cause) for stall in trace.stalls] == [(5, 14, StallCause.OFFLOAD)]
+
+
+def test_an_event_is_recorded_no_earlier_than_it_was_issued() -> None:
+    """Issuing takes 2 s: the record is issued at 2, the wait at 4, the copy at 6, and so the copy starts at 6.
+
+    The compute stream, which had nothing to do, must not record the event before 2.
+    """
+    host = replace(TOY_SERVER, host=Host(1000, issue_s=2.0, pin_latency_s=0.0, pin_bytes_per_s=1.0))
+    writer = PlanWriter(WORKLOAD)
+    buffer = writer.buffer("b", _KIND, 10, WORKLOAD.graph.layers[0].stage, given=True)
+    writer.allocate(buffer, 0, F)
+    writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
+    writer.offload(buffer, 0)
+    writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
+    writer.release(buffer)
+
+    trace = replay(writer.finish("by hand", "only"), COSTS, server=host)
+
+    assert [(span.start_s, span.end_s) for span in trace.spans] == [(6, 16)]
+    assert trace.memory[-1].time_s == 16
+
+
+def test_the_last_issue_counts_even_if_the_streams_are_done() -> None:
+    """An event is issued at 2 s and recorded at once, a wait for it is issued at 4 s: the iteration takes 4 s."""
+    host = replace(TOY_SERVER, host=Host(1000, issue_s=2.0, pin_latency_s=0.0, pin_bytes_per_s=1.0))
+    writer = PlanWriter(WORKLOAD)
+    writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
+
+    assert replay(writer.finish("by hand", "only"), COSTS, server=host).iteration_s == 4
+
+
+def test_a_copy_that_a_kernel_hides_is_not_blamed_for_the_host() -> None:
+    """Issuing takes 1 s; conv1's kernel, issued second, runs from 2 to 32 and hides its offload, which ends at 14.
+
+    Only after 32 does the host go on, and fc's kernel is issued at 33: one second of waiting for the host.
+    """
+    host = replace(TOY_SERVER, host=Host(1000, issue_s=1.0, pin_latency_s=0.0, pin_bytes_per_s=1.0))
+    costs = toy_costs(WORKLOAD, {("conv1", F): 30.0})
+
+    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs, server=host)
+
+    assert (trace.stalls[1].start_s, trace.stalls[1].end_s, trace.stalls[1].cause) == (32, 33, StallCause.HOST)
+
+
+def test_a_plan_that_cannot_end_says_what_everybody_waits_for() -> None:
+    """The compute stream waits for event 1, the memory stream for event 0; neither is ever recorded."""
+    writer = PlanWriter(WORKLOAD)
+    writer.wait(1, Stream.COMPUTE)
+    writer.wait(0, Stream.MEMORY)
+    writer.synchronize()
+    plan = writer.finish("knot", "only")
+    placement = place_plan(plan, TOY_LIMITS)
+    assert isinstance(placement, Placement)
+
+    with pytest.raises(SimulationDeadlock) as failure:
+        simulate(plan, COSTS, TOY_SERVER, placement, PinnedMemory.ARENA)
+
+    assert str(failure.value) == (
+        "knot: nothing can go on: the compute stream at operation 0 (wait for event 1 on the compute stream); "
+        "the memory stream at operation 1 (wait for event 0 on the memory stream); "
+        "the host waits for its streams at operation 2"
+    )
+
+
+def test_a_deadlock_may_be_found_at_the_end() -> None:
+    """Without a synchronization the host issues everything and waits at the end."""
+    writer = PlanWriter(WORKLOAD)
+    writer.wait(0, Stream.MEMORY)
+    plan = writer.finish("knot", "only")
+    placement = place_plan(plan, TOY_LIMITS)
+    assert isinstance(placement, Placement)
+
+    with pytest.raises(SimulationDeadlock, match=r"the host waits for its streams at the end$"):
+        simulate(plan, COSTS, TOY_SERVER, placement, PinnedMemory.ARENA)
