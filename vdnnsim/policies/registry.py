@@ -5,10 +5,10 @@ A new policy is one file and one line in `_SHIPPED`. A policy of one's own is a 
 group `vdnnsim.policies`. A scenario file only ever names policies: YAML never imports code.
 """
 
-import difflib
 import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from functools import partial
 from importlib.metadata import entry_points
 
@@ -19,6 +19,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.yaml_file import LONGEST_SHOWN, not_one_of, one_line, quote
 
 PolicyTypes = Mapping[str, type[Policy]]
 """Policy classes by name."""
@@ -52,49 +53,54 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
         PolicyError: the form, the name, or an option is wrong.
     """
     match spec:
-        case str():
-            match = _SHORT_FORM.fullmatch(spec.strip())
-            if match is None:
-                message = f"found {spec!r}, expected a policy as vdnn_all(m) or a mapping with the key policy"
-                raise PolicyError(message)
+        case str() if match := _SHORT_FORM.fullmatch(spec.strip()):
             name, options = match[1], {} if match[2] is None else {"algorithms": match[2]}
         case {"policy": str(name), **rest}:
             options = {str(key): value for key, value in rest.items()}
         case _:
-            message = f"found {spec!r}, expected a policy as vdnn_all(m) or a mapping with the key policy"
-            raise PolicyError(message)
+            raise PolicyError(
+                f"found {_shown(spec)}, expected a policy as vdnn_all(m) or a mapping with the key policy"
+            )
     if name not in types:
-        near = difflib.get_close_matches(name, types, n=1, cutoff=0.0)[0]
-        message = f"{name!r} is not a policy; did you mean {near!r}? ({', '.join(types)})"
-        raise PolicyError(message)
-    policy = types[name]
-    for key in options:
-        if key not in policy.__struct_fields__:
-            allowed = ", ".join(policy.__struct_fields__)
-            message = f"{name} has no option {key!r}; it has: {allowed or 'none'}"
-            raise PolicyError(message)
+        raise PolicyError(not_one_of(name, tuple(types), "a policy"))
+    fields = {field.name: field for field in msgspec.structs.fields(types[name])}
+    for key, value in options.items():
+        if key not in fields:
+            raise PolicyError(f"{name}: {not_one_of(key, tuple(fields), 'an option')}")
+        _check_choice(f"{name}: {key}", value, fields[key].type)
     try:
-        return msgspec.convert(options, policy)
+        return msgspec.convert(options, types[name])
     except msgspec.ValidationError as error:
-        message = f"{name}: {error}"
-        raise PolicyError(message) from None
+        raise PolicyError(f"{name}: {error}") from None
+
+
+def _check_choice(where: str, value: object, choices: object) -> None:
+    """Refuse what is none of an option's choices with a message that lists them, which msgspec's does not."""
+    if not (isinstance(choices, type) and issubclass(choices, Enum)):
+        return
+    names = tuple(str(choice.value) for choice in choices)
+    if not isinstance(value, str):
+        raise PolicyError(f"{where}: found {_shown(value)}, expected one of {', '.join(names)}")
+    if value not in names:
+        raise PolicyError(f"{where}: {not_one_of(value, names, 'one of its choices')}")
+
+
+def _shown(value: object) -> str:
+    return quote(value) if isinstance(value, str) else one_line(repr(value))[:LONGEST_SHOWN]
 
 
 def _import(load: Callable[[], object], origin: str) -> object:
     try:
         return load()
     except Exception as error:  # whatever a user's module raises while it is imported is the user's to see, in one line
-        message = f"{origin}: cannot be imported: {type(error).__name__}: {error}"
-        raise PolicyError(message) from error
+        raise PolicyError(f"{origin}: cannot be imported: {type(error).__name__}: {one_line(str(error))}") from error
 
 
 def _add(types: dict[str, type[Policy]], origin: str, found: tuple[object, ...]) -> None:
     policies = [each for each in found if isinstance(each, type) and issubclass(each, Policy)]
     if not policies:
-        message = f"{origin}: holds no subclass of vdnnsim.policies.port.Policy"
-        raise PolicyError(message)
+        raise PolicyError(f"{origin}: holds no subclass of vdnnsim.policies.port.Policy")
     for policy in policies:
         if policy.name in types:
-            message = f"{origin}: the name {policy.name!r} is taken by {types[policy.name].__module__}"
-            raise PolicyError(message)
+            raise PolicyError(f"{origin}: the name {policy.name!r} is taken by {types[policy.name].__module__}")
         types[policy.name] = policy

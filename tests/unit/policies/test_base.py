@@ -1,0 +1,97 @@
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.plan.operations import Alias
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.base import Base
+
+F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
+
+
+def test_network_wide_allocation_of_a_chain() -> None:
+    """Two 1x1 CONV layers of 5 to 5 channels, an FC layer to 1 feature and the loss, one image in float16.
+
+    Feature maps: input, conv1, conv2 of 10 B each, fc and loss of 2 B each: 34 B. Weights: 5 x 5 + 5 = 30 elements
+    per CONV and 5 + 1 = 6 for FC: 66 elements, 132 B, and as much for dW. Gradient maps: two buffers as large as the
+    largest, conv2's 10 B: 20 B. Workspace: the largest of 7 B and 4 B.
+    """
+    workload = toy_workload(toy_chain(2))
+    costs = toy_costs(workload, {}, workspace_bytes={("conv1", F): 4, ("conv2", W): 7})
+
+    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+
+    assert dict(peak_by_kind(trace)) == {
+        BufferKind.FEATURE_MAP: 34,
+        BufferKind.WEIGHTS: 132,
+        BufferKind.WEIGHT_GRADIENT: 132,
+        BufferKind.GRADIENT_MAP: 20,
+        BufferKind.WORKSPACE: 7,
+    }
+    assert trace.memory[-1].time_s == trace.iteration_s, "everything is held to the end"
+
+
+def test_inference_allocates_weights_and_maps_alone() -> None:
+    """Fig. 2: the sum of W and X. 132 B of weights and 34 B of maps, no gradients and no backward."""
+    workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, mode=Mode.INFERENCE)
+    costs = toy_costs(workload, {})
+
+    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+
+    assert maximum_bytes(trace) == 166
+    assert len(trace.spans) == 4
+
+
+def test_an_optimizer_adds_its_states_and_an_update_per_layer_with_weights() -> None:
+    """Adam keeps two states of 132 B; conv1, conv2 and fc are updated after backward: 9 kernels before, 3 more.
+
+    Without: forward of 4 layers, data gradients of all but conv1, weight gradients of 3: 4 + 3 + 3 = 10.
+    """
+    workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, optimizer=Optimizer.ADAM)
+    costs = toy_costs(workload, {})
+
+    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+
+    assert dict(peak_by_kind(trace))[BufferKind.OPTIMIZER_STATE] == 264
+    assert len(trace.spans) == 13
+
+
+def test_a_fork_needs_a_third_gradient_buffer() -> None:
+    """conv1 (10 B) forks to a (4 channels, 8 B) and b (1 channel, 2 B), which are joined to 5 channels (10 B).
+
+    Backward of the join reads its gradient (10 B) and writes those of a and b, so three gradient maps live at once.
+    Two slots hold 10 B, the largest. The third one is for b's: the join's gradient and a's have taken the two.
+    """
+    net = GraphBuilder("fork", MapShape(5, 1, 1))
+    x = net.conv("conv1", 0, 5, 1, relu=False)
+    a = net.conv("a", x, 4, 1, relu=False)
+    b = net.conv("b", x, 1, 1, relu=False)
+    y = net.concat("join", (a, b))
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    costs = toy_costs(workload, {})
+
+    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+
+    assert dict(peak_by_kind(trace))[BufferKind.GRADIENT_MAP] == 10 + 10 + 2
+
+
+def test_a_linear_network_reuses_two_gradient_buffers() -> None:
+    """Each of AlexNet's gradient maps lies in one of two buffers, wherever the chain ends."""
+    workload = Workload(build_network("alexnet"), 1)
+    costs = toy_costs(workload, {})
+
+    plan = Base().plan(toy_setting(workload, costs))
+
+    slots = {plan.buffers[op.storage].name for op in plan.operations if isinstance(op, Alias)}
+    assert slots == {"gradient slot 1", "gradient slot 2"}
+
+
+def test_labels_name_the_rule_for_algorithms() -> None:
+    """The paper's notation: base(p) by default, base(m) with the memory-optimal algorithms."""
+    assert Base().label == "base(p)"
+    assert Base(algorithms=Algorithms.MEMORY_OPTIMAL).label == "base(m)"

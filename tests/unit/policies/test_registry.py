@@ -1,0 +1,121 @@
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.errors import PolicyError
+from vdnnsim.policies import registry
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.policies.vdnn_dyn import VdnnDyn
+
+TYPES = known_policies()
+
+OWN_POLICY = """
+from typing import ClassVar
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.port import Setting
+
+class {name}(Base, frozen=True, kw_only=True):
+    name: ClassVar[str] = "{label}"
+    summary: ClassVar[str] = "keeps everything, under a name of its own"
+
+    count: int = 1
+"""
+
+
+def test_short_forms() -> None:
+    """The paper's notation; without a rule the options have their defaults."""
+    assert resolve_policy("vdnn_all(m)", TYPES) == VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL)
+    assert resolve_policy(" base ", TYPES) == Base(algorithms=Algorithms.PERFORMANCE_OPTIMAL)
+    assert resolve_policy("vdnn_dyn", TYPES) == VdnnDyn()
+
+
+def test_a_mapping_gives_options() -> None:
+    """Options that differ from their defaults show in the label, the rule for algorithms always."""
+    policy = resolve_policy({"policy": "vdnn_all", "algorithms": "m", "prefetch_search": "fig10_without_pool"}, TYPES)
+
+    assert policy == VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL, prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL)
+    assert policy.label == "vdnn_all(m, prefetch_search=fig10_without_pool)"
+    assert resolve_policy({"policy": "vdnn_dyn"}, TYPES).label == "vdnn_dyn"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("vdnn_al(m)", "'vdnn_al' is not a policy; did you mean 'vdnn_all'? (base, vdnn_all, vdnn_conv, vdnn_dyn)"),
+        ("base(m", "found 'base(m', expected a policy as vdnn_all(m) or a mapping with the key policy"),
+        (7, "found 7, expected a policy as vdnn_all(m) or a mapping with the key policy"),
+        ({"algorithms": "m"}, "expected a policy as vdnn_all(m) or a mapping with the key policy"),
+        ("base(q)", "base: algorithms: 'q' is not one of its choices"),
+        ("base()", "base: algorithms: '' is not one of its choices"),
+        ("vdnn_dyn(m)", "vdnn_dyn: 'algorithms' is not an option; did you mean 'prefetch_search'? (prefetch_search)"),
+        (
+            {"policy": "vdnn_all", "prefetch": "fig10"},
+            "vdnn_all: 'prefetch' is not an option; did you mean 'prefetch_search'? (algorithms, prefetch_search)",
+        ),
+        (
+            {"policy": "vdnn_all", "prefetch_search": 10},
+            "vdnn_all: prefetch_search: found 10, expected one of fig10, fig10_without_pool",
+        ),
+    ],
+)
+def test_refusals(spec: object, message: str) -> None:
+    """One line with what was found and what would be right."""
+    with pytest.raises(PolicyError) as failure:
+        resolve_policy(spec, TYPES)
+
+    assert message in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_policy_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module named on the command line adds the policies that it defines, not those that it imports."""
+    (tmp_path / "own_policy.py").write_text(OWN_POLICY.format(name="Mine", label="mine"))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    types = known_policies(["own_policy"])
+
+    assert set(types) == set(TYPES) | {"mine"}
+    assert resolve_policy({"policy": "mine", "count": 2}, types).label == "mine(p, count=2)"
+    with pytest.raises(PolicyError, match=r"^mine: Expected `int`, got `str` - at `\$\.count`$"):
+        resolve_policy({"policy": "mine", "count": "two"}, types)
+    del sys.modules["own_policy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no subclass of vdnnsim.policies.port.Policy"),
+        (OWN_POLICY.format(name="Mine", label="base"), "the name 'base' is taken by vdnnsim.policies.base"),
+        ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise ValueError('two\\nlines')", "cannot be imported: ValueError: two lines"),
+    ],
+)
+def test_modules_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:
+    """Whatever is wrong with a user's module is one line that names the module."""
+    (tmp_path / "bad_policy.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("bad_policy", None)
+
+    with pytest.raises(PolicyError) as failure:
+        known_policies(["bad_policy"])
+
+    assert str(failure.value) == f"policy module 'bad_policy': {message}"
+    sys.modules.pop("bad_policy", None)
+
+
+def test_policies_of_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package offers its policy behind an entry point of the group vdnnsim.policies."""
+    (tmp_path / "offered_policy.py").write_text(OWN_POLICY.format(name="Offered", label="offered"))
+    monkeypatch.syspath_prepend(tmp_path)
+    offered = EntryPoint("offered", "offered_policy:Offered", "vdnnsim.policies")
+    monkeypatch.setattr(registry, "entry_points", lambda group: EntryPoints([offered]).select(group=group))
+
+    assert resolve_policy("offered", known_policies()).label == "offered(p)"
+    del sys.modules["offered_policy"]

@@ -1,0 +1,178 @@
+import pytest
+
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, maps_of_all, maps_of_conv
+
+F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
+
+
+def pooled_chain() -> LayerGraph:
+    """conv1 with its activation, pool1, conv2, pool2, fc: the pattern of AlexNet and VGG."""
+    net = GraphBuilder("pooled", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1)
+    y = net.pool("pool1", y, 1, stride=1)
+    y = net.conv("conv2", y, 5, 1)
+    y = net.pool("pool2", y, 1, stride=1)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+def plan_of(policy: Policy, graph: LayerGraph) -> TrainingPlan:
+    """Plan with free workspaces and kernels of 1 s; replayed, so that the plan is checked as well."""
+    workload = toy_workload(graph)
+    costs = toy_costs(workload, {})
+    plan = policy.plan(toy_setting(workload, costs))
+    replay(plan, costs)
+    return plan
+
+
+def copies(plan: TrainingPlan, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str]]:
+    """(buffer, layer during which the copy is launched) in order of issue."""
+    return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in plan.operations if isinstance(op, kind)]
+
+
+def test_all_offloads_every_x_of_feature_extraction_but_the_classifiers_input() -> None:
+    """X of conv1 is the input, of pool1 conv1's Y, of conv2 pool1's Y, of pool2 conv2's Y. fc's X, pool2's Y, stays."""
+    assert copies(plan_of(VdnnAll(), pooled_chain()), Offload) == [
+        ("map input", "conv1"),
+        ("map conv1", "pool1"),
+        ("map pool1", "conv2"),
+        ("map conv2", "pool2"),
+    ]
+
+
+def test_conv_offloads_the_x_of_conv_layers_alone() -> None:
+    """Of those four only the X of conv1 and conv2."""
+    assert copies(plan_of(VdnnConv(), pooled_chain()), Offload) == [("map input", "conv1"), ("map pool1", "conv2")]
+
+
+def test_a_map_that_several_layers_read_is_offloaded_by_the_last_and_counts_as_convs() -> None:
+    """conv1's Y is read by a POOL and then by a CONV: it is one of vdnn_conv's and goes with the CONV, its last."""
+    net = GraphBuilder("fork", MapShape(5, 1, 1))
+    x = net.conv("conv1", 0, 5, 1)
+    a = net.pool("pool", x, 1, stride=1)
+    b = net.conv("conv2", x, 5, 1)
+    y = net.concat("join", (a, b))
+    net.begin_classifier()
+    graph = net.build(net.fc("fc", y, 1, relu=False))
+
+    assert copies(plan_of(VdnnConv(), graph), Offload) == [("map input", "conv1"), ("map conv1", "conv2")]
+
+
+def test_prefetch_search_as_printed() -> None:
+    """Fig. 10 on conv1 relu pool1 conv2 relu pool2 fc, in the order of backward.
+
+    fc: the closest offloaded layer below is pool2; its X is conv2's Y. pool2: below lies the in-place activation,
+    which offloads nothing, then conv2, offloaded: its X is pool1's Y. conv2: pool1, whose X is conv1's Y. pool1:
+    conv1, whose X is the input. conv1: nothing is below.
+    """
+    assert copies(plan_of(VdnnAll(), pooled_chain()), Prefetch) == [
+        ("map conv2", "fc"),
+        ("map pool1", "pool2"),
+        ("map conv1", "conv2"),
+        ("map input", "pool1"),
+    ]
+
+
+def test_the_search_ends_at_the_first_conv_layer() -> None:
+    """Under vdnn_conv on the same chain, the X of pool2 and pool1 stay.
+
+    fc: pool2 has nothing away; conv2 has: pool1's Y. pool2: conv2's is back already and conv2 is CONV, so the search
+    ends there although conv1's X is still away. conv2: pool1 has nothing away, conv1 has: the input.
+    """
+    assert copies(plan_of(VdnnConv(), pooled_chain()), Prefetch) == [("map pool1", "fc"), ("map input", "conv2")]
+
+
+def test_without_pool_what_only_pool_would_prefetch_is_fetched_on_demand() -> None:
+    """pool2 and pool1 launch nothing: pool1's Y is needed by pool1 and conv2, the input by conv1, and are fetched then.
+
+    fc launches conv2's Y for pool2. conv2 needs its X, pool1's Y, and fetches it; then it launches conv1's Y, the X
+    of pool1. conv1 fetches the input.
+    """
+    plan = plan_of(VdnnAll(prefetch_search=PrefetchSearch.FIG10_WITHOUT_POOL), pooled_chain())
+
+    assert [(*copy, op.on_demand) for copy, op in zip(copies(plan, Prefetch), prefetches(plan), strict=True)] == [
+        ("map conv2", "fc", False),
+        ("map pool1", "conv2", True),
+        ("map conv1", "conv2", False),
+        ("map input", "conv1", True),
+    ]
+
+
+def prefetches(plan: TrainingPlan) -> list[Prefetch]:
+    """The prefetches of a plan in order of issue."""
+    return [op for op in plan.operations if isinstance(op, Prefetch)]
+
+
+def test_streams_are_synchronized_only_at_the_end_of_layers_that_copied() -> None:
+    """One conv and an fc: conv's forward offloads the input, fc's backward prefetches it: two synchronizations."""
+    plan = plan_of(VdnnAll(), toy_chain(1))
+
+    assert sum(isinstance(op, HostSynchronize) for op in plan.operations) == 2
+
+
+def test_maps_are_released_after_their_last_reader() -> None:
+    """conv1 conv2 fc loss in float16, all maps 10 B but fc's and the loss's 2 B; W and dW take 132 B each.
+
+    The most is in use in backward of conv2: its X (conv1's Y, back from the host), the input, which conv2's backward
+    prefetches for conv1, dY and dX: 40 B. conv2's Y has gone with fc's backward, which read it last.
+    """
+    workload = toy_workload(toy_chain(2))
+    costs = toy_costs(workload, {})
+
+    trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
+
+    assert trace.pool_bytes == 264 + 40
+
+
+def test_inference_offloads_nothing_and_holds_one_layer_at_a_time() -> None:
+    """W of 132 B, and X and Y of one layer: 20 B."""
+    workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, mode=Mode.INFERENCE)
+    costs = toy_costs(workload, {})
+
+    trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
+
+    assert trace.pool_bytes == 152
+    assert not copies(trace.plan, Offload)
+
+
+def test_the_update_runs_last() -> None:
+    """SGD updates conv1, conv2 and fc after all of backward."""
+    workload = Workload(toy_chain(2), 1, toy_workload(toy_chain(2)).element_type, optimizer=Optimizer.SGD)
+    costs = toy_costs(workload, {})
+
+    plan = VdnnAll().plan(toy_setting(workload, costs))
+
+    kernels = [(plan.layers[op.layer], op.phase) for op in plan.operations if isinstance(op, Compute)]
+    assert kernels[-3:] == [("conv1", Phase.UPDATE), ("conv2", Phase.UPDATE), ("fc", Phase.UPDATE)]
+
+
+def test_a_workspace_lives_as_long_as_its_kernel() -> None:
+    """conv2's weight gradient wants 7 B: allocated on its behalf and gone before the next kernel."""
+    workload = toy_workload(toy_chain(2))
+    costs = toy_costs(workload, {}, workspace_bytes={("conv2", W): 7})
+
+    plan = VdnnAll().plan(toy_setting(workload, costs))
+
+    workspaces = [i for i, buffer in enumerate(plan.buffers) if buffer.kind is BufferKind.WORKSPACE]
+    assert [plan.buffers[i].nbytes for i in workspaces] == [7]
+    kernels = [op for op in plan.operations if isinstance(op, Compute) and workspaces[0] in op.writes]
+    assert [(plan.layers[op.layer], op.phase) for op in kernels] == [("conv2", W)]
+
+
+@pytest.mark.parametrize(("network", "count"), [("vgg16", 21), ("alexnet", 8)])
+def test_maps_of_all_on_the_papers_networks(network: str, count: int) -> None:
+    """VGG-16 has 16 CONV and 5 POOL layers, AlexNet 5 and 3: one X each. Those of CONV are 16 and 5."""
+    workload = Workload(build_network(network), 1)
+
+    assert len(maps_of_all(workload)) == count
+    assert len(maps_of_conv(workload)) == {"vgg16": 16, "alexnet": 5}[network]

@@ -1,0 +1,148 @@
+"""vDNN_dyn on a chain where each pass of III-C can be the one that fits.
+
+conv1 pool1 conv2 pool2 conv3 fc loss, one image in float16: the input and the maps of conv1 to conv3 and of the pools
+hold 10 B each, those of fc and the loss 2 B. W has 3 x 30 + 6 = 96 elements, so W and dW take 2 x 192 = 384 B. Only
+the weight gradient of conv3 has a choice: 1 s with 40 B of workspace, 2 s with 4 B, 3 s with none.
+
+base(p)  all maps 6 x 10 + 2 x 2 = 64 B, two gradient buffers of 10 B, 40 B: 384 + 64 + 20 + 40 = 508 B
+conv     most in backward of conv3: X, dX, dY, the X of conv2 that it prefetches, and conv1's and conv2's Y, which only
+         pools read and which therefore stay: 384 + 60 = 444 B and the workspace: 484, 448 or 444 B
+all      in backward of conv3 X, dX, dY and the X of pool2: 384 + 40 = 424 B and the workspace: 464, 428 or 424 B; but
+         backward of pool2 needs X, Y, dX, dY and the X of conv2 that it prefetches: at least 384 + 50 = 434 B
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, ReplayTrials, toy_costs, toy_setting, toy_workload
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.operations import Compute
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import Setting, Trial
+from vdnnsim.policies.vdnn_dyn import VdnnDyn
+
+W = Phase.BACKWARD_WEIGHTS
+
+
+def setting(capacity_bytes: int, host_bytes: int = 1000) -> Setting:
+    """The chain above on a GPU with so much memory."""
+    net = GraphBuilder("dyn", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    y = net.pool("pool1", y, 1, stride=1)
+    y = net.conv("conv2", y, 5, 1, relu=False)
+    y = net.pool("pool2", y, 1, stride=1)
+    y = net.conv("conv3", y, 5, 1, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    table = dict(toy_costs(workload, {}).kernels)
+    conv3 = next(layer.index for layer in workload.graph.layers if layer.name == "conv3")
+    table[conv3, W] = tuple(
+        KernelCost(name, seconds, nbytes, Origin.ASSUMED)
+        for name, seconds, nbytes in (("fast", 1.0, 40), ("middle", 2.0, 4), ("slow", 3.0, 0))
+    )
+    limits = replace(TOY_LIMITS, device_bytes=capacity_bytes, host_bytes=host_bytes)
+    return toy_setting(workload, CostTable(table), limits)
+
+
+def choice(plan: TrainingPlan) -> str:
+    """The algorithm chosen for the weight gradient of conv3."""
+    return next(
+        op.algorithm
+        for op in plan.operations
+        if isinstance(op, Compute) and op.phase is W and plan.layers[op.layer] == "conv3"
+    )
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "algorithms", "algorithm"),
+    [
+        (1000, "base(p)", "fast"),
+        (508, "base(p)", "fast"),
+        (507, "conv(p)", "fast"),
+        (484, "conv(p)", "fast"),
+        (483, "all(p)", "fast"),
+        (464, "all(p)", "fast"),
+        (463, "greedy conv", "middle"),
+        (448, "greedy conv", "middle"),
+        (447, "greedy conv", "slow"),
+        (444, "greedy conv", "slow"),
+        (443, "greedy all", "middle"),
+        (434, "greedy all", "middle"),
+    ],
+)
+def test_each_pass_is_taken_down_to_the_byte_at_which_it_fits(
+    capacity_bytes: int, algorithms: str, algorithm: str
+) -> None:
+    """The bounds are worked out at the top of this file; all(m) always comes first."""
+    plan = VdnnDyn().plan(setting(capacity_bytes))
+
+    order = ["all(m)", "base(p)", "conv(p)", "all(p)", "greedy conv", "greedy all"]
+    assert plan.algorithms == algorithms
+    assert [each.name for each in plan.passes] == order[: order.index(algorithms) + 1]
+    assert [each.fits for each in plan.passes] == [True] + [False] * (len(plan.passes) - 2) + [True]
+    assert choice(plan) == algorithm
+
+
+def test_a_network_that_all_m_cannot_train_is_tried_once() -> None:
+    """All(m) needs 434 B; with 433 B the first pass fails and its plan is what is reported as not fitting."""
+    given = setting(433)
+
+    plan = VdnnDyn().plan(given)
+
+    assert [(each.name, each.fits) for each in plan.passes] == [("all(m)", False)]
+    assert isinstance(place_plan(plan, given.limits), DoesNotFit)
+
+
+def test_host_memory_cannot_be_won_by_downgrading_an_algorithm() -> None:
+    """All(m) offloads 5 maps of 10 B, and 49 B of host memory are too few: the first pass fails and is the last."""
+    plan = VdnnDyn().plan(setting(1000, host_bytes=49))
+
+    assert [(each.name, each.fits) for each in plan.passes] == [("all(m)", False)]
+
+
+class _OnlyThisFits:
+    """A port whose memory holds nothing but the plans of all(m), whatever the walk of allocations says."""
+
+    def __init__(self, given: Setting) -> None:
+        self._trials = ReplayTrials(given.costs)
+        self._refusal = place_plan(VdnnDyn().plan(setting(433)), setting(433).limits)
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Run all(m), refuse the others."""
+        assert isinstance(self._refusal, DoesNotFit)
+        return self._trials.run_trial(plan) if plan.algorithms == "all(m)" else Trial(self._refusal, 0.5)
+
+
+def test_the_last_resort_is_the_first_configuration_again() -> None:
+    """Where every trial but all(m) fails, all(m) is run a second time at the end of the paper's order and taken."""
+    given = setting(1000)
+
+    plan = VdnnDyn().plan(replace(given, trials=_OnlyThisFits(given)))
+
+    names = ["all(m)", "base(p)", "conv(p)", "all(p)", "greedy conv", "greedy all", "all(m)"]
+    assert [each.name for each in plan.passes] == names
+    assert [each.cost_s for each in plan.passes[1:-1]] == [0.5] * 5
+    assert plan.algorithms == "all(m)"
+
+
+def test_a_greedy_pass_gives_up_where_no_algorithm_is_left_to_downgrade() -> None:
+    """With 443 B greedy conv ends at 444 B without any workspace and fails; it is a pass that was tried."""
+    plan = VdnnDyn().plan(setting(443))
+
+    assert next(each.fits for each in plan.passes if each.name == "greedy conv") is False
+
+
+def test_a_greedy_pass_leaves_a_full_host_alone() -> None:
+    """Every trial fails and the host has room for nothing: greedy plans come back as they are, and are refused."""
+    given = setting(1000)
+    full_host = replace(given.limits, host_bytes=0)
+
+    plan = VdnnDyn().plan(replace(given, limits=full_host, trials=_OnlyThisFits(given)))
+
+    assert plan.passes[-1].name == "all(m)"
