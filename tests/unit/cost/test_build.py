@@ -1,0 +1,99 @@
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.cost.build import build_cost_table
+from vdnnsim.cost.table import ONLY, CostTable
+from vdnnsim.cost.workspace import IMPLICIT_GEMM
+from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.networks import NETWORKS, build_network
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.server import Origin, Server
+
+TITAN_X = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
+
+
+@pytest.fixture(scope="module")
+def titan_x() -> Server:
+    return read_profile(TITAN_X)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_kernel_has_its_options_fastest_first(network: str, titan_x: Server) -> None:
+    workload = Workload(build_network(network), 32, optimizer=Optimizer.MOMENTUM)
+    table = build_cost_table(workload, titan_x)
+    expected = {(layer.index, phase) for layer in workload.graph.layers for phase in workload.phases(layer)}
+    assert table.kernels.keys() == expected
+    for options in table.kernels.values():
+        assert [option.seconds for option in options] == sorted(option.seconds for option in options)
+        assert all(option.seconds > 0 and option.origin is Origin.FITTED for option in options)
+
+
+def test_memory_optimal_convolutions_need_no_workspace(titan_x: Server) -> None:
+    workload = Workload(build_network("vgg16"), 64, optimizer=Optimizer.SGD)
+    table = build_cost_table(workload, titan_x)
+    for layer in workload.graph.layers:
+        for phase in workload.phases(layer):
+            chosen = table.memory_optimal(layer.index, phase)
+            convolves = layer.kind is LayerKind.CONV and phase is not Phase.UPDATE
+            assert (chosen.algorithm, chosen.workspace_bytes) == (IMPLICIT_GEMM if convolves else ONLY, 0)
+
+
+def test_half_precision_storage_is_faster_only_where_bytes_count(titan_x: Server) -> None:
+    """The Titan X computes 16 bit elements at its float32 rate, so FC of a batch costs the same and ACTV half."""
+    graph = build_network("alexnet")
+    full, half = (
+        build_cost_table(Workload(graph, 256, element_type), titan_x)
+        for element_type in (ElementType.FLOAT32, ElementType.FLOAT16)
+    )
+    overhead_s = titan_x.cost_model["kernel_overhead_s"]
+    fc = next(layer.index for layer in graph.layers if layer.name == "fc6")
+    relu = next(layer.index for layer in graph.layers if layer.name == "conv1/relu")
+    assert half.fastest(fc, Phase.FORWARD).seconds == full.fastest(fc, Phase.FORWARD).seconds
+
+    def streaming_s(table: CostTable) -> float:
+        return table.fastest(relu, Phase.FORWARD).seconds - overhead_s
+
+    assert streaming_s(half) == pytest.approx(streaming_s(full) / 2)
+
+
+def test_inference_has_forward_only(titan_x: Server) -> None:
+    table = build_cost_table(Workload(build_network("alexnet"), 1, mode=Mode.INFERENCE), titan_x)
+    assert {phase for _, phase in table.kernels} == {Phase.FORWARD}
+
+
+def test_the_deepest_network_takes_well_under_a_second(titan_x: Server) -> None:
+    workload = Workload(build_network("vgg416"), 32)
+    start = time.perf_counter()
+    build_cost_table(workload, titan_x)
+    assert time.perf_counter() - start < 0.5
+
+
+def test_missing_parameters_are_named(toy_server: Server) -> None:
+    cost_model = {key: value for key, value in toy_server.cost_model.items() if key != "tile_load_flop"}
+    with pytest.raises(ProfileError, match=r"^toy: cost_model: lacks tile_load_flop$"):
+        build_cost_table(Workload(build_network("alexnet"), 1), replace(toy_server, cost_model=cost_model))
+
+
+def test_unknown_parameters_are_named(toy_server: Server) -> None:
+    cost_model = {**toy_server.cost_model, "warp_speed": 9.0}
+    with pytest.raises(ProfileError, match=r"^toy: cost_model: does not know warp_speed$"):
+        build_cost_table(Workload(build_network("alexnet"), 1), replace(toy_server, cost_model=cost_model))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5])
+def test_fractions_of_a_peak_are_fractions(toy_server: Server, value: float) -> None:
+    cost_model = {**toy_server.cost_model, "pool_dram_fraction": value}
+    with pytest.raises(ProfileError, match=rf"^toy: cost_model\.pool_dram_fraction: found {value}, expected"):
+        build_cost_table(Workload(build_network("alexnet"), 1), replace(toy_server, cost_model=cost_model))
+
+
+def test_element_types_without_a_rate_are_refused(toy_server: Server) -> None:
+    workload = Workload(build_network("alexnet"), 1, ElementType.FLOAT16)
+    with pytest.raises(ProfileError, match=r"^toy: gpu\.flop_per_s: lacks float16, has float32$"):
+        build_cost_table(workload, toy_server)

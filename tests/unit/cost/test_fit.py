@@ -1,0 +1,68 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.cost.fit import fit_parameters, machine_of, main, relative_error
+from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
+from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.server import Server
+
+PROFILES = Path(__file__).parents[3] / "hw_profiles"
+TITAN_X = PROFILES / "titan_x_maxwell.yaml"
+
+
+@pytest.fixture(scope="module")
+def titan_x() -> Server:
+    return read_profile(TITAN_X)
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[FitRow, ...]:
+    return read_fit_rows(TITAN_X.with_suffix(".fit.csv"))
+
+
+@pytest.mark.slow
+def test_a_refit_gives_the_parameters_of_the_profile(titan_x: Server, rows: tuple[FitRow, ...]) -> None:
+    pytest.importorskip("scipy")
+    refitted = fit_parameters(titan_x, rows)
+    stated = CostParameters.from_mapping(titan_x.name, titan_x.cost_model)
+    for name in titan_x.cost_model:
+        assert getattr(refitted, name) == pytest.approx(getattr(stated, name), rel=0.01), name
+
+
+def test_every_row_has_a_public_origin_and_networks_are_held_out(rows: tuple[FitRow, ...]) -> None:
+    assert all(row.origin.startswith(("soumith/convnet-benchmarks ", "baidu-research/DeepBench ")) for row in rows)
+    assert {row.subject for row in rows if row.role == "held_out"} == {"overfeat", "googlenet"}
+    assert not {row.subject for row in rows if row.role == "fit"} & {"overfeat", "googlenet"}
+
+
+@pytest.mark.parametrize(
+    ("role", "group", "bound"),
+    [
+        ("fit", "network R4", 0.06),
+        ("fit", "network R2", 0.10),
+        ("held_out", "network R4", 0.19),
+        ("held_out", "network R2", 0.08),
+    ],
+)
+def test_whole_networks_are_predicted_as_well_as_stated(
+    role: str, group: str, bound: float, titan_x: Server, rows: tuple[FitRow, ...]
+) -> None:
+    machine = machine_of(titan_x, CostParameters.from_mapping(titan_x.name, titan_x.cost_model))
+    errors = [abs(relative_error(row, machine)) for row in rows if (row.role, row.group) == (role, group)]
+    assert sum(errors) / len(errors) < bound
+
+
+@pytest.mark.slow
+def test_the_command_prints_rows_groups_and_parameters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    monkeypatch.setattr(sys, "argv", ["fit", str(TITAN_X)])
+    main()
+    printed = capsys.readouterr().out
+    assert "held_out network R4            overfeat     forward" in printed
+    assert "held_out network R4" in printed.split("mean absolute error")[1]
+    assert "fft_dram_fraction" in printed

@@ -1,0 +1,158 @@
+from dataclasses import replace
+
+import pytest
+
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.convolution_time import bias_s, convolution_s
+from vdnnsim.cost.machine import Machine
+from vdnnsim.cost.roofline import roofline_s
+from vdnnsim.cost.tiled_product import TiledProduct, tiled_product_s
+from vdnnsim.cost.transfer import Direction, copy_s, pin_s
+from vdnnsim.cost.workspace import FFT, FFT_TILING, GEMM, IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM
+from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.hardware.server import Server
+
+SMALL = ConvolutionShape(n=1, c=1, k=32, input_size=(8, 8), kernel=(1, 1))
+"""X 64, W 32, Y 2048 elements: as a product 32 x 64 over 1, exactly one of the smallest tiles."""
+
+
+def test_a_product_is_padded_to_whole_tiles(toy_machine: Machine) -> None:
+    """33 x 64 over 10 takes two tiles of 32 x 64, or one of 64 x 64: 4096 multiply-adds a step.
+
+    2 x 4096 x 10 FLOPs / 4096 FLOP/s = 20 s; at half the peak 40 s.
+    """
+    product = TiledProduct(rows=33, columns=64, depth=10)
+    assert tiled_product_s(toy_machine, product, 1.0) == 20.0
+    assert tiled_product_s(toy_machine, product, 0.5) == 40.0
+
+
+def test_loads_starts_and_the_tail_cost_time(toy_machine: Machine) -> None:
+    """One tile of 32 x 64 over 10; loads of 1 a step and element, 6 steps to start, one wave of tail.
+
+    step 2048 + 96 = 2144; depth 10 + 6 = 16; waves 1 + 1 = 2: 2 x 2 x 2144 x 16 / 4096 = 33.5 s. A larger tile takes
+    more: 64 x 64 has a step of 4096 + 128.
+    """
+    parameters = replace(toy_machine.parameters, tile_load_flop=1.0, tile_start_depth=6.0, idle_tail_waves=1.0)
+    machine = replace(toy_machine, parameters=parameters)
+    assert tiled_product_s(machine, TiledProduct(32, 64, 10), 1.0) == 33.5
+
+
+def test_a_lone_tile_leaves_multiprocessors_idle_unless_its_depth_is_split(toy_machine: Machine) -> None:
+    """32 x 128 over 64 on four multiprocessors at 4096 FLOP/s together.
+
+    Unsplit, two tiles of 32 x 64 take one wave: 2 x 2048 x 64 x 4 / 4096 = 256 s, half of the machine idle. Split, four
+    tiles of 32 x 128 with a quarter of the depth take 2 x 4096 x 16 x 4 / 4096 = 128 s.
+    """
+    machine = replace(toy_machine, multiprocessors=4)
+    assert tiled_product_s(machine, TiledProduct(32, 128, 64), 1.0) == 256.0
+    assert tiled_product_s(machine, TiledProduct(32, 128, 64, splits_depth=True), 1.0) == 128.0
+
+
+def test_implicit_gemm_is_bound_by_memory_or_arithmetic(toy_machine: Machine) -> None:
+    """Traffic 4 (64 + 32 + 2048) = 8576 B at 512 B/s is 16.75 s; the product 2 x 2048 / 2048 FLOP/s only 2 s.
+
+    With 1000 times the bandwidth the product and the overhead of 1 s remain.
+    """
+    assert convolution_s(toy_machine, SMALL, Phase.FORWARD, IMPLICIT_GEMM) == 17.75
+    fast_memory = replace(toy_machine, dram_bytes_per_s=1024e3)
+    assert convolution_s(fast_memory, SMALL, Phase.FORWARD, IMPLICIT_GEMM) == 3.0
+    assert convolution_s(fast_memory, SMALL, Phase.FORWARD, IMPLICIT_PRECOMP_GEMM) == 2.0
+
+
+def test_data_gradient_gathers_or_scatters(toy_machine: Machine) -> None:
+    """1 channel gathers as 1 x 64 over 32, padded to 32 x 64: 2 x 2048 x 32 / 4096 = 32 s.
+
+    Scattering computes C R S = 1 row over K = 32 steps and 1 to add them to dX, at half the peak: 66 s.
+    """
+    machine = replace(toy_machine, dram_bytes_per_s=1024e3)
+    assert convolution_s(machine, SMALL, Phase.BACKWARD_DATA, IMPLICIT_PRECOMP_GEMM) == 33.0
+    assert convolution_s(machine, SMALL, Phase.BACKWARD_DATA, IMPLICIT_GEMM) == 67.0
+
+
+def test_data_gradient_of_a_strided_convolution_multiplies_inserted_zeros(toy_machine: Machine) -> None:
+    """8 x 8 pixels with stride 2 leave 4 x 4: with all zeros multiplied, the gradient costs as if dY were 8 x 8."""
+    machine = replace(toy_machine, dram_bytes_per_s=1024e3)
+    strided = replace(SMALL, stride=(2, 2))
+    assert convolution_s(machine, strided, Phase.BACKWARD_DATA, IMPLICIT_PRECOMP_GEMM) == 33.0
+    no_zeros = replace(machine, parameters=replace(machine.parameters, inserted_zero_fraction=0.0))
+    assert convolution_s(no_zeros, strided, Phase.BACKWARD_DATA, IMPLICIT_PRECOMP_GEMM) == 9.0
+
+
+def test_weight_gradient_reduces_over_positions(toy_machine: Machine) -> None:
+    """32 x 1 over 64 positions in one tile of 32 x 128: 2 x 4096 x 64 / 4096 = 128 s, 3 s to join, 1 s overhead."""
+    machine = replace(toy_machine, dram_bytes_per_s=1024e3)
+    assert convolution_s(machine, SMALL, Phase.BACKWARD_WEIGHTS, IMPLICIT_PRECOMP_GEMM) == 132.0
+    assert convolution_s(machine, SMALL, Phase.BACKWARD_WEIGHTS, IMPLICIT_GEMM) == 260.0
+
+
+def test_explicit_gemm_writes_the_columns_and_reads_them(toy_machine: Machine) -> None:
+    """1 x 1 needs no columns: 1 s of product and the overhead.
+
+    3 x 3 with padding: X 64 and 64 x 9 = 576 columns, 4 x 640 = 2560 B at 512 B/s = 5 s, a product over 9 in 9 s, and
+    the overhead of two kernels.
+    """
+    assert convolution_s(toy_machine, SMALL, Phase.FORWARD, GEMM) == 2.0
+    padded = replace(SMALL, kernel=(3, 3), padding=(1, 1))
+    assert convolution_s(toy_machine, padded, Phase.FORWARD, GEMM) == 16.0
+
+
+def test_fft_reads_real_maps_and_moves_complex_ones_twice(toy_machine: Machine) -> None:
+    """8 x 8 pixels transform as 16 x 9 complex numbers: b = 1152 B, for 1 + 32 + 32 = 65 maps.
+
+    8576 + 2 x 1152 x 65 = 158336 B at 512 B/s = 309.25 s; 1152 x 32 FLOPs = 9 s; four kernels 4 s.
+    """
+    assert convolution_s(toy_machine, SMALL, Phase.FORWARD, FFT) == 322.25
+
+
+def test_fft_beyond_shared_memory_moves_complex_maps_four_times(toy_machine: Machine) -> None:
+    """65 x 1 pixels transform as 128 x 65: b = 66560 B; one map each of X, W and Y.
+
+    4 (65 + 1 + 65) = 524 B and 4 x 66560 x 3 = 798720 B at 512 B/s; 66560 FLOPs = 16.25 s; four kernels.
+    """
+    shape = ConvolutionShape(1, 1, 1, (65, 1), (1, 1))
+    assert convolution_s(toy_machine, shape, Phase.FORWARD, FFT) == (524 + 798720) / 512 + 16.25 + 4
+
+
+def test_fft_tiling_transforms_tiles(toy_machine: Machine) -> None:
+    """31 x 31 pixels under 3 x 3 need 2 x 2 tiles; real bytes 4 (961 + 9 + 961) = 7724.
+
+    7724 + 2 x 4352 (1 + 4 x 2) = 86060 B at 256 B/s; 4352 x 4 FLOPs = 4.25 s; four kernels.
+    """
+    shape = ConvolutionShape(1, 1, 1, (31, 31), (3, 3), padding=(1, 1))
+    assert convolution_s(toy_machine, shape, Phase.BACKWARD_DATA, FFT_TILING) == 86060 / 256 + 4.25 + 4
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds"), [(Phase.FORWARD, 33.0), (Phase.BACKWARD_DATA, 0.0), (Phase.BACKWARD_WEIGHTS, 17.0)]
+)
+def test_bias_streams_y(toy_machine: Machine, phase: Phase, seconds: float) -> None:
+    """Y has 8192 B at 512 B/s: forward reads and writes it, the weight gradient reads it; 1 s overhead."""
+    assert bias_s(toy_machine, SMALL, phase) == seconds
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "flop", "nbytes", "seconds"),
+    [
+        (LayerKind.ACTV, Phase.FORWARD, 4096, 1024, 3.0),
+        (LayerKind.POOL, Phase.FORWARD, 4096, 1024, 5.0),
+        (LayerKind.FC, Phase.BACKWARD_DATA, 40960, 1024, 11.0),
+        (LayerKind.FC, Phase.UPDATE, 0, 512, 2.0),
+    ],
+)
+def test_roofline(toy_machine: Machine, kind: LayerKind, phase: Phase, flop: int, nbytes: int, seconds: float) -> None:
+    """Bytes at 512 B/s, for POOL at 256 B/s, or FLOPs at 4096 FLOP/s, and 1 s overhead."""
+    assert roofline_s(toy_machine, kind, phase, flop, nbytes) == seconds
+
+
+def test_only_matrix_products_run_below_the_arithmetic_peak(toy_machine: Machine) -> None:
+    """40960 FLOPs take 10 s at 4096 FLOP/s, and 20 s at the half of it that FC sustains here."""
+    machine = replace(toy_machine, parameters=replace(toy_machine.parameters, gemm_flop_fraction=0.5))
+    assert roofline_s(machine, LayerKind.FC, Phase.FORWARD, 40960, 0) == 21.0
+    assert roofline_s(machine, LayerKind.FC, Phase.UPDATE, 40960, 0) == 11.0
+
+
+def test_copies_and_pinning(toy_server: Server) -> None:
+    """20 bytes: 1 + 20 / 10 = 3 s to the GPU, 1 + 20 / 5 = 5 s back, 2 + 20 / 4 = 7 s to pin."""
+    assert copy_s(toy_server.link, Direction.H2D, 20) == 3.0
+    assert copy_s(toy_server.link, Direction.D2H, 20) == 5.0
+    assert pin_s(toy_server.host, 20) == 7.0

@@ -1,0 +1,117 @@
+import pytest
+
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.workspace import (
+    FFT,
+    FFT_TILING,
+    GEMM,
+    IMPLICIT_GEMM,
+    IMPLICIT_PRECOMP_GEMM,
+    algorithms,
+    tiles,
+    transform_side,
+    workspace_bytes,
+)
+from vdnnsim.dnn.layers import Convolution, Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.units import GIB
+
+VGG_CONV2_2 = ConvolutionShape(256, 128, 128, (112, 112), (3, 3), padding=(1, 1))
+
+# Source: github.com/Slimakanzer/cudnn-benchmark out_example.txt at 652d8e08, cuDNN 7.5, batch 32, 3x3, padding 1:
+# channels, filters, side, then the forward workspaces of explicit GEMM, implicit precomputed GEMM and FFT tiling.
+PUBLISHED = [
+    (512, 486, 19, 212_926_464, 2_172, 1_221_926_912),
+    (256, 324, 38, 425_852_928, 8_672, 522_567_680),
+    (256, 256, 38, 425_852_928, 8_672, 427_868_160),
+    (64, 64, 75, 414_720_000, 33_756, 53_526_528),
+]
+
+
+@pytest.mark.parametrize(("c", "k", "side", "gemm", "precomp", "tiling"), PUBLISHED)
+def test_workspaces_are_the_published_ones(c: int, k: int, side: int, gemm: int, precomp: int, tiling: int) -> None:
+    shape = ConvolutionShape(32, c, k, (side, side), (3, 3), padding=(1, 1))
+    assert workspace_bytes(shape, Phase.FORWARD, IMPLICIT_GEMM, 4) == 0
+    assert workspace_bytes(shape, Phase.FORWARD, GEMM, 4) == gemm
+    assert workspace_bytes(shape, Phase.FORWARD, IMPLICIT_PRECOMP_GEMM, 4) == precomp
+    for phase in (Phase.FORWARD, Phase.BACKWARD_DATA):
+        assert workspace_bytes(shape, phase, FFT_TILING, 4) == pytest.approx(tiling, rel=1e-3)
+
+
+def test_fft_of_vgg_conv2_2_wants_5_1_gib() -> None:
+    """112 + 2 pixels a side transform as 128 x 65 complex numbers of 8 bytes, for 2 x 256 x 128 + 128 x 128 maps.
+
+    8 x 128 x 65 x (32768 + 32768 + 16384) = 66560 x 81920 = 5,452,595,200 bytes = 5.08 GiB, in every phase.
+    """
+    for phase in (Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS):
+        nbytes = workspace_bytes(VGG_CONV2_2, phase, FFT, 4)
+        assert nbytes == 66_560 * 81_920
+        assert nbytes / GIB == pytest.approx(5.08, abs=0.005)
+
+
+def test_a_batch_of_half_precision_columns_is_half_as_large() -> None:
+    full = workspace_bytes(VGG_CONV2_2, Phase.FORWARD, GEMM, 4)
+    assert workspace_bytes(VGG_CONV2_2, Phase.FORWARD, GEMM, 2) == full // 2
+
+
+def test_data_gradient_without_padding_transforms_the_full_correlation() -> None:
+    """A 9 x 9 filter over 64 x 64 leaves 56 x 56; its gradient pads that by 8 on each side to 72, beyond 64."""
+    shape = ConvolutionShape(128, 64, 128, (64, 64), (9, 9))
+    assert shape.output_size == (56, 56)
+    assert transform_side(shape, Phase.FORWARD) == 64
+    assert transform_side(shape, Phase.BACKWARD_WEIGHTS) == 64
+    assert transform_side(shape, Phase.BACKWARD_DATA) == 128
+
+
+def test_precomputed_indices_count_the_pixels_of_the_map_that_is_computed() -> None:
+    """4 x 4 pixels become 2 x 2: 6 x 5 = 30 bytes, so 32; the data gradient computes 16: 6 x 17 = 102, so 104."""
+    shape = ConvolutionShape(1, 1, 1, (4, 4), (3, 3))
+    assert workspace_bytes(shape, Phase.FORWARD, IMPLICIT_PRECOMP_GEMM, 4) == 32
+    assert workspace_bytes(shape, Phase.BACKWARD_WEIGHTS, IMPLICIT_PRECOMP_GEMM, 4) == 32
+    assert workspace_bytes(shape, Phase.BACKWARD_DATA, IMPLICIT_PRECOMP_GEMM, 4) == 104
+
+
+def test_small_transforms_are_16_a_side_and_tiles_cover_the_computed_map() -> None:
+    """A 3 x 3 filter leaves 30 pixels of a 32 x 32 tile: 7 pixels take one tile, 61 take three."""
+    assert transform_side(ConvolutionShape(1, 1, 1, (7, 7), (3, 3), padding=(1, 1)), Phase.FORWARD) == 16
+    shape = ConvolutionShape(1, 1, 1, (7, 61), (3, 3), padding=(1, 1))
+    assert tiles(shape, Phase.FORWARD) == (1, 3)
+    assert tiles(shape, Phase.BACKWARD_DATA) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("phase", "offered"),
+    [
+        (Phase.FORWARD, (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, GEMM, FFT, FFT_TILING)),
+        (Phase.BACKWARD_DATA, (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, FFT, FFT_TILING)),
+        (Phase.BACKWARD_WEIGHTS, (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, FFT)),
+    ],
+)
+def test_each_phase_has_its_algorithms(phase: Phase, offered: tuple[str, ...]) -> None:
+    assert algorithms(VGG_CONV2_2, phase) == offered
+
+
+@pytest.mark.parametrize(
+    ("shape", "missing"),
+    [
+        (ConvolutionShape(1, 3, 64, (224, 224), (7, 7), (2, 2), (3, 3)), {FFT, FFT_TILING}),
+        (ConvolutionShape(1, 8, 8, (14, 14), (1, 1)), {FFT_TILING}),
+        (ConvolutionShape(1, 8, 8, (14, 14), (1, 1), padding=(1, 1)), {FFT, FFT_TILING}),
+        (ConvolutionShape(1, 8, 8, (300, 300), (3, 3)), {FFT}),
+        (ConvolutionShape(1, 8, 8, (64, 64), (33, 33)), {FFT_TILING}),
+    ],
+    ids=["strided", "1x1", "padding as wide as the filter", "beyond 256", "filter beyond a tile"],
+)
+def test_fourier_transforms_have_constraints(shape: ConvolutionShape, missing: set[str]) -> None:
+    every = algorithms(VGG_CONV2_2, Phase.FORWARD)
+    assert algorithms(shape, Phase.FORWARD) == tuple(name for name in every if name not in missing)
+
+
+def test_shape_of_a_layer() -> None:
+    """AlexNet's first layer: 2 x 128 x 64 x 55 x 55 x 3 x 11 x 11 FLOPs for a batch of 128."""
+    layer = build_network("alexnet").layers[0]
+    assert isinstance(layer.operator, Convolution)
+    shape = ConvolutionShape.of_layer(layer, 128)
+    assert shape == ConvolutionShape(128, 3, 64, (224, 224), (11, 11), (4, 4), (2, 2))
+    assert shape.output_size == (55, 55)
+    assert shape.flop == 2 * 128 * 64 * 55 * 55 * 3 * 121

@@ -1,0 +1,87 @@
+"""The shape of one convolution, in the symbols that the cost model uses.
+
+N images of C channels and H x W pixels are convolved with K filters of C x R x S weights to K channels of P x Q pixels.
+Sizes are (height, width) pairs throughout. Two layers of equal shape cost the same, so shapes also serve as cache keys.
+"""
+
+from dataclasses import dataclass
+
+from vdnnsim.dnn.layers import Convolution, Layer, Size2
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionShape:
+    """One convolution.
+
+    Attributes:
+        n, c, k: images, input channels, output channels (filters).
+        input_size: H, W of one input channel, padding left out.
+        kernel: R, S of one filter.
+        stride, padding: step of the window and zeros added on each side.
+    """
+
+    n: int
+    c: int
+    k: int
+    input_size: Size2
+    kernel: Size2
+    stride: Size2 = (1, 1)
+    padding: Size2 = (0, 0)
+
+    @classmethod
+    def of_layer(cls, layer: Layer, batch_size: int) -> "ConvolutionShape":
+        """Return the shape of a CONV layer for a batch."""
+        operator = layer.operator
+        assert isinstance(operator, Convolution), f"{layer.name} is no convolution"
+        x = layer.in_shapes[0]
+        return cls(
+            n=batch_size,
+            c=x.channels,
+            k=operator.out_channels,
+            input_size=(x.height, x.width),
+            kernel=operator.kernel,
+            stride=operator.stride,
+            padding=operator.padding,
+        )
+
+    @property
+    def output_size(self) -> Size2:
+        """P, Q of one output channel."""
+        sides = zip(self.input_size, self.kernel, self.stride, self.padding, strict=True)
+        height, width = ((side + 2 * pad - window) // step + 1 for side, window, step, pad in sides)
+        return height, width
+
+    @property
+    def input_pixels(self) -> int:
+        """H W."""
+        return self.input_size[0] * self.input_size[1]
+
+    @property
+    def output_pixels(self) -> int:
+        """P Q."""
+        return self.output_size[0] * self.output_size[1]
+
+    @property
+    def window(self) -> int:
+        """R S."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def x_elements(self) -> int:
+        """Elements of X, and of dX."""
+        return self.n * self.c * self.input_pixels
+
+    @property
+    def y_elements(self) -> int:
+        """Elements of Y, and of dY."""
+        return self.n * self.k * self.output_pixels
+
+    @property
+    def w_elements(self) -> int:
+        """Elements of W, and of dW, without bias."""
+        return self.k * self.c * self.window
+
+    @property
+    def flop(self) -> int:
+        """FLOPs of any of the three phases by the direct method: 2 N K C R S P Q."""
+        return 2 * self.y_elements * self.c * self.window
