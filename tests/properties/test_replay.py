@@ -1,0 +1,253 @@
+"""What holds of every replay: random networks, kernels, links and policies on a machine with round numbers."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, toy_setting, toy_workload
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.engine.simulate import simulate
+from vdnnsim.hardware.server import Host, Link, Origin, Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
+from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.trace import IterationTrace
+
+ROOMY = replace(TOY_LIMITS, device_bytes=10**9, host_bytes=10**9)
+# Eighths are exact in binary, so that sums of durations are, too.
+_SECONDS = st.integers(0, 80).map(lambda eighths: eighths / 8)
+_RATES = st.sampled_from((0.5, 1.0, 4.0, 64.0))
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> LayerGraph:
+    """CONV and POOL layers in a row, now and then a fork of two branches with a join, and one or two FC layers."""
+    net = GraphBuilder("random", MapShape(draw(st.integers(1, 4)), 2, 2))
+    y = 0
+    for number in range(draw(st.integers(1, 6))):
+        kind = draw(st.sampled_from(("conv", "pool", "fork"))) if number else "conv"
+        channels, relu = draw(st.integers(1, 6)), draw(st.booleans())
+        if kind == "conv":
+            y = net.conv(f"conv{number}", y, channels, 1, relu=relu)
+        elif kind == "pool":
+            y = net.pool(f"pool{number}", y, 1, stride=1)
+        else:
+            a = net.conv(f"left{number}", y, channels, 1, relu=relu)
+            b = net.pool(f"right{number}", y, 1, stride=1)
+            y = net.concat(f"join{number}", (a, b))
+    net.begin_classifier()
+    if draw(st.booleans()):
+        y = net.fc("fc1", y, 3, relu=draw(st.booleans()))
+    return net.build(net.fc("fc2", y, 2, relu=False))
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """A random network in one of the two modes, with or without an update."""
+    mode = draw(st.sampled_from(Mode))
+    optimizer = draw(st.sampled_from(Optimizer)) if mode is Mode.TRAINING else Optimizer.NONE
+    return replace(toy_workload(draw(graphs())), batch_size=draw(st.integers(1, 3)), optimizer=optimizer, mode=mode)
+
+
+@st.composite
+def cost_tables(draw: st.DrawFn, workload: Workload) -> CostTable:
+    """Up to three algorithms per kernel, each slower and smaller than the one before."""
+    table = {}
+    for layer in workload.graph.layers:
+        for phase in workload.phases(layer):
+            count = draw(st.integers(1, 3))
+            seconds = sorted(draw(st.lists(_SECONDS, min_size=count, max_size=count)))
+            sizes = sorted(draw(st.lists(st.integers(0, 40), min_size=count, max_size=count)), reverse=True)
+            table[layer.index, phase] = tuple(
+                KernelCost(f"a{i}", s, size, Origin.ASSUMED)
+                for i, (s, size) in enumerate(zip(seconds, sizes, strict=True))
+            )
+    return CostTable(table)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> Policy:
+    """Any policy with any options."""
+    algorithms = draw(st.sampled_from(Algorithms))
+    search = draw(st.sampled_from(PrefetchSearch))
+    return draw(
+        st.sampled_from(
+            (
+                Base(algorithms=algorithms),
+                VdnnAll(algorithms=algorithms, prefetch_search=search),
+                VdnnConv(algorithms=algorithms, prefetch_search=search),
+                VdnnDyn(prefetch_search=search),
+            )
+        )
+    )
+
+
+@st.composite
+def servers(draw: st.DrawFn) -> Server:
+    """Links from slow to fast, hosts from instant to sluggish."""
+    link = Link("link", h2d_bytes_per_s=draw(_RATES), d2h_bytes_per_s=draw(_RATES), latency_s=draw(_SECONDS))
+    host = Host(10**9, issue_s=draw(st.sampled_from((0.0, 0.125, 2.0))), pin_latency_s=0.5, pin_bytes_per_s=8.0)
+    return replace(TOY_SERVER, link=link, host=host)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[TrainingPlan, CostTable, Server, PinnedMemory]:
+    """A plan of a random policy for a random network, ready to be replayed."""
+    workload = draw(workloads())
+    costs = draw(cost_tables(workload))
+    # vDNN_dyn decides differently with little memory, so some of it is short.
+    limits = replace(ROOMY, device_bytes=draw(st.sampled_from((400, 1000, 10**9))))
+    plan = draw(policies()).plan(toy_setting(workload, costs, limits))
+    return plan, costs, draw(servers()), draw(st.sampled_from(PinnedMemory))
+
+
+def play(
+    plan: TrainingPlan, costs: CostTable, server: Server, pinned: PinnedMemory, limits: MemoryLimits = ROOMY
+) -> IterationTrace:
+    """Check, place and replay."""
+    check_plan(plan)
+    placement = place_plan(plan, limits)
+    assert isinstance(placement, Placement)
+    return simulate(plan, costs, server, placement, pinned)
+
+
+@given(cases())
+def test_what_is_offloaded_comes_back_once_before_it_is_read(
+    case: tuple[TrainingPlan, CostTable, Server, PinnedMemory],
+) -> None:
+    """A prefetch follows its offload in time, and every later kernel that reads the map starts after it has ended."""
+    plan, *machine = case
+    trace = play(plan, *machine)
+    away: dict[int, float] = {}
+    back: dict[int, float] = {}
+    for span in trace.spans_on(Stream.MEMORY):
+        match plan.operations[span.operation]:
+            case Offload(buffer=buffer):
+                assert buffer not in away
+                away[buffer] = span.end_s
+            case Prefetch(buffer=buffer):
+                assert buffer not in back
+                assert away[buffer] <= span.start_s
+                back[buffer] = span.end_s
+            case _:
+                raise AssertionError(span)
+    assert away.keys() == back.keys()
+    prefetched_at = {op.buffer: i for i, op in enumerate(plan.operations) if isinstance(op, Prefetch)}
+    for span in trace.spans_on(Stream.COMPUTE):
+        kernel = plan.operations[span.operation]
+        assert isinstance(kernel, Compute)
+        for buffer in kernel.reads:
+            if prefetched_at.get(buffer, span.operation) < span.operation:
+                assert span.start_s >= back[buffer]
+
+
+@given(cases())
+def test_the_pool_ends_as_it_began_and_holds_just_what_fits(
+    case: tuple[TrainingPlan, CostTable, Server, PinnedMemory],
+) -> None:
+    """All allocations are given back; with its maximum as the capacity a plan fits, with one byte less it does not."""
+    plan, *machine = case
+    trace = play(plan, *machine)
+    in_use, peak = 0, 0
+    for change in trace.memory:
+        in_use += change.delta_bytes
+        peak = max(peak, in_use)
+    assert in_use == 0
+    assert peak == trace.pool_bytes
+    assert isinstance(place_plan(plan, replace(ROOMY, device_bytes=peak)), Placement)
+    assert isinstance(place_plan(plan, replace(ROOMY, device_bytes=peak - 1)), DoesNotFit)
+
+
+@given(cases())
+def test_addresses_of_live_buffers_never_overlap(case: tuple[TrainingPlan, CostTable, Server, PinnedMemory]) -> None:
+    """Under both models with addresses, in the order in which the compute stream reaches them."""
+    plan, *machine = case
+    for model in (MemoryModel.BEST_FIT, MemoryModel.PLANNED):
+        trace = play(plan, *machine, limits=replace(ROOMY, model=model))
+        live: dict[int, tuple[int, int]] = {}
+        for change in trace.memory:
+            assert change.offset is not None
+            if change.delta_bytes < 0:
+                assert live.pop(change.buffer) == (change.offset, change.offset - change.delta_bytes)
+                continue
+            low, high = change.offset, change.offset + change.delta_bytes
+            assert all(high <= start or end <= low for start, end in live.values())
+            live[change.buffer] = low, high
+
+
+def busy_seconds(trace: IterationTrace, operations: Iterable[type]) -> float:
+    """Time in which spans of these kinds run."""
+    kinds = tuple(operations)
+    return sum(s.end_s - s.start_s for s in trace.spans if isinstance(trace.plan.operations[s.operation], kinds))
+
+
+@given(cases())
+def test_an_iteration_takes_at_least_the_work_of_its_busiest_resource(
+    case: tuple[TrainingPlan, CostTable, Server, PinnedMemory],
+) -> None:
+    """Compute stream, both directions of the link, and the host; and nothing on a stream overlaps."""
+    plan, *machine = case
+    trace = play(plan, *machine)
+    assert trace.iteration_s >= busy_seconds(trace, [Compute]) - 1e-9
+    assert trace.iteration_s >= busy_seconds(trace, [Offload]) - 1e-9
+    assert trace.iteration_s >= busy_seconds(trace, [Prefetch]) - 1e-9
+    assert trace.iteration_s >= trace.host_issue_s - 1e-9
+    for stream in Stream:
+        spans = trace.spans_on(stream)
+        assert all(a.end_s <= b.start_s for a, b in zip(spans, spans[1:], strict=False))
+
+
+@given(cases())
+def test_kernels_and_stalls_fill_the_compute_stream(case: tuple[TrainingPlan, CostTable, Server, PinnedMemory]) -> None:
+    """From 0 to the end of the last kernel, every moment is a kernel or a stall with its cause."""
+    plan, *machine = case
+    trace = play(plan, *machine)
+    intervals = [(span.start_s, span.end_s) for span in trace.spans_on(Stream.COMPUTE)]
+    intervals += [(stall.start_s, stall.end_s) for stall in trace.stalls]
+    cursor = 0.0
+    for start_s, end_s in sorted(intervals):
+        assert start_s == cursor
+        cursor = end_s
+
+
+@given(st.data(), servers(), st.sampled_from(Algorithms))
+def test_base_takes_its_kernels_and_the_issues_that_they_do_not_hide(
+    data: st.DataObject, server: Server, algorithms: Algorithms
+) -> None:
+    """Kernel i is issued at (i + 1) h and starts then or when kernel i - 1 ends; nothing else happens under base.
+
+    With h = 0 that is the sum of its kernel times.
+    """
+    workload = data.draw(workloads())
+    costs = data.draw(cost_tables(workload))
+    plan = Base(algorithms=algorithms).plan(toy_setting(workload, costs, ROOMY))
+
+    trace = play(plan, costs, server, PinnedMemory.ARENA)
+
+    end_s = 0.0
+    kernels = [op for op in plan.operations if isinstance(op, Compute)]
+    for number, op in enumerate(kernels, start=1):
+        seconds = costs.find(op.layer, op.phase, op.algorithm).seconds
+        end_s = max(end_s, number * server.host.issue_s) + seconds
+    assert trace.iteration_s == end_s
+
+
+@given(cases())
+def test_equal_input_gives_an_equal_trace(case: tuple[TrainingPlan, CostTable, Server, PinnedMemory]) -> None:
+    """Nothing depends on the order of sets, on time or on what ran before."""
+    plan, *machine = case
+
+    assert play(plan, *machine) == play(plan, *machine)

@@ -1,0 +1,173 @@
+"""Arguments in, exit codes out.
+
+Exit status: 0 done (a network that does not fit is a result), 1 wrong input in one line on standard error, 2 usage.
+Results go to standard output, talk to standard error. Everything heavy is imported inside the command that needs it,
+so that `--help` answers at once.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vdnnsim import __version__
+from vdnnsim.errors import VdnnsimError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from vdnnsim.policies.registry import PolicyTypes
+
+_CSV = click.option(
+    "--csv", "csv_file", metavar="FILE", type=click.Path(path_type=Path), help="Also write the table to FILE."
+)
+_POLICY_MODULE = click.option(
+    "--policy-module",
+    "policy_modules",
+    metavar="NAME",
+    multiple=True,
+    help="Import policies of your own from a Python module; may be given several times.",
+)
+
+
+def main() -> None:
+    """Run the command line; wrong input ends in one line and exit status 1."""
+    try:
+        cli()
+    except VdnnsimError as error:
+        click.echo(f"vdnnsim: {error}", err=True)
+        sys.exit(1)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="vdnnsim")
+def cli() -> None:
+    """Simulate how a GPU trains a deep network that does not fit into its memory."""
+
+
+@cli.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Where to write; by default reports/<scenario name>/."
+)
+@_CSV
+@_POLICY_MODULE
+def run(scenario: Path, out: Path | None, csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+    """Replay every policy of SCENARIO: one table here; CSV, report, pictures and traces in DIR."""
+    from vdnnsim.experiment import run_scenario
+    from vdnnsim.report.columns import column_names, result_rows
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.table import result_table
+    from vdnnsim.report.write import write_report
+    from vdnnsim.scenario.read import read_scenario
+
+    result = run_scenario(read_scenario(scenario, _policies(policy_modules)))
+    folder = Path("reports") / result.name if out is None else out
+    files = write_report(result, folder)
+    if csv_file is not None:
+        write_csv(csv_file, column_names(), result_rows(result))
+    _print(result_table(result))
+    click.echo(f"wrote {len(files)} files to {folder}/; read {folder / 'report.md'} first", err=True)
+
+
+@cli.group(name="list")
+def list_() -> None:
+    """List what scenarios may name."""
+
+
+@list_.command()
+@_CSV
+def networks(csv_file: Path | None) -> None:
+    """List the networks, with the work and the feature maps of one image in float32."""
+    from vdnnsim.dnn.layers import LayerKind, Phase
+    from vdnnsim.dnn.networks import NETWORKS
+    from vdnnsim.dnn.workload import Workload
+
+    header = ("name", "conv_layers", "fc_layers", "parameters", "forward_gflop", "feature_maps_mib")
+    rows = []
+    for name, build in NETWORKS.items():
+        workload = Workload(build(), batch_size=1)
+        graph = workload.graph
+        kinds = [layer.kind for layer in graph.layers]
+        flop = sum(workload.flop(layer, Phase.FORWARD) for layer in graph.layers)
+        nbytes = sum(workload.map_bytes(each.index) for each in graph.maps)
+        rows.append(
+            (
+                name,
+                str(kinds.count(LayerKind.CONV)),
+                str(kinds.count(LayerKind.FC)),
+                str(graph.parameters),
+                f"{flop / 1e9:.2f}",
+                f"{nbytes / 2**20:.1f}",
+            )
+        )
+    _print_list(header, rows, csv_file)
+
+
+@list_.command()
+@_CSV
+@_POLICY_MODULE
+def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+    """List the policies and their options."""
+    rows = [
+        (name, ", ".join(policy.__struct_fields__), policy.summary)
+        for name, policy in _policies(policy_modules).items()
+    ]
+    _print_list(("name", "options", "summary"), rows, csv_file)
+
+
+@list_.command()
+@_CSV
+def hardware(csv_file: Path | None) -> None:
+    """List the hardware profiles that are shipped."""
+    from vdnnsim.hardware.profile import shipped_profiles
+    from vdnnsim.units import format_bytes
+
+    rows = [
+        (
+            profile.server.name,
+            profile.server.gpu.name,
+            format_bytes(profile.server.gpu.memory_bytes),
+            profile.server.link.name,
+            profile.description,
+        )
+        for profile in shipped_profiles()
+    ]
+    _print_list(("name", "gpu", "memory", "link", "description"), rows, csv_file)
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@_POLICY_MODULE
+def check(file: Path, policy_modules: Sequence[str]) -> None:
+    """Read and resolve FILE, a scenario or a hardware profile, and run nothing."""
+    from vdnnsim.scenario.check import check_file
+
+    click.echo(check_file(file, _policies(policy_modules)))
+
+
+def _policies(modules: Sequence[str]) -> "PolicyTypes":
+    from vdnnsim.policies.registry import known_policies
+
+    if modules:
+        # A console script does not look for modules where it was called, and that is where a user's policy lies.
+        sys.path.insert(0, str(Path.cwd()))
+    return known_policies(modules)
+
+
+def _print_list(header: Sequence[str], rows: Sequence[Sequence[str]], csv_file: Path | None) -> None:
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.table import plain_table
+
+    if csv_file is not None:
+        write_csv(csv_file, header, rows)
+    _print(plain_table(header, rows))
+
+
+def _print(renderable: "RenderableType") -> None:
+    from rich.console import Console
+
+    # A pipe has no width of its own; 120 columns hold the widest table.
+    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(renderable)

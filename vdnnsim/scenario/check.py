@@ -1,0 +1,42 @@
+"""`vdnnsim check`: reads and resolves a file without running it, and says in one line what it found."""
+
+from collections import Counter
+from pathlib import Path
+
+from vdnnsim.cost.build import build_cost_table
+from vdnnsim.errors import InputError
+from vdnnsim.hardware.profile import load_profile
+from vdnnsim.policies.registry import PolicyTypes
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.units import format_bytes
+from vdnnsim.yaml_file import read_yaml
+
+
+def check_file(path: Path, policy_types: PolicyTypes) -> str:
+    """Return one line about a scenario or a profile that is right; which of them it is, its keys tell.
+
+    Raises:
+        InputError: something in the file is wrong.
+    """
+    file = read_yaml(path, InputError)
+    if isinstance(file.root.value, dict) and "gpu" in file.root.value:
+        return _check_profile(path)
+    scenario = read_scenario(path, policy_types)
+    build_cost_table(scenario.workload, scenario.server)
+    labels = ", ".join(policy.label for policy in scenario.policies)
+    workload = scenario.workload
+    return (
+        f"{path}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.element_type.value}, "
+        f"{workload.mode.value} on {scenario.server.name}, under {labels}"
+    )
+
+
+def _check_profile(path: Path) -> str:
+    profile = load_profile(path)
+    server = profile.server
+    origins = Counter(figure.origin.value for figure in server.figures)
+    counted = ", ".join(f"{count} {origin}" for origin, count in origins.most_common())
+    return (
+        f"{path}: a hardware profile: {server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind "
+        f"{server.link.name}; {len(server.figures)} figures: {counted}"
+    )
