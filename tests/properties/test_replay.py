@@ -1,7 +1,8 @@
 """What holds of every replay: random networks, kernels, links and policies on a machine with round numbers."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,34 +104,38 @@ def servers(draw: st.DrawFn) -> Server:
     return replace(TOY_SERVER, link=link, host=host)
 
 
+@dataclass(frozen=True)
+class Case:
+    """A plan and the machine to replay it on."""
+
+    plan: TrainingPlan
+    costs: CostTable
+    server: Server
+    pinned: PinnedMemory = PinnedMemory.ARENA
+
+    def play(self, limits: MemoryLimits = ROOMY) -> IterationTrace:
+        """Check, place and replay."""
+        check_plan(self.plan)
+        placement = place_plan(self.plan, limits)
+        assert isinstance(placement, Placement)
+        return simulate(self.plan, self.costs, self.server, placement, self.pinned)
+
+
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[TrainingPlan, CostTable, Server, PinnedMemory]:
+def cases(draw: st.DrawFn) -> Case:
     """A plan of a random policy for a random network, ready to be replayed."""
     workload = draw(workloads())
     costs = draw(cost_tables(workload))
     # vDNN_dyn decides differently with little memory, so some of it is short.
     limits = replace(ROOMY, device_bytes=draw(st.sampled_from((400, 1000, 10**9))))
     plan = draw(policies()).plan(toy_setting(workload, costs, limits))
-    return plan, costs, draw(servers()), draw(st.sampled_from(PinnedMemory))
-
-
-def play(
-    plan: TrainingPlan, costs: CostTable, server: Server, pinned: PinnedMemory, limits: MemoryLimits = ROOMY
-) -> IterationTrace:
-    """Check, place and replay."""
-    check_plan(plan)
-    placement = place_plan(plan, limits)
-    assert isinstance(placement, Placement)
-    return simulate(plan, costs, server, placement, pinned)
+    return Case(plan, costs, draw(servers()), draw(st.sampled_from(PinnedMemory)))
 
 
 @given(cases())
-def test_what_is_offloaded_comes_back_once_before_it_is_read(
-    case: tuple[TrainingPlan, CostTable, Server, PinnedMemory],
-) -> None:
+def test_what_is_offloaded_comes_back_once_before_it_is_read(case: Case) -> None:
     """A prefetch follows its offload in time, and every later kernel that reads the map starts after it has ended."""
-    plan, *machine = case
-    trace = play(plan, *machine)
+    plan, trace = case.plan, case.play()
     away: dict[int, float] = {}
     back: dict[int, float] = {}
     for span in trace.spans_on(Stream.MEMORY):
@@ -155,12 +160,9 @@ def test_what_is_offloaded_comes_back_once_before_it_is_read(
 
 
 @given(cases())
-def test_the_pool_ends_as_it_began_and_holds_just_what_fits(
-    case: tuple[TrainingPlan, CostTable, Server, PinnedMemory],
-) -> None:
+def test_the_pool_ends_as_it_began_and_holds_just_what_fits(case: Case) -> None:
     """All allocations are given back; with its maximum as the capacity a plan fits, with one byte less it does not."""
-    plan, *machine = case
-    trace = play(plan, *machine)
+    plan, trace = case.plan, case.play()
     in_use, peak = 0, 0
     for change in trace.memory:
         in_use += change.delta_bytes
@@ -172,11 +174,10 @@ def test_the_pool_ends_as_it_began_and_holds_just_what_fits(
 
 
 @given(cases())
-def test_addresses_of_live_buffers_never_overlap(case: tuple[TrainingPlan, CostTable, Server, PinnedMemory]) -> None:
+def test_addresses_of_live_buffers_never_overlap(case: Case) -> None:
     """Under both models with addresses, in the order in which the compute stream reaches them."""
-    plan, *machine = case
     for model in (MemoryModel.BEST_FIT, MemoryModel.PLANNED):
-        trace = play(plan, *machine, limits=replace(ROOMY, model=model))
+        trace = case.play(replace(ROOMY, model=model))
         live: dict[int, tuple[int, int]] = {}
         for change in trace.memory:
             assert change.offset is not None
@@ -195,26 +196,22 @@ def busy_seconds(trace: IterationTrace, operations: Iterable[type]) -> float:
 
 
 @given(cases())
-def test_an_iteration_takes_at_least_the_work_of_its_busiest_resource(
-    case: tuple[TrainingPlan, CostTable, Server, PinnedMemory],
-) -> None:
+def test_an_iteration_takes_at_least_the_work_of_its_busiest_resource(case: Case) -> None:
     """Compute stream, both directions of the link, and the host; and nothing on a stream overlaps."""
-    plan, *machine = case
-    trace = play(plan, *machine)
+    trace = case.play()
     assert trace.iteration_s >= busy_seconds(trace, [Compute]) - 1e-9
     assert trace.iteration_s >= busy_seconds(trace, [Offload]) - 1e-9
     assert trace.iteration_s >= busy_seconds(trace, [Prefetch]) - 1e-9
     assert trace.iteration_s >= trace.host_issue_s - 1e-9
     for stream in Stream:
         spans = trace.spans_on(stream)
-        assert all(a.end_s <= b.start_s for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a.end_s <= b.start_s for a, b in pairwise(spans))
 
 
 @given(cases())
-def test_kernels_and_stalls_fill_the_compute_stream(case: tuple[TrainingPlan, CostTable, Server, PinnedMemory]) -> None:
+def test_kernels_and_stalls_fill_the_compute_stream(case: Case) -> None:
     """From 0 to the end of the last kernel, every moment is a kernel or a stall with its cause."""
-    plan, *machine = case
-    trace = play(plan, *machine)
+    trace = case.play()
     intervals = [(span.start_s, span.end_s) for span in trace.spans_on(Stream.COMPUTE)]
     intervals += [(stall.start_s, stall.end_s) for stall in trace.stalls]
     cursor = 0.0
@@ -235,7 +232,7 @@ def test_base_takes_its_kernels_and_the_issues_that_they_do_not_hide(
     costs = data.draw(cost_tables(workload))
     plan = Base(algorithms=algorithms).plan(toy_setting(workload, costs, ROOMY))
 
-    trace = play(plan, costs, server, PinnedMemory.ARENA)
+    trace = Case(plan, costs, server).play()
 
     end_s = 0.0
     kernels = [op for op in plan.operations if isinstance(op, Compute)]
@@ -246,8 +243,6 @@ def test_base_takes_its_kernels_and_the_issues_that_they_do_not_hide(
 
 
 @given(cases())
-def test_equal_input_gives_an_equal_trace(case: tuple[TrainingPlan, CostTable, Server, PinnedMemory]) -> None:
+def test_equal_input_gives_an_equal_trace(case: Case) -> None:
     """Nothing depends on the order of sets, on time or on what ran before."""
-    plan, *machine = case
-
-    assert play(plan, *machine) == play(plan, *machine)
+    assert case.play() == case.play()
