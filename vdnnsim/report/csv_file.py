@@ -1,0 +1,42 @@
+r"""CSV, for results and for every table that is printed: comma, quotes where needed, \n at line ends, UTF-8."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from vdnnsim.report.columns import Value
+from vdnnsim.report.replace import replace_file
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:
+    """Return a table as CSV text, without loss: reading a float back gives the same float.
+
+    Raises:
+        ValueError: a row is longer or shorter than the header.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow([_cell(value) for _, value in zip(header, row, strict=True)])
+    return text.getvalue()
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
+    """Write a table to a file, whole or not at all.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    replace_file(path, csv_text(header, rows).encode())
+
+
+def _cell(value: Value) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return repr(value)
+        case _:
+            return str(value)

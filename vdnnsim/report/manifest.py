@@ -1,0 +1,100 @@
+"""`run.json`: everything that a result depends on, and every number that came out, in SI units.
+
+It holds no time of day and nothing of the machine that ran the simulator but its versions, so equal inputs give
+equal bytes.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from vdnnsim.analysis.metrics import RunMetrics
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.plan.placement import DoesNotFit
+from vdnnsim.report.provenance import Commit, versions
+
+FORMAT_VERSION = 1
+"""Raised when a key is renamed or removed."""
+
+
+def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable[str]) -> str:
+    """Return the manifest as JSON text.
+
+    Args:
+        result: what came of the scenario.
+        commit: of the simulator's source tree; None where it is not known.
+        files: the names of the files that are written beside the manifest.
+    """
+    workload, server = result.workload, result.server
+    content = {
+        "format_version": FORMAT_VERSION,
+        "versions": versions(),
+        "commit": None if commit is None else commit.hash,
+        "commit_modified": None if commit is None else commit.modified,
+        "inputs": [{"name": name, "sha256": sha256} for name, sha256 in result.sources],
+        # Nothing is drawn by chance.
+        "seed": None,
+        "scenario": {
+            "name": result.name,
+            "workload": {
+                "network": workload.graph.name,
+                "layers": len(workload.graph.layers),
+                "parameters": workload.graph.parameters,
+                "batch_size": workload.batch_size,
+                "element_type": workload.element_type.value,
+                "optimizer": workload.optimizer.value,
+                "mode": workload.mode.value,
+            },
+            "hardware": server.name,
+            "policies": [each.policy for each in result.results],
+            "memory_model": result.memory_model.value,
+            "pinned_memory": result.pinned_memory.value,
+        },
+        "hardware": msgspec.to_builtins(server, str_keys=True),
+        "oracle": _metrics(result.oracle),
+        "algorithm_profiling_s": result.algorithm_profiling_s,
+        "results": [_policy(each) for each in result.results],
+        "files": sorted(files),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _policy(result: PolicyResult) -> dict[str, Any]:
+    passes = result.trace.plan.passes
+    return {
+        "policy": result.policy,
+        "algorithms": result.algorithms,
+        "gpu": result.gpu,
+        "fits": result.fits,
+        "refusal": None if result.refusal is None else _refusal(result.refusal),
+        "performance_ratio": result.performance_ratio,
+        "feature_performance_ratio": result.feature_performance_ratio,
+        "metrics": _metrics(result.metrics),
+        "host_issue_s": result.trace.host_issue_s,
+        "passes": [{"name": one.name, "fits": one.fits, "cost_s": one.cost_s} for one in passes],
+        "passes_s": sum(one.cost_s for one in passes),
+    }
+
+
+def _metrics(metrics: RunMetrics) -> dict[str, Any]:
+    content: dict[str, Any] = msgspec.to_builtins(metrics)
+    content["peak_by_kind"] = {kind.value: nbytes for kind, nbytes in metrics.peak_by_kind}
+    content["stall_by_cause"] = {cause.value: seconds for cause, seconds in metrics.stall_by_cause}
+    return content
+
+
+def _refusal(refusal: DoesNotFit) -> dict[str, Any]:
+    return {
+        "explanation": refusal.explain(),
+        "pool": refusal.pool.value,
+        "layer": refusal.plan.layers[refusal.layer],
+        "phase": refusal.phase.value,
+        "buffer": refusal.plan.buffers[refusal.buffer].name,
+        "requested_bytes": refusal.requested_bytes,
+        "free_bytes": refusal.free_bytes,
+        "largest_free_bytes": refusal.largest_free_bytes,
+        "capacity_bytes": refusal.capacity_bytes,
+        "held_bytes": {kind.value: nbytes for kind, nbytes in refusal.held_bytes},
+    }

@@ -1,0 +1,160 @@
+"""Memory over time: what is in use, stacked by kind of buffer, under the line of what there is."""
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vdnnsim.analysis.memory import MemoryCurve, memory_curve
+from vdnnsim.analysis.metrics import RunMetrics
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.report.findings import headline
+from vdnnsim.report.plots.style import ALARM, GRID, INK, KIND_COLORS, MUTED, new_figure
+from vdnnsim.report.scale import Scale, byte_scale, time_scale
+from vdnnsim.trace import IterationTrace
+from vdnnsim.units import format_bytes, format_seconds
+
+_MANY_MOMENTS = 1000
+_COLUMNS = 360
+"""A curve of more moments than the first number is drawn by so many columns, each wide enough to be seen."""
+
+
+def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
+    """Draw the memory in use of one policy over one iteration."""
+    trace, metrics, capacity = shown.trace, shown.metrics, result.server.gpu.memory_bytes
+    offloaded = f"{format_bytes(metrics.offloaded_bytes)} are" if metrics.offloaded_bytes else "nothing is"
+    subtitle = (
+        f"GPU memory over one iteration of {format_seconds(trace.iteration_s)}; {offloaded} offloaded; "
+        f"the oracular baseline would hold {format_bytes(result.oracle.max_memory_bytes)}"
+    )
+    figure = new_figure(headline(result, shown), subtitle)
+    axes = figure.subplots()
+    figure.subplots_adjust(left=0.07, right=0.72, top=0.84, bottom=0.1)
+    times, memory = time_scale((trace.iteration_s,)), byte_scale((capacity, metrics.max_memory_bytes))
+    curve = memory_curve(trace)
+    many = len(curve.times_s) > _MANY_MOMENTS
+    areas = _draw_areas(axes, envelope(curve, trace.iteration_s, _COLUMNS) if many else curve, trace, times, memory)
+    _draw_levels(axes, metrics, capacity, memory)
+    _mark_turn(axes, trace, times)
+    peak_s, kernel = peak_operation(trace)
+    axes.plot(
+        peak_s / times.factor,
+        1.015 * metrics.max_memory_bytes / memory.factor,
+        "v",
+        color=INK,
+        ms=11,
+        zorder=6,
+        clip_on=False,
+    )
+    _write_legend(axes, areas, metrics, kernel, memory)
+    axes.set_ylim(0, 1.12 * max(capacity, metrics.max_memory_bytes) / memory.factor)
+    axes.set_xlim(0, trace.iteration_s / times.factor)
+    note = f" (each of {_COLUMNS} columns shows the greatest use within it)" if many else ""
+    axes.set_xlabel(f"time, {times.unit}{note}")
+    axes.set_ylabel(f"GPU memory in use, {memory.unit}")
+    axes.grid(axis="y", color=GRID, zorder=0)
+    axes.set_axisbelow(True)
+    return figure
+
+
+def envelope(curve: MemoryCurve, end_s: float, columns: int) -> MemoryCurve:
+    """Return a curve of equal columns, each of which shows its moment of greatest use, so that no maximum is lost."""
+    totals = curve.totals
+    width_s = end_s / columns
+    kept: list[int] = []
+    current = following = 0
+    for column in range(columns):
+        greatest = current
+        while following < len(totals) and curve.times_s[following] < (column + 1) * width_s:
+            # What was in use when the column began counts as well, unless it ended at that very moment.
+            if totals[following] > totals[greatest] or curve.times_s[following] <= column * width_s:
+                greatest = following
+            current = following
+            following += 1
+        kept.append(greatest)
+    return MemoryCurve(
+        tuple(column * width_s for column in range(columns)),
+        {kind: tuple(values[position] for position in kept) for kind, values in curve.kinds.items()},
+    )
+
+
+def peak_operation(trace: IterationTrace) -> tuple[float, str]:
+    """Return when memory in use is first at its maximum, and which kernel then runs: `forward of conv1_2`."""
+    curve = memory_curve(trace)
+    totals = curve.totals
+    peak_s = curve.times_s[totals.index(max(totals))]
+    running = next(span for span in trace.spans_on(Stream.COMPUTE) if span.end_s > peak_s)
+    kernel = trace.plan.operations[running.operation]
+    assert isinstance(kernel, Compute)
+    return peak_s, f"{kernel.phase.value} of {trace.plan.layers[kernel.layer]}"
+
+
+def _draw_areas(
+    axes: Axes, curve: MemoryCurve, trace: IterationTrace, times: Scale, memory: Scale
+) -> dict[BufferKind, Artist]:
+    kinds = [kind for kind in KIND_COLORS if any(curve.kinds[kind])]
+    # The last value holds to the end of the iteration.
+    moments = [time_s / times.factor for time_s in (*curve.times_s, trace.iteration_s)]
+    rows = [[nbytes / memory.factor for nbytes in (*curve.kinds[kind], curve.kinds[kind][-1])] for kind in kinds]
+    colors = [KIND_COLORS[kind] for kind in kinds]
+    areas = axes.stackplot(moments, rows, colors=colors, step="post", linewidth=0, zorder=2)
+    return dict(zip(kinds, areas, strict=True))
+
+
+def _draw_levels(axes: Axes, metrics: RunMetrics, capacity: int, memory: Scale) -> None:
+    axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
+    axes.axhline(capacity / memory.factor, color=ALARM, linewidth=2.5)
+    axes.annotate(
+        f"capacity {format_bytes(capacity)}",
+        (1.0, capacity / memory.factor),
+        xycoords=("axes fraction", "data"),
+        xytext=(-4, 7),
+        textcoords="offset points",
+        ha="right",
+        color=ALARM,
+        fontweight="bold",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 2, "alpha": 0.85},
+        zorder=5,
+    )
+
+
+def _write_legend(axes: Axes, areas: dict[BufferKind, Artist], metrics: RunMetrics, kernel: str, memory: Scale) -> None:
+    """Write what the maximum is made of, in the order of the stack, and the mean."""
+    at_peak = dict(metrics.peak_by_kind)
+    entries = {f"{kind.value}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
+    mean = Line2D([], [], color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
+    entries |= {f"mean over time  {memory.text(metrics.mean_memory_bytes)}": mean}
+    axes.legend(
+        entries.values(),
+        entries.keys(),
+        title=f"\N{BLACK DOWN-POINTING TRIANGLE} maximum {memory.text(metrics.max_memory_bytes)}\nin {kernel}",
+        title_fontproperties={"weight": "bold", "size": 15},
+        alignment="left",
+        loc="upper left",
+        bbox_to_anchor=(1.0, 0.8),
+        frameon=False,
+        labelspacing=0.7,
+    )
+
+
+def _mark_turn(axes: Axes, trace: IterationTrace, times: Scale) -> None:
+    """Draw where forward ends and backward begins."""
+    for span in trace.spans_on(Stream.COMPUTE):
+        kernel = trace.plan.operations[span.operation]
+        if isinstance(kernel, Compute) and kernel.phase.is_backward:
+            turn = span.start_s / times.factor
+            axes.axvline(turn, color=MUTED, linewidth=1.2)
+            for text, side, shift in (("forward", "right", -8), ("backward", "left", 8)):
+                axes.annotate(
+                    text,
+                    (turn, 1.0),
+                    xycoords=("data", "axes fraction"),
+                    xytext=(shift, -4),
+                    textcoords="offset points",
+                    ha=side,
+                    va="top",
+                    color=MUTED,
+                )
+            return

@@ -1,0 +1,111 @@
+"""How all pictures look: size, type, and colours that people who see fewer colours can tell apart (Okabe and Ito).
+
+A copy and the stall that waits for it have the same colour.
+"""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.trace import StallCause
+
+INK: Final = "#1a1a1a"
+MUTED: Final = "#6b6b6b"
+GRID: Final = "#e4e4e4"
+ALARM: Final = "#c0392b"
+OFFLOAD: Final = "#e69f00"
+PREFETCH: Final = "#cc79a7"
+ON_DEMAND: Final = "#8e2f6b"
+
+PHASE_COLORS: Final = {
+    Phase.FORWARD: "#0072b2",
+    Phase.BACKWARD_DATA: "#56b4e9",
+    Phase.BACKWARD_WEIGHTS: "#009e73",
+    Phase.UPDATE: "#4d4d4d",
+}
+STALL_COLORS: Final = {
+    StallCause.OFFLOAD: OFFLOAD,
+    StallCause.PREFETCH: PREFETCH,
+    StallCause.ON_DEMAND: ON_DEMAND,
+    StallCause.PINNING: "#d55e00",
+    StallCause.HOST: "#9a9a9a",
+}
+KIND_COLORS: Final = {
+    BufferKind.WEIGHTS: "#4d4d4d",
+    BufferKind.WEIGHT_GRADIENT: "#9a9a9a",
+    BufferKind.OPTIMIZER_STATE: "#cc79a7",
+    BufferKind.FEATURE_MAP: "#0072b2",
+    BufferKind.GRADIENT_MAP: "#56b4e9",
+    BufferKind.WORKSPACE: "#f0c53a",
+}
+"""In the order in which they are stacked: what stays at the bottom, what comes and goes above it."""
+
+LIGHT_COLORS: Final = frozenset({OFFLOAD, PREFETCH, PHASE_COLORS[Phase.BACKWARD_DATA], STALL_COLORS[StallCause.HOST]})
+"""On these one writes in ink, on the others in white."""
+
+_PIXELS: Final = (1600, 900)
+_DOTS_PER_INCH: Final = 100
+# Typed as anything, for the types of matplotlib name the keys of one release.
+_SETTINGS: Final[Any] = {
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 16,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.family": ["DejaVu Sans"],
+    "font.size": 15,
+    "hatch.linewidth": 1.2,
+    "text.color": INK,
+    # A dollar in the name of a policy is a dollar.
+    "text.parse_math": False,
+    "xtick.color": INK,
+    "xtick.labelsize": 15,
+    "ytick.color": INK,
+    "ytick.labelsize": 15,
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in the style of the house, whatever the user's matplotlibrc says; it is back in force afterwards."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_SETTINGS)
+        yield
+
+
+def new_figure(title: str, subtitle: str) -> Figure:
+    """Return an empty slide whose title says what to see, and whose subtitle says what is shown."""
+    width, height = (pixels / _DOTS_PER_INCH for pixels in _PIXELS)
+    figure = Figure(figsize=(width, height), dpi=_DOTS_PER_INCH)
+    figure.text(0.03, 0.955, title, fontsize=_font_size(22, title, 85), fontweight="bold", va="center")
+    figure.text(0.03, 0.905, subtitle, fontsize=_font_size(15, subtitle, 140), color=MUTED, va="center")
+    return figure
+
+
+def _font_size(points: float, text: str, characters: int) -> float:
+    """Return a size at which a line stays on the slide, where that many characters fill it at the given one."""
+    return points * min(1.0, characters / len(text))
+
+
+def keep_left_spine_only(axes: Axes) -> None:
+    """Take the frame away where bars or rows speak for themselves."""
+    for side in ("top", "right", "bottom"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(left=False)
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG; equal figures give equal bytes, for neither date nor version is written into it."""
+    FigureCanvasAgg(figure)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", metadata={"Software": None}, pil_kwargs={"compress_level": 4})
+    return content.getvalue()

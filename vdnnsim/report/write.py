@@ -1,0 +1,54 @@
+"""The folder of a run: its files computed first, then written together, whole or not at all."""
+
+import re
+from pathlib import Path
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.columns import column_names, result_rows
+from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.manifest import manifest_text
+from vdnnsim.report.markdown import markdown_text
+from vdnnsim.report.perfetto import perfetto_text
+from vdnnsim.report.provenance import source_commit
+from vdnnsim.report.replace import replace_files
+
+
+def write_report(result: ScenarioResult, folder: Path) -> tuple[Path, ...]:
+    """Write tables, report, pictures and traces of a scenario; return the paths of all files.
+
+    Files of other names that are in the folder already stay there.
+
+    Raises:
+        OutputError: the folder or a file in it cannot be written.
+    """
+    return replace_files(folder, report_files(result))
+
+
+def report_files(result: ScenarioResult) -> dict[str, bytes]:
+    """Return the content of every file of a report by its name."""
+    # Matplotlib takes longer to import than most scenarios to simulate.
+    from vdnnsim.report.plots import draw_pictures
+
+    pictures = draw_pictures(result)
+    traces = trace_names(result.results)
+    texts = {
+        "results.csv": csv_text(column_names(), result_rows(result)),
+        "report.md": markdown_text(result, {each.name: each.description for each in pictures}, traces),
+        **{name: perfetto_text(result, row) for name, row in zip(traces, result.results, strict=True)},
+    }
+    files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    manifest = manifest_text(result, source_commit(), (*files, "run.json"))
+    return files | {"run.json": manifest.encode()}
+
+
+def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:
+    """Return a file name for the trace of each result: `trace_vdnn_all_m.json`; equal ones get a number."""
+    names: list[str] = []
+    for each in results:
+        label = re.sub(r"[^A-Za-z0-9.]+", "_", each.policy).strip("_")
+        name, number = f"trace_{label}.json", 1
+        while name in names:
+            number += 1
+            name = f"trace_{label}_{number}.json"
+        names.append(name)
+    return tuple(names)
