@@ -1,0 +1,125 @@
+"""Speed, as ratios within one run: `make bench`. Absolute times are printed, for they say nothing on another machine.
+
+Each figure is the best of several runs, for a second process may share the core.
+"""
+
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import simpy
+
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.simulate import simulate
+from vdnnsim.experiment import Bench
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.port import Setting
+from vdnnsim.policies.vdnn import VdnnAll
+
+pytestmark = pytest.mark.benchmark
+
+ROOT = Path(__file__).parents[2]
+RUNS = 5
+
+
+def best_s(work: Callable[[], object], runs: int = RUNS) -> float:
+    """Shortest of several runs."""
+    times = []
+    for _ in range(runs):
+        begin = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def replay_of(
+    network: str, algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+) -> tuple[Callable[[], object], int, int]:
+    """A replay of vdnn_all with batch 32, its number of operations and of layers."""
+    server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
+    workload = Workload(build_network(network), 32)
+    bench = Bench.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    plan = VdnnAll(algorithms=algorithms).plan(Setting(workload, bench.costs, bench.limits, bench))
+
+    def work() -> object:
+        placement = place_plan(plan, bench.limits)
+        assert isinstance(placement, Placement)
+        return simulate(plan, bench.costs, server, placement, PinnedMemory.ARENA)
+
+    return work, len(plan.operations), len(workload.graph.layers)
+
+
+def bare_simpy(operations: int) -> None:
+    """Two streams that execute timeouts, each taken from a Store and signalled by an event: what SimPy itself costs."""
+    env = simpy.Environment()
+    stores = [simpy.Store(env), simpy.Store(env)]
+
+    def stream(store: simpy.Store) -> simpy.events.ProcessGenerator:
+        while True:
+            done = yield store.get()
+            yield env.timeout(1.0)
+            done.succeed()
+
+    def host() -> simpy.events.ProcessGenerator:
+        events = []
+        for number in range(operations):
+            events.append(env.event())
+            yield stores[number % 2].put(events[-1])
+        yield env.all_of(events)
+
+    for store in stores:
+        env.process(stream(store))
+    env.run(until=env.process(host()))
+
+
+def test_a_replay_costs_at_most_three_times_what_simpy_itself_does() -> None:
+    """The same number of operations on a bare SimPy program."""
+    work, operations, layers = replay_of("vgg416")
+
+    replay_s, bare_s = best_s(work), best_s(lambda: bare_simpy(operations))
+
+    sys.stdout.write(
+        f"\nvgg416, vdnn_all(p): {operations} operations in {replay_s:.3f} s = {replay_s / layers * 1000:.3f} s per "
+        f"thousand layers; bare SimPy {bare_s:.3f} s, ratio {replay_s / bare_s:.2f}\n"
+    )
+    assert replay_s <= 3 * bare_s
+
+
+def test_replay_time_grows_with_layers() -> None:
+    """VGG-416 has 3.6 times the CONV layers of VGG-116 and may take at most 4.2 times as long."""
+    small, large = best_s(replay_of("vgg116")[0]), best_s(replay_of("vgg416")[0])
+
+    sys.stdout.write(f"\nvgg116 {small:.4f} s, vgg416 {large:.4f} s, ratio {large / small:.2f}\n")
+    assert large <= 4.2 * small
+
+
+def test_a_replay_of_vgg16_runs_490_operations() -> None:
+    """The work that is timed above, counted on VGG-16 under all(m), where no kernel has a workspace.
+
+    W and dW of 19 layers are allocated and released: 76. Forward: 26 maps allocated, 43 kernels, 21 offloads with
+    record, wait, synchronization and release, and the logits released: 26 + 43 + 105 + 1 = 175. Backward: 42 data
+    gradients and 19 weight gradients, 21 prefetches with allocation, record, wait and synchronization, 24 gradient
+    maps allocated and released, 25 maps released: 61 + 105 + 48 + 25 = 239. Together 490.
+    """
+    assert replay_of("vgg16", Algorithms.MEMORY_OPTIMAL)[1] == 490
+
+
+def test_the_main_job(tmp_path: Path) -> None:
+    """`vdnnsim run scenarios/vgg416.yaml`: seven policies, pictures and traces; printed, with the memory it takes."""
+    command = [sys.executable, "-c", "from vdnnsim.cli import main; main()", "run", "scenarios/vgg416.yaml"]
+
+    run_s = best_s(
+        lambda: subprocess.run([*command, "--out", str(tmp_path / "out")], cwd=ROOT, check=True, capture_output=True), 3
+    )
+
+    peak_kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    sys.stdout.write(f"\nvdnnsim run scenarios/vgg416.yaml: {run_s:.2f} s, {peak_kib / 1024:.0f} MiB\n")
+    assert peak_kib * 1024 < 400e6

@@ -1,0 +1,167 @@
+"""The command line as scripts rely on it: commands, options, streams and exit codes."""
+
+import csv
+import subprocess
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import click
+import pytest
+
+from vdnnsim.cli import cli, main
+
+ROOT = Path(__file__).parents[2]
+SMALL = """
+schema_version: 1
+workload: {network: alexnet, batch_size: 8, element_type: float32}
+hardware: titan_x_maxwell
+policies: [base(p), vdnn_all(m)]
+"""
+OWN_POLICY = """
+from typing import ClassVar
+from vdnnsim.policies.base import Base
+
+class Mine(Base, frozen=True, kw_only=True):
+    name: ClassVar[str] = "mine"
+    summary: ClassVar[str] = "keeps everything, under a name of its own"
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def vdnnsim(*arguments: str, folder: Path) -> Done:
+    """Run the command in this process, from a folder that is not the source tree."""
+    stdout, stderr = StringIO(), StringIO()
+    path = list(sys.path)
+    with chdir(folder), redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    sys.path[:] = path
+    return Done(int(end.value.code or 0), stdout.getvalue(), stderr.getvalue())
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    """A folder with a small scenario in it."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_run_prints_the_table_and_writes_the_folder(scenario: Path) -> None:
+    """Results on standard output, talk on standard error, files in reports/<scenario name>/, exit 0."""
+    done = vdnnsim("run", "small.yaml", "--csv", "table.csv", folder=scenario.parent)
+
+    assert done.returncode == 0
+    assert "vdnn_all(m)" in done.stdout
+    assert done.stderr.startswith("wrote 8 files to reports/small/")
+    folder = scenario.parent / "reports" / "small"
+    assert (folder / "results.csv").read_bytes() == (scenario.parent / "table.csv").read_bytes()
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["policy"] for row in rows] == ["base(p)", "vdnn_all(m)"]
+
+
+def test_equal_input_gives_equal_bytes(scenario: Path) -> None:
+    """Two processes that order sets differently, two folders, the same bytes in every file."""
+    for folder in ("a", "b"):
+        command = [sys.executable, "-c", "from vdnnsim.cli import main; main()", "run", "small.yaml", "--out", folder]
+        environment = {"PYTHONPATH": str(ROOT), "PATH": "", "PYTHONHASHSEED": {"a": "1", "b": "2"}[folder]}
+        subprocess.run(command, cwd=scenario.parent, env=environment, check=True, capture_output=True)
+
+    first = {path.name: path.read_bytes() for path in (scenario.parent / "a").iterdir()}
+    second = {path.name: path.read_bytes() for path in (scenario.parent / "b").iterdir()}
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "missing.yaml"], "vdnnsim: missing.yaml: cannot be read: no such file or directory"),
+        (["check", "small.yaml", "--policy-module", "nowhere"], "vdnnsim: policy module 'nowhere': cannot be imported"),
+        (["run", "small.yaml", "--out", "small.yaml"], "vdnnsim: small.yaml:"),
+        (["list", "networks", "--csv", "small.yaml/x.csv"], "vdnnsim: small.yaml: cannot be made"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_status_1(scenario: Path, arguments: list[str], message: str) -> None:
+    done = vdnnsim(*arguments, folder=scenario.parent)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_wrong_usage_is_exit_status_2(scenario: Path) -> None:
+    assert vdnnsim("run", folder=scenario.parent).returncode == 2
+    assert vdnnsim("fly", folder=scenario.parent).returncode == 2
+
+
+def test_check_says_what_a_file_is(scenario: Path) -> None:
+    """A scenario and a profile are told apart by their keys; nothing is run or written."""
+    done = vdnnsim("check", "small.yaml", folder=scenario.parent)
+    profile = vdnnsim("check", str(ROOT / "hw_profiles" / "titan_x_maxwell.yaml"), folder=scenario.parent)
+
+    assert done.stdout == (
+        "small.yaml: a scenario: alexnet (8), float32, training on titan_x_maxwell, under base(p), vdnn_all(m)\n"
+    )
+    assert "a hardware profile: NVIDIA GeForce GTX Titan X (Maxwell) with 12.0 GiB" in profile.stdout
+    assert [path.name for path in scenario.parent.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("what", "first", "count"), [("networks", "alexnet", 10), ("policies", "base", 4), ("hardware", "titan_x", 1)]
+)
+def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str, count: int) -> None:
+    done = vdnnsim("list", what, "--csv", "list.csv", folder=tmp_path)
+
+    assert done.returncode == 0
+    assert first in done.stdout
+    with (tmp_path / "list.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == count
+
+
+def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
+    """A scenario names it like any other policy; only the command line brings the code."""
+    (scenario.parent / "own.py").write_text(OWN_POLICY)
+    scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
+
+    without = vdnnsim("check", "small.yaml", folder=scenario.parent)
+    done = vdnnsim("run", "small.yaml", "--policy-module", "own", folder=scenario.parent)
+
+    assert "'mine' is not a policy" in without.stderr
+    assert done.returncode == 0
+    assert "mine(p)" in done.stdout
+    del sys.modules["own"]
+
+
+def test_the_surface_is_frozen() -> None:
+    """Commands and options are a promise; a new knob belongs into the scenario."""
+
+    def options(command: click.Command) -> list[str]:
+        return sorted(name for each in command.params for name in each.opts if name.startswith("--"))
+
+    surface: dict[str, list[str]] = {}
+    for name, command in sorted(cli.commands.items()):
+        if isinstance(command, click.Group):
+            surface |= {f"{name} {sub}": options(each) for sub, each in sorted(command.commands.items())}
+        else:
+            surface[name] = options(command)
+    assert surface == {
+        "check": ["--policy-module"],
+        "list hardware": ["--csv"],
+        "list networks": ["--csv"],
+        "list policies": ["--csv", "--policy-module"],
+        "run": ["--csv", "--out", "--policy-module"],
+    }
