@@ -30,14 +30,13 @@ def replace_files(folder: Path, contents: Mapping[str, bytes]) -> tuple[Path, ..
         OutputError: they cannot be written; up to the last moment, when all are complete, nothing has changed then.
     """
     try:
-        if folder.is_dir():
+        nearest = next(each for each in (folder, *folder.parents) if each.exists())
+        if not nearest.is_dir():
+            raise OutputError(f"{nearest}: is a file, expected a folder to write to")
+        if nearest == folder:
             _into_folder(folder, contents)
         else:
             _as_folder(folder, contents)
-    except FileExistsError as failure:
-        raise OutputError(f"{failure.filename}: is a file, expected a folder to write to") from failure
-    except NotADirectoryError as failure:
-        raise OutputError(f"{folder}: cannot be made, for a part of its path is a file") from failure
     except OSError as failure:
         raise OutputError(f"{folder}: cannot be written: {failure.strerror or failure}") from failure
     return tuple(folder / name for name in contents)

@@ -1,0 +1,59 @@
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.report.columns import COLUMNS, column_names, result_rows
+
+PROMISED = """
+    network batch_size gpu policy algorithms fits iteration_s images_per_s max_memory_bytes mean_memory_bytes
+    feature_max_memory_bytes feature_step_mean_memory_bytes feature_iteration_s offloaded_bytes prefetched_bytes
+    host_memory_bytes stall_s performance_ratio feature_performance_ratio
+"""
+"""The columns that scripts rely on, in their order."""
+
+
+def test_the_promised_columns_come_first_and_the_refusal_last() -> None:
+    assert column_names() == (*PROMISED.split(), "pool_bytes", "refusal")
+
+
+def test_every_column_is_defined_in_one_line() -> None:
+    assert all(column.meaning and "\n" not in column.meaning for column in COLUMNS)
+
+
+def test_a_row_that_fits(result: ScenarioResult) -> None:
+    """The numbers of `move(m)` as the fixture derives them."""
+    assert dict(zip(column_names(), result_rows(result)[0], strict=True)) == {
+        "network": "toy",
+        "batch_size": 1,
+        "gpu": 0,
+        "policy": "move(m)",
+        "algorithms": "m",
+        "fits": True,
+        "iteration_s": 8.0,
+        "images_per_s": 0.125,
+        "max_memory_bytes": 60,
+        "mean_memory_bytes": 31.25,
+        "feature_max_memory_bytes": 40,
+        "feature_step_mean_memory_bytes": 25.0,
+        "feature_iteration_s": 6.0,
+        "offloaded_bytes": 10,
+        "prefetched_bytes": 10,
+        "host_memory_bytes": 10,
+        "stall_s": 4.0,
+        "performance_ratio": 0.75,
+        "feature_performance_ratio": 4.0 / 6.0,
+        "pool_bytes": 60,
+        "refusal": "",
+    }
+
+
+def test_a_row_that_does_not_fit_has_the_numbers_of_its_replay_and_says_why(result: ScenarioResult) -> None:
+    row = dict(zip(column_names(), result_rows(result)[1], strict=True))
+    assert (row["fits"], row["iteration_s"], row["max_memory_bytes"]) == (False, 6.0, 1020)
+    assert row["refusal"] == (
+        "backward weights of conv1 asked for 990 B (workspace) of GPU memory; 970 B of 1000 B were free; "
+        "held: weights 20 B, feature maps 10 B"
+    )
+
+
+def test_a_quantity_is_a_float_even_where_it_is_whole(result: ScenarioResult) -> None:
+    """Nothing stalls in `keep(p)`, and the sum of nothing is an int."""
+    stall_s = result_rows(result)[1][column_names().index("stall_s")]
+    assert isinstance(stall_s, float)

@@ -1,0 +1,98 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.plan.operations import Prefetch
+from vdnnsim.report.perfetto import perfetto_text
+from vdnnsim.trace import Stall, StallCause
+
+
+def events(result: ScenarioResult, row: PolicyResult) -> list[dict[str, Any]]:
+    content: dict[str, list[dict[str, Any]]] = json.loads(perfetto_text(result, row))
+    return content["traceEvents"]
+
+
+def test_what_the_trace_is_about(result: ScenarioResult, keep: PolicyResult) -> None:
+    assert json.loads(perfetto_text(result, keep))["otherData"] == {
+        "scenario": "question",
+        "network": "toy",
+        "batch_size": 1,
+        "policy": "keep(p)",
+        "algorithms": "p",
+        "fits": False,
+        "gpu_memory_bytes": 1000,
+    }
+
+
+def test_streams_are_tracks(result: ScenarioResult, move: PolicyResult) -> None:
+    names = {
+        (each["name"], each["tid"]): each["args"]["name"]
+        for each in events(result, move)
+        if each["ph"] == "M" and each["name"] != "thread_sort_index"
+    }
+    assert names == {
+        ("process_name", 0): "GPU 0: toy GPU, move(m)",
+        ("thread_name", 1): "compute stream",
+        ("thread_name", 2): "memory stream",
+        ("thread_name", 3): "stalls",
+    }
+
+
+def test_kernels_copies_and_stalls_are_slices_in_microseconds(result: ScenarioResult, move: PolicyResult) -> None:
+    slices = [each for each in events(result, move) if each["ph"] == "X"]
+    assert [(each["tid"], each["name"], each["ts"], each["dur"]) for each in slices] == [
+        (1, "conv1 forward", 0.0, 1e6),
+        (1, "fc forward", 3e6, 1e6),
+        (1, "fc backward weights", 4e6, 1e6),
+        (1, "conv1 backward weights", 7e6, 1e6),
+        (2, "offload map input", 0.0, 3e6),
+        (2, "fetch on demand map input", 5e6, 2e6),
+        (3, "waits for an offload", 1e6, 2e6),
+        (3, "waits for a fetch on demand", 5e6, 2e6),
+    ]
+    assert slices[0]["args"] == {"algorithm": "gemm", "issued_us": 0.0}
+    assert slices[4]["args"] == {"bytes": 10, "during": "conv1", "issued_us": 0.0}
+    assert slices[6]["args"] == {
+        "blocked": "forward of fc (only)",
+        "waited_for": "offload of map input during forward of conv1",
+    }
+
+
+def test_memory_is_a_counter_by_kind_and_in_all(result: ScenarioResult, move: PolicyResult) -> None:
+    """What the table of the fixture says is in use, from each change on."""
+    counters = [each for each in events(result, move) if each["ph"] == "C"]
+    totals = [(each["ts"], each["args"]["total"]) for each in counters if "total" in each["args"]]
+    assert totals == [(0.0, 30), (3e6, 20), (5e6, 30), (7e6, 60), (8e6, 0)]
+    kinds = [each["args"] for each in counters if "total" not in each["args"]]
+    assert kinds[3] == {"feature maps": 10, "weights": 20, "workspace": 30}
+
+
+def test_neighbours_never_overlap_by_rounding(result: ScenarioResult, keep: PolicyResult) -> None:
+    """0.6 ns and 1.2 ns round to 1 ns each; the length of 0.6 ns, rounded by itself, would be 1 ns too long."""
+    spans = tuple(
+        replace(span, start_s=start_s, end_s=end_s)
+        for span, (start_s, end_s) in zip(keep.trace.spans, ((0.0, 0.6e-9), (0.6e-9, 1.2e-9)), strict=False)
+    )
+    short = replace(keep, trace=replace(keep.trace, spans=spans))
+    slices = [(each["ts"], each["dur"]) for each in events(result, short) if each["ph"] == "X"]
+    assert slices == [(0.0, 0.001), (0.001, 0.0)]
+
+
+def test_a_prefetch_ahead_and_a_wait_for_the_host(result: ScenarioResult, move: PolicyResult) -> None:
+    operations = tuple(
+        replace(each, on_demand=False) if isinstance(each, Prefetch) else each for each in move.trace.plan.operations
+    )
+    trace = replace(
+        move.trace,
+        plan=replace(move.trace.plan, operations=operations),
+        stalls=(Stall(5.0, 7.0, StallCause.HOST, 10, None),),
+    )
+    slices = [each for each in events(result, replace(move, trace=trace)) if each["ph"] == "X"]
+    assert slices[5]["name"] == "prefetch map input"
+    assert slices[6]["args"] == {"blocked": "backward weights of conv1 (fft)"}
+
+
+def test_one_event_per_line(result: ScenarioResult, move: PolicyResult) -> None:
+    lines = perfetto_text(result, move).splitlines()
+    assert len(lines) == len(events(result, move)) + 2

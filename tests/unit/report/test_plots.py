@@ -1,0 +1,202 @@
+"""Pictures are tested on what they say: titles, labels with units, colours that differ, moments that are kept."""
+
+import struct
+from dataclasses import replace
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import MemoryCurve
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.plan.operations import Prefetch
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.policies.base import Base
+from vdnnsim.report.plots import draw_pictures, memory
+from vdnnsim.report.plots.memory import envelope, memory_figure, peak_operation
+from vdnnsim.report.plots.policies import policies_figure
+from vdnnsim.report.plots.style import KIND_COLORS, PHASE_COLORS, STALL_COLORS
+from vdnnsim.report.plots.timeline import magnified_window, timeline_figure, timeline_subject
+from vdnnsim.trace import Stall, StallCause
+
+
+def texts(figure: Figure) -> list[str]:
+    """All that is written in a figure, legends included."""
+    written = [text.get_text() for text in figure.texts]
+    for axes in figure.axes:
+        written += [axes.get_xlabel(), axes.get_ylabel(), *(text.get_text() for text in axes.texts)]
+        legend = axes.get_legend()
+        if legend is not None:
+            written += [legend.get_title().get_text(), *(text.get_text() for text in legend.get_texts())]
+    for each in figure.legends:
+        written += [text.get_text() for text in each.get_texts()]
+    return written
+
+
+def test_at_most_four_pictures_of_a_slide(result: ScenarioResult) -> None:
+    """A PNG states its width and height as two big-endian numbers from byte 16 on."""
+    pictures = draw_pictures(result)
+    assert [each.name for each in pictures] == ["policies.png", "memory.png", "timeline.png"]
+    assert {struct.unpack(">II", each.png[16:24]) for each in pictures} == {(1600, 900)}
+    assert pictures[1].description == "dyn trains toy (1) in 60 of 1000 B at 75.0 % of the oracular speed"
+
+
+def test_the_settings_of_the_user_neither_show_nor_change(result: ScenarioResult) -> None:
+    expected = draw_pictures(result)
+    with mpl.rc_context({"font.size": 30, "axes.facecolor": "black"}):
+        assert draw_pictures(result) == expected
+        assert mpl.rcParams["font.size"] == 30
+
+
+def test_every_phase_kind_and_cause_has_a_colour_of_its_own() -> None:
+    for colors, members in ((PHASE_COLORS, Phase), (KIND_COLORS, BufferKind), (STALL_COLORS, StallCause)):
+        assert set(colors) == set(members)
+        assert len(set(colors.values())) == len(members)
+
+
+def test_policies_side_by_side(result: ScenarioResult) -> None:
+    figure = policies_figure(result)
+    written = texts(figure)
+    assert written[0] == "2 of 3 policies fit toy (1) into 1000 B, dyn at 75.0 % of the oracular speed"
+    assert "speed, % of the oracular baseline" in written
+    assert "most GPU memory in use, B" in written
+    assert "capacity 1000 B" in written
+    assert written.count("does not fit") == 1
+    assert {"75.0 %", "100.0 %", "60 B", "1020 B"} <= set(written)
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["move(m)", "keep(p)", "dyn"]
+    hatched = [patch.get_hatch() for patch in figure.axes[1].patches]
+    assert hatched == [None, "//", None]
+
+
+def test_a_long_label_is_wrapped_and_a_far_too_large_policy_is_marked(
+    result: ScenarioResult, keep: PolicyResult
+) -> None:
+    huge = replace(keep, policy="a" * 30, metrics=replace(keep.metrics, max_memory_bytes=50_000))
+    figure = policies_figure(replace(result, results=(huge,)))
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a" * 20 + "\n" + "a" * 10]
+    assert "does not fit" in texts(figure)
+
+
+def test_memory_over_time(result: ScenarioResult, move: PolicyResult) -> None:
+    figure = memory_figure(result, move)
+    written = texts(figure)
+    assert written[0] == "move(m) trains toy (1) in 60 of 1000 B at 75.0 % of the oracular speed"
+    assert written[1] == (
+        "GPU memory over one iteration of 8.00 s; 10 B are offloaded; the oracular baseline would hold 1020 B"
+    )
+    assert {"time, s", "GPU memory in use, B", "capacity 1000 B", "forward", "backward"} <= set(written)
+    assert written[-5:] == [
+        "\N{BLACK DOWN-POINTING TRIANGLE} maximum 60 B\nin backward weights of conv1",
+        "workspace  30",
+        "feature maps  10",
+        "weights  20",
+        "mean over time  31 B",
+    ]
+
+
+def test_memory_without_offloads_of_a_policy_that_does_not_fit(result: ScenarioResult, keep: PolicyResult) -> None:
+    written = texts(memory_figure(result, keep))
+    assert written[0] == "keep(p) does not fit toy (1) into 1000 B: it would take 1020 B"
+    assert "; nothing is offloaded;" in written[1]
+
+
+def test_memory_of_many_moments_says_how_it_is_thinned(
+    result: ScenarioResult, move: PolicyResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_MANY_MOMENTS", 4)
+    figure = memory_figure(result, move)
+    assert figure.axes[0].get_xlabel() == "time, s (each of 360 columns shows the greatest use within it)"
+
+
+def test_inference_has_no_turn(result: ScenarioResult, keep: PolicyResult) -> None:
+    """The first two kernels of `keep(p)` are forward."""
+    trace = replace(keep.trace, spans=keep.trace.spans[:2])
+    inference = replace(result, workload=replace(result.workload, mode=Mode.INFERENCE))
+    assert "backward" not in texts(memory_figure(inference, replace(keep, trace=trace)))
+
+
+def test_the_envelope_keeps_the_greatest_use_of_each_column() -> None:
+    """Columns of 2 s. The first sees 5 then 9, the second begins with the 1 that followed and sees nothing greater.
+
+    The third begins with 1 and sees 4; the fourth begins with 7 at that very moment, so the 4 before does not count.
+    """
+    curve = MemoryCurve((0.0, 0.5, 1.0, 4.5, 6.0), {BufferKind.WEIGHTS: (5, 9, 1, 4, 2)})
+    thin = envelope(curve, 8.0, 4)
+    assert thin.times_s == (0.0, 2.0, 4.0, 6.0)
+    assert thin.kinds == {BufferKind.WEIGHTS: (9, 1, 4, 2)}
+
+
+def test_the_peak_is_named_after_the_kernel_that_runs_then(move: PolicyResult) -> None:
+    assert peak_operation(move.trace) == (7.0, "backward weights of conv1")
+
+
+def test_the_timeline(result: ScenarioResult, move: PolicyResult) -> None:
+    """The two stalls are equally long; the first counts. All four kernels stand around it."""
+    figure = timeline_figure(result, move)
+    written = texts(figure)
+    assert written[0] == "move(m): the compute stream of toy (1) stands still 50.0 % of the time"
+    assert written[1] == ("one iteration of 8.00 s; waits for an offload 2.00 s, waits for a fetch on demand 2.00 s")
+    assert {"time, s", "conv1", "fc", "map input", "2.00 s"} <= set(written)
+    assert written[-4:] == [
+        "forward",
+        "backward weights",
+        "offload (and its stalls)",
+        "fetch on demand (and its stalls)",
+    ]
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert labels == ["compute stream", "memory stream", "stalls"]
+
+
+def test_thousands_of_spans_are_few_artists(result: ScenarioResult, move: PolicyResult) -> None:
+    many = replace(move, trace=replace(move.trace, spans=move.trace.spans * 1000, stalls=move.trace.stalls * 1000))
+    whole = timeline_figure(result, many).axes[0]
+    assert len(whole.collections) == 6
+    assert len(whole.patches) == 1
+
+
+def test_a_prefetch_ahead_a_wait_for_the_host_and_a_policy_that_does_not_fit(
+    result: ScenarioResult, move: PolicyResult, keep: PolicyResult
+) -> None:
+    """The longest stall has its length beside it where it is too short to write on, others have none."""
+    operations = tuple(
+        replace(each, on_demand=False) if isinstance(each, Prefetch) else each for each in move.trace.plan.operations
+    )
+    stalls = (Stall(2.75, 3.0, StallCause.HOST, 5, None), Stall(2.875, 3.0, StallCause.HOST, 5, None))
+    trace = replace(move.trace, plan=replace(move.trace.plan, operations=operations), stalls=stalls)
+    written = texts(timeline_figure(result, replace(move, trace=trace, refusal=keep.refusal)))
+    assert ", replayed without a capacity because it does not fit; " in written[1]
+    assert "prefetch (and its stalls)" in written
+    assert "stall: waits for the host to issue" in written
+    assert "250 ms" in written
+    assert "125 ms" not in written
+
+
+def test_the_window_is_the_surroundings_of_the_longest_wait(move: PolicyResult, keep: PolicyResult) -> None:
+    assert (magnified_window(move.trace).start_s, magnified_window(move.trace).end_s) == (0.0, 8.0)
+    forward = replace(keep.trace, spans=keep.trace.spans[:2])
+    assert magnified_window(forward).end_s == 3.0
+
+
+def test_the_window_without_waits_is_the_turn_to_backward() -> None:
+    """Seven convolutions, fc and loss: 9 kernels of 1 s forward, then backward from 9 s on.
+
+    Five kernels before the turn begin at 4 s; the fifth from the turn on ends at 14 s.
+    """
+    workload = toy_workload(toy_chain(7))
+    costs = toy_costs(workload, {})
+    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+    window = magnified_window(trace)
+    assert (window.start_s, window.end_s) == (4.0, 14.0)
+
+
+def test_a_policy_that_copies_nothing_gives_way_to_one_that_stalls(
+    result: ScenarioResult, move: PolicyResult, keep: PolicyResult, dyn: PolicyResult
+) -> None:
+    assert timeline_subject(result) is dyn
+    plan = replace(keep.trace.plan, passes=dyn.trace.plan.passes)
+    quiet = replace(dyn, trace=replace(keep.trace, plan=plan), metrics=keep.metrics)
+    assert timeline_subject(replace(result, results=(quiet, move))) is move
+    assert timeline_subject(replace(result, results=(keep,))) is keep

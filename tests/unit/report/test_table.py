@@ -1,0 +1,62 @@
+import io
+from dataclasses import replace
+
+from rich.console import Console, RenderableType
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.table import plain_table, result_table
+
+
+def printed(table: RenderableType, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_table_in_eighty_columns(result: ScenarioResult) -> None:
+    assert printed(result_table(result))[:9] == [
+        "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)",
+        "",
+        "               time  images  max mem  mean mem  offload  stalled   speed/",
+        "policy   fits     s   per s        B         B        B  of time   oracle",
+        "move(m)  yes   8.00    0.12       60        31       10   50.0 %   75.0 %",
+        "keep(p)  NO *  6.00    0.17     1020      1020        0    0.0 %  100.0 %",
+        "dyn      yes   8.00    0.12       60        31       10   50.0 %   75.0 %",
+        "",
+        "* does not fit; its numbers are of a replay on a GPU without a capacity",
+    ]
+
+
+def test_what_it_says_stands_below(result: ScenarioResult) -> None:
+    text = "\n".join(printed(result_table(result), width=400)[9:])
+    assert "- Of 3 policies" in text
+    assert "- keep(p): backward weights of conv1 asked for 990 B" in text
+    assert "- dyn settled on all(m) after 2 passes" in text
+
+
+def test_a_table_of_rows_that_fit_needs_no_footnote(result: ScenarioResult, move: PolicyResult) -> None:
+    assert not any(line.startswith("*") for line in printed(result_table(replace(result, results=(move,)))))
+
+
+def test_a_long_label_is_folded_and_numbers_are_not(result: ScenarioResult, move: PolicyResult) -> None:
+    label = "vdnn_all(m, prefetch_search=fig10_without_pool)"
+    lines = printed(result_table(replace(result, results=(replace(move, policy=label),))))
+    assert all(len(line) <= 80 for line in lines)
+    first = next(number for number, line in enumerate(lines) if " yes " in line)
+    assert lines[first].split() == ["vdnn_all(m,", "yes", "8.00", "0.12", "60", "31", "10", "50.0", "%", "75.0", "%"]
+    folded = lines[first + 1 : lines.index("", first)]
+    assert "".join(folded) == "prefetch_search=fig10_without_pool)"
+
+
+def test_a_label_is_no_markup(result: ScenarioResult, move: PolicyResult) -> None:
+    lines = printed(result_table(replace(result, results=(replace(move, policy="[red]x"),))))
+    assert any(line.startswith("[red]x") for line in lines)
+
+
+def test_a_plain_table() -> None:
+    assert printed(plain_table(("name", "layers"), [("vgg16", "16"), ("[b]", "1")])) == [
+        "name   layers",
+        "vgg16  16",
+        "[b]    1",
+    ]
