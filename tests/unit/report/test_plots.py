@@ -76,7 +76,7 @@ def test_a_long_label_is_wrapped_and_a_far_too_large_policy_is_marked(
 ) -> None:
     huge = replace(keep, policy="a" * 30, metrics=replace(keep.metrics, max_memory_bytes=50_000))
     figure = policies_figure(replace(result, results=(huge,)))
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a" * 20 + "\n" + "a" * 10]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a" * 17 + "\n" + "a" * 13]
     assert "does not fit" in texts(figure)
 
 

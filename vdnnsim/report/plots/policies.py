@@ -13,7 +13,7 @@ from vdnnsim.units import format_bytes
 
 _BEST, _OTHER, _UNFIT = "#0072b2", "#8fb8d4", "#ffffff"
 _HEIGHT = 0.62
-_LABEL_WIDTH = 20
+_LABEL_WIDTH = 17
 _FEWEST_ROWS = 4
 """Room for so many, lest two bars fill the slide."""
 
