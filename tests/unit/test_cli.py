@@ -91,7 +91,7 @@ def test_equal_input_gives_equal_bytes(scenario: Path) -> None:
         (["run", "missing.yaml"], "vdnnsim: missing.yaml: cannot be read: no such file or directory"),
         (["check", "small.yaml", "--policy-module", "nowhere"], "vdnnsim: policy module 'nowhere': cannot be imported"),
         (["run", "small.yaml", "--out", "small.yaml"], "vdnnsim: small.yaml:"),
-        (["list", "networks", "--csv", "small.yaml/x.csv"], "vdnnsim: small.yaml: cannot be made"),
+        (["list", "networks", "--csv", "small.yaml/x.csv"], "vdnnsim: small.yaml: "),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_status_1(scenario: Path, arguments: list[str], message: str) -> None:

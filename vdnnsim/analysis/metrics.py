@@ -58,6 +58,6 @@ def measure(trace: IterationTrace, batch_size: int) -> RunMetrics:
         offloaded_bytes=sum(plan.buffers[op.buffer].nbytes for op in plan.operations if isinstance(op, Offload)),
         prefetched_bytes=sum(plan.buffers[op.buffer].nbytes for op in plan.operations if isinstance(op, Prefetch)),
         host_memory_bytes=trace.host_bytes,
-        stall_s=sum(seconds for _, seconds in stalls),
+        stall_s=sum((seconds for _, seconds in stalls), 0.0),
         stall_by_cause=stalls,
     )

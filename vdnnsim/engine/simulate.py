@@ -55,7 +55,7 @@ class _Iteration:
         self._placement = placement
         self._pinned = pinned
         self._recorder = Recorder()
-        self._env = simpy.Environment()
+        self._env = simpy.Environment(initial_time=0.0)
         self._issue_total_s = 0.0
         self._host_waits_for: int | None = None
         durations_s = {

@@ -1,0 +1,60 @@
+"""The replays behind claims and figures: any network, batch size and policy on one machine, each run once."""
+
+from dataclasses import dataclass, field
+
+from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.experiment import Bench
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
+
+CONVENTIONAL = (
+    ("alexnet", 128),
+    ("overfeat", 128),
+    ("googlenet", 128),
+    ("vgg16", 64),
+    ("vgg16", 128),
+    ("vgg16", 256),
+)
+"""The six networks of Fig. 11 and Fig. 14 with their batch sizes."""
+VERY_DEEP = (("vgg116", 32), ("vgg216", 32), ("vgg316", 32), ("vgg416", 32))
+"""The four networks of the case study in V-E."""
+ALL_TEN = CONVENTIONAL + VERY_DEEP
+
+
+@dataclass
+class PaperRuns:
+    """Replays on one machine, remembered; a policy is given as in a scenario, `vdnn_all(m)` or with options."""
+
+    server: Server
+    memory_model: MemoryModel = MemoryModel.IDEAL
+    _types: PolicyTypes = field(default_factory=known_policies)
+    _benches: dict[tuple[str, int, Mode], Bench] = field(default_factory=dict)
+    _results: dict[tuple[str, int, str], PolicyResult] = field(default_factory=dict)
+
+    def bench(self, network: str, batch_size: int, mode: Mode = Mode.TRAINING) -> Bench:
+        """The workload of a network with its costs on this machine."""
+        key = network, batch_size, mode
+        if key not in self._benches:
+            workload = Workload(build_network(network), batch_size, mode=mode)
+            self._benches[key] = Bench.of(workload, self.server, self.memory_model, PinnedMemory.ARENA)
+        return self._benches[key]
+
+    def result(self, network: str, batch_size: int, policy: str, **options: str) -> PolicyResult:
+        """The replay of a policy; `base(p)` is the oracular baseline, whether it fits or not."""
+        spec: object = policy
+        if options:
+            name, _, algorithms = policy.rstrip(")").partition("(")
+            spec = {"policy": name, **options} | ({"algorithms": algorithms} if algorithms else {})
+        resolved = resolve_policy(spec, self._types)
+        key = network, batch_size, resolved.label
+        if key not in self._results:
+            bench = self.bench(network, batch_size)
+            self._results[key] = bench.run(resolved, bench.oracle())
+        return self._results[key]
+
+    def oracle(self, network: str, batch_size: int) -> PolicyResult:
+        """The oracular baseline: base(p) on a GPU without a capacity."""
+        return self.result(network, batch_size, "base(p)")
