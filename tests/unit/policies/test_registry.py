@@ -54,7 +54,10 @@ def test_a_mapping_gives_options() -> None:
         ({"algorithms": "m"}, "expected a policy as vdnn_all(m) or a mapping with the key policy"),
         ("base(q)", "base: algorithms: 'q' is not one of its choices"),
         ("base()", "base: algorithms: '' is not one of its choices"),
-        ("vdnn_dyn(m)", "vdnn_dyn: 'algorithms' is not an option; did you mean 'prefetch_search'? (prefetch_search)"),
+        (
+            "vdnn_dyn(m)",
+            "vdnn_dyn: 'algorithms' is not an option; did you mean 'prefetch_search'?",
+        ),
         (
             {"policy": "vdnn_all", "prefetch": "fig10"},
             "vdnn_all: 'prefetch' is not an option; did you mean 'prefetch_search'? (algorithms, prefetch_search)",

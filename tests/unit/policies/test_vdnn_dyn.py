@@ -4,7 +4,8 @@ conv1 pool1 conv2 pool2 conv3 fc loss, one image in float16: the input and the m
 hold 10 B each, those of fc and the loss 2 B. W has 3 x 30 + 6 = 96 elements, so W and dW take 2 x 192 = 384 B. Only
 the weight gradient of conv3 has a choice: 1 s with 40 B of workspace, 2 s with 4 B, 3 s with none.
 
-base(p)  all maps 6 x 10 + 2 x 2 = 64 B, two gradient buffers of 10 B, 40 B: 384 + 64 + 20 + 40 = 508 B
+base(p)  all maps 6 x 10 + 2 x 2 = 64 B, two gradient buffers of 10 B, 40 B: 384 + 64 + 20 + 40 = 508 B; it judges
+         whether no offload is needed, what then runs is none(p), which is layer-wise
 conv     most in backward of conv3: X, dX, dY, the X of conv2 that it prefetches, and conv1's and conv2's Y, which only
          pools read and which therefore stay: 384 + 60 = 444 B and the workspace: 484, 448 or 444 B
 all      in backward of conv3 X, dX, dY and the X of pool2: 384 + 40 = 424 B and the workspace: 464, 428 or 424 B; but
@@ -21,11 +22,11 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Compute
-from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.operations import Compute, Offload
+from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn_dyn import NoOffloadPass, VdnnDyn
 
 W = Phase.BACKWARD_WEIGHTS
 
@@ -62,8 +63,8 @@ def choice(plan: TrainingPlan) -> str:
 @pytest.mark.parametrize(
     ("capacity_bytes", "algorithms", "algorithm"),
     [
-        (1000, "base(p)", "fast"),
-        (508, "base(p)", "fast"),
+        (1000, "none(p)", "fast"),
+        (508, "none(p)", "fast"),
         (507, "conv(p)", "fast"),
         (484, "conv(p)", "fast"),
         (483, "all(p)", "fast"),
@@ -84,9 +85,27 @@ def test_each_pass_is_taken_down_to_the_byte_at_which_it_fits(
 
     order = ["all(m)", "base(p)", "conv(p)", "all(p)", "greedy conv", "greedy all"]
     assert plan.algorithms == algorithms
-    assert [each.name for each in plan.passes] == order[: order.index(algorithms) + 1]
+    taken = "base(p)" if algorithms == "none(p)" else algorithms
+    assert [each.name for each in plan.passes] == order[: order.index(taken) + 1]
     assert [each.fits for each in plan.passes] == [True] + [False] * (len(plan.passes) - 2) + [True]
     assert choice(plan) == algorithm
+
+
+def test_without_offload_an_iteration_is_still_layer_wise() -> None:
+    """Nothing is copied. The most is in use in backward of conv3, which all maps from before it have been waiting for.
+
+    The input, conv1, pool1, conv2, pool2 (its X): 50 B, dX and dY 20 B, workspace 40 B: 384 + 110 = 494 B, of the 508 B
+    by which the pass was judged. Judged by itself, it succeeds down to 494 B.
+    """
+    judged_network_wide = VdnnDyn().plan(setting(508))
+    judged_by_itself = VdnnDyn(no_offload_pass=NoOffloadPass.LAYER_WISE)
+
+    assert not any(isinstance(op, Offload) for op in judged_network_wide.operations)
+    placed = place_plan(judged_network_wide, setting(508).limits)
+    assert isinstance(placed, Placement)
+    assert placed.pool_bytes == 494
+    assert judged_by_itself.plan(setting(494)).algorithms == "none(p)"
+    assert judged_by_itself.plan(setting(493)).algorithms == "conv(p)"
 
 
 def test_a_network_that_all_m_cannot_train_is_tried_once() -> None:
