@@ -173,12 +173,13 @@ def _gpu(entry: Entry, figures: _Figures) -> Gpu:
 
 
 def _link(entry: Entry, figures: _Figures) -> Link:
-    keys = entry.members(("name", "h2d", "d2h", "latency"))
+    keys = entry.members(("name", "h2d", "d2h", "latency"), ("peak",))
     return Link(
         name=keys["name"].text(),
         h2d_bytes_per_s=figures.number(keys["h2d"], _COPY_RATE),
         d2h_bytes_per_s=figures.number(keys["d2h"], _COPY_RATE),
         latency_s=figures.number(keys["latency"], _TIME),
+        peak_bytes_per_s=figures.number(keys["peak"], _COPY_RATE) if "peak" in keys else None,
     )
 
 

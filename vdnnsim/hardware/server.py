@@ -53,12 +53,18 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link between GPU and host: a copy takes latency_s plus its bytes over the rate of its direction."""
+    """The link between GPU and host: a copy takes latency_s plus its bytes over the rate of its direction.
+
+    Attributes:
+        peak_bytes_per_s: what the wires can carry in one direction, which no copy reaches; None where the profile does
+            not state it. No copy is timed by it, so a machine that was only measured does without.
+    """
 
     name: str
     h2d_bytes_per_s: float
     d2h_bytes_per_s: float
     latency_s: float
+    peak_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

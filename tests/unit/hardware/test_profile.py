@@ -102,6 +102,12 @@ def test_the_cost_model_may_be_missing(tmp_path: Path) -> None:
     assert read_profile(write(tmp_path, profile)).cost_model == {}
 
 
+def test_the_peak_of_a_link_may_be_stated(tmp_path: Path) -> None:
+    """A machine that was only measured has no such figure."""
+    assert read_profile(write(tmp_path, changed("link.peak", figure("5 B/s")))).link.peak_bytes_per_s == 5.0
+    assert read_profile(write(tmp_path, TOY)).link.peak_bytes_per_s is None
+
+
 FIGURE_KEYS = "a mapping with the keys value, origin, source"
 ORIGINS = "datasheet, measured, fitted, paper, assumed"
 RATE_UNITS = "B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s, TiB/s"
@@ -123,7 +129,7 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
             {},
             "'gpus' is not a key; did you mean 'gpu'? (schema_version, name, description, gpu, link, host, cost_model)",
         ),
-        ("link", "pcie", "link: found 'pcie', expected a mapping with the keys name, h2d, d2h, latency"),
+        ("link", "pcie", "link: found 'pcie', expected a mapping with the keys name, h2d, d2h, latency, peak"),
         ("link.h2d", "3 B/s", f"link.h2d: found '3 B/s', expected {FIGURE_KEYS}"),
         (
             "link.h2d",
@@ -210,13 +216,14 @@ def test_every_shipped_profile_can_be_read() -> None:
 
 
 def test_the_titan_x_is_the_one_of_the_paper() -> None:
-    """MICRO 2016, II-C and IV-B: 12 GB, read as 12 x 2^30; 7 TFLOPS; 336 GB/s; copies at 12.8 GB/s; 64 GB of host."""
+    """MICRO 2016, II-C and IV-B: 12 GB, read as 12 x 2^30; 7 TFLOPS; 336 GB/s; copies at 12.8 of 16 GB/s; 64 GB."""
     server = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
     assert server.gpu.memory_bytes == 12 * 2**30
     assert server.gpu.flop_per_s[ElementType.FLOAT32] == 7e12
     assert server.gpu.dram_bytes_per_s == 336e9
     assert (server.gpu.multiprocessors, server.gpu.granule_bytes) == (24, 512)
     assert (server.link.h2d_bytes_per_s, server.link.d2h_bytes_per_s) == (12.8e9, 12.8e9)
+    assert server.link.peak_bytes_per_s == 16e9
     assert server.host.memory_bytes == 64 * 2**30
 
 

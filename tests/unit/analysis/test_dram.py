@@ -1,0 +1,98 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.dram import KernelTraffic, convolution_traffic, copy_slowdown_bound
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.plan.operations import Stream
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.vdnn import VdnnAll
+
+F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
+WORKLOAD = toy_workload(toy_chain(2))
+TITAN = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
+
+
+def test_a_kernel_moves_its_operands_once_and_its_workspace_twice() -> None:
+    """X and Y hold 10 B each, W 5 x 5 + 5 elements of 2 B: 60 B, so each kernel moves 80 B.
+
+    With 8 B of workspace conv2 forward moves 96 B, 24 B/s in its 4 s on a DRAM of 1 B/s.
+    """
+    costs = toy_costs(WORKLOAD, {("conv2", F): 4.0}, workspace_bytes={("conv2", F): 8})
+    trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
+
+    rows = convolution_traffic(trace, WORKLOAD, costs, TOY_SERVER)
+
+    assert [(row.layer, row.phase, row.kernel_bytes) for row in rows] == [
+        (0, F, 80),
+        (1, F, 96),
+        (1, D, 80),
+        (1, W, 80),
+        (0, W, 80),
+    ]
+    assert rows[1] == KernelTraffic(1, F, "only", 4.0, 96, 0.0, 1.0)
+    assert (rows[1].kernel_bytes_per_s, rows[1].kernel_utilization) == (24.0, 24.0)
+    assert (rows[1].bytes_per_s, rows[1].utilization, rows[1].copy_slowdown) == (24.0, 24.0, 0.0)
+
+
+def test_copies_count_by_their_share_of_the_kernel() -> None:
+    """Every X of 10 B goes out at 1 B/s from the start of its layer; DRAM moves 2 B/s.
+
+    conv1 takes 4 s of the 10 s that its X needs: 4 B, 1 B/s, half of the peak. conv2 takes 20 s: all 10 B,
+    half a byte per second, a quarter of the peak.
+
+    Backward: fc (1 s a kernel) fetches conv2's X, 10 s, so that conv2 begins after it and meanwhile fetches conv1's X
+    in its data gradient of 5 s and the first 5 s of its weight gradient of 10 s. conv1 has nothing left to fetch.
+    """
+    seconds = {("conv1", F): 4.0, ("conv2", F): 20.0, ("conv2", D): 5.0, ("conv2", W): 10.0}
+    costs = toy_costs(WORKLOAD, seconds)
+    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs)
+    server = replace(TOY_SERVER, gpu=replace(TOY_SERVER.gpu, dram_bytes_per_s=2.0))
+
+    rows = convolution_traffic(trace, WORKLOAD, costs, server)
+
+    assert [(row.layer, row.phase, row.copy_bytes) for row in rows] == [
+        (0, F, 4.0),
+        (1, F, 10.0),
+        (1, D, 5.0),
+        (1, W, 5.0),
+        (0, W, 0.0),
+    ]
+    assert [row.copy_slowdown for row in rows] == [0.5, 0.25, 0.5, 0.25, 0.0]
+    assert (rows[0].bytes_per_s, rows[0].utilization) == (21.0, 10.5)
+
+
+def test_a_kernel_without_duration_has_no_bandwidth() -> None:
+    costs = toy_costs(WORKLOAD, {("conv1", F): 0.0})
+    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs)
+
+    rows = convolution_traffic(trace, WORKLOAD, costs, TOY_SERVER)
+
+    assert [(row.layer, row.phase) for row in rows] == [(1, F), (1, D), (1, W), (0, W)]
+
+
+def test_a_copy_without_duration_moves_nothing_that_counts() -> None:
+    """As conv1's offload would on a link without limits: it has no share of its time within the kernel."""
+    costs = toy_costs(WORKLOAD, {})
+    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs)
+    kernel = trace.spans_on(Stream.COMPUTE)[0]
+    instant = replace(trace.spans_on(Stream.MEMORY)[0], start_s=0.5, end_s=0.5)
+
+    rows = convolution_traffic(replace(trace, spans=(kernel, instant)), WORKLOAD, costs, TOY_SERVER)
+
+    assert [row.copy_bytes for row in rows] == [0.0]
+
+
+def test_the_bound_of_the_paper() -> None:
+    """V-B: 16 GB/s of PCIe over 336 GB/s of DRAM is 4.7 %."""
+    assert copy_slowdown_bound(read_profile(TITAN)) == pytest.approx(16 / 336)
+
+
+def test_the_bound_needs_the_peak_of_the_link() -> None:
+    message = "toy: link.peak: is missing, expected the peak rate of the link in one direction"
+    with pytest.raises(ProfileError, match=message):
+        copy_slowdown_bound(TOY_SERVER)
