@@ -1,0 +1,168 @@
+"""What holds of every memory pool, whatever it is asked.
+
+A list of (key, bytes) is read as a sequence of requests: a key that is not in use takes the bytes, one that is gives
+them back.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.place import place
+from vdnnsim.memory.requests import Overflow, Placed, Request
+
+MODELS = pytest.mark.parametrize("model", list(MemoryModel))
+WITH_ADDRESSES = pytest.mark.parametrize("model", [MemoryModel.BEST_FIT, MemoryModel.PLANNED])
+ROOMY = 10**6
+
+
+def toggled(toggles: list[tuple[int, int]]) -> list[Request]:
+    requests = []
+    held: set[int] = set()
+    for key, nbytes in toggles:
+        requests.append(Request(key, None if key in held else nbytes))
+        held ^= {key}
+    return requests
+
+
+REQUESTS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 100)), max_size=24).map(toggled)
+# The planned pool looks for neighbours in 128 stretches of the sequence; these are longer than one position each.
+LONG_REQUESTS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=130, max_size=280).map(toggled)
+GRANULES = st.sampled_from((1, 8, 64))
+
+
+def granules_held(requests: Sequence[Request], granule_bytes: int) -> dict[int, int]:
+    """Return what each key holds after the last request, counted in whole granules."""
+    held: dict[int, int] = {}
+    for request in requests:
+        if request.nbytes is None:
+            del held[request.key]
+        else:
+            granules, rest = divmod(request.nbytes, granule_bytes)
+            held[request.key] = (granules + bool(rest)) * granule_bytes
+    return held
+
+
+def served(requests: Sequence[Request], model: MemoryModel, granule_bytes: int, capacity_bytes: int = ROOMY) -> Placed:
+    answer = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes)
+    assert isinstance(answer, Placed)
+    return answer
+
+
+def assert_no_overlap(requests: Sequence[Request], answer: Placed) -> None:
+    live: dict[int, tuple[int, int]] = {}
+    for request, offset, delta in zip(requests, answer.offsets, answer.deltas, strict=True):
+        assert offset is not None
+        if request.nbytes is None:
+            assert live.pop(request.key) == (offset, offset - delta), "given back where it was taken"
+            continue
+        assert offset >= 0
+        assert request.nbytes <= delta
+        assert offset + delta <= answer.pool_bytes
+        assert all(offset + delta <= start or end <= offset for start, end in live.values())
+        live[request.key] = (offset, offset + delta)
+
+
+@WITH_ADDRESSES
+@given(requests=REQUESTS, granule_bytes=GRANULES)
+def test_no_two_buffers_in_use_overlap(model: MemoryModel, requests: list[Request], granule_bytes: int) -> None:
+    assert_no_overlap(requests, served(requests, model, granule_bytes))
+
+
+@WITH_ADDRESSES
+@settings(max_examples=15)
+@given(requests=LONG_REQUESTS)
+def test_no_two_buffers_in_use_overlap_in_long_sequences(model: MemoryModel, requests: list[Request]) -> None:
+    assert_no_overlap(requests, served(requests, model, granule_bytes=1))
+
+
+@given(requests=REQUESTS, granule_bytes=GRANULES)
+def test_the_peak_of_ideal_is_the_largest_sum_of_granules(requests: list[Request], granule_bytes: int) -> None:
+    sums = [sum(granules_held(requests[:end], granule_bytes).values()) for end in range(len(requests) + 1)]
+
+    assert served(requests, MemoryModel.IDEAL, granule_bytes).pool_bytes == max(sums)
+
+
+@WITH_ADDRESSES
+@given(requests=REQUESTS, granule_bytes=GRANULES)
+def test_addresses_never_need_less_than_the_sum(
+    model: MemoryModel, requests: list[Request], granule_bytes: int
+) -> None:
+    least = served(requests, MemoryModel.IDEAL, granule_bytes)
+    answer = served(requests, model, granule_bytes)
+
+    assert answer.pool_bytes >= least.pool_bytes
+    assert answer.deltas == least.deltas
+
+
+@pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.PLANNED])
+@given(requests=REQUESTS, granule_bytes=GRANULES)
+def test_a_pool_just_as_large_as_needed_serves_the_same(
+    model: MemoryModel, requests: list[Request], granule_bytes: int
+) -> None:
+    """Not asked of `best_fit`: in a smaller pool what was never taken may be the best fit instead of a gap below."""
+    answer = served(requests, model, granule_bytes)
+
+    assert served(requests, model, granule_bytes, answer.pool_bytes) == answer
+
+
+@MODELS
+@given(requests=REQUESTS, granule_bytes=GRANULES)
+def test_a_pool_to_which_all_was_given_back_is_one_piece(
+    model: MemoryModel, requests: list[Request], granule_bytes: int
+) -> None:
+    capacity_bytes = 2_000 * granule_bytes
+    rest = [Request(key, None) for key in granules_held(requests, granule_bytes)]
+
+    answer = served([*requests, *rest, Request(99, capacity_bytes)], model, granule_bytes, capacity_bytes)
+
+    assert answer.offsets[-1] == (None if model is MemoryModel.IDEAL else 0)
+    assert sum(answer.deltas) == capacity_bytes
+
+
+@MODELS
+@given(requests=REQUESTS, granule_bytes=GRANULES, capacity_bytes=st.integers(0, 400))
+def test_an_overflow_tells_the_truth(
+    model: MemoryModel, requests: list[Request], granule_bytes: int, capacity_bytes: int
+) -> None:
+    """It names who holds what, and what is free is too little in one piece for what was asked.
+
+    Without the request that failed, the ones before it are served; a plan ahead would be another one without it.
+    """
+    answer = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes)
+    if isinstance(answer, Placed):
+        assert answer.pool_bytes <= capacity_bytes
+        return
+    before = requests[: answer.position]
+    held = granules_held(before, granule_bytes)
+    asked = granules_held(requests[: answer.position + 1], granule_bytes)[requests[answer.position].key]
+
+    assert set(answer.held) == set(held)
+    assert answer.free_bytes == capacity_bytes - sum(held.values())
+    assert 0 <= answer.largest_free_bytes <= answer.free_bytes
+    assert asked > answer.largest_free_bytes
+    if model is not MemoryModel.PLANNED:
+        assert isinstance(place(before, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes), Placed)
+
+
+@given(requests=REQUESTS, capacity_bytes=st.integers(0, 400))
+def test_where_a_pool_with_addresses_serves_ideal_does(requests: list[Request], capacity_bytes: int) -> None:
+    ideal = place(requests, MemoryModel.IDEAL, capacity_bytes=capacity_bytes, granule_bytes=8)
+    if isinstance(ideal, Overflow):
+        for model in (MemoryModel.BEST_FIT, MemoryModel.PLANNED):
+            answer = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=8)
+            assert isinstance(answer, Overflow)
+            assert answer.position <= ideal.position
+
+
+@MODELS
+@given(requests=REQUESTS, granule_bytes=GRANULES, capacity_bytes=st.integers(0, 2_000))
+def test_the_same_question_has_the_same_answer(
+    model: MemoryModel, requests: list[Request], granule_bytes: int, capacity_bytes: int
+) -> None:
+    first = place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes)
+
+    assert place(list(requests), model, capacity_bytes=capacity_bytes, granule_bytes=granule_bytes) == first

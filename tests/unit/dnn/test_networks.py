@@ -1,0 +1,225 @@
+import pytest
+
+from vdnnsim.dnn.layers import LayerKind, Stage
+from vdnnsim.dnn.networks import NETWORKS, build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import InputError
+
+# What 20 more CONV layers in each of the five groups of VGG add. A layer of F filters over F channels has 9 F F + F
+# weights: 36,928 for 64, 147,584 for 128, 590,080 for 256, 2,359,808 for 512, which two groups have. Its map has F
+# times 224^2, 112^2, 56^2, 28^2 or 14^2 elements: 3,211,264, 1,605,632, 802,816, 401,408 and 100,352.
+WEIGHTS_PER_STEP = 20 * (36_928 + 147_584 + 590_080 + 2 * 2_359_808)
+ELEMENTS_PER_STEP = 20 * (3_211_264 + 1_605_632 + 802_816 + 401_408 + 100_352)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("alexnet", 61_100_840),
+        ("overfeat", 145_920_872),
+        ("googlenet", 6_998_552),
+        ("vgg_a_8conv", 132_863_336),
+        ("vgg_d_13conv", 138_357_544),
+        ("vgg16", 143_667_240),
+        ("vgg116", 143_667_240 + WEIGHTS_PER_STEP),
+        ("vgg216", 143_667_240 + 2 * WEIGHTS_PER_STEP),
+        ("vgg316", 143_667_240 + 3 * WEIGHTS_PER_STEP),
+        ("vgg416", 143_667_240 + 4 * WEIGHTS_PER_STEP),
+    ],
+)
+def test_parameters(name: str, parameters: int) -> None:
+    """AlexNet, VGG-11, -16 and -19 as torchvision's models of those names count them, biases included.
+
+    `vgg_a_8conv` is VGG-11, `vgg_d_13conv` everybody's VGG-16; the vDNN paper's VGG-16 with its 16 CONV layers is
+    VGG-19. OverFeat and GoogLeNet without auxiliary classifiers from the layers of github.com/soumith/
+    convnet-benchmarks, b458aab6. The deep ones add what stands above.
+    """
+    assert build_network(name).parameters == parameters
+
+
+def test_every_network_is_counted_here() -> None:
+    """Ten networks, each with its own name."""
+    assert len(NETWORKS) == 10
+    assert [build_network(name).name for name in NETWORKS] == list(NETWORKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "convolutions", "activations", "poolings", "joins", "fully_connected"),
+    [
+        # An ACTV behind every CONV and behind two of three FC layers.
+        ("alexnet", 5, 7, 3, 0, 3),
+        ("overfeat", 5, 7, 3, 0, 3),
+        # 9 modules of 6 CONV layers and a stem of 3; behind the FC layer an ACTV, too. Pooling: 4 in the trunk, 9 in
+        # modules, 1 average.
+        ("googlenet", 57, 58, 14, 9, 1),
+        ("vgg_a_8conv", 8, 10, 5, 0, 3),
+        ("vgg_d_13conv", 13, 15, 5, 0, 3),
+        ("vgg16", 16, 18, 5, 0, 3),
+        ("vgg116", 116, 118, 5, 0, 3),
+        ("vgg216", 216, 218, 5, 0, 3),
+        ("vgg316", 316, 318, 5, 0, 3),
+        ("vgg416", 416, 418, 5, 0, 3),
+    ],
+)
+def test_layers_by_kind(
+    name: str, convolutions: int, activations: int, poolings: int, joins: int, fully_connected: int
+) -> None:
+    """The numbers stand in the sources of the networks; each ends in one loss."""
+    kinds = [layer.kind for layer in build_network(name).layers]
+
+    assert {kind: kinds.count(kind) for kind in LayerKind} == {
+        LayerKind.CONV: convolutions,
+        LayerKind.ACTV: activations,
+        LayerKind.POOL: poolings,
+        LayerKind.CONCAT: joins,
+        LayerKind.FC: fully_connected,
+        LayerKind.LOSS: 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "added"), [("vgg16", 0), ("vgg116", 20), ("vgg216", 40), ("vgg316", 60), ("vgg416", 80)]
+)
+def test_a_step_of_a_hundred_adds_twenty_convolutions_to_each_group(name: str, added: int) -> None:
+    """The groups of 2, 2, 4, 4 and 4 CONV layers grow alike (vDNN paper, IV-C)."""
+    names = [layer.name for layer in build_network(name).layers if layer.kind is LayerKind.CONV]
+    groups = [sum(conv.startswith(f"conv{group}_") for conv in names) for group in range(1, 6)]
+
+    assert groups == [2 + added, 2 + added, 4 + added, 4 + added, 4 + added]
+
+
+ALEXNET = {
+    "input": 150_528,  # 3 x 224 x 224
+    "conv1": 193_600,  # 64 x 55 x 55
+    "pool1": 46_656,  # 64 x 27 x 27
+    "conv2": 139_968,  # 192 x 27 x 27
+    "pool2": 32_448,  # 192 x 13 x 13
+    "conv3": 64_896,  # 384 x 13 x 13
+    "conv4": 43_264,  # 256 x 13 x 13
+    "conv5": 43_264,
+    "pool3": 9_216,  # 256 x 6 x 6
+    "fc6": 4_096,
+    "fc7": 4_096,
+    "fc8": 1_000,
+    "loss": 1_000,
+}
+OVERFEAT = {
+    "input": 160_083,  # 3 x 231 x 231
+    "conv1": 301_056,  # 96 x 56 x 56
+    "pool1": 75_264,  # 96 x 28 x 28
+    "conv2": 147_456,  # 256 x 24 x 24
+    "pool2": 36_864,  # 256 x 12 x 12
+    "conv3": 73_728,  # 512 x 12 x 12
+    "conv4": 147_456,  # 1024 x 12 x 12
+    "conv5": 147_456,
+    "pool3": 36_864,  # 1024 x 6 x 6
+    "fc6": 3_072,
+    "fc7": 4_096,
+    "fc8": 1_000,
+    "loss": 1_000,
+}
+
+
+@pytest.mark.parametrize(("name", "elements"), [("alexnet", ALEXNET), ("overfeat", OVERFEAT)])
+def test_maps_of_the_shallow_networks(name: str, elements: dict[str, int]) -> None:
+    """Elements of one image, map by map; a rectifier has no map of its own."""
+    assert {each.name: each.shape.elements for each in build_network(name).maps} == elements
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "expected"),
+    [
+        # The sums of the tables above.
+        ("alexnet", 128, 734_032 * 128 * 4),
+        ("overfeat", 128, 1_135_395 * 128 * 4),
+        # Input 150,528. CONV: (1, 1, 2, 2, 2) of 3,211,264, 1,605,632, 802,816, 401,408, 100,352: 7,426,048.
+        # POOL: 802,816, 401,408, 200,704, 100,352, 25,088: 1,530,368. FC and loss: 4,096 x 2 + 1,000 x 2: 10,192.
+        ("vgg_a_8conv", 64, 9_117_136 * 64 * 4),
+        # CONV (2, 2, 3, 3, 3): 13,547,520.
+        ("vgg_d_13conv", 64, 15_238_608 * 64 * 4),
+        # CONV (2, 2, 4, 4, 4): 14,852,096.
+        ("vgg16", 256, 16_543_184 * 256 * 4),
+        ("vgg116", 32, (16_543_184 + ELEMENTS_PER_STEP) * 32 * 4),
+        ("vgg216", 32, (16_543_184 + 2 * ELEMENTS_PER_STEP) * 32 * 4),
+        ("vgg316", 32, (16_543_184 + 3 * ELEMENTS_PER_STEP) * 32 * 4),
+        ("vgg416", 32, (16_543_184 + 4 * ELEMENTS_PER_STEP) * 32 * 4),
+        # Stem: input 150,528, conv1 64 x 112^2 = 802,816, pool1 and conv2_reduce 64 x 56^2 = 200,704 each, conv2
+        # 192 x 56^2 = 602,112, pool2 192 x 28^2 = 150,528: 2,107,392.
+        # A module holds its six CONV maps, its pool (as wide as its input) and its join. Channels: 3a 816, 3b 1,376
+        # at 28^2; 4a 1,616, 4b 1,672, 4c 1,688, 4d 1,744, 4e 2,384 at 14^2; 5a 2,688, 5b 3,120 at 7^2:
+        # 2,192 x 784 + 9,104 x 196 + 5,808 x 49 = 1,718,528 + 1,784,384 + 284,592.
+        # Between them pool3 480 x 14^2 = 94,080, pool4 832 x 7^2 = 40,768; behind them 1,024, 1,000 and 1,000.
+        ("googlenet", 128, 6_032_768 * 128 * 4),
+    ],
+)
+def test_bytes_of_all_maps(name: str, batch_size: int, expected: int) -> None:
+    """Elements of one image, times the batch, times 4 B; the sums stand beside each case."""
+    workload = Workload(build_network(name), batch_size)
+
+    assert sum(workload.map_bytes(each.index) for each in workload.graph.maps) == expected
+
+
+def test_shapes_of_vgg_halve_after_each_group() -> None:
+    """A pool of 2 x 2 halves 224 five times: 112, 56, 28, 14, 7."""
+    shapes = {each.name: each.shape for each in build_network("vgg16").maps}
+
+    assert shapes["conv1_2"] == MapShape(64, 224, 224)
+    assert shapes["pool1"] == MapShape(64, 112, 112)
+    assert shapes["conv2_2"] == MapShape(128, 112, 112)
+    assert shapes["conv3_4"] == MapShape(256, 56, 56)
+    assert shapes["conv4_4"] == MapShape(512, 28, 28)
+    assert shapes["conv5_4"] == MapShape(512, 14, 14)
+    assert shapes["pool5"] == MapShape(512, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("module", "x", "expected"),
+    [
+        ("3a", MapShape(192, 28, 28), (64, 96, 128, 16, 32, 32, 256)),
+        ("3b", MapShape(256, 28, 28), (128, 128, 192, 32, 96, 64, 480)),
+        ("4a", MapShape(480, 14, 14), (192, 96, 208, 16, 48, 64, 512)),
+        ("4b", MapShape(512, 14, 14), (160, 112, 224, 24, 64, 64, 512)),
+        ("4c", MapShape(512, 14, 14), (128, 128, 256, 24, 64, 64, 512)),
+        ("4d", MapShape(512, 14, 14), (112, 144, 288, 32, 64, 64, 528)),
+        ("4e", MapShape(528, 14, 14), (256, 160, 320, 32, 128, 128, 832)),
+        ("5a", MapShape(832, 7, 7), (256, 160, 320, 32, 128, 128, 832)),
+        ("5b", MapShape(832, 7, 7), (384, 192, 384, 48, 128, 128, 1024)),
+    ],
+)
+def test_modules_of_googlenet(module: str, x: MapShape, expected: tuple[int, ...]) -> None:
+    """Channels of the six CONV maps and of the join, Table 1 of Szegedy et al. (2015); all at the resolution of X.
+
+    The join is as wide as 1x1, 3x3, 5x5 and the projection together, as 64 + 128 + 32 + 32 = 256 in 3a.
+    """
+    graph = build_network("googlenet")
+    shapes = {each.name: each.shape for each in graph.maps}
+    convolutions = ("1x1", "3x3_reduce", "3x3", "5x5_reduce", "5x5", "pool_projection")
+    (first,) = [layer for layer in graph.layers if layer.name == f"{module}/1x1"]
+
+    assert first.in_shapes == (x,)
+    assert shapes[f"{module}/pool"] == x
+    assert [shapes[f"{module}/{conv}"] for conv in convolutions] + [shapes[module]] == [
+        MapShape(channels, x.height, x.width) for channels in expected
+    ]
+
+
+def test_the_classifier_of_every_network_is_its_fc_layers_and_what_follows() -> None:
+    for name in NETWORKS:
+        layers = build_network(name).layers
+        first_fc = next(layer.index for layer in layers if layer.kind is LayerKind.FC)
+
+        assert [layer.stage for layer in layers] == [
+            Stage.FEATURES if layer.index < first_fc else Stage.CLASSIFIER for layer in layers
+        ]
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("vgg", "vgg16"), ("AlexNet", "alexnet"), ("googlnet", "googlenet")])
+def test_an_unknown_name_is_refused_with_the_nearest_one_and_all_others(typed: str, offered: str) -> None:
+    with pytest.raises(InputError) as failure:
+        build_network(typed)
+
+    assert str(failure.value) == (
+        f"{typed!r} is not a network; did you mean {offered!r}? (alexnet, overfeat, googlenet, vgg16, vgg116, vgg216, "
+        "vgg316, vgg416, vgg_a_8conv, vgg_d_13conv)"
+    )

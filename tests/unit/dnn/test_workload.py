@@ -1,0 +1,239 @@
+import pytest
+
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType
+
+F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
+
+
+def chain() -> LayerGraph:
+    """2x4x4 -> conv 3x3 to 3x4x4 -> rectifier -> pool to 3x2x2 -> conv 1x1 to 1x2x2 -> fc to 5 -> loss."""
+    net = GraphBuilder("chain", MapShape(2, 4, 4))
+    y = net.conv("conv", 0, 3, 3, padding=1)
+    y = net.pool("pool", y, 2, stride=2)
+    y = net.conv("inner", y, 1, 1, relu=False)
+    return net.build(net.fc("fc", y, 5, relu=False))
+
+
+def fork() -> LayerGraph:
+    """Input of 1 element -> trunk of 2 -> left of 3 and right of 4 -> join of 7 -> fc to 1 -> loss."""
+    net = GraphBuilder("fork", MapShape(1))
+    trunk = net.conv("trunk", 0, 2, 1, relu=False)
+    left = net.conv("left", trunk, 3, 1, relu=False)
+    right = net.conv("right", trunk, 4, 1, relu=False)
+    return net.build(net.fc("fc", net.concat("join", (left, right)), 1, relu=False))
+
+
+TWO_IMAGES = Workload(chain(), batch_size=2)
+
+
+def layer_of(workload: Workload, name: str) -> Layer:
+    (found,) = [layer for layer in workload.graph.layers if layer.name == name]
+    return found
+
+
+def test_map_bytes_are_elements_times_images_times_bytes_of_one() -> None:
+    """2 images of 4 B elements, 8 B an element: 32, 48, 12, 4, 5 and 5 elements."""
+    assert [TWO_IMAGES.map_bytes(each.index) for each in TWO_IMAGES.graph.maps] == [256, 384, 96, 32, 40, 40]
+
+
+def test_weight_bytes_do_not_depend_on_the_batch() -> None:
+    """conv: (18 + 1) x 3 = 57 weights, inner: 3 + 1 = 4, fc: (4 + 1) x 5 = 25, of 4 B each."""
+    assert [TWO_IMAGES.weight_bytes(layer) for layer in TWO_IMAGES.graph.layers] == [228, 0, 0, 16, 100, 0]
+
+
+@pytest.mark.parametrize("element_type", [ElementType.FLOAT16, ElementType.BFLOAT16])
+def test_sixteen_bits_halve_all_bytes_and_no_flop(element_type: ElementType) -> None:
+    """256 B of input become 128 B, 228 B of W 114 B, the 868 B that conv moves in forward 434 B; 3456 FLOP stay."""
+    half = Workload(chain(), batch_size=2, element_type=element_type)
+    conv = half.graph.layers[0]
+
+    assert half.map_bytes(0) == 128
+    assert half.weight_bytes(conv) == 114
+    assert half.bytes_moved(conv, F) == 434
+    assert half.flop(conv, F) == 3456
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "expected"),
+    [
+        # X 256, W 228, Y 384 B.
+        ("conv", F, 256 + 228 + 384),
+        ("conv", W, 256 + 384 + 228),
+        # X and Y are the same 384 B, read and written; backward reads Y and dY and writes dX.
+        ("conv/relu", F, 384 + 384),
+        ("conv/relu", D, 384 + 384 + 384),
+        # X 384, Y 96 B; backward reads X, Y, dY and writes dX.
+        ("pool", F, 384 + 96),
+        ("pool", D, 384 + 96 + 96 + 384),
+        # X 96, W 16, Y 32 B; the data gradient reads W and dY and writes dX, the other reads X and dY and writes dW.
+        ("inner", F, 96 + 16 + 32),
+        ("inner", D, 16 + 32 + 96),
+        ("inner", W, 96 + 32 + 16),
+        # X 32, W 100, Y 40 B.
+        ("fc", F, 32 + 100 + 40),
+        ("fc", D, 100 + 40 + 32),
+        ("fc", W, 32 + 40 + 100),
+        # X 40, Y 40 B.
+        ("loss", F, 40 + 40),
+    ],
+)
+def test_bytes_moved_are_each_operand_once(name: str, phase: Phase, expected: int) -> None:
+    """Two images in float32; the sizes stand beside each case."""
+    assert TWO_IMAGES.bytes_moved(layer_of(TWO_IMAGES, name), phase) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "expected"),
+    [
+        # 2 x 48 outputs, each a dot product of 18 multiplies and 18 adds; backward regroups the same products.
+        ("conv", F, 96 * 18 * 2),
+        ("conv", W, 96 * 18 * 2),
+        # One comparison an element.
+        ("conv/relu", F, 96),
+        ("conv/relu", D, 96),
+        # 2 x 12 outputs, each from a window of 4.
+        ("pool", F, 24 * 4),
+        ("pool", D, 24 * 4),
+        # 2 x 4 outputs of 3 multiplies and adds.
+        ("inner", F, 8 * 3 * 2),
+        ("inner", D, 8 * 3 * 2),
+        # 2 x 5 outputs of 4 multiplies and adds.
+        ("fc", F, 10 * 4 * 2),
+        ("fc", D, 10 * 4 * 2),
+        ("fc", W, 10 * 4 * 2),
+        # Five operations for each of 2 x 5 probabilities.
+        ("loss", F, 50),
+    ],
+)
+def test_flop_by_the_direct_method(name: str, phase: Phase, expected: int) -> None:
+    """Two images; the bias is not counted."""
+    assert TWO_IMAGES.flop(layer_of(TWO_IMAGES, name), phase) == expected
+
+
+def test_a_join_only_copies() -> None:
+    """Forward reads 3 + 4 elements and writes 7; backward reads dY and writes the dX of both branches: 14 x 4 B."""
+    workload = Workload(fork(), batch_size=1)
+    join = layer_of(workload, "join")
+
+    assert workload.flop(join, F) == 0
+    assert workload.bytes_moved(join, F) == 56
+    assert workload.bytes_moved(join, D) == 56
+
+
+def test_the_gradient_of_a_fork_is_begun_by_its_last_reader_and_added_to_by_the_others() -> None:
+    """Backward runs `right` first: it reads W, (2 + 1) x 4 = 12 elements, and dY, 4, and writes dX, 2: 18 x 4 = 72 B.
+
+    `left` then reads W, 9, dY, 3, and the dX that is there, 2, and writes dX, 2: 16 x 4 = 64 B.
+    """
+    workload = Workload(fork(), batch_size=1)
+    left, right = layer_of(workload, "left"), layer_of(workload, "right")
+
+    assert not workload.accumulates(right, 1)
+    assert workload.bytes_moved(right, D) == 72
+    assert workload.accumulates(left, 1)
+    assert workload.bytes_moved(left, D) == 64
+
+
+def test_at_googlenet_s_module_3a_three_of_four_branches_add() -> None:
+    """Backward meets the pool, the last of the four readers of its input, first."""
+    workload = Workload(build_network("googlenet"), batch_size=1)
+    (forked,) = [each for each in workload.graph.maps if each.name == "pool2"]
+    readers = [workload.graph.layers[index] for index in forked.consumers]
+
+    assert [(layer.name, workload.accumulates(layer, forked.index)) for layer in readers] == [
+        ("3a/1x1", True),
+        ("3a/3x3_reduce", True),
+        ("3a/5x5_reduce", True),
+        ("3a/pool", False),
+    ]
+
+
+def test_an_activation_in_place_adds_to_nothing() -> None:
+    """Its dX lies over dY, so it is written for the first time whoever else reads the map."""
+    rectifier = layer_of(TWO_IMAGES, "conv/relu")
+
+    assert not TWO_IMAGES.accumulates(rectifier, rectifier.output)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "states", "passes", "flop_per_weight"),
+    [(Optimizer.SGD, 0, 3, 2), (Optimizer.MOMENTUM, 1, 5, 4), (Optimizer.ADAM, 2, 7, 12)],
+)
+def test_an_update_reads_and_writes_the_weights_and_each_state(
+    optimizer: Optimizer, states: int, passes: int, flop_per_weight: int
+) -> None:
+    """Read W and dW, write W: 3 passes over the 228 B of conv; each state is read and written: 2 more. 57 weights."""
+    workload = Workload(chain(), batch_size=2, optimizer=optimizer)
+    conv = workload.graph.layers[0]
+
+    assert optimizer.states == states
+    assert workload.bytes_moved(conv, U) == passes * 228
+    assert workload.flop(conv, U) == flop_per_weight * 57
+    assert workload.phases(conv) == (F, W, U)
+
+
+def test_without_weights_there_is_no_update_and_without_an_optimizer_neither() -> None:
+    trained = Workload(chain(), batch_size=1, optimizer=Optimizer.ADAM)
+
+    assert [layer.name for layer in trained.graph.layers if U in trained.phases(layer)] == ["conv", "inner", "fc"]
+    assert [layer.name for layer in TWO_IMAGES.graph.layers if U in TWO_IMAGES.phases(layer)] == []
+    assert Optimizer.NONE.states == 0
+    assert Optimizer.NONE.flop_per_weight == 0
+
+
+def test_inference_only_runs_forward() -> None:
+    """Even an optimizer that was named has nothing to do."""
+    workload = Workload(chain(), batch_size=1, optimizer=Optimizer.SGD, mode=Mode.INFERENCE)
+
+    assert {workload.phases(layer) for layer in workload.graph.layers} == {(F,)}
+
+
+@pytest.mark.parametrize(
+    ("network", "batch_size", "gflop"),
+    [
+        ("alexnet", 128, 182.83),
+        ("overfeat", 128, 717.16),
+        ("googlenet", 128, 405.16),
+        ("vgg_a_8conv", 64, 973.96),
+    ],
+)
+def test_forward_products_match_the_public_count(network: str, batch_size: int, gflop: float) -> None:
+    """2 FLOP a multiply-add of all CONV and FC layers of the models of github.com/soumith/convnet-benchmarks, b458aab6.
+
+    Its `torch7/imagenet_winners` state layers and batch; the sums are of the products of their shapes.
+    """
+    workload = Workload(build_network(network), batch_size)
+    products = (LayerKind.CONV, LayerKind.FC)
+
+    total = sum(workload.flop(layer, F) for layer in workload.graph.layers if layer.kind in products)
+
+    assert round(total / 1e9, 2) == gflop
+
+
+@pytest.mark.parametrize(
+    ("network", "batch_size", "expected"),
+    [
+        ("alexnet", 128, [17.991, 57.331, 28.708, 38.277, 25.518, 9.664, 4.295, 1.049]),
+        ("overfeat", 128, [27.977, 90.597, 43.487, 173.946, 347.892, 28.991, 3.221, 1.049]),
+        (
+            "vgg_a_8conv",
+            64,
+            [11.098, 118.380, 118.380, 236.760, 118.380, 236.760, 59.190, 59.190, 13.153, 2.147, 0.524],
+        ),
+    ],
+)
+def test_forward_products_of_each_layer(network: str, batch_size: int, expected: list[float]) -> None:
+    """GFLOP of CONV and FC layers in their order, from the shapes of github.com/soumith/convnet-benchmarks, b458aab6.
+
+    As AlexNet's conv1: 128 x 64 x 55 x 55 outputs of 3 x 11 x 11 = 363 multiply-adds are 17.991 GFLOP.
+    """
+    workload = Workload(build_network(network), batch_size)
+
+    found = [workload.flop(layer, F) for layer in workload.graph.layers if layer.parameters]
+
+    assert [round(flop / 1e9, 3) for flop in found] == expected

@@ -1,0 +1,26 @@
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.place import place
+from vdnnsim.memory.requests import Overflow, Placed, Request
+
+# 40 and 20 B, the 40 go, 60 come: 80 in use at most.
+REQUESTS = [Request(0, 40), Request(1, 20), Request(0, None), Request(2, 60), Request(1, None), Request(2, None)]
+
+
+def test_each_model_answers_in_its_own_way() -> None:
+    """100 B. `ideal` knows no addresses; `best_fit` leaves 40 B on either side of 1; `planned` lays 1 at the bottom."""
+    answers = {model: place(REQUESTS, model, capacity_bytes=100, granule_bytes=1) for model in MemoryModel}
+
+    assert answers == {
+        MemoryModel.IDEAL: Placed((None,) * 6, (40, 20, -40, 60, -20, -60), 80),
+        MemoryModel.BEST_FIT: Overflow(3, (1,), 80, 40),
+        MemoryModel.PLANNED: Placed((20, 0, 20, 20, 0, 20), (40, 20, -40, 60, -20, -60), 80),
+    }
+
+
+def test_every_model_rounds_to_the_granule() -> None:
+    """Granule 512: one byte takes 512."""
+    needed = {model: place([Request(0, 1)], model, capacity_bytes=512, granule_bytes=512) for model in MemoryModel}
+
+    assert {
+        model: answer.pool_bytes for model, answer in needed.items() if isinstance(answer, Placed)
+    } == dict.fromkeys(MemoryModel, 512)
