@@ -1,8 +1,8 @@
 """Quantities at the edges: text with a unit in, text with a unit out.
 
-Inside vdnnsim every number is SI: seconds, bytes, bytes per second, FLOP per second, as plain int or float. This
-module is the only place that converts. Decimal prefixes (GB = 10^9 bytes) and binary ones (GiB = 2^30 bytes) are
-never confused: each has its own entry in the tables below.
+Inside vdnnsim every number is SI: seconds, bytes, bytes per second, FLOP per second, watts, joules, as plain int or
+float. This module is the only place that converts. Decimal prefixes (GB = 10^9 bytes) and binary ones (GiB = 2^30
+bytes) are never confused: each has its own entry in the tables below.
 """
 
 import math
@@ -20,6 +20,8 @@ _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _BYTES = {f"{prefix}B": factor for prefix, factor in (_DECIMAL | _BINARY).items()}
 
+_JOULES = {"J": 1.0, "nJ": 1e-9, "pJ": 1e-12}
+
 
 class Dimension(Enum):
     """What a quantity measures; the value is the name that messages use."""
@@ -29,6 +31,9 @@ class Dimension(Enum):
     BYTES_PER_SECOND = "bytes per second"
     FLOP_PER_SECOND = "FLOP per second"
     HERTZ = "hertz"
+    WATTS = "watts"
+    JOULES_PER_FLOP = "joules per FLOP"
+    JOULES_PER_BYTE = "joules per byte"
     COUNT = "a plain number"
 
 
@@ -38,6 +43,9 @@ _UNITS: Mapping[Dimension, Mapping[str, float]] = {
     Dimension.BYTES_PER_SECOND: {f"{unit}/s": factor for unit, factor in _BYTES.items()},
     Dimension.FLOP_PER_SECOND: {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()},
     Dimension.HERTZ: {f"{prefix}Hz": factor for prefix, factor in _DECIMAL.items()},
+    Dimension.WATTS: {"W": 1.0, "mW": 1e-3, "kW": 1e3},
+    Dimension.JOULES_PER_FLOP: {f"{unit}/FLOP": factor for unit, factor in _JOULES.items()},
+    Dimension.JOULES_PER_BYTE: {f"{unit}/B": factor for unit, factor in _JOULES.items()},
     Dimension.COUNT: {"": 1.0},
 }
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)\s*")

@@ -4,10 +4,11 @@
       memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
 A figure without a unit, an origin or a source is refused, so no number of a machine enters vdnnsim without them. The
-sections are `gpu`, `link`, `host` and `cost_model`; the last one holds plain numbers whose names and meaning
-`vdnnsim.cost` defines.
+sections are `gpu`, `link`, `host`, and, where they are known, `cost_model` and `power`. `cost_model` holds plain
+numbers whose names and meaning `vdnnsim.cost` defines.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Final
 
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import InputError, ProfileError
-from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
 from vdnnsim.units import GIB, Dimension, parse_quantity
 from vdnnsim.yaml_file import LONGEST_SHOWN, Entry, file_name, not_one_of, quote, read_yaml
 
@@ -42,6 +43,9 @@ _GRANULE = _Range(Dimension.BYTES, 1, GIB, "1 B to 1 GiB")
 _COPY_RATE = _Range(Dimension.BYTES_PER_SECOND, 1, 1e18, "1 B/s to 1e18 B/s")
 _PEAK = _Range(Dimension.FLOP_PER_SECOND, 1, 1e18, "1 FLOP/s to 1e18 FLOP/s")
 _TIME = _Range(Dimension.SECONDS, 0, 10, "0 s to 10 s")
+_WATTS = _Range(Dimension.WATTS, 0, 1e5, "0 W to 100 kW")
+_FLOP_ENERGY = _Range(Dimension.JOULES_PER_FLOP, 0, 1, "0 J/FLOP to 1 J/FLOP")
+_BYTE_ENERGY = _Range(Dimension.JOULES_PER_BYTE, 0, 1, "0 J/B to 1 J/B")
 _UNITS = _Range(Dimension.COUNT, 1, 1e6, "1 to 1000000")
 _ANY_NUMBER = _Range(Dimension.COUNT, 0, 1e18, "0 to 1e18")
 
@@ -108,7 +112,8 @@ def load_profile(path: Path) -> Profile:
     """
     file = read_yaml(path, ProfileError)
     file.root.check_schema_version(SCHEMA_VERSION)
-    top = file.root.members(("schema_version", "name", "description", "gpu", "link", "host"), ("cost_model",))
+    required = ("schema_version", "name", "description", "gpu", "link", "host")
+    top = file.root.members(required, ("cost_model", "power"))
     name = top["name"].text()
     if name != path.stem or not _NAME.fullmatch(name):
         raise top["name"].expected(f"{quote(path.stem)}, the name of the file, in letters, digits and any of _.-")
@@ -119,6 +124,7 @@ def load_profile(path: Path) -> Profile:
         link=_link(top["link"], figures),
         host=_host(top["host"], figures),
         cost_model=_cost_model(top["cost_model"], figures) if "cost_model" in top else {},
+        power=_power(top["power"], figures) if "power" in top else None,
         figures=tuple(figures.stated),
     )
     return Profile(file.name, file.sha256, top["description"].text(), server)
@@ -199,6 +205,17 @@ def _cost_model(entry: Entry, figures: _Figures) -> Mapping[str, float]:
         if not _PARAMETER.fullmatch(name):
             raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
     return {name: figures.number(figure, _ANY_NUMBER) for name, figure in parameters.items()}
+
+
+def _power(entry: Entry, figures: _Figures) -> Power:
+    keys = entry.members(("idle", "flop", "dram", "link"), ("limit",))
+    return Power(
+        idle_watts=figures.number(keys["idle"], _WATTS),
+        joules_per_flop=figures.number(keys["flop"], _FLOP_ENERGY),
+        joules_per_dram_byte=figures.number(keys["dram"], _BYTE_ENERGY),
+        joules_per_link_byte=figures.number(keys["link"], _BYTE_ENERGY),
+        limit_watts=figures.number(keys["limit"], _WATTS) if "limit" in keys else math.inf,
+    )
 
 
 def _first_file(places: Iterable[Path]) -> Path | None:

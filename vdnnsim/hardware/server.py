@@ -1,5 +1,6 @@
 """A machine as the simulator sees it: one GPU, its link to the host, the host; every figure in SI units."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -84,8 +85,31 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
+class Power:
+    """What the GPU draws: idle power, and energy for each unit of work.
+
+    Attributes:
+        idle_watts: drawn at the clocks of a running program while no kernel runs.
+        joules_per_link_byte: at the GPU's end of the link.
+        limit_watts: what the board holds itself to; infinite where the profile states none.
+    """
+
+    idle_watts: float
+    joules_per_flop: float
+    joules_per_dram_byte: float
+    joules_per_link_byte: float
+    limit_watts: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
-    """One machine; `cost_model` holds the parameters that `vdnnsim.cost` interprets, `figures` all of it as stated."""
+    """One machine.
+
+    Attributes:
+        cost_model: the parameters that `vdnnsim.cost` interprets.
+        figures: all of the profile as stated.
+        power: None where the profile says nothing of power; whatever needs it then refuses.
+    """
 
     name: str
     gpu: Gpu
@@ -93,3 +117,4 @@ class Server:
     host: Host
     cost_model: Mapping[str, float]
     figures: tuple[Figure, ...]
+    power: Power | None = None

@@ -1,5 +1,6 @@
 import copy
 import hashlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import yaml
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import find_profile, load_profile, read_profile, shipped_profiles
-from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power
 
 ROOT = Path(__file__).parents[3]
 
@@ -108,6 +109,21 @@ def test_the_peak_of_a_link_may_be_stated(tmp_path: Path) -> None:
     assert read_profile(write(tmp_path, TOY)).link.peak_bytes_per_s is None
 
 
+POWER = {"idle": figure("9 W"), "flop": figure("2 pJ/FLOP"), "dram": figure("3 pJ/B"), "link": figure("4 nJ/B")}
+
+
+def test_power_may_be_stated_with_or_without_a_limit(tmp_path: Path) -> None:
+    """2 pJ are 2e-12 J, 4 nJ are 4e-9 J; a board without a limit never reaches it."""
+    assert read_profile(write(tmp_path, TOY)).power is None
+    stated = read_profile(write(tmp_path, changed("power", POWER)))
+    assert stated.power == Power(9.0, 2e-12, 3e-12, 4e-9, limit_watts=math.inf)
+    assert [each.path for each in stated.figures[-4:]] == ["power.idle", "power.flop", "power.dram", "power.link"]
+    limited = read_profile(write(tmp_path, changed("power", POWER | {"limit": figure("0.1 kW")})))
+    assert limited.power is not None
+    assert limited.power.limit_watts == 100.0
+
+
+SECTIONS = "schema_version, name, description, gpu, link, host, cost_model, power"
 FIGURE_KEYS = "a mapping with the keys value, origin, source"
 ORIGINS = "datasheet, measured, fitted, paper, assumed"
 RATE_UNITS = "B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s, TiB/s"
@@ -127,7 +143,7 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
         (
             "gpus",
             {},
-            "'gpus' is not a key; did you mean 'gpu'? (schema_version, name, description, gpu, link, host, cost_model)",
+            f"'gpus' is not a key; did you mean 'gpu'? ({SECTIONS})",
         ),
         ("link", "pcie", "link: found 'pcie', expected a mapping with the keys name, h2d, d2h, latency, peak"),
         ("link.h2d", "3 B/s", f"link.h2d: found '3 B/s', expected {FIGURE_KEYS}"),
@@ -188,6 +204,12 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
             figure("1 FLOP/s"),
             "gpu.peak: 'fp16' is not a key; did you mean 'float16'? (float32, float16, bfloat16)",
         ),
+        ("power", {}, "power: 'idle' is missing; required are idle, flop, dram, link"),
+        (
+            "power",
+            POWER | {"idle": figure("200 kW")},
+            "power.idle.value: found '200 kW', expected from 0 W to 100 kW",
+        ),
         ("cost_model", None, "cost_model: found nothing, expected a mapping of parameters"),
         ("cost_model.efficiency.value", "x", "cost_model.efficiency.value: found 'x', expected a plain number"),
         ("cost_model.efficiency.value", 1e19, "cost_model.efficiency.value: found 1e+19, expected from 0 to 1e18"),
@@ -203,7 +225,7 @@ def test_a_wrong_profile_is_refused(tmp_path: Path, key_path: str, value: object
 
 
 def test_a_profile_is_a_mapping(tmp_path: Path) -> None:
-    expected = "a mapping with the keys schema_version, name, description, gpu, link, host, cost_model"
+    expected = f"a mapping with the keys {SECTIONS}"
     assert message_of(tmp_path, [1]) == f"found a list, expected {expected}"
 
 

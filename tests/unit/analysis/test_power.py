@@ -1,0 +1,110 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.power import PowerCurve, energy_joules, maximum_watts, mean_watts, power_curve
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Power, Server
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.vdnn import VdnnAll
+
+WORKLOAD = toy_workload(toy_chain(1))
+COSTS = toy_costs(WORKLOAD, {})
+BASE = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
+POWER = Power(idle_watts=10.0, joules_per_flop=1.0, joules_per_dram_byte=2.0, joules_per_link_byte=3.0)
+BASE_WATTS = (220.0, 68.0, 23.0, 27.0, 68.0, 68.0, 220.0)
+"""What kernels of 1 s draw, on a machine that reaches any rate:
+
+    conv1 forward, weight gradient    10 + 50 FLOP + 2 (10 + 60 + 10 B) = 220
+    fc forward and both gradients     10 + 10 FLOP + 2 (10 + 12 + 2 B) = 68
+    loss forward, data gradient       10 + 5 FLOP + 2 (2 + 2 B) = 23, and 27 with another 2 B
+"""
+
+
+def server_with(power: Power, *, flop_per_s: float = 1000.0) -> Server:
+    gpu = replace(TOY_SERVER.gpu, flop_per_s={ElementType.FLOAT16: flop_per_s})
+    return replace(TOY_SERVER, gpu=gpu, power=power)
+
+
+def test_a_kernel_draws_idle_power_and_that_of_its_work() -> None:
+    """The sum of seven seconds is 694 J, the mean 694 / 7."""
+    curve = power_curve(BASE, WORKLOAD, COSTS, server_with(POWER))
+
+    assert curve == PowerCurve((0, 1, 2, 3, 4, 5, 6), BASE_WATTS, end_s=7.0)
+    assert energy_joules(BASE, WORKLOAD, COSTS, server_with(POWER)) == 694.0
+    assert mean_watts(BASE, WORKLOAD, COSTS, server_with(POWER)) == 694 / 7
+
+
+def test_a_copy_draws_at_the_link_and_in_dram() -> None:
+    """1 B/s costs 3 + 2 W. The offload of 10 B begins with conv1; after 1 s it runs alone until 10 s.
+
+    The prefetch begins with fc's data gradient at 13 s; fc is done at 15 s, the copy at 23 s, conv1 at 24 s.
+    """
+    trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
+
+    curve = power_curve(trace, WORKLOAD, COSTS, server_with(POWER))
+
+    assert list(curve.times_s) == [0, 1, 10, 11, 12, 13, 14, 15, 23]
+    assert list(curve.watts) == [225, 15, 68, 23, 27, 73, 73, 15, 220]
+    assert curve.end_s == 24
+
+
+def test_no_kernel_computes_faster_than_the_peak() -> None:
+    """At 20 FLOP/s conv1 can do no more than 20 of its 50 FLOP in its second: 190 W; fc's 10 are as before."""
+    watts = power_curve(BASE, WORKLOAD, COSTS, server_with(POWER, flop_per_s=20.0)).watts
+    assert watts == (190, *BASE_WATTS[1:-1], 190)
+
+
+def test_a_board_holds_itself_to_its_limit() -> None:
+    limited = server_with(replace(POWER, limit_watts=100.0))
+    assert power_curve(BASE, WORKLOAD, COSTS, limited).watts == (100, *BASE_WATTS[1:-1], 100)
+
+
+def test_a_kernel_without_duration_draws_nothing() -> None:
+    costs = toy_costs(WORKLOAD, {("conv1", Phase.FORWARD): 0.0})
+    trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
+
+    assert power_curve(trace, WORKLOAD, costs, server_with(POWER)).watts == BASE_WATTS[1:]
+
+
+@pytest.mark.parametrize(
+    ("window_s", "watts"),
+    [
+        (0.5, 220),
+        (1.0, 220),
+        (2.0, 220),
+        (3.0, (220 + 220 + 68) / 3),
+        (7.0, 694 / 7),
+        (9.0, (694 + 440) / 9),
+        (14.0, 694 / 7),
+    ],
+)
+def test_a_sample_is_a_mean_over_its_window(window_s: float, watts: float) -> None:
+    """Iterations follow each other, so that conv1's weight gradient and the next forward make 2 s at 220 W.
+
+    In 3 s there is one second of fc besides, on either side. 9 s hold a whole iteration and those 2 s.
+    """
+    sampled = maximum_watts(BASE, WORKLOAD, COSTS, server_with(POWER), window_s=window_s)
+    assert sampled == pytest.approx(watts, rel=1e-12)
+
+
+def test_the_window_is_that_of_nvprof_unless_told_otherwise() -> None:
+    """Steps of 30 ms: in 50 ms there are 30 ms at 220 W and 20 ms at 100 W, 172 W."""
+    curve = PowerCurve((0.0, 0.03, 0.06), (100.0, 220.0, 100.0), end_s=0.09)
+    costs = toy_costs(WORKLOAD, {}, default_s=0.03)
+    trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
+    server = server_with(replace(POWER, joules_per_flop=0.0, joules_per_dram_byte=0.0))
+
+    assert curve.maximum_watts(0.05) == pytest.approx(172.0, rel=1e-12)
+    assert maximum_watts(trace, WORKLOAD, costs, server) == pytest.approx(10.0, rel=1e-12)
+
+
+def test_a_profile_without_power_is_refused() -> None:
+    assert Power(1.0, 1.0, 1.0, 1.0).limit_watts == math.inf
+    message = "toy: power: is missing, expected the section with idle, flop, dram and link"
+    with pytest.raises(ProfileError, match=message):
+        power_curve(BASE, WORKLOAD, COSTS, TOY_SERVER)

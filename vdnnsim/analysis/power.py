@@ -1,0 +1,138 @@
+"""Power over time, from the work of kernels and copies (vDNN paper, V-D).
+
+While a kernel runs it draws, evenly over its time, the energy of its FLOPs and of the bytes that it moves through DRAM
+(`vdnnsim.analysis.dram`); a copy that of its bytes on the link and in DRAM; on top of that idle power, always:
+
+    P = idle + FLOP/s * J/FLOP + DRAM bytes/s * J/B + link bytes/s * J/B, at most the limit of the board
+
+Limitations: FLOPs are those of the direct method. FFT does fewer, so a kernel is given no more than the peak rate of
+the GPU allows in its time, and its power remains an upper bound. At its limit a board lowers its clocks; here kernels
+keep their time and only the power is cut. A kernel that takes no time draws nothing.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from vdnnsim.analysis.dram import copied_bytes, kernel_bytes
+from vdnnsim.cost.table import CostTable
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Power, Server
+from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.trace import IterationTrace, Span
+
+SAMPLING_PERIOD_S = 0.05
+"""Time between two samples of power in the system profile of nvprof.
+
+It takes them from CUPTI, whose records of the environment come every 50 ms:
+https://forums.developer.nvidia.com/t/increasing-the-update-period-for-environment-activity-when-using-cuda-activities-api/346670
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCurve:
+    """Power as a step function: watts[i] from times_s[i] on, the last step until end_s."""
+
+    times_s: tuple[float, ...]
+    watts: tuple[float, ...]
+    end_s: float
+
+    @property
+    def energy_joules(self) -> float:
+        """Energy of the iteration."""
+        return self._energies()[-1]
+
+    @property
+    def mean_watts(self) -> float:
+        """Energy over time."""
+        return self.energy_joules / self.end_s
+
+    def maximum_watts(self, window_s: float) -> float:
+        """Return the largest mean over a window, the iteration repeating itself without a pause.
+
+        The mean over a moving window changes its slope only where an end of the window meets a step, so the largest is
+        at one of these places.
+        """
+        edges, energies = (*self.times_s, self.end_s), self._energies()
+
+        def energy_until(time_s: float) -> float:
+            iterations, rest_s = divmod(time_s, self.end_s)
+            step = min(bisect_right(edges, rest_s), len(self.times_s)) - 1
+            return iterations * energies[-1] + energies[step] + self.watts[step] * (rest_s - edges[step])
+
+        starts = [place_s for edge_s in self.times_s for place_s in (edge_s, (edge_s - window_s) % self.end_s)]
+        return max(energy_until(start_s + window_s) - energy_until(start_s) for start_s in starts) / window_s
+
+    def _energies(self) -> tuple[float, ...]:
+        """Energy from the beginning until each step, and until the end."""
+        lengths_s = (b - a for a, b in pairwise((*self.times_s, self.end_s)))
+        parts = (watts * length_s for watts, length_s in zip(self.watts, lengths_s, strict=True))
+        return tuple(accumulate(parts, initial=0.0))
+
+
+def power_curve(trace: IterationTrace, workload: Workload, costs: CostTable, server: Server) -> PowerCurve:
+    """Return power over the time of an iteration.
+
+    Raises:
+        ProfileError: the profile says nothing of power.
+    """
+    power = server.power
+    if power is None:
+        raise ProfileError(f"{server.name}: power: is missing, expected the section with idle, flop, dram and link")
+    peak_flop_per_s = server.gpu.flop_per_s[workload.element_type]
+    changes: list[tuple[float, bool, Stream, float]] = []
+    for span in trace.spans:
+        seconds = span.end_s - span.start_s
+        if seconds <= 0:
+            continue
+        if span.stream is Stream.COMPUTE:
+            watts = _kernel_joules(trace, span, workload, costs, power, peak_flop_per_s * seconds) / seconds
+        else:
+            watts = copied_bytes(trace, span) * (power.joules_per_link_byte + power.joules_per_dram_byte) / seconds
+        changes.append((span.start_s, True, span.stream, watts))
+        changes.append((span.end_s, False, span.stream, 0.0))
+    # Of what happens at one moment the ends come first, for a stream runs one operation at a time.
+    changes.sort(key=lambda change: change[:2])
+    drawn = dict.fromkeys(Stream, 0.0)
+    steps = {0.0: power.idle_watts}
+    for time_s, _, stream, watts in changes:
+        drawn[stream] = watts
+        if time_s < trace.iteration_s:
+            steps[time_s] = min(power.idle_watts + sum(drawn.values()), power.limit_watts)
+    return PowerCurve(tuple(steps), tuple(steps.values()), trace.iteration_s)
+
+
+def energy_joules(trace: IterationTrace, workload: Workload, costs: CostTable, server: Server) -> float:
+    """Return the energy of one iteration."""
+    return power_curve(trace, workload, costs, server).energy_joules
+
+
+def mean_watts(trace: IterationTrace, workload: Workload, costs: CostTable, server: Server) -> float:
+    """Return the energy of one iteration over its time."""
+    return power_curve(trace, workload, costs, server).mean_watts
+
+
+def maximum_watts(
+    trace: IterationTrace,
+    workload: Workload,
+    costs: CostTable,
+    server: Server,
+    *,
+    window_s: float = SAMPLING_PERIOD_S,
+) -> float:
+    """Return the largest power that a profiler can sample, each sample the mean over `window_s`.
+
+    The default supposes that the sensor averages over the period between two samples; a sensor that averages over less
+    would show more.
+    """
+    return power_curve(trace, workload, costs, server).maximum_watts(window_s)
+
+
+def _kernel_joules(
+    trace: IterationTrace, span: Span, workload: Workload, costs: CostTable, power: Power, most_flop: float
+) -> float:
+    kernel = trace.plan.operations[span.operation]
+    assert isinstance(kernel, Compute)
+    flop = min(workload.flop(workload.graph.layers[kernel.layer], kernel.phase), most_flop)
+    return flop * power.joules_per_flop + kernel_bytes(workload, costs, kernel) * power.joules_per_dram_byte
