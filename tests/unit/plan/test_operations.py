@@ -1,0 +1,38 @@
+import pytest
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Prefetch,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+    describe,
+)
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"),
+    [
+        (Compute(1, Phase.BACKWARD_DATA, "gemm", (0,), (1,)), "backward data of conv2 (gemm)"),
+        (Allocate(0, 1, Phase.FORWARD), "allocate map input"),
+        (Alias(1, 0), "lay map conv1 into map input"),
+        (Release(1), "release map conv1"),
+        (Offload(1, 0), "offload of map conv1 during forward of conv1"),
+        (Prefetch(1, 0, on_demand=False), "prefetch of map conv1 during backward of conv1"),
+        (Prefetch(1, 0, on_demand=True), "fetch on demand of map conv1 during backward of conv1"),
+        (RecordEvent(7, Stream.COMPUTE), "record event 7 on the compute stream"),
+        (WaitEvent(7, Stream.MEMORY), "wait for event 7 on the memory stream"),
+        (HostSynchronize((Stream.MEMORY,)), "host synchronization with memory"),
+        (HostSynchronize((Stream.COMPUTE, Stream.MEMORY)), "host synchronization with compute and memory"),
+    ],
+)
+def test_every_operation_reads_as_one_line(operation: Operation, expected: str) -> None:
+    """Buffers 0 and 1 are `map input` and `map conv1`, layers 0 and 1 `conv1` and `conv2`."""
+    assert describe(operation, ("map input", "map conv1"), ("conv1", "conv2")) == expected
