@@ -5,35 +5,42 @@ Symbols as in `ConvolutionShape`; F and b as in `vdnnsim.cost.workspace`; names 
 Implicit GEMM, both forms, is one tiled matrix product (`vdnnsim.cost.tiled_product`) of rows x columns over a depth:
 
     forward                     K     x N P Q over C R S
-    data gradient, precomputed  C     x N H W over K R S g     g = (1 + inserted_zero_fraction (A - 1)) P Q / (H W),
-                                                               A the product of both strides
+    data gradient, precomputed  C     x N H W over K R S g     g = stride_h stride_w P Q / (H W): it multiplies the
+                                                               zeros between the pixels of a strided dY
     data gradient, implicit     C R S x N P Q over K           cuDNN's ALGO_0: it adds each product to dX with atomics,
                                                                which costs scatter_depth more steps a tile
-    weight gradient             K     x C R S over N P Q       split along its depth; partial_sums_s to join the parts
+    weight gradient             K     x C R S over N P Q       split along its depth, the parts added to dW; one more
+                                                               kernel to clear dW
 
-or the traffic of X, Y and W at implicit_dram_fraction of DRAM bandwidth, whichever takes longer.
+at product_flop_fraction with precomputed indices, or the traffic of X, Y and W at stream_dram_fraction of DRAM
+bandwidth, whichever takes longer. Without precomputed indices fractions are lower and tiles have 128 rows: profiles of
+later cuDNN on a V100 name implicit_convolve_sgemm<float, float, 128, 6, 7, ...> and dgrad_engine<float, 128, 6, 7, ...>
+(github.com/pytorch/pytorch/issues/13412), read here as tiles of 2^6 x 2^7. That 128 is the side of the filters is no
+reading but a finding: it takes the error of left out networks under cuDNN R2 from 14 to 8 %.
 
 Explicit GEMM writes the columns N C R S P Q, reads them back (a 1 x 1 filter needs none) and multiplies.
 
 FFT reads the real maps and writes complex ones, multiplies each of the F (F / 2 + 1) frequencies as a complex matrix
 product of 8 N C K FLOPs, and transforms back:
 
-    (real bytes + x b (N C + N K + C K)) / DRAM rate + b N C K (1 + tile_start_depth / depth) / arithmetic rate
+    (real bytes + x b (N C + N K + C K)) / DRAM rate + b N C K (1 + tile_start_depth / depth) / product rate
 
 x = 2 is one write and one read of each complex map. A transform beyond 64 points a side exceeds the 48 KiB of shared
 memory that a block of Maxwell may use (64 x 33 complex numbers take 17 KiB, 128 x 65 take 65 KiB), so rows and columns
-are passes of their own over DRAM and x = 4. FFT tiling is the same with F = 32 and its own DRAM rate, N C and N K
-multiplied by the number of tiles. The depth of the complex product is C, K or N by phase.
+are passes of their own over DRAM and x = 4. FFT tiling is the same with F = 32, N C and N K multiplied by the number of
+tiles. The depth of the complex product is C, K or N by phase.
 
-Known limitations: weight gradients of 1 x 1 filters come out too fast by an eighth in the median, and forward FFT of
-many channels too slow by an eighth to a sixth (`python -m vdnnsim.cost.fit` prints every residual).
+Known limitations, measured with the profile titan_x_maxwell (`python -m vdnnsim.cost.fit` prints every residual):
+weight gradients of 1 x 1 filters come out too fast by a fifth in the mean. Of the networks held out, OverFeat under
+cuDNN 4 is predicted 11 to 17 % too slow, GoogLeNet's forward pass 3 % and its backward passes 21 and 26 % too fast, and
+OverFeat by implicit GEMM alone 9 to 19 % too fast.
 """
 
 from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.machine import Machine
-from vdnnsim.cost.tiled_product import TiledProduct, tiled_product_s
+from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct, tiled_product_s
 from vdnnsim.cost.workspace import (
     FFT,
     FFT_TILING,
@@ -47,6 +54,7 @@ from vdnnsim.cost.workspace import (
 )
 from vdnnsim.dnn.layers import Phase
 
+_IMPLICIT_TILE_ROWS: Final = (128,)
 _SINGLE_PASS_SIDE: Final = 64
 _FFT_KERNELS: Final = 4
 """Two transforms, the product, the transform back."""
@@ -61,7 +69,7 @@ def convolution_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algor
     if algorithm == FFT_TILING:
         return _fft_tiling_s(machine, shape, phase)
     product_s = _implicit_product_s(machine, shape, phase, implicit=algorithm == IMPLICIT_GEMM)
-    traffic_s = _real_bytes(machine, shape) / (machine.dram_bytes_per_s * machine.parameters.implicit_dram_fraction)
+    traffic_s = _real_bytes(machine, shape) / (machine.dram_bytes_per_s * machine.parameters.stream_dram_fraction)
     return max(product_s, traffic_s) + machine.parameters.kernel_overhead_s
 
 
@@ -79,26 +87,30 @@ def _implicit_product_s(machine: Machine, shape: ConvolutionShape, phase: Phase,
     p = machine.parameters
     positions = shape.n * shape.output_pixels
     filter_elements = shape.c * shape.window
+    tile_rows = _IMPLICIT_TILE_ROWS if implicit else TILE_ROWS
+    backward_fraction = p.implicit_backward_flop_fraction if implicit else p.product_flop_fraction
     if phase is Phase.FORWARD:
-        fraction = p.implicit_forward_flop_fraction if implicit else p.precomp_forward_flop_fraction
-        return tiled_product_s(machine, TiledProduct(shape.k, positions, filter_elements), fraction)
+        fraction = p.implicit_forward_flop_fraction if implicit else p.product_flop_fraction
+        product = TiledProduct(shape.k, positions, filter_elements, tile_rows=tile_rows)
+        return tiled_product_s(machine, product, fraction)
     if phase is Phase.BACKWARD_WEIGHTS:
-        fraction = p.implicit_backward_weights_flop_fraction if implicit else p.precomp_backward_weights_flop_fraction
-        product = TiledProduct(shape.k, filter_elements, positions, splits_depth=True)
-        return tiled_product_s(machine, product, fraction) + p.partial_sums_s
+        weights_bytes = machine.element_bytes * shape.w_elements
+        product = TiledProduct(
+            shape.k, filter_elements, positions, splits_depth=True, summed_bytes=weights_bytes, tile_rows=tile_rows
+        )
+        return tiled_product_s(machine, product, backward_fraction) + p.kernel_overhead_s
     if implicit:
-        product = TiledProduct(filter_elements, positions, shape.k, extra_depth=p.scatter_depth)
-        return tiled_product_s(machine, product, p.implicit_backward_data_flop_fraction)
-    inserted_zeros = shape.stride[0] * shape.stride[1] - 1
-    dense = shape.output_pixels / shape.input_pixels * (1 + p.inserted_zero_fraction * inserted_zeros)
-    product = TiledProduct(shape.c, shape.n * shape.input_pixels, shape.k * shape.window * dense)
-    return tiled_product_s(machine, product, p.precomp_backward_data_flop_fraction)
+        product = TiledProduct(filter_elements, positions, shape.k, extra_depth=p.scatter_depth, tile_rows=tile_rows)
+    else:
+        dense = shape.stride[0] * shape.stride[1] * shape.output_pixels / shape.input_pixels
+        product = TiledProduct(shape.c, shape.n * shape.input_pixels, shape.k * shape.window * dense)
+    return tiled_product_s(machine, product, backward_fraction)
 
 
 def _explicit_s(machine: Machine, shape: ConvolutionShape) -> float:
     p = machine.parameters
     positions, filter_elements = shape.n * shape.output_pixels, shape.c * shape.window
-    product_s = tiled_product_s(machine, TiledProduct(shape.k, positions, filter_elements), p.gemm_flop_fraction)
+    product_s = tiled_product_s(machine, TiledProduct(shape.k, positions, filter_elements), p.product_flop_fraction)
     if shape.window == 1:
         return product_s + p.kernel_overhead_s
     columns_bytes = machine.element_bytes * (shape.x_elements + positions * filter_elements)
@@ -111,7 +123,7 @@ def _fft_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
     map_bytes = transform_bytes(shape, phase)
     nbytes = _real_bytes(machine, shape) + crossings * map_bytes * complex_maps(shape)
     flop = map_bytes * _complex_products(machine, shape, phase)
-    return _transforms_and_product_s(machine, nbytes, machine.parameters.fft_dram_fraction, flop)
+    return _transforms_and_product_s(machine, nbytes, flop)
 
 
 def _fft_tiling_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
@@ -120,13 +132,13 @@ def _fft_tiling_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> fl
     complex_tiles = shape.c * shape.k + count * shape.n * (shape.c + shape.k)
     nbytes = _real_bytes(machine, shape) + 2 * TILE_BYTES * complex_tiles
     flop = TILE_BYTES * count * _complex_products(machine, shape, phase)
-    return _transforms_and_product_s(machine, nbytes, machine.parameters.fft_tiling_dram_fraction, flop)
+    return _transforms_and_product_s(machine, nbytes, flop)
 
 
-def _transforms_and_product_s(machine: Machine, nbytes: float, dram_fraction: float, flop: float) -> float:
+def _transforms_and_product_s(machine: Machine, nbytes: float, flop: float) -> float:
     p = machine.parameters
-    transforms_s = nbytes / (machine.dram_bytes_per_s * dram_fraction)
-    return transforms_s + flop / (machine.flop_per_s * p.fft_flop_fraction) + _FFT_KERNELS * p.kernel_overhead_s
+    transforms_s = nbytes / (machine.dram_bytes_per_s * p.fft_dram_fraction)
+    return transforms_s + flop / (machine.flop_per_s * p.product_flop_fraction) + _FFT_KERNELS * p.kernel_overhead_s
 
 
 def _complex_products(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:

@@ -3,11 +3,12 @@
 One row is one published time. Its `subject` is a network of `vdnnsim.dnn.networks`, whose kernels of one phase are then
 summed, or the name of a single convolution whose shape follows. Columns:
 
-    role            fit, or held_out: never seen by the fit
+    role            fit; held_out: never seen by the fit; other_version: another library, printed and never fitted
     group           rows that share one weight in the fit and one line of the summary
     algorithms      what the library chose from: one algorithm by name; `implicit` (implicit GEMM, no workspace);
                     `implicit_any` (implicit GEMM in both forms); `fastest`; `fastest_without_tiling` (cuDNN before 4)
     n               batch size; calls: how often the kernel ran in the measured time
+    element_type    what maps and weights are stored as
     bias            yes if the measured layer has one
     first_gradient  yes if the first convolution computed its data gradient too
     origin          repository, commit, file and entry
@@ -16,7 +17,7 @@ summed, or the name of a single convolution whose shape follows. Columns:
 import csv
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
@@ -27,6 +28,7 @@ from vdnnsim.cost.workspace import FFT_TILING, IMPLICIT_GEMM, IMPLICIT_PRECOMP_G
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,19 @@ class FitRow:
     subject: str
     algorithms: str
     phase: Phase
+    element_type: ElementType
     observed_s: float
     kernels: tuple[tuple[Kernel, int], ...]
     origin: str
 
     def predicted_s(self, machine: Machine) -> float:
         """Return what the model says of the same kernels."""
+        machine = replace(machine, element_bytes=self.element_type.nbytes)
         return sum(count * kernel.seconds(machine) for kernel, count in self.kernels)
+
+    def relative_error(self, machine: Machine) -> float:
+        """Return (predicted - observed) / observed."""
+        return self.predicted_s(machine) / self.observed_s - 1
 
 
 def read_fit_rows(path: Path) -> tuple[FitRow, ...]:
@@ -94,6 +102,7 @@ def _row(cells: dict[str, str]) -> FitRow:
         subject=cells["subject"],
         algorithms=cells["algorithms"],
         phase=phase,
+        element_type=ElementType(cells["element_type"]),
         observed_s=float(cells["time_ms"]) / 1e3,
         kernels=tuple((kernel, count * int(cells["calls"])) for kernel, count in kernels.items()),
         origin=cells["origin"],
@@ -110,7 +119,7 @@ def _convolution(cells: dict[str, str], phase: Phase) -> Iterator[Kernel]:
 
 def _network(cells: dict[str, str], phase: Phase) -> Iterator[Kernel]:
     """Yield the kernels of a phase; the measured networks end before the loss."""
-    workload = Workload(build_network(cells["subject"]), int(cells["n"]))
+    workload = Workload(build_network(cells["subject"]), int(cells["n"]), ElementType(cells["element_type"]))
     for layer in workload.graph.layers:
         is_first_gradient = layer.index == 0 and phase is Phase.BACKWARD_DATA and cells["first_gradient"] == "yes"
         if layer.kind is LayerKind.LOSS or not (phase in workload.phases(layer) or is_first_gradient):

@@ -16,47 +16,31 @@ class CostParameters:
     Attributes:
         kernel_overhead_s: seconds that any kernel takes before and after its work.
         stream_dram_fraction: fraction of DRAM bandwidth that kernels sustain which touch each element once: ACTV,
-            CONCAT, LOSS, UPDATE, bias, the columns of explicit GEMM.
-        pool_dram_fraction: the same for POOL, whose windows overlap.
-        gemm_flop_fraction: fraction of the arithmetic peak that plain matrix products sustain: FC, explicit GEMM.
-        implicit_forward_flop_fraction: the same for implicit GEMM, forward; loads and starts of tiles not counted in.
-        implicit_backward_data_flop_fraction: the same for its data gradient (cuDNN's ALGO_0).
-        implicit_backward_weights_flop_fraction: the same for its weight gradient (ALGO_0).
-        precomp_forward_flop_fraction: the same for implicit GEMM with precomputed indices, forward.
-        precomp_backward_data_flop_fraction: the same for its data gradient (ALGO_1).
-        precomp_backward_weights_flop_fraction: the same for its weight gradient (ALGO_1).
+            POOL, CONCAT, LOSS, UPDATE, bias, the columns of explicit GEMM, partial sums, and implicit GEMM where it is
+            bound by memory.
+        product_flop_fraction: fraction of the arithmetic peak that the multiplications of well-tuned matrix products
+            sustain: FC, explicit GEMM, implicit GEMM with precomputed indices, the complex products of FFT. Loads and
+            starts of tiles are not counted in, nor in the next two.
+        implicit_forward_flop_fraction: the same for implicit GEMM, which computes its indices in its loop, forward.
+        implicit_backward_flop_fraction: the same for its data gradient and weight gradient (cuDNN's ALGO_0).
         tile_load_flop: multiply-adds in whose time one element of an operand is loaded into a tile.
         tile_start_depth: steps along the reduction in whose time a tile starts and stores its result.
-        idle_tail_waves: waves of tiles that are lost while the last tiles leave multiprocessors idle.
+        idle_tail_waves: waves of tiles that are lost while the first tiles start and the last leave multiprocessors
+            idle.
         scatter_depth: steps along the reduction in whose time ALGO_0 adds a tile of the data gradient to dX.
-        partial_sums_s: seconds to clear dW and to join the partial sums of a weight gradient.
-        inserted_zero_fraction: share of the zeros between the pixels of a strided dY that ALGO_1 multiplies.
-        implicit_dram_fraction: fraction of DRAM bandwidth that implicit GEMM sustains.
-        fft_flop_fraction: fraction of the arithmetic peak of the complex products between transforms.
-        fft_dram_fraction: fraction of DRAM bandwidth of transforms of whole maps.
-        fft_tiling_dram_fraction: the same for transforms of 32 x 32 tiles.
+        fft_dram_fraction: fraction of DRAM bandwidth that Fourier transforms sustain.
     """
 
     kernel_overhead_s: float
     stream_dram_fraction: float
-    pool_dram_fraction: float
-    gemm_flop_fraction: float
+    product_flop_fraction: float
     implicit_forward_flop_fraction: float
-    implicit_backward_data_flop_fraction: float
-    implicit_backward_weights_flop_fraction: float
-    precomp_forward_flop_fraction: float
-    precomp_backward_data_flop_fraction: float
-    precomp_backward_weights_flop_fraction: float
+    implicit_backward_flop_fraction: float
     tile_load_flop: float
     tile_start_depth: float
     idle_tail_waves: float
     scatter_depth: float
-    partial_sums_s: float
-    inserted_zero_fraction: float
-    implicit_dram_fraction: float
-    fft_flop_fraction: float
     fft_dram_fraction: float
-    fft_tiling_dram_fraction: float
 
     @classmethod
     def from_mapping(cls, name: str, values: Mapping[str, float]) -> "CostParameters":

@@ -2,8 +2,8 @@
 
     max(FLOPs / (arithmetic peak x fraction), bytes / (DRAM bandwidth x fraction)) + overhead
 
-with the FLOPs and the compulsory traffic that the workload counts. FC is a matrix product. POOL sustains a bandwidth of
-its own. ACTV, CONCAT, LOSS and every weight update stream through memory.
+with the FLOPs and the compulsory traffic that the workload counts. FC is a matrix product. ACTV, POOL,
+CONCAT, LOSS and every weight update stream through memory.
 
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
 Known limitation: the traffic is that of perfect caches.
@@ -17,6 +17,5 @@ def roofline_s(machine: Machine, kind: LayerKind, phase: Phase, flop: int, nbyte
     """Return the seconds of one phase of a layer that computes `flop` and moves `nbytes` of DRAM traffic."""
     p = machine.parameters
     is_product = kind is LayerKind.FC and phase is not Phase.UPDATE
-    dram_fraction = p.pool_dram_fraction if kind is LayerKind.POOL else p.stream_dram_fraction
-    arithmetic_s = flop / (machine.flop_per_s * (p.gemm_flop_fraction if is_product else 1.0))
-    return max(arithmetic_s, nbytes / (machine.dram_bytes_per_s * dram_fraction)) + p.kernel_overhead_s
+    arithmetic_s = flop / (machine.flop_per_s * (p.product_flop_fraction if is_product else 1.0))
+    return max(arithmetic_s, nbytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)) + p.kernel_overhead_s

@@ -8,9 +8,15 @@ tile at a time. A step along the reduction multiplies t_r t_c elements and loads
     waves  max(1, tiles / multiprocessors + idle_tail_waves)
     time   2 waves tile multiprocessors / (arithmetic peak x fraction)
 
-A product with few tiles and a deep reduction may split its depth among up to 64 tiles for each tile of the result. The
-library is assumed to take the best of the tile sizes and splits. Tile sizes are those in the names of cuDNN's and
-cuBLAS's kernels for Maxwell: 32, 64 or 128 by 64 or 128, and 128 columns only where the depth is split.
+A product with few tiles and a deep reduction may split its depth among up to 64 tiles for each tile of the result. Each
+of the splits then adds its part to the result in DRAM, a read and a write of it at stream_dram_fraction of bandwidth.
+
+The library is assumed to take the best of the tile sizes and splits. Tile sizes are those in the names of cuDNN's and
+cuBLAS's kernels for Maxwell: 32, 64 or 128 by 64 or 128, and 128 columns only where the depth is split. A product may
+have fewer sizes to choose from.
+
+Known limitations: waves are a smooth function of the number of tiles, a multiprocessor runs one tile at a time, and the
+library's heuristic is taken to be right.
 """
 
 from dataclasses import dataclass
@@ -18,7 +24,7 @@ from typing import Final
 
 from vdnnsim.cost.machine import Machine
 
-_TILE_ROWS: Final = (32, 64, 128)
+TILE_ROWS: Final = (32, 64, 128)
 _TILE_COLUMNS: Final = (64, 128)
 _SPLITS: Final = (1, 2, 4, 8, 16, 32, 64)
 
@@ -31,6 +37,8 @@ class TiledProduct:
         depth: length of the reduction; not a whole number where part of it is skipped.
         extra_depth: steps in whose time a tile does what is no product.
         splits_depth: whether several tiles may share one reduction.
+        summed_bytes: bytes of the result, where every split adds its part to it.
+        tile_rows: the sizes of tiles along the rows to choose from.
     """
 
     rows: int
@@ -38,6 +46,8 @@ class TiledProduct:
     depth: float
     extra_depth: float = 0.0
     splits_depth: bool = False
+    summed_bytes: int = 0
+    tile_rows: tuple[int, ...] = TILE_ROWS
 
 
 def tiled_product_s(machine: Machine, product: TiledProduct, flop_fraction: float) -> float:
@@ -45,13 +55,16 @@ def tiled_product_s(machine: Machine, product: TiledProduct, flop_fraction: floa
     p = machine.parameters
     splits = _SPLITS if product.splits_depth else (1,)
     start_depth = p.tile_start_depth + product.extra_depth
-    fastest = float("inf")
-    for tile_rows in _TILE_ROWS:
+    seconds_per_step = 2 * machine.multiprocessors / (machine.flop_per_s * flop_fraction)
+    sum_s = 2 * product.summed_bytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)
+    fastest_s = float("inf")
+    for tile_rows in product.tile_rows:
         rows = -(-product.rows // tile_rows)
         for tile_columns in _TILE_COLUMNS[1:] if product.splits_depth else _TILE_COLUMNS:
             step = tile_rows * tile_columns + p.tile_load_flop * (tile_rows + tile_columns)
             tiles_per_multiprocessor = rows * -(-product.columns // tile_columns) / machine.multiprocessors
             for split in splits:
                 waves = max(1.0, split * tiles_per_multiprocessor + p.idle_tail_waves)
-                fastest = min(fastest, waves * step * (product.depth / split + start_depth))
-    return 2 * fastest * machine.multiprocessors / (machine.flop_per_s * flop_fraction)
+                product_s = seconds_per_step * waves * step * (product.depth / split + start_depth)
+                fastest_s = min(fastest_s, product_s + split * sum_s)
+    return fastest_s

@@ -16,24 +16,14 @@ def toy_parameters() -> CostParameters:
     return CostParameters(
         kernel_overhead_s=1.0,
         stream_dram_fraction=0.5,
-        pool_dram_fraction=0.25,
-        gemm_flop_fraction=1.0,
+        product_flop_fraction=1.0,
         implicit_forward_flop_fraction=0.5,
-        implicit_backward_data_flop_fraction=0.5,
-        implicit_backward_weights_flop_fraction=0.5,
-        precomp_forward_flop_fraction=1.0,
-        precomp_backward_data_flop_fraction=1.0,
-        precomp_backward_weights_flop_fraction=1.0,
+        implicit_backward_flop_fraction=0.5,
         tile_load_flop=0.0,
         tile_start_depth=0.0,
         idle_tail_waves=0.0,
         scatter_depth=1.0,
-        partial_sums_s=3.0,
-        inserted_zero_fraction=1.0,
-        implicit_dram_fraction=0.5,
-        fft_flop_fraction=1.0,
         fft_dram_fraction=0.5,
-        fft_tiling_dram_fraction=0.25,
     )
 
 

@@ -88,8 +88,8 @@ def test_unknown_parameters_are_named(toy_server: Server) -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1.5])
 def test_fractions_of_a_peak_are_fractions(toy_server: Server, value: float) -> None:
-    cost_model = {**toy_server.cost_model, "pool_dram_fraction": value}
-    with pytest.raises(ProfileError, match=rf"^toy: cost_model\.pool_dram_fraction: found {value}, expected"):
+    cost_model = {**toy_server.cost_model, "stream_dram_fraction": value}
+    with pytest.raises(ProfileError, match=rf"^toy: cost_model\.stream_dram_fraction: found {value}, expected"):
         build_cost_table(Workload(build_network("alexnet"), 1), replace(toy_server, cost_model=cost_model))
 
 

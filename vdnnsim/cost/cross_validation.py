@@ -1,0 +1,64 @@
+"""How well the cost model predicts what it was not fitted to: the criterion by which its structure is chosen.
+
+Rows with role `fit` are cut into folds; each fold is left out in turn, the parameters are fitted to the rest, and the
+rows of the fold are predicted. Fit and held-out rows would not do: the first reward any additional parameter, the
+second would no longer be held out if the model were chosen by them.
+
+    network   one fold each, whatever the library version: AlexNet under R4, R2 and with 16 bit storage are left out
+              together
+    layer     one fold each, L1 to L5
+    DeepBench 5 folds, a convolution with all its phases and batch sizes in one of them
+
+The total is the mean of the groups' mean absolute relative errors, weighted as the fit weighs the groups.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final
+
+from vdnnsim.cost.fit_rows import ConvolutionKernel, FitRow
+from vdnnsim.cost.machine import Machine
+
+_SHAPE_FOLDS: Final = 5
+
+
+def left_out_errors(rows: Sequence[FitRow], fit: Callable[[Sequence[FitRow]], Machine]) -> dict[str, list[float]]:
+    """Return the relative errors of the fitted rows by group, each from a fit without the fold of the row."""
+    fitted = [row for row in rows if row.role == "fit"]
+    folds = _folds(fitted)
+    errors: dict[str, list[float]] = {}
+    for left_out in dict.fromkeys(folds):
+        machine = fit([row for row, fold in zip(fitted, folds, strict=True) if fold != left_out])
+        for row, fold in zip(fitted, folds, strict=True):
+            if fold == left_out:
+                errors.setdefault(row.group, []).append(row.relative_error(machine))
+    return errors
+
+
+def cross_validation_report(errors: Mapping[str, Sequence[float]], group_weights: Mapping[str, float]) -> str:
+    """Return a table of the errors that `left_out_errors` gives, and their weighted total in its last line."""
+    lines = [f"{'left out':31}{'rows':>5}{'mean absolute error':>21}{'mean error':>12}"]
+    total = weights = 0.0
+    for group in sorted(errors):
+        found = errors[group]
+        absolute = sum(map(abs, found)) / len(found)
+        lines.append(f"{group:31}{len(found):5}{absolute:21.1%}{sum(found) / len(found):+12.1%}")
+        total += group_weights[group] * absolute
+        weights += group_weights[group]
+    lines.append(f"{'cross-validated error':36}{total / weights:21.2%}")
+    return "\n".join(lines) + "\n"
+
+
+def _folds(rows: Sequence[FitRow]) -> list[Hashable]:
+    """Return the fold of each row: what is measured, and for DeepBench a class of its shapes."""
+    shapes: dict[Hashable, int] = {}
+    folds: list[Hashable] = []
+    for row in rows:
+        kernel = row.kernels[0][0]
+        if row.group.startswith("DeepBench") and isinstance(kernel, ConvolutionKernel):
+            shape = kernel.shape
+            # The same image and filter under different batch sizes.
+            key = (shape.c, shape.k, shape.input_size, shape.kernel, shape.stride, shape.padding)
+            folds.append(shapes.setdefault(key, len(shapes)) % _SHAPE_FOLDS)
+        else:
+            folds.append(row.subject)
+    return folds
