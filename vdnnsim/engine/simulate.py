@@ -23,6 +23,7 @@ from vdnnsim.plan.operations import (
     Compute,
     HostSynchronize,
     Offload,
+    Pinned,
     Prefetch,
     RecordEvent,
     Release,
@@ -102,8 +103,8 @@ class _Iteration:
                     compute.put(position, clock_s, operation)
                 case Alias():
                     pass  # which bytes a buffer shares concerns the check of the plan, not its timing
-                case Offload(buffer=buffer):
-                    if self._pinned is PinnedMemory.PER_OFFLOAD:
+                case Offload(buffer=buffer, mechanism=mechanism):
+                    if self._pinned is PinnedMemory.PER_OFFLOAD and isinstance(mechanism, Pinned):
                         clock_s = self._spend(clock_s, pin_s(self._server.host, self._plan.buffers[buffer].nbytes))
                         self._recorder.hold(clock_s, StallCause.PINNING, None)
                     clock_s = self._spend(clock_s, self._server.host.issue_s)

@@ -11,13 +11,14 @@ from typing import Any
 
 import simpy
 
-from vdnnsim.cost.transfer import Direction, copy_s
+from vdnnsim.cost.transfer import Direction, copy_s, paged_copy_s
 from vdnnsim.engine.recorder import Recorder
 from vdnnsim.hardware.server import Link
 from vdnnsim.plan.operations import (
     Allocate,
     Compute,
     Offload,
+    Paged,
     Prefetch,
     RecordEvent,
     Release,
@@ -49,6 +50,8 @@ class CopyEngines:
 
     def seconds(self, copy: Offload | Prefetch, nbytes: int) -> float:
         """How long a copy takes alone on the link."""
+        if isinstance(copy.mechanism, Paged):
+            return paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s)
         return copy_s(self._link, Direction.D2H if isinstance(copy, Offload) else Direction.H2D, nbytes)
 
 
@@ -117,9 +120,10 @@ class StreamProcess:
             start_s = max(env.now, issue_s)
             match operation:
                 case Compute():
-                    end_s = start_s + self._durations_s[position]
-                    self._recorder.kernel(position, operation, issue_s, start_s, end_s)
-                    yield env.timeout(end_s - env.now)
+                    # SimPy adds the delay to its clock; the same sum here, so that both agree to the last bit.
+                    delay_s = start_s + self._durations_s[position] - env.now
+                    self._recorder.kernel(position, operation, issue_s, start_s, env.now + delay_s)
+                    yield env.timeout(delay_s)
                 case Allocate() | Release():
                     # The Release of an alias frees nothing and so is no change.
                     if position in self._placement.changes:

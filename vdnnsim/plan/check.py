@@ -5,7 +5,9 @@
 - Whatever touches the same bytes from two streams is ordered by events or synchronizations: a kernel after the
   prefetch that it reads, a copy after the kernel that wrote its buffer or the Allocate that made it, a Release after
   every copy of its buffer.
-- Every offload is matched by exactly one prefetch, unless the buffer is never read again.
+- Every offload is matched by exactly one prefetch, unless the buffer is never read again. A prefetch that keeps the
+  copy may be followed by others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
+- What a Release gives up is gone; only a copy on the host brings it back.
 
 Order between streams is tracked as knowledge: for each stream and for the host, up to which position the other
 streams are known to be done. RecordEvent stores the knowledge of its stream, WaitEvent merges it into another,
@@ -46,6 +48,7 @@ class _BufferState:
     """What is known of one buffer: positions of the last operations that matter for order, -1 for none."""
 
     allocated: bool = False
+    released: bool = False
     storage: int | None = None
     written: bool = False
     on_host: bool = False
@@ -88,8 +91,8 @@ class _Checker:
                 self._release(buffer)
             case Offload(buffer=buffer):
                 self._offload(buffer)
-            case Prefetch(buffer=buffer):
-                self._prefetch(buffer)
+            case Prefetch(buffer=buffer, keeps_copy=keeps_copy):
+                self._prefetch(buffer, keeps_copy=keeps_copy)
             case RecordEvent(event=event, stream=stream):
                 self._record(event, stream)
             case WaitEvent(event=event, stream=stream):
@@ -125,6 +128,7 @@ class _Checker:
             if state.last_copy > known:
                 raise self._error(f"{self._name(buffer)} is written before the compute stream waited for its copy")
             state.written = True
+            state.on_host = False
             state.last_compute = state.last_compute_write = self._position
         self._last_on[Stream.COMPUTE] = self._position
 
@@ -135,7 +139,7 @@ class _Checker:
             raise self._error(f"{self._name(buffer)} is allocated twice")
         if storage is not None:
             self._states[storage].aliases.add(buffer)
-        given = self._plan.buffers[buffer].given and not state.on_host
+        given = self._plan.buffers[buffer].given and not state.released
         self._states[buffer] = _BufferState(allocated=True, storage=storage, written=given, on_host=state.on_host)
         # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.
         self._states[buffer].last_compute = self._last_on[Stream.COMPUTE] = self._position
@@ -149,7 +153,7 @@ class _Checker:
             raise self._error(f"{self._name(buffer)} is released while {self._name(min(state.aliases))} lies in it")
         if state.storage is not None:
             self._states[state.storage].aliases.discard(buffer)
-        self._states[buffer] = _BufferState(on_host=state.on_host)
+        self._states[buffer] = _BufferState(released=True, on_host=state.on_host)
 
     def _offload(self, buffer: int) -> None:
         state = self._use(buffer)
@@ -163,14 +167,14 @@ class _Checker:
         state.on_host = True
         state.last_copy = self._last_on[Stream.MEMORY] = self._position
 
-    def _prefetch(self, buffer: int) -> None:
+    def _prefetch(self, buffer: int, *, keeps_copy: bool) -> None:
         state = self._use(buffer)
         self._reach(Stream.MEMORY)
         if not state.on_host:
             raise self._error(f"{self._name(buffer)} is prefetched but not on the host")
         if state.last_compute > self._done[Stream.MEMORY][Stream.COMPUTE]:
             raise self._error(f"{self._name(buffer)} is prefetched before the memory stream waited for its allocation")
-        state.on_host = False
+        state.on_host = keeps_copy
         state.written = True
         state.last_copy = state.last_prefetch = self._last_on[Stream.MEMORY] = self._position
 

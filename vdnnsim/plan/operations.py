@@ -58,25 +58,55 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class Pinned:
+    """One copy by a copy engine from or to pinned host memory, as cudaMemcpyAsync does it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paged:
+    """Many copies of one page each, every one of which waits for the host to handle a page fault.
+
+    Attributes:
+        page_latency_s: from the fault until the page has arrived, the transfer included.
+    """
+
+    page_bytes: int
+    page_latency_s: float
+
+
+Mechanism = Pinned | Paged
+"""How a copy between GPU and host is done."""
+
+
+@dataclass(frozen=True, slots=True)
 class Offload:
-    """Copies a buffer into pinned host memory, for a layer that has just read it last in forward."""
+    """Copies a buffer to the host.
+
+    Attributes:
+        layer, phase: on whose behalf; under vDNN the layer that has just read the buffer last in forward.
+    """
 
     buffer: int
     layer: int
+    phase: Phase = Phase.FORWARD
+    mechanism: Mechanism = Pinned()
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Copies a buffer back from pinned host memory while a layer runs backward.
+    """Copies a buffer back from the host.
 
     Attributes:
-        layer: the layer during whose backward the copy was launched.
+        layer: the layer for which, or under vDNN during whose backward, the copy was launched.
         on_demand: whether that layer itself needs the buffer, so that the copy cannot overlap with it.
+        keeps_copy: whether the copy on the host stays, good until a kernel writes the buffer; else its memory is free.
     """
 
     buffer: int
     layer: int
     on_demand: bool
+    keeps_copy: bool = False
+    mechanism: Mechanism = Pinned()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +146,10 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
             return f"lay {buffer_names[buffer]} into {buffer_names[storage]}"
         case Release(buffer=buffer):
             return f"release {buffer_names[buffer]}"
+        case Offload(buffer=buffer, layer=layer, mechanism=Paged()):
+            return f"page-out of {buffer_names[buffer]} for {layer_names[layer]}"
+        case Prefetch(buffer=buffer, layer=layer, mechanism=Paged()):
+            return f"page-in of {buffer_names[buffer]} for {layer_names[layer]}"
         case Offload(buffer=buffer, layer=layer):
             return f"offload of {buffer_names[buffer]} during forward of {layer_names[layer]}"
         case Prefetch(buffer=buffer, layer=layer, on_demand=on_demand):

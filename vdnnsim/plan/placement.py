@@ -1,8 +1,8 @@
 """Whether a plan fits, and where: its allocations walked in issue order by a memory model, without a clock.
 
 Allocate and Release are ordered on the compute stream, so issue order is their order in time and the answer does not
-depend on durations. Pinned host memory is walked alongside: an offload takes the bytes of its buffer, the prefetch
-gives them back.
+depend on durations. Host memory for copies is walked alongside: an offload takes the bytes of its buffer unless it has
+them, a prefetch gives them back unless it keeps the copy.
 """
 
 from collections import Counter
@@ -142,7 +142,7 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
     in_use = peak = 0
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Offload(buffer=buffer, layer=layer):
+            case Offload(buffer=buffer, layer=layer, phase=phase) if buffer not in held:
                 nbytes = plan.buffers[buffer].nbytes
                 free = capacity_bytes - in_use
                 if nbytes > free:
@@ -153,7 +153,7 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
                         position,
                         buffer,
                         layer,
-                        Phase.FORWARD,
+                        phase,
                         nbytes,
                         free,
                         free,
@@ -163,7 +163,7 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
                 held.append(buffer)
                 in_use += nbytes
                 peak = max(peak, in_use)
-            case Prefetch(buffer=buffer):
+            case Prefetch(buffer=buffer, keeps_copy=False):
                 held.remove(buffer)
                 in_use -= plan.buffers[buffer].nbytes
             case _:

@@ -9,8 +9,10 @@ from vdnnsim.plan.operations import (
     Allocate,
     Compute,
     HostSynchronize,
+    Mechanism,
     Offload,
     Operation,
+    Pinned,
     Prefetch,
     RecordEvent,
     Release,
@@ -34,6 +36,10 @@ class PlanWriter:
         self._buffers.append(Buffer(name, kind, nbytes, stage, given))
         return len(self._buffers) - 1
 
+    def nbytes(self, buffer: int) -> int:
+        """Return the size of a buffer."""
+        return self._buffers[buffer].nbytes
+
     def allocate(self, buffer: int, layer: int, phase: Phase) -> None:
         """Take memory for a buffer on behalf of a phase of a layer."""
         self._operations.append(Allocate(buffer, layer, phase))
@@ -50,13 +56,23 @@ class PlanWriter:
         """Launch a kernel on the compute stream."""
         self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes)))
 
-    def offload(self, buffer: int, layer: int) -> None:
-        """Launch a copy to the host on the memory stream."""
-        self._operations.append(Offload(buffer, layer))
+    def offload(
+        self, buffer: int, layer: int, phase: Phase = Phase.FORWARD, *, mechanism: Mechanism | None = None
+    ) -> None:
+        """Launch a copy to the host on the memory stream, by a copy engine unless told otherwise."""
+        self._operations.append(Offload(buffer, layer, phase, mechanism or Pinned()))
 
-    def prefetch(self, buffer: int, layer: int, *, on_demand: bool) -> None:
-        """Launch a copy from the host on the memory stream."""
-        self._operations.append(Prefetch(buffer, layer, on_demand))
+    def prefetch(
+        self,
+        buffer: int,
+        layer: int,
+        *,
+        on_demand: bool,
+        keeps_copy: bool = False,
+        mechanism: Mechanism | None = None,
+    ) -> None:
+        """Launch a copy from the host on the memory stream, by a copy engine unless told otherwise."""
+        self._operations.append(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned()))
 
     def record(self, stream: Stream) -> int:
         """Record a new event on a stream and return it."""
