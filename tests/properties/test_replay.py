@@ -22,6 +22,7 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
@@ -80,8 +81,8 @@ def cost_tables(draw: st.DrawFn, workload: Workload) -> CostTable:
 
 
 @st.composite
-def policies(draw: st.DrawFn) -> Policy:
-    """Any policy with any options."""
+def vdnn_policies(draw: st.DrawFn) -> Policy:
+    """The baseline and the policies of vDNN with any options."""
     algorithms = draw(st.sampled_from(Algorithms))
     search = draw(st.sampled_from(PrefetchSearch))
     return draw(
@@ -94,6 +95,15 @@ def policies(draw: st.DrawFn) -> Policy:
             )
         )
     )
+
+
+def paging_policies() -> st.SearchStrategy[PageMigration]:
+    """Page migration with any options."""
+    latencies = st.sampled_from(("20 us", "35 us", "50 us"))
+    return st.builds(PageMigration, algorithms=st.sampled_from(Algorithms), page_latency=latencies)
+
+
+ANY_POLICY = vdnn_policies() | paging_policies()
 
 
 @st.composite
@@ -122,17 +132,17 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, policies: st.SearchStrategy[Policy] = ANY_POLICY) -> Case:
     """A plan of a random policy for a random network, ready to be replayed."""
     workload = draw(workloads())
     costs = draw(cost_tables(workload))
-    # vDNN_dyn decides differently with little memory, so some of it is short.
+    # vDNN_dyn decides differently with little memory, and paging begins there, so some of it is short.
     limits = replace(ROOMY, device_bytes=draw(st.sampled_from((400, 1000, 10**9))))
-    plan = draw(policies()).plan(toy_setting(workload, costs, limits))
+    plan = draw(policies).plan(toy_setting(workload, costs, limits))
     return Case(plan, costs, draw(servers()), draw(st.sampled_from(PinnedMemory)))
 
 
-@given(cases())
+@given(cases(vdnn_policies()))
 def test_what_is_offloaded_comes_back_once_before_it_is_read(case: Case) -> None:
     """A prefetch follows its offload in time, and every later kernel that reads the map starts after it has ended."""
     plan, trace = case.plan, case.play()
@@ -157,6 +167,43 @@ def test_what_is_offloaded_comes_back_once_before_it_is_read(case: Case) -> None
         for buffer in kernel.reads:
             if prefetched_at.get(buffer, span.operation) < span.operation:
                 assert span.start_s >= back[buffer]
+
+
+@given(cases(paging_policies()))
+def test_what_is_paged_in_is_what_was_paged_out_last(case: Case) -> None:
+    """In time, with no kernel between that wrote the buffer; a kernel that reads it starts after it has arrived."""
+    plan, trace = case.plan, case.play()
+    spans = {span.operation: span for span in trace.spans}
+    out: dict[int, int] = {}
+    back: dict[int, int] = {}
+    for position, operation in enumerate(plan.operations):
+        match operation:
+            case Offload(buffer=buffer):
+                out[buffer] = position
+            case Prefetch(buffer=buffer):
+                assert spans[out[buffer]].end_s <= spans[position].start_s
+                back[buffer] = position
+            case Compute(reads=reads, writes=writes):
+                assert all(spans[back[each]].end_s <= spans[position].start_s for each in reads if each in back)
+                for each in writes:
+                    out.pop(each, None)
+            case _:
+                pass
+
+
+@given(st.data(), st.sampled_from((120, 200, 400)))
+def test_paging_fits_wherever_its_largest_kernel_does(data: st.DataObject, capacity_bytes: int) -> None:
+    """With all else paged out, the operands and the workspace of a kernel have the whole memory."""
+    workload = data.draw(workloads())
+    costs = data.draw(cost_tables(workload))
+    limits = replace(ROOMY, device_bytes=capacity_bytes)
+
+    plan = data.draw(paging_policies()).plan(toy_setting(workload, costs, limits))
+
+    kernels = [set(op.reads + op.writes) for op in plan.operations if isinstance(op, Compute)]
+    largest = max(sum(plan.buffers[buffer].nbytes for buffer in kernel) for kernel in kernels)
+    check_plan(plan)
+    assert isinstance(place_plan(plan, limits), Placement) == (largest <= capacity_bytes)
 
 
 @given(cases())

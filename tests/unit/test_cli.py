@@ -121,7 +121,7 @@ def test_check_says_what_a_file_is(scenario: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "first", "count"), [("networks", "alexnet", 10), ("policies", "base", 4), ("hardware", "titan_x", 1)]
+    ("what", "first", "count"), [("networks", "alexnet", 10), ("policies", "base", 5), ("hardware", "titan_x", 1)]
 )
 def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str, count: int) -> None:
     done = vdnnsim("list", what, "--csv", "list.csv", folder=tmp_path)
@@ -160,6 +160,7 @@ def test_the_surface_is_frozen() -> None:
             surface[name] = options(command)
     assert surface == {
         "check": ["--policy-module"],
+        "claims": ["--csv", "--paper", "--report"],
         "list hardware": ["--csv"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],

@@ -72,8 +72,8 @@ class IterationBuffers:
         for buffer, _ in self.resident:
             self._writer.release(buffer)
 
-    def compute(self, layer: Layer, phase: Phase, kernel: KernelCost, workspace: int | None) -> None:
-        """Launch the kernel of a phase of a layer over its buffers and the workspace, if it has one."""
+    def touched(self, layer: Layer, phase: Phase) -> tuple[list[int], list[int]]:
+        """Return the buffers that a phase of a layer reads and those that it writes, the workspace aside."""
         touched = operands(self._workload, layer, phase)
         reads = [self.maps[i] for i in touched.maps_read] + [self.gradients[i] for i in touched.gradients_read]
         writes = [self.maps[i] for i in touched.maps_written] + [self.gradients[i] for i in touched.gradients_written]
@@ -87,6 +87,11 @@ class IterationBuffers:
             reads.extend(self._states[layer.index])
         if touched.weight_gradient_written:
             writes.append(self._weight_gradients[layer.index])
+        return reads, writes
+
+    def compute(self, layer: Layer, phase: Phase, kernel: KernelCost, workspace: int | None) -> None:
+        """Launch the kernel of a phase of a layer over its buffers and the workspace, if it has one."""
+        reads, writes = self.touched(layer, phase)
         if workspace is not None:
             writes.append(workspace)
         self._writer.compute(layer.index, phase, kernel.algorithm, reads=reads, writes=writes)

@@ -16,6 +16,7 @@ import msgspec
 
 from vdnnsim.errors import PolicyError
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
@@ -24,7 +25,7 @@ from vdnnsim.yaml_file import LONGEST_SHOWN, not_one_of, one_line, quote
 PolicyTypes = Mapping[str, type[Policy]]
 """Policy classes by name."""
 
-_SHIPPED: tuple[type[Policy], ...] = (Base, VdnnAll, VdnnConv, VdnnDyn)
+_SHIPPED: tuple[type[Policy], ...] = (Base, VdnnAll, VdnnConv, VdnnDyn, PageMigration)
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _SHORT_FORM = re.compile(r"(\w+)(?:\((\w*)\))?")
 

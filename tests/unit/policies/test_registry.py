@@ -48,7 +48,10 @@ def test_a_mapping_gives_options() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("vdnn_al(m)", "'vdnn_al' is not a policy; did you mean 'vdnn_all'? (base, vdnn_all, vdnn_conv, vdnn_dyn)"),
+        (
+            "vdnn_al(m)",
+            "'vdnn_al' is not a policy; did you mean 'vdnn_all'? (base, vdnn_all, vdnn_conv, vdnn_dyn, page_migration)",
+        ),
         ("base(m", "found 'base(m', expected a policy as vdnn_all(m) or a mapping with the key policy"),
         (7, "found 7, expected a policy as vdnn_all(m) or a mapping with the key policy"),
         ({"algorithms": "m"}, "expected a policy as vdnn_all(m) or a mapping with the key policy"),

@@ -1,0 +1,168 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.errors import PolicyError
+from vdnnsim.experiment import Bench
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Offload, Prefetch, Stream
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.trace import IterationTrace, StallCause
+
+F = Phase.FORWARD
+WORKLOAD = toy_workload(toy_chain(2))
+COSTS = toy_costs(WORKLOAD, {})
+ROOT = Path(__file__).parents[3]
+
+
+def copies(trace: IterationTrace, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str]]:
+    """Return the copies of a kind in their order: the buffer, and the layer that needed room or the buffer."""
+    plan = trace.plan
+    operations = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
+    return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in operations if isinstance(op, kind)]
+
+
+def replay_within(capacity_bytes: int, policy: PageMigration, workload: Workload = WORKLOAD) -> IterationTrace:
+    limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
+    return replay(policy.plan(toy_setting(workload, COSTS, limits)), COSTS, limits=limits)
+
+
+def test_what_was_used_least_recently_makes_room() -> None:
+    """100 B for two CONV layers and an FC layer; maps of 10 B, W and dW of 60 B, in FC 12 B, maps of FC and loss 2 B.
+
+    Each line: what the kernel touches, what it lacks against what is free, what goes (* to the host), what comes back.
+
+        conv1 F   input W1 conv1      80 of 100
+        conv2 F   conv1 W2 conv2      70 of  20   input* W1*
+        fc F      conv2 Wf fc         14 of  20
+        loss F    fc loss              2 of   6
+        loss D    loss dfc             2 of   4
+        fc D      dfc Wf dconv2       10 of   2   conv1*
+        fc W      conv2 dfc dWf       12 of   2   W2*; dfc ends
+        conv2 D   dconv2 W2 dconv1    70 of  52   fc* loss* Wf* conv2*          W2
+        conv2 W   conv1 dconv2 dW2    70 of   8   dWf*, W2 as it came; dconv2 ends   conv1
+        conv1 W   input dconv1 dW1    70 of  20   conv1 as it came, dW2*        input
+
+    The host does not know that nobody will read the maps of fc and loss again. 10 pages go, 3 come, 20 us each, and
+    10 kernels take 1 s each.
+    """
+    trace = replay_within(100, PageMigration(page_latency="20 us"))
+
+    assert copies(trace, Offload) == [
+        *(("map input", "conv2"), ("weights of conv1", "conv2")),
+        *(("map conv1", "fc"), ("weights of conv2", "fc")),
+        *(("map fc", "conv2"), ("map loss", "conv2"), ("weights of fc", "conv2"), ("map conv2", "conv2")),
+        *(("weight gradient of fc", "conv2"), ("weight gradient of conv2", "conv1")),
+    ]
+    assert copies(trace, Prefetch) == [("weights of conv2", "conv2"), ("map conv1", "conv2"), ("map input", "conv1")]
+    assert trace.iteration_s == pytest.approx(10 + 13 * 20e-6, rel=1e-12)
+    stalled_s = sum(stall.end_s - stall.start_s for stall in trace.stalls)
+    assert stalled_s == pytest.approx(13 * 20e-6, rel=1e-9), "the kernels wait for every page"
+    assert {stall.cause for stall in trace.stalls} == {StallCause.OFFLOAD, StallCause.ON_DEMAND}
+
+
+def test_where_everything_fits_nothing_is_paged() -> None:
+    setting = toy_setting(WORKLOAD, COSTS)
+
+    trace = replay(PageMigration().plan(setting), COSTS)
+
+    assert trace.spans_on(Stream.MEMORY) == ()
+    assert trace.iteration_s == replay(Base().plan(setting), COSTS).iteration_s
+
+
+def test_inference_pages_too() -> None:
+    """In 100 B conv2 finds 20 B free and wants W2 and its Y, 70 B: input and W1 go to the host, nothing comes back."""
+    trace = replay_within(100, PageMigration(), replace(WORKLOAD, mode=Mode.INFERENCE))
+
+    assert copies(trace, Offload) == [("map input", "conv2"), ("weights of conv1", "conv2")]
+    assert copies(trace, Prefetch) == []
+
+
+def test_a_workspace_needs_room_like_a_map() -> None:
+    """conv1 forward touches 80 B. With 21 B of workspace it needs 101 B, of which 100 B are there.
+
+    With 20 B it has room; nothing lies on the GPU that could go.
+    """
+    limits = replace(TOY_LIMITS, device_bytes=100)
+    plans = [
+        PageMigration().plan(toy_setting(WORKLOAD, costs, limits))
+        for costs in (toy_costs(WORKLOAD, {}, workspace_bytes={("conv1", F): nbytes}) for nbytes in (20, 21))
+    ]
+
+    for plan in plans:
+        check_plan(plan)
+    assert not isinstance(place_plan(plans[0], limits), DoesNotFit)
+    refusal = place_plan(plans[1], limits)
+    assert isinstance(refusal, DoesNotFit)
+    assert refusal.explain() == (
+        "forward of conv1 asked for 21 B (workspace of conv1) of GPU memory; 20 B of 100 B were free; "
+        "held: weights 60 B, feature maps 20 B"
+    )
+
+
+def test_a_host_that_is_too_small_is_named_with_the_phase_that_wanted_room() -> None:
+    """The host takes input, W1 and conv1, 80 B; at fc's weight gradient W2 with its 60 B is too much for 100 B."""
+    limits = replace(TOY_LIMITS, device_bytes=100, host_bytes=100)
+    refusal = place_plan(PageMigration().plan(toy_setting(WORKLOAD, COSTS, limits)), limits)
+
+    assert isinstance(refusal, DoesNotFit)
+    assert refusal.explain() == (
+        "backward weights of fc asked for 60 B (weights of conv2) of pinned host memory; 20 B of 100 B were free; "
+        "held: weights 60 B, feature maps 20 B"
+    )
+
+
+def test_the_latency_is_an_option_with_a_unit() -> None:
+    policy = resolve_policy({"policy": "page_migration", "algorithms": "m", "page_latency": "20 us"}, known_policies())
+
+    assert isinstance(policy, PageMigration)
+    assert policy.page_latency_s == pytest.approx(20e-6)
+    assert policy.label == "page_migration(m, page_latency=20 us)"
+    assert resolve_policy("page_migration", known_policies()) == PageMigration(page_latency="35 us")
+
+
+@pytest.mark.parametrize(
+    ("latency", "message"),
+    [
+        ("10 us", "page_latency: found '10 us', expected from 20 us to 50 us"),
+        ("0.051 ms", "page_latency: found '0.051 ms', expected from 20 us to 50 us"),
+        ("35", "page_latency: found '35', expected a number with one of the units s, ms, us, ns"),
+        (35, "Expected `str`, got `int` - at `$.page_latency`"),
+    ],
+)
+def test_a_wrong_latency_is_refused(latency: object, message: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        resolve_policy({"policy": "page_migration", "page_latency": latency}, known_policies())
+    assert str(caught.value) == f"page_migration: {message}"
+
+
+@pytest.mark.parametrize(("latency", "bytes_per_s"), [("20 us", 204.8e6), ("35 us", 4096 / 35e-6), ("50 us", 81.92e6)])
+def test_vgg16_pages_at_the_rate_of_the_paper(latency: str, bytes_per_s: float) -> None:
+    """II-C: a page of 4 KB in 20 to 50 us makes 80 to 200 MB/s; with 4 KiB, 81.9 to 204.8 MB/s.
+
+    base(p) of VGG-16 (256) takes 28 GiB of the 12 GiB, so that it pages, and all of its maps are whole pages.
+    """
+    workload = Workload(build_network("vgg16"), 256)
+    server = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
+    bench = Bench.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+
+    trace = bench.run(PageMigration(page_latency=latency), bench.oracle()).trace
+
+    rates = {
+        trace.plan.buffers[copy.buffer].nbytes / (span.end_s - span.start_s)
+        for span in trace.spans_on(Stream.MEMORY)
+        if isinstance(copy := trace.plan.operations[span.operation], Offload | Prefetch)
+        and trace.plan.buffers[copy.buffer].name in ("map conv1_1", "map conv2_2", "map pool1")
+    }
+    assert rates
+    assert all(rate == pytest.approx(bytes_per_s, rel=1e-6) for rate in rates)

@@ -1,0 +1,173 @@
+"""`page_migration`: the virtual memory that vDNN is weighed against (MICRO 2016, II-C), on the same networks.
+
+Nothing is managed: all maps, W and dW live in one virtual space larger than the GPU, and whatever a kernel touches
+must be on the GPU before it runs. What is missing is paged in, and what was used least recently is paged out to make
+room, both in pages of 4 KB that take 20 to 50 us each (Zheng et al., HPCA 2016, as the paper cites them), while the
+kernel waits. A buffer that no kernel has written since it was last copied need not be copied again. Where everything
+fits nothing is paged, and an iteration takes what it takes under `base`.
+
+The pager sees accesses and no purposes: it writes back a map that nobody will read again. Gradient maps and workspaces
+come from the framework's pool, which reuses their memory, and so end with their last kernel.
+
+Limitations: the least recently used is found among buffers, not among pages, so that up to a buffer more than needed
+is paged out. A kernel whose operands exceed the GPU does not fit, where page migration would fetch the same pages again
+and again. As under every policy an iteration begins with the input batch and W at hand.
+"""
+
+from typing import ClassVar
+
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.errors import InputError
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plan.operations import Paged, Stream
+from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
+from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.units import KIB, Dimension, parse_quantity
+
+PAGE_BYTES = 4 * KIB
+"""The page of the paper, II-C."""
+
+_LEAST, _MOST = "20 us", "50 us"
+
+
+class PageMigration(Policy, frozen=True, kw_only=True):
+    """Page on demand.
+
+    Attributes:
+        page_latency: time to migrate one page, 20 us to 50 us; by default the middle of what the paper reports.
+    """
+
+    name: ClassVar[str] = "page_migration"
+    summary: ClassVar[str] = "pages of 4 KB on demand, least recently used out first (vDNN paper, II-C)"
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    page_latency: str = "35 us"
+
+    def __post_init__(self) -> None:
+        """Check the latency.
+
+        Raises:
+            ValueError: it is no time, or out of range; msgspec makes that the refusal of the option.
+        """
+        try:
+            latency_s = self.page_latency_s
+        except InputError as failure:
+            raise ValueError(f"page_latency: {failure}") from None
+        if not parse_quantity(_LEAST, Dimension.SECONDS) <= latency_s <= parse_quantity(_MOST, Dimension.SECONDS):
+            raise ValueError(f"page_latency: found {self.page_latency!r}, expected from {_LEAST} to {_MOST}")
+
+    @property
+    def page_latency_s(self) -> float:
+        """Time to migrate one page."""
+        return parse_quantity(self.page_latency, Dimension.SECONDS)
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule, within the memory of the setting."""
+        kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
+        writer = _PagingWriter(setting.workload, kernels, setting.limits, Paged(PAGE_BYTES, self.page_latency_s))
+        writer.write()
+        return writer.plan.finish(self.label, self.algorithms.value)
+
+
+class _PagingWriter:
+    def __init__(self, workload: Workload, kernels: KernelChoice, limits: MemoryLimits, paged: Paged) -> None:
+        self.plan = PlanWriter(workload)
+        self._workload = workload
+        self._kernels = kernels
+        self._limits = limits
+        self._paged = paged
+        self._buffers = IterationBuffers(self.plan, workload)
+        # Rounded bytes of the buffers on the GPU, the least recently used first.
+        self._resident: dict[int, int] = {}
+        # Buffers of which the host has a copy that no kernel has made stale.
+        self._on_host: set[int] = set()
+
+    def write(self) -> None:
+        """Write the whole iteration."""
+        layers = self._workload.graph.layers
+        for layer in layers:
+            self._kernel(layer, Phase.FORWARD)
+        if self._workload.mode is Mode.TRAINING:
+            for layer in reversed(layers):
+                for phase in layer.backward_phases:
+                    self._kernel(layer, phase)
+                if not layer.in_place:
+                    self._end_gradient(layer.output)
+            for layer in layers:
+                if Phase.UPDATE in self._workload.phases(layer):
+                    self._kernel(layer, Phase.UPDATE)
+        for buffer in self._resident:
+            self.plan.release(buffer)
+
+    def _kernel(self, layer: Layer, phase: Phase) -> None:
+        kernel = self._kernels[layer.index, phase]
+        reads, writes = self._buffers.touched(layer, phase)
+        operands = dict.fromkeys(reads + writes)
+        missing = {
+            buffer: self._rounded(self.plan.nbytes(buffer)) for buffer in operands if buffer not in self._resident
+        }
+        needed_bytes = sum(missing.values()) + self._rounded(kernel.workspace_bytes)
+        self._page_out(self._least_recent(needed_bytes, operands), layer, phase)
+        for buffer in missing:
+            self.plan.allocate(buffer, layer.index, phase)
+        self._resident |= missing
+        self._page_in([buffer for buffer in missing if buffer in reads and buffer in self._on_host], layer)
+        workspace = None
+        if kernel.workspace_bytes:
+            name = f"workspace of {layer.name}"
+            workspace = self.plan.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
+            self.plan.allocate(workspace, layer.index, phase)
+        self._buffers.compute(layer, phase, kernel, workspace)
+        if workspace is not None:
+            self.plan.release(workspace)
+        for buffer in operands:
+            self._resident[buffer] = self._resident.pop(buffer)  # to the end of the order of use
+        self._on_host.difference_update(writes)
+
+    def _least_recent(self, needed_bytes: int, operands: dict[int, None]) -> list[int]:
+        """Return what must go so that a kernel has room: all that may go, where even that is too little."""
+        free_bytes = self._limits.device_bytes - sum(self._resident.values())
+        leaving = []
+        for buffer, nbytes in self._resident.items():
+            if free_bytes >= needed_bytes:
+                break
+            if buffer not in operands:
+                leaving.append(buffer)
+                free_bytes += nbytes
+        return leaving
+
+    def _page_out(self, leaving: list[int], layer: Layer, phase: Phase) -> None:
+        """Copy what the host does not have yet, after the kernels so far, and release all."""
+        changed = [buffer for buffer in leaving if buffer not in self._on_host]
+        if changed:
+            self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
+            for buffer in changed:
+                self.plan.offload(buffer, layer.index, phase, mechanism=self._paged)
+            self.plan.wait(self.plan.record(Stream.MEMORY), Stream.COMPUTE)
+        for buffer in leaving:
+            self.plan.release(buffer)
+            del self._resident[buffer]
+        self._on_host.update(changed)
+
+    def _page_in(self, arriving: list[int], layer: Layer) -> None:
+        """Copy into what has just been allocated; the next kernel waits."""
+        if not arriving:
+            return
+        self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
+        for buffer in arriving:
+            self.plan.prefetch(buffer, layer.index, on_demand=True, keeps_copy=True, mechanism=self._paged)
+        self.plan.wait(self.plan.record(Stream.MEMORY), Stream.COMPUTE)
+
+    def _end_gradient(self, index: int) -> None:
+        """Give up the gradient of a map, wherever it is."""
+        buffer = self._buffers.gradients.get(index)
+        if buffer is not None and self._resident.pop(buffer, None) is not None:
+            self.plan.release(buffer)
+
+    def _rounded(self, nbytes: int) -> int:
+        return round_up(nbytes, self._limits.granule_bytes)
