@@ -160,7 +160,6 @@ def test_the_surface_is_frozen() -> None:
             surface[name] = options(command)
     assert surface == {
         "check": ["--policy-module"],
-        "claims": ["--csv", "--paper", "--report"],
         "list hardware": ["--csv"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
