@@ -1,10 +1,10 @@
 """What every test shares: examples that are the same on every run, and the switch that rewrites golden files."""
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# Derandomized, so that a red run stays red; no deadline, for two workers may share one core.
-settings.register_profile("gate", derandomize=True, deadline=None)
+# Derandomized, so that a red run stays red; no deadline and no complaint about slowness, for workers may share a core.
+settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gate")
 
 
