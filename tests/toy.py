@@ -5,6 +5,7 @@ time. `toy_network` is a chain of CONV layers whose maps all hold 10 B; kernels 
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -20,6 +21,9 @@ from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
 from vdnnsim.trace import IterationTrace
+
+ROOT = Path(__file__).parents[1]
+"""Top of the source tree."""
 
 TOY_SERVER = Server(
     name="toy",

@@ -1,6 +1,7 @@
 """Arguments in, exit codes out.
 
-Exit status: 0 done (a network that does not fit is a result), 1 wrong input in one line on standard error, 2 usage.
+Exit status: 0 done (a network that does not fit is a result), 1 wrong input in one line on standard error, 2 usage,
+3 a check failed.
 Results go to standard output, talk to standard error. Everything heavy is imported inside the command that needs it,
 so that `--help` answers at once.
 """
@@ -148,6 +149,40 @@ def check(file: Path, policy_modules: Sequence[str]) -> None:
     click.echo(check_file(file, _policies(policy_modules)))
 
 
+@cli.command()
+@click.option("--paper", default="vdnn2016", show_default=True, metavar="PAPER", help="Whose claims to check.")
+@click.option(
+    "--report", metavar="DIR", type=click.Path(path_type=Path), help="Also write the paper's figures and tables to DIR."
+)
+@_CSV
+def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
+    """Hold every number that a paper states against the replay; exit with 3 when a reproduced one no longer is."""
+    from vdnnsim.claims.check import check_claim
+    from vdnnsim.claims.claim import read_claims
+    from vdnnsim.claims.report import paper_report
+    from vdnnsim.claims.row import Verdict
+    from vdnnsim.claims.runs import PaperRuns
+    from vdnnsim.claims.table import COLUMNS, cells, summary
+    from vdnnsim.hardware.profile import find_profile, read_profile
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.replace import replace_files
+    from vdnnsim.report.table import plain_table
+
+    file = read_claims(paper)
+    profile = find_profile(file.hardware, Path())
+    runs = PaperRuns(read_profile(profile))
+    rows = [check_claim(claim, runs) for claim in file.claims]
+    if csv_file is not None:
+        write_csv(csv_file, COLUMNS, [cells(row) for row in rows])
+    _print(plain_table(COLUMNS[:-1], [cells(row)[:-1] for row in rows]), piped_width=200)
+    click.echo(summary(rows), err=True)
+    if report is not None:
+        written = replace_files(report, paper_report(file, rows, runs, profile))
+        click.echo(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first", err=True)
+    if any(row.recorded is Verdict.REPRODUCED and row.verdict is not Verdict.REPRODUCED for row in rows):
+        sys.exit(3)
+
+
 def _policies(modules: Sequence[str]) -> "PolicyTypes":
     from vdnnsim.policies.registry import known_policies
 
@@ -166,8 +201,8 @@ def _print_list(header: Sequence[str], rows: Sequence[Sequence[str]], csv_file: 
     _print(plain_table(header, rows))
 
 
-def _print(renderable: "RenderableType") -> None:
+def _print(renderable: "RenderableType", *, piped_width: int = 120) -> None:
     from rich.console import Console
 
-    # A pipe has no width of its own; 120 columns hold the widest table.
-    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(renderable)
+    # A pipe has no width of its own.
+    Console(width=None if sys.stdout.isatty() else piped_width, highlight=False).print(renderable)

@@ -1,5 +1,6 @@
 """The replays behind claims and figures: any network, batch size and policy on one machine, each run once."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vdnnsim.analysis.results import PolicyResult
@@ -8,9 +9,13 @@ from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.experiment import Bench
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 
-CONVENTIONAL = (
+Case = tuple[str, int]
+"""A network and its batch size."""
+
+CONVENTIONAL: tuple[Case, ...] = (
     ("alexnet", 128),
     ("overfeat", 128),
     ("googlenet", 128),
@@ -19,17 +24,23 @@ CONVENTIONAL = (
     ("vgg16", 256),
 )
 """The six networks of Fig. 11 and Fig. 14 with their batch sizes."""
-VERY_DEEP = (("vgg116", 32), ("vgg216", 32), ("vgg316", 32), ("vgg416", 32))
+VERY_DEEP: tuple[Case, ...] = (("vgg116", 32), ("vgg216", 32), ("vgg316", 32), ("vgg416", 32))
 """The four networks of the case study in V-E."""
 ALL_TEN = CONVENTIONAL + VERY_DEEP
 
 
 @dataclass
 class PaperRuns:
-    """Replays on one machine, remembered; a policy is given as in a scenario, `vdnn_all(m)` or with options."""
+    """Replays on one machine, remembered; a policy is given by its label, `vdnn_all(m)`.
+
+    Attributes:
+        options: by name of a policy, options that all its runs have, to see what another reading would give.
+    """
 
     server: Server
     memory_model: MemoryModel = MemoryModel.IDEAL
+    pinned_memory: PinnedMemory = PinnedMemory.ARENA
+    options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _types: PolicyTypes = field(default_factory=known_policies)
     _benches: dict[tuple[str, int, Mode], Bench] = field(default_factory=dict)
     _results: dict[tuple[str, int, str], PolicyResult] = field(default_factory=dict)
@@ -39,16 +50,19 @@ class PaperRuns:
         key = network, batch_size, mode
         if key not in self._benches:
             workload = Workload(build_network(network), batch_size, mode=mode)
-            self._benches[key] = Bench.of(workload, self.server, self.memory_model, PinnedMemory.ARENA)
+            self._benches[key] = Bench.of(workload, self.server, self.memory_model, self.pinned_memory)
         return self._benches[key]
+
+    def policy(self, label: str, **options: str) -> Policy:
+        """The policy of a label as the paper writes it, with options that it does not have there."""
+        name, _, algorithms = label.rstrip(")").partition("(")
+        return resolve_policy(
+            {"policy": name, **options} | ({"algorithms": algorithms} if algorithms else {}), self._types
+        )
 
     def result(self, network: str, batch_size: int, policy: str, **options: str) -> PolicyResult:
         """The replay of a policy; `base(p)` is the oracular baseline, whether it fits or not."""
-        spec: object = policy
-        if options:
-            name, _, algorithms = policy.rstrip(")").partition("(")
-            spec = {"policy": name, **options} | ({"algorithms": algorithms} if algorithms else {})
-        resolved = resolve_policy(spec, self._types)
+        resolved = self.policy(policy, **{**self.options.get(policy.partition("(")[0], {}), **options})
         key = network, batch_size, resolved.label
         if key not in self._results:
             bench = self.bench(network, batch_size)

@@ -14,6 +14,9 @@ from vdnnsim.report.summary import FOOTNOTE, summary
 _LABEL_WIDTH = 12
 """Characters that any column may claim, as many as the labels of the vDNN paper's policies have."""
 
+_SHORT = 20
+"""Characters up to which a column of a list is never folded."""
+
 
 def result_table(result: ScenarioResult) -> RenderableType:
     """Return the results of a scenario: a caption, the table, what it says, and why rows do not fit."""
@@ -38,11 +41,13 @@ def result_table(result: ScenarioResult) -> RenderableType:
 
 
 def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
-    """Return a table of text cells, for commands that list things."""
+    """Return a table of text cells, for commands that list things; what is short stays on one line."""
     table = _table()
-    for name in header:
-        table.add_column(Text(name), overflow="fold")
-    for row in rows:
+    lines = list(rows)
+    for number, name in enumerate(header):
+        widest = max((len(row[number]) for row in lines), default=0)
+        table.add_column(Text(name), overflow="fold", no_wrap=widest <= _SHORT)
+    for row in lines:
         table.add_row(*(Text(cell) for cell in row))
     return table
 

@@ -1,0 +1,88 @@
+"""A claim as its file states it: one expected number, or range, or text, and how to compute it."""
+
+from collections.abc import Sequence
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from vdnnsim.claims.row import Verdict
+from vdnnsim.errors import InputError
+from vdnnsim.yaml_file import not_one_of
+
+PAPERS = ("vdnn2016",)
+"""The papers whose claims are here, each in a YAML file of its name beside this module."""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row of a claims file; the keys are explained at its top.
+
+    Attributes:
+        unit: of expected, range, at_least and at_most; empty for shares and texts.
+    """
+
+    id: str
+    where: str
+    metric: str
+    networks: str | tuple[str, ...]
+    policy: str
+    over: Literal["mean", "min", "max"] | None = None
+    reading: str = ""
+    expected: float | str | None = None
+    tolerance: float | None = None
+    points: float | None = None
+    range: tuple[float, float] | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = ""
+    recorded: Literal["reproduced", "not reproduced"] = "reproduced"
+    reason: str = ""
+
+    @property
+    def claim_id(self) -> str:
+        """Id of the claim that this row belongs to, as v-vm-3 of v-vm-3.max."""
+        return self.id.partition(".")[0]
+
+    @property
+    def recorded_verdict(self) -> Verdict:
+        """What the file records."""
+        return Verdict(self.recorded)
+
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest number that counts as reproduced."""
+        if self.range is not None:
+            return self.range
+        if self.at_least is not None:
+            return self.at_least, float("inf")
+        if self.at_most is not None:
+            return float("-inf"), self.at_most
+        assert isinstance(self.expected, float)
+        slack = self.points if self.points is not None else abs(self.expected) * (self.tolerance or 0.0)
+        return self.expected - slack, self.expected + slack
+
+
+class ClaimsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The claims of one paper."""
+
+    schema_version: Literal[1]
+    paper: str
+    title: str
+    hardware: str
+    claims: tuple[Claim, ...]
+
+
+def read_claims(paper: str) -> ClaimsFile:
+    """Read the claims of a paper.
+
+    Raises:
+        InputError: there is no such paper; the message offers the nearest one.
+    """
+    if paper not in PAPERS:
+        raise InputError(not_one_of(paper, PAPERS, "a paper whose claims are known"))
+    text = resources.files(__package__).joinpath(f"{paper}.yaml").read_bytes()
+    return msgspec.yaml.decode(text, type=ClaimsFile)
+
+
+def claims_of(rows: Sequence[Claim]) -> tuple[str, ...]:
+    """Ids of the claims in order, each once."""
+    return tuple(dict.fromkeys(row.claim_id for row in rows))
