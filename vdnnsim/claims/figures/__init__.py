@@ -1,0 +1,47 @@
+"""The figures of the vDNN paper from simulation, each in the paper's own form, with its numbers as CSV."""
+
+from vdnnsim.claims.figures.figure import Builder, PaperFigure
+from vdnnsim.claims.figures.layers import figure_05, figure_06
+from vdnnsim.claims.figures.memory import figure_11
+from vdnnsim.claims.figures.motivation import figure_01, figure_04
+from vdnnsim.claims.figures.offload import figure_12, figure_15
+from vdnnsim.claims.figures.performance import figure_13, figure_14
+from vdnnsim.claims.figures.power import power_section
+from vdnnsim.claims.runs import PaperRuns
+from vdnnsim.report.csv_file import csv_text
+
+BUILDERS: tuple[Builder, ...] = (
+    figure_01,
+    figure_04,
+    figure_05,
+    figure_06,
+    figure_11,
+    figure_12,
+    figure_13,
+    figure_14,
+    figure_15,
+    power_section,
+)
+"""In the order of the paper."""
+
+
+def paper_figures(runs: PaperRuns) -> tuple[PaperFigure, ...]:
+    """Return all figures; replays that several need are run once."""
+    return tuple(build(runs) for build in BUILDERS)
+
+
+def figure_files(figures: tuple[PaperFigure, ...]) -> dict[str, bytes]:
+    """Return the CSV and the picture of each figure by file name."""
+    # Matplotlib takes longer to import than a network to simulate.
+    from vdnnsim.report.plots.bars import draw_bars
+
+    files: dict[str, bytes] = {}
+    for figure in figures:
+        files[f"{figure.stem}.csv"] = csv_text(figure.header, figure.rows).encode()
+        files[f"{figure.stem}.png"] = draw_bars(figure.chart)
+    return files
+
+
+def draw_all(runs: PaperRuns) -> dict[str, bytes]:
+    """Return the files of all figures: `figure01.csv`, `figure01.png` and so on; equal replays give equal bytes."""
+    return figure_files(paper_figures(runs))

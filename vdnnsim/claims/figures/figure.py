@@ -1,0 +1,98 @@
+"""One figure of a paper, redrawn: its data, its chart, and what is to be said about it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vdnnsim.claims.runs import Case, PaperRuns
+from vdnnsim.report.chart import Axis, Chart, Tint
+from vdnnsim.report.columns import Row
+from vdnnsim.report.scale import Scale, byte_scale, percent
+
+POLICY_LABELS: Mapping[str, str] = {
+    "vdnn_all(m)": "all(m)",
+    "vdnn_all(p)": "all(p)",
+    "vdnn_conv(m)": "conv(m)",
+    "vdnn_conv(p)": "conv(p)",
+    "vdnn_dyn": "dyn",
+    "base(m)": "base(m)",
+    "base(p)": "base(p)",
+}
+"""Our policies by what the paper's figures call them, in the order of their bars."""
+POLICY_TINTS: Mapping[str, Tint] = {policy: Tint(label) for policy, label in POLICY_LABELS.items()}
+PERCENT = Scale("%", 0.01, 0)
+_NAMES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "googlenet": "GoogLeNet"}
+
+
+@dataclass(frozen=True, slots=True)
+class PaperFigure:
+    """A figure of the paper from simulation.
+
+    Attributes:
+        stem: the name of its files without their ending: `figure01`.
+        name: as the paper calls it: `Figure 1`.
+        caption: what it shows, after the paper's caption.
+        header, rows: its CSV; numbers are SI, and a column says its unit.
+        paper_says: what the text of the paper states, with the section.
+        replay_shows: sentences computed from the numbers.
+        differs: where the replay departs from the paper, and why.
+    """
+
+    stem: str
+    name: str
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+    chart: Chart
+    paper_says: tuple[str, ...]
+    replay_shows: tuple[str, ...]
+    differs: tuple[str, ...]
+
+
+Builder = Callable[[PaperRuns], PaperFigure]
+"""Draws one figure from replays."""
+
+
+def case_name(case: Case) -> str:
+    """The network as the paper writes it: `VGG-16 (64)`."""
+    network, batch_size = case
+    return f"{_NAMES.get(network, network.replace('vgg', 'VGG-'))} ({batch_size})"
+
+
+def case_names(cases: Sequence[Case]) -> tuple[str, ...]:
+    """The networks as the paper writes them."""
+    return tuple(case_name(case) for case in cases)
+
+
+def bytes_axis(label: str, values: Sequence[float], top: float = 0.0) -> Axis:
+    """An axis for sizes, one decimal."""
+    scale = byte_scale(values)
+    return Axis(label, Scale(scale.unit, scale.factor, 1), top)
+
+
+def percent_axis(label: str) -> Axis:
+    """An axis from 0 to 100 %."""
+    return Axis(label, PERCENT, 1.0)
+
+
+def whole_percent(fraction: float) -> str:
+    """Return a fraction for a title: `53 %`."""
+    return f"{100 * fraction:.0f} %"
+
+
+def extremes(names: Sequence[str], values: Sequence[float], text: Callable[[float], str] = percent) -> str:
+    """Return the least and the greatest of some values with where they are: `2.0 % for conv1 to 9.0 % for conv2`."""
+    least, greatest = min(values), max(values)
+    first, last = names[values.index(least)], names[values.index(greatest)]
+    return f"{text(least)} for {first} to {text(greatest)} for {last}"
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean."""
+    return sum(values) / len(values)
+
+
+def listing(names: Sequence[str]) -> str:
+    """Return names in a sentence: `a, b and c`; `none`."""
+    if len(names) < 2:
+        return names[0] if names else "none"
+    return f"{', '.join(names[:-1])} and {names[-1]}"

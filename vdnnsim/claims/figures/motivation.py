@@ -1,0 +1,232 @@
+"""Figures 1 and 4: what the network-wide allocation takes, what it holds, and how little of it one layer uses."""
+
+from collections import Counter
+from itertools import pairwise
+
+from vdnnsim.analysis.layers import greediest_layer, training_bytes
+from vdnnsim.analysis.memory import everything, features_only
+from vdnnsim.claims.figures.figure import (
+    PaperFigure,
+    bytes_axis,
+    case_names,
+    extremes,
+    listing,
+    percent_axis,
+    whole_percent,
+)
+from vdnnsim.claims.runs import ALL_TEN, Case, PaperRuns
+from vdnnsim.dnn.layers import LayerKind, Stage
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
+from vdnnsim.report.scale import percent
+from vdnnsim.trace import IterationTrace
+from vdnnsim.units import format_bytes
+
+_KINDS = (
+    (BufferKind.FEATURE_MAP, Tint.FEATURE_MAPS),
+    (BufferKind.GRADIENT_MAP, Tint.GRADIENT_MAPS),
+    (BufferKind.WEIGHTS, Tint.WEIGHTS),
+    (BufferKind.WEIGHT_GRADIENT, Tint.WEIGHT_GRADIENTS),
+    (BufferKind.WORKSPACE, Tint.WORKSPACE),
+)
+
+
+def figure_01(runs: PaperRuns) -> PaperFigure:
+    """Memory of the baseline, and the largest share of it that one layer uses."""
+    names, capacity = case_names(ALL_TEN), runs.server.gpu.memory_bytes
+    sizes = [runs.oracle(*case).metrics.max_memory_bytes for case in ALL_TEN]
+    needs = []
+    for case in ALL_TEN:
+        bench = runs.bench(*case)
+        kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
+        needs.append(greediest_layer(bench.workload, kernels))
+    shares = [need.total / size for (_, need), size in zip(needs, sizes, strict=True)]
+    over = [name for name, size in zip(names, sizes, strict=True) if size > capacity]
+    fits = [runs.oracle(*case).fits for case in ALL_TEN]
+    unused = [1 - share for share in shares]
+    conv = sum(layer.kind is LayerKind.CONV for layer, _ in needs)
+    return PaperFigure(
+        stem="figure01",
+        name="Figure 1",
+        caption="GPU memory of the baseline, network-wide allocation (left axis), and the largest fraction of it that "
+        "is used when traversing the network layer by layer (right axis).",
+        header=(
+            "network",
+            "batch_size",
+            "base_p_max_memory_bytes",
+            "fits",
+            "greediest_layer",
+            "greediest_layer_bytes",
+            "largest_fraction_used",
+        ),
+        rows=tuple(
+            (*case, size, fit, layer.name, need.total, share)
+            for case, size, fit, (layer, need), share in zip(ALL_TEN, sizes, fits, needs, shares, strict=True)
+        ),
+        chart=Chart(
+            f"{len(over)} of {len(names)} networks exceed {format_bytes(capacity)}; "
+            f"one layer uses {whole_percent(max(shares))} of the memory at most",
+            "Fig. 1: base(p), network-wide allocation; * does not fit; batch size in parentheses",
+            (
+                Panel(
+                    names,
+                    (
+                        Slot(
+                            "",
+                            ((Series("base(p), whole network", Tint.GPU_MEMORY, tuple(map(float, sizes))),),),
+                            tuple(not fit for fit in fits),
+                        ),
+                    ),
+                    bytes_axis("GPU memory", sizes),
+                    Points(
+                        "largest fraction that one layer uses",
+                        percent_axis("fraction used layer-wise"),
+                        (tuple(shares),),
+                        joined=True,
+                    ),
+                    Level(f"capacity {format_bytes(capacity)}", capacity),
+                ),
+            ),
+        ),
+        paper_says=(
+            (
+                "AlexNet takes a mere 1.1 GB and VGG-16 (256) 28 GB; 6 of the 10 networks need 14 GB to 67 GB and "
+                "cannot be trained (I)."
+            ),
+            "53 % to 79 % of the allocated memory is not used at any given time (I).",
+        ),
+        replay_shows=(
+            (
+                f"The baseline takes {extremes(names, sizes, format_bytes)}; more than {format_bytes(capacity)} is "
+                f"needed by {len(over)} of the {len(names)}: {listing(over)}."
+            ),
+            f"The share of the allocation that no single layer uses is {extremes(names, unused)}.",
+            f"The layer that uses most is a CONV layer in {conv} of the {len(names)} networks.",
+        ),
+        differs=(
+            (
+                "The paper writes GB and means GiB. The used fraction counts everything that one layer touches in a "
+                "whole iteration: X, Y, dX, dY, W, dW and its larger workspace; the paper does not say what it counts."
+            ),
+            (
+                "The fraction of a network with few layers hangs on the workspace of a single convolution, which "
+                "follows from the algorithm that the cost model finds fastest; the paper's algorithms are not known."
+            ),
+        ),
+    )
+
+
+def figure_04(runs: PaperRuns) -> PaperFigure:
+    """The baseline's memory by what it holds."""
+    names = case_names(ALL_TEN)
+    traces = [runs.oracle(*case).trace for case in ALL_TEN]
+    whole = [_by_kind(trace, features=False) for trace in traces]
+    features = [_by_kind(trace, features=True) for trace in traces]
+    totals = [sum(kinds.values()) for kinds in whole]
+    map_shares = [kinds[BufferKind.FEATURE_MAP] / total for kinds, total in zip(whole, totals, strict=True)]
+    weight_shares = [
+        (kinds[BufferKind.WEIGHTS] + kinds[BufferKind.WEIGHT_GRADIENT]) / total
+        for kinds, total in zip(whole, totals, strict=True)
+    ]
+    stage_shares = [sum(part.values()) / total for part, total in zip(features, totals, strict=True)]
+    deeper = map_shares[ALL_TEN.index(("vgg116", 32)) :]
+    grows = all(a < b for a, b in pairwise(deeper))
+    columns = [kind.name.lower() for kind, _ in _KINDS]
+    return PaperFigure(
+        stem="figure04",
+        name="Figure 4",
+        caption="GPU memory of the baseline by what it holds (left axis); fraction of feature maps (right axis).",
+        header=(
+            "network",
+            "batch_size",
+            *(f"{column}_bytes" for column in columns),
+            *(f"feature_extraction_{column}_bytes" for column in columns),
+            "feature_map_fraction",
+            "feature_extraction_fraction",
+        ),
+        rows=tuple(
+            (*case, *(all_of[kind] for kind, _ in _KINDS), *(part[kind] for kind, _ in _KINDS), share, stage)
+            for case, all_of, part, share, stage in zip(ALL_TEN, whole, features, map_shares, stage_shares, strict=True)
+        ),
+        chart=Chart(
+            f"Feature maps take {whole_percent(map_shares[0])} of the memory of {names[0]}, "
+            f"{whole_percent(map_shares[-1])} of {names[-1]}",
+            "Fig. 4: base(p), network-wide allocation by what it holds; batch size in parentheses",
+            (
+                Panel(
+                    names,
+                    (
+                        Slot(
+                            "",
+                            (
+                                tuple(
+                                    Series(kind.value, tint, tuple(float(kinds[kind]) for kinds in whole))
+                                    for kind, tint in _KINDS
+                                ),
+                            ),
+                            tuple(False for _ in names),
+                        ),
+                    ),
+                    bytes_axis("GPU memory", totals),
+                    Points(
+                        "fraction of feature maps",
+                        percent_axis("fraction of feature maps"),
+                        (tuple(map_shares),),
+                        joined=True,
+                    ),
+                ),
+            ),
+        ),
+        paper_says=(
+            (
+                "The fraction of memory for feature maps grows monotonically with the number of layers (II-C); weights "
+                "are a small fraction in state-of-the-art networks (VI)."
+            ),
+            "Feature-extraction layers account for 81 % of the memory of AlexNet and 96 % of VGG-16 (256) (III).",
+        ),
+        replay_shows=(
+            (
+                f"Feature maps take {extremes(names, map_shares)} of the allocation; from VGG-116 to VGG-416 their "
+                f"fraction {'grows' if grows else 'does not grow'} with every step."
+            ),
+            f"Weights and their gradients take {extremes(names, weight_shares)}.",
+            (
+                f"Buffers of feature-extraction layers take {percent(stage_shares[0])} of {names[0]} and "
+                f"{percent(stage_shares[ALL_TEN.index(('vgg16', 256))])} of VGG-16 (256)."
+            ),
+        ),
+        differs=(
+            (
+                "Gradient maps are the reused ones of the strengthened baseline (IV-A), so they are few whatever the "
+                "depth. Weight gradients are drawn apart from weights; the paper's figure does not say where they are."
+            ),
+            (
+                "For AlexNet the share of feature extraction depends on what is counted. The network-wide buffers, "
+                "with W and dW of the large classifier, give one number; adding up what each layer needs by itself, "
+                f"{percent(_sum_of_layers_share(runs, ALL_TEN[0]))}. The paper does not say how its 81 % was counted."
+            ),
+        ),
+    )
+
+
+def _sum_of_layers_share(runs: PaperRuns, case: Case) -> float:
+    """Share of feature extraction in the sum of what each layer needs by itself; a layer in place is not one more."""
+    bench = runs.bench(*case)
+    kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
+    needs: Counter[Stage] = Counter()
+    for layer in bench.workload.graph.layers:
+        if not layer.in_place:
+            needs[layer.stage] += training_bytes(bench.workload, kernels, layer).total
+    return needs[Stage.FEATURES] / needs.total()
+
+
+def _by_kind(trace: IterationTrace, *, features: bool) -> Counter[BufferKind]:
+    """Bytes of all buffers that the baseline allocates, which it holds all at once."""
+    select = features_only if features else everything
+    buffers = trace.plan.buffers
+    sizes: Counter[BufferKind] = Counter()
+    for change in trace.memory:
+        if change.delta_bytes > 0 and select(buffers[change.buffer]):
+            sizes[buffers[change.buffer].kind] += change.delta_bytes
+    return sizes

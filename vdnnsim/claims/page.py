@@ -1,0 +1,78 @@
+"""The page of a paper's report: figure after figure what the paper says and what the replay shows, then the claims."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from vdnnsim.claims.figures.figure import PaperFigure
+from vdnnsim.claims.row import ClaimRow, Verdict
+
+_COLUMNS = ("claim", "where", "metric", "paper", "replay", "error", "verdict")
+
+
+def page_text(figures: Sequence[PaperFigure], claim_rows: Sequence[ClaimRow], sections: Mapping[str, str]) -> str:
+    """Return the page as Markdown.
+
+    Args:
+        figures: in the order in which to walk through them; their files lie beside the page.
+        claim_rows: the checked numbers.
+        sections: what else there is to say, ready Markdown by heading.
+    """
+    parts = [
+        "# The figures of the vDNN paper, from simulation",
+        _introduction(figures, claim_rows),
+        *(part for figure in figures for part in _figure(figure)),
+        "## Every number that the paper states",
+        _claims_table(claim_rows),
+        *_reasons(claim_rows),
+        *(part for heading, text in sections.items() for part in (f"## {heading}", text.strip())),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _introduction(figures: Sequence[PaperFigure], rows: Sequence[ClaimRow]) -> str:
+    count = Counter(row.verdict for row in rows)
+    return (
+        f"Of {len(rows)} numbers that the paper states in words, the replay reproduces "
+        f"{count[Verdict.REPRODUCED]}; {count[Verdict.NOT_REPRODUCED]} it does not. Below are "
+        f"{len(figures)} figures in the form of the paper's own, each with what the paper says, what the replay shows, "
+        "and where and why they differ. What the paper shows in its pictures alone is not compared, for its numbers "
+        "were not published. GB in the paper means GiB. Every picture has its numbers beside it as CSV, in SI units."
+    )
+
+
+def _figure(figure: PaperFigure) -> tuple[str, ...]:
+    return (
+        f"## {figure.name}",
+        f"![{_escape(figure.chart.title)}]({figure.stem}.png)",
+        f"{_escape(figure.caption)} Numbers: [{figure.stem}.csv]({figure.stem}.csv).",
+        _listed("What the paper says", figure.paper_says),
+        _listed("What the replay shows", figure.replay_shows),
+        _listed("Where and why they differ", figure.differs),
+    )
+
+
+def _listed(heading: str, sentences: tuple[str, ...]) -> str:
+    return "\n".join((f"**{heading}**", "", *(f"- {_escape(sentence)}" for sentence in sentences)))
+
+
+def _claims_table(rows: Sequence[ClaimRow]) -> str:
+    lines = [_COLUMNS, ("---",) * len(_COLUMNS)]
+    for row in rows:
+        texts = (row.id, row.where, row.metric, row.expected, row.simulated, row.error)
+        lines.append((*(_escape(text) for text in texts), _verdict(row.verdict)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _reasons(rows: Sequence[ClaimRow]) -> tuple[str, ...]:
+    lines = [f"- `{row.id}` ({_verdict(row.verdict)}): {_escape(row.reason)}" for row in rows if row.reason]
+    return ("### Why, and what to know of them", "\n".join(lines)) if lines else ()
+
+
+def _verdict(verdict: Verdict) -> str:
+    return "**not reproduced**" if verdict is Verdict.NOT_REPRODUCED else verdict.value
+
+
+def _escape(text: str) -> str:
+    for character in "\\|*<":
+        text = text.replace(character, f"\\{character}")
+    return text

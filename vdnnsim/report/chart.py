@@ -1,0 +1,123 @@
+"""A bar chart as plain data: what `vdnnsim.report.plots.bars` draws, so that whoever has numbers needs no matplotlib.
+
+All values are SI; the scale of an axis turns them into its unit.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from vdnnsim.report.scale import Scale
+
+
+class Tint(Enum):
+    """Colours by what they stand for; the (m) form of a policy is the lighter of two."""
+
+    FEATURE_MAPS = "feature maps"
+    GRADIENT_MAPS = "gradient maps"
+    WEIGHTS = "weights"
+    WEIGHT_GRADIENTS = "weight gradients"
+    WORKSPACE = "workspace"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    COPIES = "copies"
+    GPU_MEMORY = "GPU memory"
+    HOST_MEMORY = "host memory"
+    MEAN = "mean"
+    MAXIMUM = "maximum"
+    ALL_M = "all(m)"
+    ALL_P = "all(p)"
+    CONV_M = "conv(m)"
+    CONV_P = "conv(p)"
+    DYN = "dyn"
+    BASE_M = "base(m)"
+    BASE_P = "base(p)"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One vertical axis.
+
+    Attributes:
+        label: what it measures, without the unit.
+        top: its upper end; zero for room above the largest value.
+    """
+
+    label: str
+    scale: Scale
+    top: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One colour of the legend: a value for each group.
+
+    Attributes:
+        numbered: whether each value is written into its part of the bar, where it has room.
+    """
+
+    name: str
+    tint: Tint
+    values: tuple[float, ...]
+    numbered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What each group has at one place: bars side by side, each a stack of series from the bottom up.
+
+    Attributes:
+        label: written below the place; empty where the legend says it.
+        failed: for each group, whether to mark it with an asterisk.
+    """
+
+    label: str
+    bars: tuple[tuple[Series, ...], ...]
+    failed: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Markers on the right axis: values[slot][group], None for no marker.
+
+    Attributes:
+        joined: whether a line joins the markers of a slot.
+    """
+
+    name: str
+    axis: Axis
+    values: tuple[tuple[float | None, ...], ...]
+    joined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A horizontal line on the left axis, as the capacity."""
+
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes.
+
+    Attributes:
+        groups: labels along the horizontal axis.
+        numbered: whether the height of each bar is written above it.
+    """
+
+    groups: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    left: Axis
+    right: Points | None = None
+    level: Level | None = None
+    numbered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A slide: the title says what to see, the subtitle what is shown; its panels stand side by side."""
+
+    title: str
+    subtitle: str
+    panels: tuple[Panel, ...]

@@ -1,0 +1,275 @@
+"""Grouped and stacked bars with markers on a right axis: the form of most figures in the papers."""
+
+from itertools import chain
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot, Tint
+from vdnnsim.report.plots.style import (
+    ALARM,
+    GRID,
+    INK,
+    KIND_COLORS,
+    LIGHT_COLORS,
+    MUTED,
+    OFFLOAD,
+    PHASE_COLORS,
+    house_style,
+    new_figure,
+    png,
+)
+
+TINT_COLORS = {
+    Tint.FEATURE_MAPS: KIND_COLORS[BufferKind.FEATURE_MAP],
+    Tint.GRADIENT_MAPS: KIND_COLORS[BufferKind.GRADIENT_MAP],
+    Tint.WEIGHTS: KIND_COLORS[BufferKind.WEIGHTS],
+    Tint.WEIGHT_GRADIENTS: KIND_COLORS[BufferKind.WEIGHT_GRADIENT],
+    Tint.WORKSPACE: KIND_COLORS[BufferKind.WORKSPACE],
+    Tint.FORWARD: PHASE_COLORS[Phase.FORWARD],
+    Tint.BACKWARD: PHASE_COLORS[Phase.BACKWARD_DATA],
+    Tint.COPIES: OFFLOAD,
+    Tint.GPU_MEMORY: "#0072b2",
+    Tint.HOST_MEMORY: OFFLOAD,
+    Tint.MEAN: "#0072b2",
+    Tint.MAXIMUM: "#8fc1e3",
+    Tint.ALL_M: "#8fd3bd",
+    Tint.ALL_P: "#009e73",
+    Tint.CONV_M: "#8fc1e3",
+    Tint.CONV_P: "#0072b2",
+    Tint.DYN: OFFLOAD,
+    Tint.BASE_M: "#bdbdbd",
+    Tint.BASE_P: "#4d4d4d",
+}
+_MARKER = "#a3195b"
+_SLOTS_OF_A_GROUP = 0.82
+"""Share of the width of a group that its bars fill."""
+_LEFT, _RIGHT, _BETWEEN, _TOP, _BOTTOM = 0.075, 0.925, 0.095, 0.795, 0.12
+_BOTTOM_WITH_LABELS, _BOTTOM_WITH_TURNED_LABELS = 0.155, 0.19
+_ROOM, _ROOM_UNDER_POINTS = 1.14, 1.32
+"""Height of an axis over its largest value; more where the right axis ends at a given value, for markers go high."""
+_SLIDE_PIXELS = 1600
+_NARROW_PIXELS = 46
+"""A number does not fit across a bar that is narrower."""
+_PIXELS_PER_CHARACTER = 13
+"""Labels that need more than their room are turned."""
+_LEAST_NUMBERED = 0.035
+"""Share of the height of the axes that a part of a bar needs to hold its number."""
+
+
+def draw_bars(chart: Chart) -> bytes:
+    """Draw a chart as PNG, in the style of the house; equal charts give equal bytes."""
+    with house_style():
+        return png(bar_figure(chart))
+
+
+def bar_figure(chart: Chart) -> Figure:
+    """Draw a chart."""
+    figure = new_figure(chart.title, chart.subtitle)
+    count = len(chart.panels)
+    all_axes = figure.subplots(1, count, squeeze=False)[0]
+    right = _RIGHT if chart.panels[-1].right else 0.98
+    width = (right - _LEFT - (count - 1) * _BETWEEN) / count
+    bottom = _BOTTOM
+    if any(slot.label for panel in chart.panels for slot in panel.slots):
+        turned = any(_turns_slots(panel, width * _SLIDE_PIXELS) for panel in chart.panels)
+        bottom = _BOTTOM_WITH_TURNED_LABELS if turned else _BOTTOM_WITH_LABELS
+    figure.subplots_adjust(left=_LEFT, right=right, top=_TOP, bottom=bottom, wspace=_BETWEEN / width)
+    entries: dict[str, Artist] = {}
+    for number, (axes, panel) in enumerate(zip(all_axes, chart.panels, strict=True)):
+        entries |= _draw_panel(axes, panel, width * _SLIDE_PIXELS, outer=number == count - 1)
+    if len(entries) > 1:
+        figure.legend(
+            entries.values(),
+            entries.keys(),
+            loc="upper left",
+            bbox_to_anchor=(0.022, 0.89),
+            ncols=len(entries),
+            frameon=False,
+            columnspacing=1.6,
+            handletextpad=0.5,
+        )
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict[str, Artist]:
+    step = _SLOTS_OF_A_GROUP / len(panel.slots)
+    group_pixels = pixels / len(panel.groups)
+    entries: dict[str, Artist] = {}
+    tops: list[float] = []
+    for number, slot in enumerate(panel.slots):
+        center = (number - (len(panel.slots) - 1) / 2) * step
+        entries |= _draw_slot(axes, panel, slot, center, step, group_pixels)
+        tops += [sum(series.values[group] for series in bar) for bar in slot.bars for group in range(len(panel.groups))]
+    scale = panel.left.scale
+    largest = max(chain(tops, [panel.level.value] if panel.level else []), default=0.0)
+    room = _ROOM_UNDER_POINTS if panel.right and panel.right.axis.top else _ROOM
+    axes.set_ylim(0, (panel.left.top or room * largest or 1.0) / scale.factor)
+    axes.set_xlim(-0.55, len(panel.groups) - 0.45)
+    axes.set_ylabel(_label(panel.left))
+    axes.grid(axis="y", color=GRID, zorder=0)
+    axes.set_axisbelow(True)
+    _write_groups(axes, panel, pixels)
+    _number_parts(axes, panel, step)
+    if panel.level:
+        _draw_level(axes, panel.level, scale.factor)
+    if panel.right:
+        entries |= _draw_points(axes, panel.right, step, label=outer)
+    return entries
+
+
+def _draw_slot(
+    axes: Axes, panel: Panel, slot: Slot, center: float, step: float, group_pixels: float
+) -> dict[str, Artist]:
+    factor = panel.left.scale.factor
+    width = step / len(slot.bars) * (0.94 if len(slot.bars) == 1 else 0.86)
+    entries: dict[str, Artist] = {}
+    groups = range(len(panel.groups))
+    for number, bar in enumerate(slot.bars):
+        shift = (number - (len(slot.bars) - 1) / 2) * step / len(slot.bars)
+        places = [group + center + shift for group in groups]
+        base = [0.0 for _ in groups]
+        for series in bar:
+            heights = [value / factor for value in series.values]
+            color = TINT_COLORS[series.tint]
+            axes.bar(places, heights, width, base, color=color, linewidth=0, zorder=2)
+            entries.setdefault(series.name, Patch(facecolor=color))
+            base = [below + height for below, height in zip(base, heights, strict=True)]
+        turned = group_pixels * step / len(slot.bars) < _NARROW_PIXELS
+        last = number == len(slot.bars) - 1
+        for group in groups:
+            mark = "*" if slot.failed[group] and (last or panel.numbered) else ""
+            height = sum(series.values[group] for series in bar)
+            text = f"{panel.left.scale.number(height) if height else 0}{mark}" if panel.numbered else mark
+            where = places[group] if panel.numbered else group + center
+            _write_above(axes, text, where, base[group], alarm=bool(mark), turned=turned and panel.numbered)
+    return entries
+
+
+def _write_above(axes: Axes, text: str, place: float, height: float, *, alarm: bool, turned: bool) -> None:
+    axes.annotate(
+        text,
+        (place, height),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="center",
+        va="bottom",
+        rotation=90 if turned else 0,
+        fontsize=12.5,
+        color=ALARM if alarm else INK,
+        fontweight="bold" if alarm else "normal",
+        zorder=6,
+    )
+
+
+def _number_parts(axes: Axes, panel: Panel, step: float) -> None:
+    """Write the values of numbered series into their parts of the bars."""
+    scale, (_, top) = panel.left.scale, axes.get_ylim()
+    for number, slot in enumerate(panel.slots):
+        for bar_number, bar in enumerate(slot.bars):
+            shift = (bar_number - (len(slot.bars) - 1) / 2) * step / len(slot.bars)
+            place = (number - (len(panel.slots) - 1) / 2) * step + shift
+            base = [0.0 for _ in panel.groups]
+            for series in bar:
+                for group, value in enumerate(series.values):
+                    if series.numbered and value / scale.factor >= _LEAST_NUMBERED * top:
+                        axes.text(
+                            group + place,
+                            (base[group] + value / 2) / scale.factor,
+                            scale.number(value),
+                            ha="center",
+                            va="center",
+                            fontsize=12.5,
+                            color=INK if TINT_COLORS[series.tint] in LIGHT_COLORS else "white",
+                            zorder=4,
+                        )
+                base = [below + value for below, value in zip(base, series.values, strict=True)]
+
+
+def _write_groups(axes: Axes, panel: Panel, pixels: float) -> None:
+    labels = [group.replace(" (", "\n(") for group in panel.groups]
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    turned = longest * _PIXELS_PER_CHARACTER > pixels / len(labels)
+    axes.set_xticks(range(len(labels)), panel.groups if turned else labels, rotation=45 if turned else 0)
+    if turned:
+        for text in axes.get_xticklabels():
+            text.set_horizontalalignment("right")
+            text.set_rotation_mode("anchor")
+    axes.tick_params(axis="x", length=0)
+    slots = [slot.label for slot in panel.slots]
+    if not any(slots):
+        return
+    upright = not _turns_slots(panel, pixels)
+    axes.tick_params(axis="x", pad=28 if upright else 74)
+    step = _SLOTS_OF_A_GROUP / len(slots)
+    for group in range(len(labels)):
+        for number, label in enumerate(slots):
+            axes.annotate(
+                label,
+                (group + (number - (len(slots) - 1) / 2) * step, 0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, -6),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                rotation=0 if upright else 90,
+                fontsize=13,
+                color=MUTED,
+                annotation_clip=False,
+            )
+
+
+def _turns_slots(panel: Panel, pixels: float) -> bool:
+    longest = max(len(slot.label) for slot in panel.slots)
+    return longest * _PIXELS_PER_CHARACTER > pixels / len(panel.groups) * _SLOTS_OF_A_GROUP / len(panel.slots)
+
+
+def _draw_level(axes: Axes, level: Level, factor: float) -> None:
+    axes.axhline(level.value / factor, color=ALARM, linewidth=2, zorder=3)
+    axes.annotate(
+        level.name,
+        (0.0, level.value / factor),
+        xycoords=("axes fraction", "data"),
+        xytext=(6, 7),
+        textcoords="offset points",
+        color=ALARM,
+        fontweight="bold",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85},
+        zorder=5,
+    )
+
+
+def _draw_points(axes: Axes, points: Points, step: float, *, label: bool) -> dict[str, Artist]:
+    other = axes.twinx()
+    factor, count = points.axis.scale.factor, len(points.values)
+    drawn: dict[str, Artist] = {}
+    for number, values in enumerate(points.values):
+        shown = [(group, value) for group, value in enumerate(values) if value is not None]
+        (line,) = other.plot(
+            [group + (number - (count - 1) / 2) * step for group, _ in shown],
+            [value / factor for _, value in shown],
+            color=_MARKER,
+            linestyle="-" if points.joined else "none",
+            marker="D",
+            markersize=8,
+            markeredgecolor="white",
+            zorder=5,
+            clip_on=False,
+        )
+        drawn.setdefault(points.name, line)
+    largest = max((value for values in points.values for value in values if value is not None), default=0.0)
+    other.set_ylim(0, (points.axis.top or _ROOM * largest or 1.0) / factor)
+    other.spines["right"].set_visible(True)
+    other.spines["right"].set_color(_MARKER)
+    other.tick_params(axis="y", colors=_MARKER)
+    if label:
+        other.set_ylabel(_label(points.axis), color=_MARKER)
+    return drawn
+
+
+def _label(axis: Axis) -> str:
+    return f"{axis.label}, {axis.scale.unit}" if axis.scale.unit else axis.label
