@@ -53,6 +53,11 @@ def test_a_piece_between_two_free_ones_merges_with_both() -> None:
     assert place_best_fit([*requests, Request(5, 61)], 100, 1) == Overflow(8, (3, 4), 60, 60)
 
 
+def test_a_piece_merges_with_the_one_below_wherever_that_begins() -> None:
+    """1 at 30 and 2 at 40 leave 30 to 60, the only place for 30 B."""
+    assert offset_of_last([*FULL, Request(1, None), Request(2, None), Request(5, 30)]) == 30
+
+
 def test_what_was_never_used_merges_too() -> None:
     """30 B given back below 70 B that were never taken make 100 B."""
     assert offset_of_last([Request(0, 30), Request(0, None), Request(1, 100)]) == 0
@@ -74,6 +79,10 @@ def test_sizes_are_rounded_to_granules_and_the_pool_reaches_to_the_highest_end()
     requests = [Request(0, 25), Request(1, 5), Request(0, None), Request(2, 11)]
 
     assert place_best_fit(requests, 40, 10) == Placed((0, 30, 0, 0), (30, 10, -30, 20), 40)
+
+
+def test_nothing_asked_nothing_needed() -> None:
+    assert place_best_fit([], 10, 1) == Placed((), (), 0)
 
 
 def test_the_pool_needs_its_gaps_as_well() -> None:

@@ -286,6 +286,22 @@ def test_a_synchronization_orders_what_the_host_issues_later(
         )
 
 
+def test_a_synchronization_orders_a_prefetch_after_its_allocation(writer: PlanWriter) -> None:
+    """The host has waited for the compute stream, which reached the Allocate; no event is needed."""
+    x = take(writer, "x", given=True)
+    writer.offload(x, 0)
+    writer.synchronize()
+    writer.release(x)
+    writer.allocate(x, 0, W)
+    writer.synchronize()
+    writer.prefetch(x, 0, on_demand=True)
+    writer.synchronize()
+    read(writer, x)
+    writer.release(x)
+
+    check_plan(finished(writer))
+
+
 def test_a_synchronization_says_nothing_about_what_is_issued_after_it(writer: PlanWriter) -> None:
     x = take(writer, "x", given=True)
     writer.synchronize()

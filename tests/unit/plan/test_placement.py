@@ -203,6 +203,21 @@ def test_an_overflow_of_the_host_is_an_overflow(writer: PlanWriter) -> None:
     )
 
 
+def test_what_came_back_holds_nothing_on_the_host(writer: PlanWriter) -> None:
+    """W of 8 B goes and comes back, a map of 10 B goes; the third, for conv2's weight gradient, finds 5 of 15 B."""
+    weights = take(writer, "weights", 8, WEIGHTS)
+    first, second = take(writer, "x1", 10), take(writer, "x2", 10)
+    writer.offload(weights, 0)
+    writer.prefetch(weights, 0, on_demand=False)
+    writer.offload(first, 0)
+    writer.offload(second, 1, W)
+
+    overflow = must_overflow(writer.finish("hand", "m"), host_bytes=15)
+
+    assert (overflow.operation, overflow.layer, overflow.phase) == (6, 1, W)
+    assert overflow.held_bytes == ((MAP, 10),)
+
+
 def test_the_first_overflow_of_either_memory_decides(writer: PlanWriter) -> None:
     """Operation 1 offloads 10 B; operation 2 allocates 20 B, which with the 10 before make 30.
 

@@ -74,6 +74,14 @@ def test_a_finished_plan_does_not_change_when_writing_goes_on() -> None:
     assert len(writer.finish("static", "m").operations) == 1
 
 
+def test_the_size_of_a_buffer_can_be_asked_for() -> None:
+    writer = PlanWriter(WORKLOAD)
+    writer.buffer("x", BufferKind.FEATURE_MAP, 10, Stage.FEATURES)
+    y = writer.buffer("y", BufferKind.FEATURE_MAP, 20, Stage.FEATURES)
+
+    assert writer.nbytes(y) == 20
+
+
 def test_names_of_buffers_by_id() -> None:
     writer = PlanWriter(WORKLOAD)
     for name in ("x", "y"):
