@@ -37,7 +37,7 @@ def figure_12(runs: PaperRuns) -> PaperFigure:
         chart=Chart(
             f"vDNN_all offloads up to {format_bytes(max(everything))}; vDNN_dyn leaves {len(idle)} of {len(names)} "
             "networks on the GPU",
-            "Fig. 12: bytes offloaded in one iteration; the same under (m) and (p); * does not fit",
+            "Fig. 12: bytes offloaded in one iteration; the same under (m) and (p); * does not fit with (p)",
             (
                 Panel(
                     names,
