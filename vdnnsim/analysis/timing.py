@@ -30,6 +30,7 @@ def feature_seconds(trace: IterationTrace) -> float:
     for stall in trace.stalls:
         blocked = trace.plan.operations[stall.blocked]
         assert isinstance(blocked, Compute)
-        if stall.waited_for is not None or stages[blocked.layer] is Stage.FEATURES:
+        copies = stall.waited_for is not None or stall.cause is StallCause.PINNING
+        if copies or stages[blocked.layer] is Stage.FEATURES:
             seconds += stall.end_s - stall.start_s
     return seconds

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import get_context
 from statistics import correlation
 
 from vdnnsim.claims.check import Value, is_met, simulate_claim
@@ -65,7 +66,8 @@ def perturbed(server: Server, factors: Mapping[str, float]) -> Server:
 def sensitivity(claims: Sequence[Claim], server: Server, draws: int = DRAWS) -> tuple[Sensitivity, ...]:
     """Check every claim under every draw, on all cores."""
     factors = draw_factors(server, draws)
-    with ProcessPoolExecutor() as pool:
+    # Fresh processes, for a fork copies the locks of threads that libraries may have started.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         tables = list(pool.map(partial(_values, tuple(claims)), [perturbed(server, each) for each in factors]))
     return tuple(_summarize(claim, [table[number] for table in tables], factors) for number, claim in enumerate(claims))
 

@@ -175,5 +175,5 @@ def _output_shape(operator: Operator, in_shapes: tuple[MapShape, ...]) -> MapSha
             return MapShape(features)
         case Concat():
             return MapShape(sum(shape.channels for shape in in_shapes), first.height, first.width)
-        case Activation() | SoftmaxLoss():
+        case Activation() | SoftmaxLoss():  # pragma: no branch
             return first

@@ -159,7 +159,7 @@ class Layer:
                 return (*self.inputs, self.output)
             case Activation() | SoftmaxLoss():
                 return (self.output,)
-            case Concat():
+            case Concat():  # pragma: no branch
                 return ()
 
     @property

@@ -82,7 +82,7 @@ class Workload:
                 return out_elements
             case LayerKind.LOSS:
                 return 5 * out_elements
-            case LayerKind.CONCAT:
+            case LayerKind.CONCAT:  # pragma: no branch
                 return 0
 
     def bytes_moved(self, layer: Layer, phase: Phase) -> int:
@@ -93,19 +93,16 @@ class Workload:
         x = sum(self.map_bytes(index) for index in layer.inputs)
         y = self.map_bytes(layer.output)
         match phase:
-            case Phase.FORWARD:
+            case Phase.FORWARD | Phase.BACKWARD_WEIGHTS:
                 return x + weights + y
-            case Phase.BACKWARD_WEIGHTS:
-                return x + y + weights
-            case Phase.BACKWARD_DATA:
-                saved = sum(self.map_bytes(index) for index in layer.saved_maps)
-                read = weights if layer.parameters else saved
-                return (
-                    read
-                    + y
-                    + x
-                    + sum(self.map_bytes(index) for index in layer.inputs if self.accumulates(layer, index))
-                )
+            case Phase.BACKWARD_DATA:  # pragma: no branch
+                maps = self.graph.maps
+                saved = weights if layer.parameters else sum(self.map_bytes(index) for index in layer.saved_maps)
+                dy = y if maps[layer.output].needs_gradient else 0
+                outgoing = [index for index in layer.inputs if maps[index].needs_gradient]
+                dx = sum(self.map_bytes(index) for index in outgoing)
+                added_to = sum(self.map_bytes(index) for index in outgoing if self.accumulates(layer, index))
+                return saved + dy + dx + added_to
 
     def accumulates(self, layer: Layer, index: int) -> bool:
         """Whether backward of `layer` adds to the gradient of map `index` that a later layer has begun."""

@@ -23,6 +23,8 @@ class _FreePieces:
 
     def take(self, nbytes: int) -> int | None:
         """Take nbytes from the smallest piece that holds them; return their address, None if there is no such piece."""
+        if not nbytes:
+            return 0
         found = bisect_left(self.by_size, (nbytes, 0))
         if found == len(self.by_size):
             return None
@@ -33,6 +35,8 @@ class _FreePieces:
 
     def give_back(self, start: int, nbytes: int) -> None:
         """Return a piece and merge it with its free neighbours."""
+        if not nbytes:
+            return
         end = start + nbytes
         if end in self._size_at:
             size = self._size_at[end]

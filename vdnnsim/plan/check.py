@@ -14,7 +14,7 @@ streams are known to be done. RecordEvent stores the knowledge of its stream, Wa
 HostSynchronize gives it to everything issued later.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from vdnnsim.errors import PlanError
 from vdnnsim.plan.operations import (
@@ -56,7 +56,7 @@ class _BufferState:
     last_compute_write: int = -1
     last_copy: int = -1
     last_prefetch: int = -1
-    aliases: set[int] = field(default_factory=set)
+    covered_by: int | None = None
 
 
 class _Checker:
@@ -83,10 +83,9 @@ class _Checker:
             case Compute(reads=reads, writes=writes):
                 self._compute(reads, writes)
             case Allocate(buffer=buffer):
-                self._allocate(buffer, None)
+                self._allocate(buffer)
             case Alias(buffer=buffer, storage=storage):
-                self._use(storage)
-                self._allocate(buffer, storage)
+                self._alias(buffer, storage)
             case Release(buffer=buffer):
                 self._release(buffer)
             case Offload(buffer=buffer):
@@ -97,9 +96,21 @@ class _Checker:
                 self._record(event, stream)
             case WaitEvent(event=event, stream=stream):
                 self._wait(event, stream)
-            case HostSynchronize(streams=streams):
+            case HostSynchronize(streams=streams):  # pragma: no branch
                 for stream in streams:
                     _merge(self._host, self._done[stream] | {stream: self._last_on[stream]})
+
+    def _alias(self, buffer: int, storage: int) -> None:
+        below = self._use(storage)
+        if self._plan.buffers[buffer].nbytes > self._plan.buffers[storage].nbytes:
+            raise self._error(f"{self._name(buffer)} is larger than {self._name(storage)}, in which it is to lie")
+        self._reach(Stream.COMPUTE)
+        if below.last_copy > self._done[Stream.COMPUTE][Stream.MEMORY]:
+            raise self._error(f"{self._name(storage)} is covered before the compute stream waited for its copy")
+        self._allocate(buffer)
+        self._states[buffer].storage = storage
+        below.covered_by = buffer
+        below.written = False
 
     def _record(self, event: int, stream: Stream) -> None:
         if event in self._events:
@@ -132,15 +143,13 @@ class _Checker:
             state.last_compute = state.last_compute_write = self._position
         self._last_on[Stream.COMPUTE] = self._position
 
-    def _allocate(self, buffer: int, storage: int | None) -> None:
+    def _allocate(self, buffer: int) -> None:
         state = self._states[buffer]
         self._reach(Stream.COMPUTE)
         if state.allocated:
             raise self._error(f"{self._name(buffer)} is allocated twice")
-        if storage is not None:
-            self._states[storage].aliases.add(buffer)
         given = self._plan.buffers[buffer].given and not state.released
-        self._states[buffer] = _BufferState(allocated=True, storage=storage, written=given, on_host=state.on_host)
+        self._states[buffer] = _BufferState(allocated=True, written=given, on_host=state.on_host)
         # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.
         self._states[buffer].last_compute = self._last_on[Stream.COMPUTE] = self._position
 
@@ -149,10 +158,10 @@ class _Checker:
         self._reach(Stream.COMPUTE)
         if state.last_copy > self._done[Stream.COMPUTE][Stream.MEMORY]:
             raise self._error(f"{self._name(buffer)} is released before the compute stream waited for its copy")
-        if state.aliases:
-            raise self._error(f"{self._name(buffer)} is released while {self._name(min(state.aliases))} lies in it")
         if state.storage is not None:
-            self._states[state.storage].aliases.discard(buffer)
+            below = self._states[state.storage]
+            below.covered_by = None
+            below.last_compute = self._last_on[Stream.COMPUTE] = self._position
         self._states[buffer] = _BufferState(released=True, on_host=state.on_host)
 
     def _offload(self, buffer: int) -> None:
@@ -185,6 +194,8 @@ class _Checker:
         state = self._states[buffer]
         if not state.allocated:
             raise self._error(f"{self._name(buffer)} is used while it is not allocated")
+        if state.covered_by is not None:
+            raise self._error(f"{self._name(buffer)} is used while {self._name(state.covered_by)} lies in it")
         return state
 
     def _name(self, buffer: int) -> str:

@@ -46,7 +46,7 @@ def operands(workload: Workload, layer: Layer, phase: Phase) -> Operands:
             )
         case Phase.BACKWARD_WEIGHTS:
             return Operands(maps_read=layer.inputs, gradients_read=incoming, weight_gradient_written=True)
-        case Phase.UPDATE:
+        case Phase.UPDATE:  # pragma: no branch
             return Operands(weights_read=True, weights_written=True, weight_gradient_read=True)
 
 

@@ -159,5 +159,5 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
             return f"record event {event} on the {stream.value} stream"
         case WaitEvent(event=event, stream=stream):
             return f"wait for event {event} on the {stream.value} stream"
-        case HostSynchronize(streams=streams):
+        case HostSynchronize(streams=streams):  # pragma: no branch
             return f"host synchronization with {' and '.join(stream.value for stream in streams)}"

@@ -12,7 +12,7 @@ from enum import Enum
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
-from vdnnsim.memory.requests import Overflow, Request
+from vdnnsim.memory.requests import Overflow, Request, round_up
 from vdnnsim.plan.operations import Alias, Allocate, Offload, Prefetch, Release
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
@@ -104,7 +104,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     if isinstance(answer, Overflow):
         overflow = positions[answer.position]
         if isinstance(host, int) or overflow < host.operation:
-            return _device_overflow(plan, overflow, answer, limits.device_bytes)
+            return _device_overflow(plan, overflow, answer, limits)
     if not isinstance(host, int):
         return host
     assert not isinstance(answer, Overflow)
@@ -146,7 +146,7 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
                 nbytes = plan.buffers[buffer].nbytes
                 free = capacity_bytes - in_use
                 if nbytes > free:
-                    kinds = _by_kind(plan, held)
+                    kinds = _by_kind(plan, held, granule_bytes=1)
                     return DoesNotFit(
                         plan,
                         Pool.HOST,
@@ -171,7 +171,7 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
     return peak
 
 
-def _device_overflow(plan: TrainingPlan, position: int, overflow: Overflow, capacity_bytes: int) -> DoesNotFit:
+def _device_overflow(plan: TrainingPlan, position: int, overflow: Overflow, limits: MemoryLimits) -> DoesNotFit:
     operation = plan.operations[position]
     assert isinstance(operation, Allocate)
     return DoesNotFit(
@@ -181,16 +181,18 @@ def _device_overflow(plan: TrainingPlan, position: int, overflow: Overflow, capa
         buffer=operation.buffer,
         layer=operation.layer,
         phase=operation.phase,
-        requested_bytes=plan.buffers[operation.buffer].nbytes,
+        requested_bytes=round_up(plan.buffers[operation.buffer].nbytes, limits.granule_bytes),
         free_bytes=overflow.free_bytes,
         largest_free_bytes=overflow.largest_free_bytes,
-        capacity_bytes=capacity_bytes,
-        held_bytes=_by_kind(plan, overflow.held),
+        capacity_bytes=limits.device_bytes,
+        held_bytes=_by_kind(plan, overflow.held, limits.granule_bytes),
     )
 
 
-def _by_kind(plan: TrainingPlan, buffers: list[int] | tuple[int, ...]) -> tuple[tuple[BufferKind, int], ...]:
+def _by_kind(
+    plan: TrainingPlan, buffers: list[int] | tuple[int, ...], granule_bytes: int
+) -> tuple[tuple[BufferKind, int], ...]:
     held: Counter[BufferKind] = Counter()
     for buffer in buffers:
-        held[plan.buffers[buffer].kind] += plan.buffers[buffer].nbytes
+        held[plan.buffers[buffer].kind] += round_up(plan.buffers[buffer].nbytes, granule_bytes)
     return tuple(sorted(held.items(), key=lambda item: -item[1]))

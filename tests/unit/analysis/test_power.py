@@ -16,12 +16,12 @@ WORKLOAD = toy_workload(toy_chain(1))
 COSTS = toy_costs(WORKLOAD, {})
 BASE = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
 POWER = Power(idle_watts=10.0, joules_per_flop=1.0, joules_per_dram_byte=2.0, joules_per_link_byte=3.0)
-BASE_WATTS = (220.0, 68.0, 23.0, 27.0, 68.0, 68.0, 220.0)
+BASE_WATTS = (220.0, 68.0, 23.0, 23.0, 68.0, 68.0, 220.0)
 """What kernels of 1 s draw, on a machine that reaches any rate:
 
     conv1 forward, weight gradient    10 + 50 FLOP + 2 (10 + 60 + 10 B) = 220
     fc forward and both gradients     10 + 10 FLOP + 2 (10 + 12 + 2 B) = 68
-    loss forward, data gradient       10 + 5 FLOP + 2 (2 + 2 B) = 23, and 27 with another 2 B
+    loss forward, data gradient       10 + 5 FLOP + 2 (2 + 2 B) = 23
 """
 
 
@@ -31,12 +31,12 @@ def server_with(power: Power, *, flop_per_s: float = 1000.0) -> Server:
 
 
 def test_a_kernel_draws_idle_power_and_that_of_its_work() -> None:
-    """The sum of seven seconds is 694 J, the mean 694 / 7."""
+    """The sum of seven seconds is 690 J, the mean 690 / 7."""
     curve = power_curve(BASE, WORKLOAD, COSTS, server_with(POWER))
 
     assert curve == PowerCurve((0, 1, 2, 3, 4, 5, 6), BASE_WATTS, end_s=7.0)
-    assert energy_joules(BASE, WORKLOAD, COSTS, server_with(POWER)) == 694.0
-    assert mean_watts(BASE, WORKLOAD, COSTS, server_with(POWER)) == 694 / 7
+    assert energy_joules(BASE, WORKLOAD, COSTS, server_with(POWER)) == 690.0
+    assert mean_watts(BASE, WORKLOAD, COSTS, server_with(POWER)) == 690 / 7
 
 
 def test_a_copy_draws_at_the_link_and_in_dram() -> None:
@@ -49,7 +49,7 @@ def test_a_copy_draws_at_the_link_and_in_dram() -> None:
     curve = power_curve(trace, WORKLOAD, COSTS, server_with(POWER))
 
     assert list(curve.times_s) == [0, 1, 10, 11, 12, 13, 14, 15, 23]
-    assert list(curve.watts) == [225, 15, 68, 23, 27, 73, 73, 15, 220]
+    assert list(curve.watts) == [225, 15, 68, 23, 23, 73, 73, 15, 220]
     assert curve.end_s == 24
 
 
@@ -78,9 +78,9 @@ def test_a_kernel_without_duration_draws_nothing() -> None:
         (1.0, 220),
         (2.0, 220),
         (3.0, (220 + 220 + 68) / 3),
-        (7.0, 694 / 7),
-        (9.0, (694 + 440) / 9),
-        (14.0, 694 / 7),
+        (7.0, 690 / 7),
+        (9.0, (690 + 440) / 9),
+        (14.0, 690 / 7),
     ],
 )
 def test_a_sample_is_a_mean_over_its_window(window_s: float, watts: float) -> None:

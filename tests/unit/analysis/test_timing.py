@@ -1,6 +1,10 @@
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from dataclasses import replace
+
+from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.timing import feature_seconds, stall_seconds
 from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.hardware.server import Host
+from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plan.operations import Compute, Offload, Stream
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
@@ -96,3 +100,18 @@ def test_feature_extraction_of_vdnn_all_includes_its_waits_for_copies() -> None:
     assert stall_seconds(trace) == ((StallCause.OFFLOAD, 9), (StallCause.PREFETCH, 8))
     assert feature_seconds(trace) == 19
     assert trace.iteration_s == 24
+
+
+def test_a_stall_while_the_host_pins_memory_counts_as_feature_extraction() -> None:
+    """Conv1 runs from 0 to 1; fc waits from 1 to 6 while the host pins its X for the offload, and to 16 for the copy.
+
+    Both belong to the offload of a feature-extraction layer: 1 s of its kernel, 15 s of stalls before fc, and the
+    weight gradient of conv1, which its prefetch (launched with fc's data gradient at 19) delays from 21 to 29: 8 + 1.
+    """
+    workload = toy_workload(toy_chain(1))
+    costs = toy_costs(workload, {})
+    host = replace(TOY_SERVER, host=Host(1000, issue_s=0.0, pin_latency_s=1.0, pin_bytes_per_s=2.0))
+
+    trace = replay(VdnnAll().plan(toy_setting(workload, costs)), costs, server=host, pinned=PinnedMemory.PER_OFFLOAD)
+
+    assert feature_seconds(trace) == 1 + 15 + 8 + 1

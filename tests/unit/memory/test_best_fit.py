@@ -90,3 +90,10 @@ def test_the_pool_needs_its_gaps_as_well() -> None:
     requests = [Request(0, 20), Request(1, 20), Request(0, None), Request(2, 30)]
 
     assert place_best_fit(requests, 100, 1) == Placed((0, 20, 0, 40), (20, 20, -20, 30), 70)
+
+
+def test_a_request_of_nothing_takes_nothing_from_a_full_pool() -> None:
+    """10 B are held of 10; 0 B more are served, and given back, without a piece."""
+    answer = place_best_fit([Request(0, 10), Request(1, 0), Request(1, None), Request(0, None)], 10, 1)
+
+    assert answer == Placed(offsets=(0, 0, 0, 0), deltas=(10, 0, 0, -10), pool_bytes=10)

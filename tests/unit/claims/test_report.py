@@ -1,0 +1,49 @@
+import csv
+from io import StringIO
+
+import msgspec
+import pytest
+
+from tests.toy import ROOT
+from vdnnsim.claims.check import check_claim
+from vdnnsim.claims.claim import read_claims
+from vdnnsim.claims.report import paper_report
+from vdnnsim.claims.runs import PaperRuns
+from vdnnsim.hardware.profile import find_profile, read_profile
+
+FEW = ("v-mem-10", "v-vm-1", "v-vm-2", "v-vm-10")
+
+
+@pytest.mark.slow
+def test_one_command_makes_the_whole_report() -> None:
+    """Ten figures with a picture and a CSV each, five tables, the page, the manifest; and twice the same CSVs.
+
+    Few claims and two draws keep it short. Of the rows, v-vm-1 moves without POOL's prefetch and v-vm-10 turns when all
+    GPU memory is counted, so both stand in readings.csv.
+    """
+    file = read_claims("vdnn2016")
+    few = msgspec.structs.replace(file, claims=tuple(each for each in file.claims if each.id in FEW))
+    profile = find_profile(few.hardware, ROOT)
+    runs = PaperRuns(read_profile(profile))
+    rows = [check_claim(claim, runs) for claim in few.claims]
+
+    files = paper_report(few, rows, runs, profile, draws=2)
+    again = paper_report(few, rows, PaperRuns(runs.server), profile, draws=2)
+
+    assert sum(name.endswith(".png") for name in files) == 10
+    assert {name for name in files if not name.startswith(("figure", "power"))} == {
+        "README.md",
+        "claims.csv",
+        "kernel_times.csv",
+        "readings.csv",
+        "run.json",
+        "sensitivity.csv",
+    }
+    assert all(files[name] == again[name] for name in files if not name.endswith(".png"))
+    readings = list(csv.DictReader(StringIO(files["readings.csv"].decode())))
+    assert {row["id"] for row in readings} >= {"v-vm-1", "v-vm-10"}
+    sensitivity = list(csv.DictReader(StringIO(files["sensitivity.csv"].decode())))
+    assert [row["id"] for row in sensitivity] == [row.id for row in few.claims]
+    page = files["README.md"].decode()
+    assert "| v-vm-10 | maximum memory, most of vgg16" in page
+    assert "Mean absolute error over all held-out rows" in page
