@@ -1,7 +1,8 @@
 """The report of a paper: figures from simulation, claims, and what stands behind them. One command makes it all.
 
-Files: README.md, figureNN.png and .csv, claims.csv, readings.csv, sensitivity.csv, kernel_times.csv (the cost model
-against every public measurement, those that the fit never used included) and run.json. Equal input gives equal bytes.
+Files: README.md, figureNN.png and .csv, claims.csv, readings.csv, sensitivity.csv, page_migration.csv, kernel_times.csv
+(the cost model against every public measurement, those that the fit never used included) and run.json. Equal input
+gives equal bytes.
 """
 
 import hashlib
@@ -13,6 +14,8 @@ from statistics import fmean
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.figures import figure_files, paper_figures
 from vdnnsim.claims.page import page_text
+from vdnnsim.claims.paging import COLUMNS as PAGING_COLUMNS
+from vdnnsim.claims.paging import paging_costs, paging_text
 from vdnnsim.claims.readings import Reading, ReadingEffect, compare_readings
 from vdnnsim.claims.row import ClaimRow, Verdict
 from vdnnsim.claims.runs import PaperRuns
@@ -40,7 +43,9 @@ def paper_report(
     drawn = sensitivity(file.claims, runs.server, draws)
     fit_rows = read_fit_rows(profile.with_suffix(".fit.csv"))
     machine = Machine.of_server(runs.server, ElementType.FLOAT32)
+    paging = paging_costs(runs)
     sections = {
+        "What would demand paging cost?": paging_text(paging),
         "What would other readings give?": _readings_text(readings),
         "Which claims are robust, which hang on one number?": _sensitivity_text(drawn, draws),
         "How good are the kernel times?": _kernels_text(fit_rows, machine),
@@ -49,6 +54,7 @@ def paper_report(
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": csv_text(_READING_COLUMNS, _reading_cells(readings)),
         "sensitivity.csv": csv_text(_SENSITIVITY_COLUMNS, [_sensitivity_cells(each) for each in drawn]),
+        "page_migration.csv": csv_text(PAGING_COLUMNS, [each.cells for each in paging]),
         "kernel_times.csv": csv_text(_KERNEL_COLUMNS, [_kernel_cells(row, machine) for row in fit_rows]),
         "README.md": page_text(figures, rows, sections),
         "run.json": _manifest(file, profile, draws),
