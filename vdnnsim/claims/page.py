@@ -31,9 +31,11 @@ def page_text(figures: Sequence[PaperFigure], claim_rows: Sequence[ClaimRow], se
 
 def _introduction(figures: Sequence[PaperFigure], rows: Sequence[ClaimRow]) -> str:
     count = Counter(row.verdict for row in rows)
+    claims = {row.claim_id for row in rows}
+    missed = {row.claim_id for row in rows if row.verdict is Verdict.NOT_REPRODUCED}
     return (
-        f"Of {len(rows)} numbers that the paper states in words, the replay reproduces "
-        f"{count[Verdict.REPRODUCED]}; {count[Verdict.NOT_REPRODUCED]} it does not. Below are "
+        f"Of {len(claims)} claims that the paper makes in words, the replay reproduces {len(claims) - len(missed)}; "
+        f"they are {len(rows)} numbers, of which {count[Verdict.NOT_REPRODUCED]} are not met. Below are "
         f"{len(figures)} figures in the form of the paper's own, each with what the paper says, what the replay shows, "
         "and where and why they differ. What the paper shows in its pictures alone is not compared, for its numbers "
         "were not published. GB in the paper means GiB. Every picture has its numbers beside it as CSV, in SI units."

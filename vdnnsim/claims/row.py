@@ -35,3 +35,8 @@ class ClaimRow:
     recorded: Verdict
     reason: str
     scenario: str
+
+    @property
+    def claim_id(self) -> str:
+        """Id of the claim that this row belongs to, as v-vm-3 of v-vm-3.max."""
+        return self.id.partition(".")[0]

@@ -16,8 +16,8 @@ def cells(row: ClaimRow) -> tuple[str, ...]:
 
 def summary(rows: Sequence[ClaimRow]) -> str:
     """Return one line: how many claims are reproduced, and which rows differ from what is recorded."""
-    ids = {row.id.partition(".")[0] for row in rows}
-    missed = {row.id.partition(".")[0] for row in rows if row.verdict is not Verdict.REPRODUCED}
+    ids = {row.claim_id for row in rows}
+    missed = {row.claim_id for row in rows if row.verdict is not Verdict.REPRODUCED}
     text = f"{len(ids) - len(missed)} of {len(ids)} claims reproduced, each with all of its rows"
     moved = [row for row in rows if row.verdict is not row.recorded]
     if moved:
