@@ -3,6 +3,7 @@
 import errno
 import os
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,113 @@ def test_one_file_is_replaced_where_it_stands(tmp_path: Path) -> None:
     replace_file(tmp_path / "a.txt", b"new")
     assert (tmp_path / "a.txt").read_bytes() == b"new"
     assert everything_in(tmp_path) == {"a.txt"}
+
+
+def test_a_pipe_is_written_through_and_stays_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe.csv").read_bytes()), daemon=True)
+    reader.start()
+    replace_file(tmp_path / "pipe.csv", b"new")
+    reader.join(timeout=10)
+    assert read == [b"new"]
+    assert (tmp_path / "pipe.csv").is_fifo()
+    assert everything_in(tmp_path) == {"pipe.csv"}
+
+
+def test_a_pipe_among_the_files_of_a_folder_is_written_through(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "a.txt").read_bytes()), daemon=True)
+    reader.start()
+    replace_files(tmp_path, FILES)
+    reader.join(timeout=10)
+    assert read == [b"new a"]
+    assert (tmp_path / "a.txt").is_fifo()
+    assert (tmp_path / "b.txt").read_bytes() == b"new b"
+
+
+def test_a_broken_pipe_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+
+    def refuse(*_where: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    monkeypatch.setattr("vdnnsim.report.replace._write_through", refuse)
+    with pytest.raises(OutputError) as failure:
+        replace_file(tmp_path / "pipe.csv", b"new")
+    assert str(failure.value) == f"{tmp_path / 'pipe.csv'}: cannot be written: Broken pipe"
+
+
+@pytest.mark.parametrize("name", ["link", "number"])
+def test_what_leads_to_an_open_file_writes_on_from_where_it_is(tmp_path: Path, name: str) -> None:
+    """As /dev/stdout does, whose target another name would leave behind."""
+    with (tmp_path / "out.txt").open("wb", buffering=0) as out:
+        out.write(b"before ")
+        number = Path("/proc/self/fd") / str(out.fileno())
+        (tmp_path / "link").symlink_to(number)
+        replace_file(tmp_path / "link" if name == "link" else number, b"new")
+        out.write(b" after")
+    assert (tmp_path / "out.txt").read_bytes() == b"before new after"
+    assert everything_in(tmp_path) == {"link", "out.txt"}
+
+
+def test_a_link_stays_one_and_its_target_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "target.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("there/target.csv")
+    replace_file(tmp_path / "link.csv", b"new")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "there" / "target.csv").read_bytes() == b"new"
+    assert everything_in(tmp_path) == {"link.csv", "there", "there/target.csv"}
+
+
+def test_a_link_to_nothing_gets_its_target(tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to("target.csv")
+    replace_file(tmp_path / "link.csv", b"new")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "target.csv").read_bytes() == b"new"
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to("other.csv")
+    (tmp_path / "other.csv").symlink_to("link.csv")
+    with pytest.raises(OutputError, match="Too many levels of symbolic links"):
+        replace_file(tmp_path / "link.csv", b"new")
+    assert everything_in(tmp_path) == {"link.csv", "other.csv"}
+
+
+@pytest.mark.parametrize("name", ["run", "reports/run"])
+def test_a_folder_that_another_run_makes_meanwhile_is_written_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / name
+    rename = Path.rename
+
+    def late(path: Path, target: Path) -> Path:
+        if target == folder and not folder.exists():
+            folder.mkdir()
+            (folder / "a.txt").write_text("their a")
+            (folder / "theirs.txt").touch()
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    replace_files(folder, FILES)
+    assert everything_in(folder) == {"a.txt", "b.txt", "theirs.txt"}
+    assert (folder / "a.txt").read_bytes() == b"new a"
+    assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
+
+
+def test_a_file_that_takes_the_name_of_the_folder_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def late(path: Path, target: Path) -> Path:
+        target.write_text("theirs")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(OutputError, match="Not a directory"):
+        replace_files(tmp_path / "run", FILES)
+    assert everything_in(tmp_path) == {"run"}
