@@ -89,6 +89,7 @@ class Bench:
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
         """Replay a plan once; of one that does not fit, replay the part before memory ran out to know its cost."""
+        check_plan(plan)
         placement = place_plan(plan, self.limits)
         if isinstance(placement, Placement):
             trace = self._replay(plan, placement)

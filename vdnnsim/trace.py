@@ -12,7 +12,7 @@ from vdnnsim.plan.training_plan import TrainingPlan
 
 
 class StallCause(Enum):
-    """Why the compute stream stood still between two kernels."""
+    """Why the compute stream stood still before or between kernels."""
 
     OFFLOAD = "waits for an offload"
     PREFETCH = "waits for a prefetch"

@@ -22,7 +22,7 @@ class RunMetrics:
         pool_bytes: what the memory model needed for it, gaps included.
         peak_by_kind: what made up the maximum.
         feature_step_mean_memory_bytes: mean over layer steps, the average of the vDNN paper.
-        stall_by_cause: time in which the compute stream stood still between two kernels.
+        stall_by_cause: time in which the compute stream stood still before or between kernels.
     """
 
     iteration_s: float

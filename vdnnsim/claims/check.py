@@ -149,10 +149,10 @@ def _names(cases: tuple[Case, ...]) -> str:
 
 
 def _scenario(cases: tuple[Case, ...]) -> str:
-    files = {"vgg16": "vgg16_{batch_size}"}
-    names = [files.get(network, network).format(batch_size=batch_size) for network, batch_size in cases]
-    shipped = [f"scenarios/{name}.yaml" for name in names if name != "vgg16_32"]
-    return shipped[0] if len(cases) == 1 and shipped else f"{len(cases)} networks"
+    if len(cases) > 1:
+        return f"{len(cases)} networks"
+    ((network, batch_size),) = cases
+    return f"scenarios/{network}_{batch_size}.yaml" if network == "vgg16" else f"scenarios/{network}.yaml"
 
 
 def _text(value: Value, claim: Claim) -> str:

@@ -1,10 +1,9 @@
 """The page of a paper's report: figure after figure what the paper says and what the replay shows, then the claims."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from vdnnsim.claims.figures.figure import PaperFigure
-from vdnnsim.claims.row import ClaimRow, Verdict
+from vdnnsim.claims.row import ClaimCount, ClaimRow, Verdict
 
 _COLUMNS = ("claim", "where", "metric", "paper", "replay", "error", "verdict")
 
@@ -30,12 +29,9 @@ def page_text(figures: Sequence[PaperFigure], claim_rows: Sequence[ClaimRow], se
 
 
 def _introduction(figures: Sequence[PaperFigure], rows: Sequence[ClaimRow]) -> str:
-    count = Counter(row.verdict for row in rows)
-    claims = {row.claim_id for row in rows}
-    missed = {row.claim_id for row in rows if row.verdict is Verdict.NOT_REPRODUCED}
+    missed = sum(row.verdict is Verdict.NOT_REPRODUCED for row in rows)
     return (
-        f"Of {len(claims)} claims that the paper makes in words, the replay reproduces {len(claims) - len(missed)}; "
-        f"they are {len(rows)} numbers, of which {count[Verdict.NOT_REPRODUCED]} are not met. Below are "
+        f"{ClaimCount.of(rows)}, each with all of its numbers: {len(rows)}, of which {missed} are not met. Below are "
         f"{len(figures)} figures in the form of the paper's own, each with what the paper says, what the replay shows, "
         "and where and why they differ. What the paper shows in its pictures alone is not compared, for its numbers "
         "were not published. GB in the paper means GiB. Every picture has its numbers beside it as CSV, in SI units."

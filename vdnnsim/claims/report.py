@@ -138,20 +138,25 @@ def _kernels_text(rows: Sequence[FitRow], machine: Machine) -> str:
         "| --- | --- | ---: | ---: | ---: |",
     ]
     for role, group in sorted({(row.role, row.group) for row in rows}):
-        errors = [_error(row, machine) for row in rows if (row.role, row.group) == (role, group)]
+        errors = [row.relative_error(machine) for row in rows if (row.role, row.group) == (role, group)]
         lines.append(f"| {role} | {group} | {len(errors)} | {fmean(map(abs, errors)):.1%} | {fmean(errors):+.1%} |")
-    held_out = [_error(row, machine) for row in rows if row.role == "held_out"]
+    held_out = [row.relative_error(machine) for row in rows if row.role == "held_out"]
     lines += ["", f"Mean absolute error over all held-out rows: {fmean(map(abs, held_out)):.1%}.", ""]
     return "\n".join(lines)
 
 
 def _kernel_cells(row: FitRow, machine: Machine) -> tuple[str | float, ...]:
     times = row.observed_s, row.predicted_s(machine)
-    return (row.role, row.group, row.subject, row.phase.value, row.algorithms, *times, _error(row, machine), row.origin)
-
-
-def _error(row: FitRow, machine: Machine) -> float:
-    return row.predicted_s(machine) / row.observed_s - 1
+    return (
+        row.role,
+        row.group,
+        row.subject,
+        row.phase.value,
+        row.algorithms,
+        *times,
+        row.relative_error(machine),
+        row.origin,
+    )
 
 
 def _manifest(file: ClaimsFile, profile: Path, draws: int) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vdnnsim.claims.row import ClaimRow, Verdict
+from vdnnsim.claims.row import ClaimCount, ClaimRow
 
 COLUMNS = ("id", "where", "metric", "expected", "simulated", "error", "verdict", "reason", "scenario")
 """Columns of `vdnnsim claims`; the terminal leaves the last one to the CSV."""
@@ -16,9 +16,7 @@ def cells(row: ClaimRow) -> tuple[str, ...]:
 
 def summary(rows: Sequence[ClaimRow]) -> str:
     """Return one line: how many claims are reproduced, and which rows differ from what is recorded."""
-    ids = {row.claim_id for row in rows}
-    missed = {row.claim_id for row in rows if row.verdict is not Verdict.REPRODUCED}
-    text = f"{len(ids) - len(missed)} of {len(ids)} claims reproduced, each with all of its rows"
+    text = str(ClaimCount.of(rows))
     moved = [row for row in rows if row.verdict is not row.recorded]
     if moved:
         text += "; other than recorded: " + ", ".join(f"{row.id} ({row.verdict.value})" for row in moved)

@@ -34,7 +34,7 @@ class Machine:
         rates = server.gpu.flop_per_s
         if element_type not in rates:
             known = ", ".join(sorted(known.value for known in rates))
-            raise ProfileError(f"{server.name}: gpu.flop_per_s: lacks {element_type.value}, has {known}")
+            raise ProfileError(f"{server.name}: gpu.peak: lacks {element_type.value}, has {known}")
         return cls(
             parameters=CostParameters.from_mapping(server.name, server.cost_model),
             flop_per_s=rates[element_type],

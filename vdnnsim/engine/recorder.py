@@ -4,8 +4,8 @@ A stall is the gap between two kernels. Whoever holds the compute stream back sa
 when, why, and for which copy. When the next kernel starts, its gap is divided among those reasons in the order of
 their time; what nobody claims is the host that had not issued the kernel yet.
 
-It also asserts that no two operations touch the same bytes at once: copies in flight are remembered, and a kernel or
-release that meets one is a bug of the plan check.
+It also asserts that no kernel, copy or release touches a buffer that a copy or kernel of the other stream is using:
+copies in flight are remembered, and whatever meets one is a bug of the plan check.
 """
 
 from dataclasses import dataclass

@@ -76,7 +76,6 @@ class StreamProcess:
     Attributes:
         waiting_for: position of the operation that the stream cannot get past at the moment; None when it can.
         last_copy: position of the last copy that ran on this stream.
-        drained_s: when it last had nothing left to do.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ Source of the heuristic: Pisarchyk and Lee, "Efficient memory management for dee
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 
@@ -96,24 +97,28 @@ def _answer(
 ) -> Placed | Overflow:
     starts = {life.first: life for life in lifetimes}
     ends = {life.last: life for life in lifetimes if life.last < len(requests)}
-    held: dict[int, int] = {}
     offsets: list[int | None] = []
     deltas: list[int] = []
-    highest = 0
     for position in range(len(requests)):
-        if position in ends:
-            life = ends[position]
-            del held[life.key]
-            deltas.append(-life.nbytes)
-        else:
-            life = starts[position]
-            top = address[life.first] + life.nbytes
-            if top > capacity_bytes:
-                free = capacity_bytes - sum(held.values())
-                # What lies above the capacity cannot be used, so the piece below it is all there is.
-                return Overflow(position, tuple(held), free, max(0, capacity_bytes - address[life.first]))
-            held[life.key] = life.nbytes
-            deltas.append(life.nbytes)
-            highest = max(highest, top)
+        life = ends.get(position) or starts[position]
+        deltas.append(-life.nbytes if position in ends else life.nbytes)
         offsets.append(address[life.first])
+    highest = max((address[life.first] + life.nbytes for life in lifetimes), default=0)
+    if highest > capacity_bytes:
+        return _overflow(lifetimes, address, deltas, capacity_bytes)
     return Placed(tuple(offsets), tuple(deltas), highest)
+
+
+def _overflow(lifetimes: list[_Lifetime], address: dict[int, int], deltas: list[int], capacity_bytes: int) -> Overflow:
+    """Blame the first request that raises the sum of what is in use above the capacity, if one does.
+
+    If none does, the gaps are to blame, and of the requests whose address lies beyond the capacity the one that meets
+    the most memory in use.
+    """
+    in_use = list(accumulate(deltas))
+    too_much = [life for life in lifetimes if in_use[life.first] > capacity_bytes]
+    beyond = [life for life in lifetimes if address[life.first] + life.nbytes > capacity_bytes]
+    blamed = too_much[0] if too_much else max(beyond, key=lambda life: (in_use[life.first], -life.first))
+    held = tuple(life.key for life in lifetimes if life.first < blamed.first < life.last)
+    free = capacity_bytes - (in_use[blamed.first] - blamed.nbytes)
+    return Overflow(blamed.first, held, free, min(free, max(0, capacity_bytes - address[blamed.first])))

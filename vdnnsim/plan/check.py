@@ -3,10 +3,10 @@
 - Every buffer is allocated before it is used, once, and released before the plan ends.
 - A kernel reads only what has been written or copied back, a copy only what has been written.
 - Whatever touches the same bytes from two streams is ordered by events or synchronizations: a kernel after the
-  prefetch that it reads, a copy after the kernel that wrote its buffer or the Allocate that made it, a Release after
-  every copy of its buffer.
-- Every offload is matched by exactly one prefetch, unless the buffer is never read again. A prefetch that keeps the
-  copy may be followed by others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
+  prefetch that it reads, an offload after the kernel that wrote its buffer, a prefetch after the Allocate that made
+  it, a Release after every copy of its buffer.
+- What was offloaded and released is read again only after a prefetch. A prefetch that keeps the copy may be followed by
+  others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
 - What a Release gives up is gone; only a copy on the host brings it back.
 
 Order between streams is tracked as knowledge: for each stream and for the host, up to which position the other

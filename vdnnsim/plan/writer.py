@@ -19,7 +19,7 @@ from vdnnsim.plan.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plan.training_plan import Buffer, BufferKind, ProfilingPass, TrainingPlan
+from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 
 
 class PlanWriter:
@@ -89,7 +89,7 @@ class PlanWriter:
         """Hold the host until both streams are done, as vDNN does at the end of a layer that copied."""
         self._operations.append(HostSynchronize((Stream.COMPUTE, Stream.MEMORY)))
 
-    def finish(self, policy: str, algorithms: str, passes: tuple[ProfilingPass, ...] = ()) -> TrainingPlan:
+    def finish(self, policy: str, algorithms: str) -> TrainingPlan:
         """Return the plan."""
         return TrainingPlan(
             policy=policy,
@@ -98,5 +98,4 @@ class PlanWriter:
             layer_stages=tuple(layer.stage for layer in self._layers),
             buffers=tuple(self._buffers),
             operations=tuple(self._operations),
-            passes=passes,
         )

@@ -9,6 +9,8 @@ fits nothing is paged, and an iteration takes what it takes under `base`.
 The pager sees accesses and no purposes: it writes back a map that nobody will read again. Gradient maps and workspaces
 come from the framework's pool, which reuses their memory, and so end with their last kernel.
 
+Pages need no contiguous memory, so the policy asks for the memory model that counts bytes, `ideal`.
+
 Limitations: the least recently used is found among buffers, not among pages, so that up to a buffer more than needed
 is paged out. A kernel whose operands exceed the GPU does not fit, where page migration would fetch the same pages again
 and again. As under every policy an iteration begins with the input batch and W at hand.
@@ -18,7 +20,8 @@ from typing import ClassVar
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.errors import InputError
+from vdnnsim.errors import InputError, PolicyError
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.operations import Paged, Stream
 from vdnnsim.plan.placement import MemoryLimits
@@ -67,7 +70,16 @@ class PageMigration(Policy, frozen=True, kw_only=True):
         return parse_quantity(self.page_latency, Dimension.SECONDS)
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule, within the memory of the setting."""
+        """Plan with the kernels of one rule, within the memory of the setting.
+
+        Raises:
+            PolicyError: the memory model places buffers at addresses.
+        """
+        if setting.limits.model is not MemoryModel.IDEAL:
+            model = setting.limits.model.value
+            raise PolicyError(
+                f"{self.label}: memory_model: found '{model}', expected 'ideal', for pages need no contiguous memory"
+            )
         kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
         writer = _PagingWriter(setting.workload, kernels, setting.limits, Paged(PAGE_BYTES, self.page_latency_s))
         writer.write()

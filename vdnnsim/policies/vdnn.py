@@ -30,39 +30,41 @@ def maps_of_conv(workload: Workload) -> frozenset[int]:
     return frozenset(i for i in maps_of_all(workload) if workload.graph.map_kind(i) is LayerKind.CONV)
 
 
-class VdnnAll(Policy, frozen=True, kw_only=True):
+class _Static(Policy, frozen=True, kw_only=True):
+    """Offload a fixed set of maps."""
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
+
+    def maps(self, workload: Workload) -> frozenset[int]:
+        """Indices of the maps to offload."""
+        raise NotImplementedError  # pragma: no cover  # each of the two says its own
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule."""
+        workload = setting.workload
+        kernels = choose_kernels(workload, setting.costs, self.algorithms)
+        maps, label, algorithms = self.maps(workload), self.label, self.algorithms.value
+        return layerwise_plan(workload, kernels, maps, self.prefetch_search, label=label, algorithms=algorithms)
+
+
+class VdnnAll(_Static, frozen=True, kw_only=True):
     """Offload the X of every feature-extraction layer."""
 
     name: ClassVar[str] = "vdnn_all"
     summary: ClassVar[str] = "offloads the input maps of all feature-extraction layers (vDNN paper, III-C)"
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
-    prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
-
-    def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
-        workload = setting.workload
-        kernels = choose_kernels(workload, setting.costs, self.algorithms)
-        maps = maps_of_all(workload)
-        return layerwise_plan(
-            workload, kernels, maps, self.prefetch_search, label=self.label, algorithms=self.algorithms.value
-        )
+    def maps(self, workload: Workload) -> frozenset[int]:
+        """Maps that only feature-extraction layers read."""
+        return maps_of_all(workload)
 
 
-class VdnnConv(Policy, frozen=True, kw_only=True):
+class VdnnConv(_Static, frozen=True, kw_only=True):
     """Offload the X of the CONV layers."""
 
     name: ClassVar[str] = "vdnn_conv"
     summary: ClassVar[str] = "offloads the input maps of the CONV layers (vDNN paper, III-C)"
 
-    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
-    prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
-
-    def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule."""
-        workload = setting.workload
-        kernels = choose_kernels(workload, setting.costs, self.algorithms)
-        maps = maps_of_conv(workload)
-        return layerwise_plan(
-            workload, kernels, maps, self.prefetch_search, label=self.label, algorithms=self.algorithms.value
-        )
+    def maps(self, workload: Workload) -> frozenset[int]:
+        """Maps that a CONV layer reads, among those of `vdnn_all`."""
+        return maps_of_conv(workload)

@@ -2,7 +2,8 @@
 
 The passes in the paper's order, each one trial iteration, the first that succeeds from the second on is taken:
 
-1. vdnn_all with memory-optimal algorithms: can the network be trained at all?
+1. vdnn_all with memory-optimal algorithms: can the network be trained at all? It needs the least GPU memory, so there
+   the passes end if it fails; where only host memory is short they go on, for the others need less of that;
 2. the fastest algorithms without any offload, `none(p)`: maps stay, but everything is still allocated and released
    layer by layer. Whether this pass succeeds is a named choice, `NoOffloadPass`;
 3. the fastest algorithms with vdnn_conv, then
@@ -13,11 +14,12 @@ The passes in the paper's order, each one trial iteration, the first that succee
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import ClassVar
 
 from vdnnsim.plan.placement import DoesNotFit, Pool, place_plan
-from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.plan.training_plan import BufferKind, ProfilingPass, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
 from vdnnsim.policies.base import network_wide_plan
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
@@ -63,10 +65,10 @@ class _Profiler:
         least = choose_kernels(workload, costs, Algorithms.MEMORY_OPTIMAL)
         conv, everything = maps_of_conv(workload), maps_of_all(workload)
         smallest = self._layerwise(least, everything, "all(m)")
-        if not self._passes_with(smallest, "all(m)"):
+        if not self._passes_with(smallest, "all(m)") and not self._lacks_host_memory(smallest):
             return self._finished(smallest)
         resident = self._layerwise(fastest, frozenset(), "none(p)")
-        if self._passes_with(self._no_offload_trial(fastest, resident), "base(p)"):
+        if self._passes_without_offload(fastest, resident):
             return self._finished(resident)
         attempts: tuple[tuple[str, Callable[[], TrainingPlan]], ...] = (
             ("conv(p)", lambda: self._layerwise(fastest, conv, "conv(p)")),
@@ -81,10 +83,16 @@ class _Profiler:
         self._passes_with(smallest, "all(m)")
         return self._finished(smallest)
 
-    def _no_offload_trial(self, fastest: KernelChoice, resident: TrainingPlan) -> TrainingPlan:
+    def _lacks_host_memory(self, plan: TrainingPlan) -> bool:
+        """Whether a plan fails for pinned host memory, of which all(m) wants the most and later passes want less."""
+        refusal = place_plan(plan, self._setting.limits)
+        return isinstance(refusal, DoesNotFit) and refusal.pool is Pool.HOST
+
+    def _passes_without_offload(self, fastest: KernelChoice, resident: TrainingPlan) -> bool:
         if self._options.no_offload_pass is NoOffloadPass.LAYER_WISE:
-            return resident
-        return network_wide_plan(self._setting.workload, fastest, label=self._options.label, algorithms="base(p)")
+            return self._passes_with(resident, "none(p)")
+        workload, label = self._setting.workload, self._options.label
+        return self._passes_with(network_wide_plan(workload, fastest, label=label, algorithms="base(p)"), "base(p)")
 
     def _layerwise(self, kernels: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
         workload, options = self._setting.workload, self._options
@@ -95,13 +103,14 @@ class _Profiler:
     def _greedy(self, fastest: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
         """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace.
 
-        Ends with a plan that fits, or with one that overflows where no algorithm is left to downgrade.
+        Ends with a plan that fits, or with one that overflows where no algorithm can help: in a map or gradient map, in
+        host memory, or in the smallest workspace that a layer can do with.
         """
         kernels = dict(fastest)
         while True:
             plan = self._layerwise(kernels, maps, algorithms)
             overflow = place_plan(plan, self._setting.limits)
-            if not isinstance(overflow, DoesNotFit) or overflow.pool is Pool.HOST:
+            if not isinstance(overflow, DoesNotFit) or plan.buffers[overflow.buffer].kind is not BufferKind.WORKSPACE:
                 return plan
             where = overflow.layer, overflow.phase
             smaller = [
@@ -119,12 +128,4 @@ class _Profiler:
         return trial.fits
 
     def _finished(self, plan: TrainingPlan) -> TrainingPlan:
-        return TrainingPlan(
-            policy=plan.policy,
-            algorithms=plan.algorithms,
-            layers=plan.layers,
-            layer_stages=plan.layer_stages,
-            buffers=plan.buffers,
-            operations=plan.operations,
-            passes=tuple(self._passes),
-        )
+        return replace(plan, passes=tuple(self._passes))

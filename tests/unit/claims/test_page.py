@@ -23,8 +23,8 @@ def claim(number: int, verdict: Verdict, reason: str = "") -> ClaimRow:
 def test_the_page_walks_from_figure_to_claims_to_the_rest() -> None:
     rows = (claim(1, Verdict.REPRODUCED), claim(2, Verdict.NOT_REPRODUCED, "a * b"))
     text = page_text((FIGURE,), rows, {"Readings": "as written\n"})
-    assert text.startswith("# The figures of the vDNN paper, from simulation\n\nOf 2 claims")
-    assert "the replay reproduces 1; they are 2 numbers, of which 1 are not met. Below are 1 figures" in text
+    assert text.startswith("# The figures of the vDNN paper, from simulation\n\n1 of 2 claims reproduced")
+    assert "each with all of its numbers: 2, of which 1 are not met. Below are 1 figures" in text
     assert text.endswith(
         """\
 ## Figure 1

@@ -95,5 +95,5 @@ def test_fractions_of_a_peak_are_fractions(toy_server: Server, value: float) -> 
 
 def test_element_types_without_a_rate_are_refused(toy_server: Server) -> None:
     workload = Workload(build_network("alexnet"), 1, ElementType.FLOAT16)
-    with pytest.raises(ProfileError, match=r"^toy: gpu\.flop_per_s: lacks float16, has float32$"):
+    with pytest.raises(ProfileError, match=r"^toy: gpu\.peak: lacks float16, has float32$"):
         build_cost_table(workload, toy_server)

@@ -12,7 +12,7 @@ from vdnnsim.plan.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plan.training_plan import Buffer, BufferKind, ProfilingPass, TrainingPlan
+from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 
 WORKLOAD = toy_workload(toy_chain(1))
@@ -37,7 +37,7 @@ def test_a_plan_holds_what_was_written_in_its_order() -> None:
     writer.release(x)
 
     assert (x, y, first, second) == (0, 1, 0, 1)
-    assert writer.finish("mine", "p", (ProfilingPass("all(m)", fits=True, cost_s=1.5),)) == TrainingPlan(
+    assert writer.finish("mine", "p") == TrainingPlan(
         policy="mine",
         algorithms="p",
         layers=("conv1", "fc", "loss"),
@@ -60,7 +60,6 @@ def test_a_plan_holds_what_was_written_in_its_order() -> None:
             Release(1),
             Release(0),
         ),
-        passes=(ProfilingPass("all(m)", fits=True, cost_s=1.5),),
     )
 
 

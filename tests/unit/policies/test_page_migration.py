@@ -166,3 +166,17 @@ def test_vgg16_pages_at_the_rate_of_the_paper(latency: str, bytes_per_s: float) 
     }
     assert rates
     assert all(rate == pytest.approx(bytes_per_s, rel=1e-6) for rate in rates)
+
+
+def test_pages_need_no_addresses() -> None:
+    """A model that places buffers in one piece would refuse what paging can do; the policy asks for the other."""
+    workload = toy_workload(toy_chain(1))
+    costs = toy_costs(workload, {})
+    placed = replace(TOY_LIMITS, model=MemoryModel.BEST_FIT)
+
+    with pytest.raises(PolicyError) as failure:
+        PageMigration().plan(toy_setting(workload, costs, placed))
+
+    assert str(failure.value) == (
+        "page_migration(p): memory_model: found 'best_fit', expected 'ideal', for pages need no contiguous memory"
+    )

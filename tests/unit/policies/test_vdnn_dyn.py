@@ -118,11 +118,32 @@ def test_a_network_that_all_m_cannot_train_is_tried_once() -> None:
     assert isinstance(place_plan(plan, given.limits), DoesNotFit)
 
 
-def test_host_memory_cannot_be_won_by_downgrading_an_algorithm() -> None:
-    """All(m) offloads 5 maps of 10 B, and 49 B of host memory are too few: the first pass fails and is the last."""
-    plan = VdnnDyn().plan(setting(1000, host_bytes=49))
+def test_where_host_memory_is_short_the_passes_go_on() -> None:
+    """All(m) offloads 5 maps of 10 B, and 49 B of host memory are too few; but base(p) needs none and fits 508 B.
 
-    assert [(each.name, each.fits) for each in plan.passes] == [("all(m)", False)]
+    With 507 B it does not. conv offloads 3 maps, which fit, and needs 484 B.
+    """
+    resident, offloading = (VdnnDyn().plan(setting(capacity, host_bytes=49)) for capacity in (508, 507))
+
+    assert [(each.name, each.fits) for each in resident.passes] == [("all(m)", False), ("base(p)", True)]
+    assert [each.fits for each in offloading.passes] == [False, False, True]
+    assert offloading.algorithms == "conv(p)"
+
+
+def test_host_memory_cannot_be_won_by_downgrading_an_algorithm() -> None:
+    """29 B cannot hold the 3 maps of conv: greedy leaves its plans alone, and the last resort fails like the first."""
+    plan = VdnnDyn().plan(setting(507, host_bytes=29))
+
+    assert len(plan.passes) == 7
+    assert not any(each.fits for each in plan.passes)
+    assert choice(plan) == "slow"
+
+
+def test_a_pass_is_named_for_what_it_ran() -> None:
+    """Judged by its own iteration the second pass runs none(p), not base(p)."""
+    plan = VdnnDyn(no_offload_pass=NoOffloadPass.LAYER_WISE).plan(setting(494))
+
+    assert [each.name for each in plan.passes] == ["all(m)", "none(p)"]
 
 
 class _OnlyThisFits:

@@ -40,8 +40,3 @@ def figure_files(figures: tuple[PaperFigure, ...]) -> dict[str, bytes]:
         files[f"{figure.stem}.csv"] = csv_text(figure.header, figure.rows).encode()
         files[f"{figure.stem}.png"] = draw_bars(figure.chart)
     return files
-
-
-def draw_all(runs: PaperRuns) -> dict[str, bytes]:
-    """Return the files of all figures: `figure01.csv`, `figure01.png` and so on; equal replays give equal bytes."""
-    return figure_files(paper_figures(runs))

@@ -86,11 +86,6 @@ def extremes(names: Sequence[str], values: Sequence[float], text: Callable[[floa
     return f"{text(least)} for {first} to {text(greatest)} for {last}"
 
 
-def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean."""
-    return sum(values) / len(values)
-
-
 def listing(names: Sequence[str]) -> str:
     """Return names in a sentence: `a, b and c`; `none`."""
     if len(names) < 2:

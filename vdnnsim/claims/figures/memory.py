@@ -1,5 +1,7 @@
 """Figure 11: mean and maximum GPU memory of each policy, and what it saves."""
 
+from statistics import fmean
+
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.claims.figures.figure import (
     POLICY_LABELS,
@@ -7,7 +9,6 @@ from vdnnsim.claims.figures.figure import (
     bytes_axis,
     case_names,
     extremes,
-    mean,
     percent_axis,
     whole_percent,
 )
@@ -60,7 +61,7 @@ def figure_11(runs: PaperRuns) -> PaperFigure:
             for policy in POLICY_LABELS
         ),
         chart=Chart(
-            f"vDNN_all(m) cuts average memory by {whole_percent(mean(savings('vdnn_all(m)', 0)))}; "
+            f"vDNN_all(m) cuts average memory by {whole_percent(fmean(savings('vdnn_all(m)', 0)))}; "
             f"vDNN_dyn fits {dyn_fits} of {len(names)} networks, base(p) {len(names) - len(failing)}",
             "Fig. 11: feature extraction under vDNN, whole network under base; savings against the whole base(p); "
             "* does not fit",
@@ -80,7 +81,7 @@ def figure_11(runs: PaperRuns) -> PaperFigure:
         replay_shows=(
             "Maximum and average memory fall, on average over the six networks, by "
             + "; ".join(
-                f"{percent(mean(savings(policy, 1)))} and {percent(mean(savings(policy, 0)))} under "
+                f"{percent(fmean(savings(policy, 1)))} and {percent(fmean(savings(policy, 0)))} under "
                 f"{POLICY_LABELS[policy]}"
                 for policy in offloading
             )

@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
-from vdnnsim.analysis.layers import greediest_layer, training_bytes
+from vdnnsim.analysis.layers import greediest_layer
 from vdnnsim.analysis.memory import everything, features_only
 from vdnnsim.claims.figures.figure import (
     PaperFigure,
@@ -14,8 +14,9 @@ from vdnnsim.claims.figures.figure import (
     percent_axis,
     whole_percent,
 )
-from vdnnsim.claims.runs import ALL_TEN, Case, PaperRuns
-from vdnnsim.dnn.layers import LayerKind, Stage
+from vdnnsim.claims.memory_metrics import feature_share
+from vdnnsim.claims.runs import ALL_TEN, PaperRuns
+from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
@@ -132,6 +133,7 @@ def figure_04(runs: PaperRuns) -> PaperFigure:
     stage_shares = [sum(part.values()) / total for part, total in zip(features, totals, strict=True)]
     deeper = map_shares[ALL_TEN.index(("vgg116", 32)) :]
     grows = all(a < b for a, b in pairwise(deeper))
+    summed = feature_share(runs, ALL_TEN[0], "sum_of_layers")
     columns = [kind.name.lower() for kind, _ in _KINDS]
     return PaperFigure(
         stem="figure04",
@@ -204,21 +206,10 @@ def figure_04(runs: PaperRuns) -> PaperFigure:
             (
                 "For AlexNet the share of feature extraction depends on what is counted. The network-wide buffers, "
                 "with W and dW of the large classifier, give one number; adding up what each layer needs by itself, "
-                f"{percent(_sum_of_layers_share(runs, ALL_TEN[0]))}. The paper does not say how its 81 % was counted."
+                f"{percent(summed)}. The paper does not say how its 81 % was counted."
             ),
         ),
     )
-
-
-def _sum_of_layers_share(runs: PaperRuns, case: Case) -> float:
-    """Share of feature extraction in the sum of what each layer needs by itself; a layer in place is not one more."""
-    bench = runs.bench(*case)
-    kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
-    needs: Counter[Stage] = Counter()
-    for layer in bench.workload.graph.layers:
-        if not layer.in_place:
-            needs[layer.stage] += training_bytes(bench.workload, kernels, layer).total
-    return needs[Stage.FEATURES] / needs.total()
 
 
 def _by_kind(trace: IterationTrace, *, features: bool) -> Counter[BufferKind]:

@@ -8,6 +8,7 @@ from vdnnsim.claims.figures.figure import (
     extremes,
     listing,
 )
+from vdnnsim.claims.memory_metrics import host_share
 from vdnnsim.claims.runs import CONVENTIONAL, VERY_DEEP, Case, PaperRuns
 from vdnnsim.report.chart import Chart, Level, Panel, Series, Slot, Tint
 from vdnnsim.units import format_bytes
@@ -77,7 +78,7 @@ def figure_15(runs: PaperRuns) -> PaperFigure:
     gpu = [each.metrics.max_memory_bytes for each in dyn]
     host = [each.metrics.host_memory_bytes for each in dyn]
     before = [each.metrics.max_memory_bytes for each in base]
-    of_dyn = [cpu / (cpu + own) for cpu, own in zip(host, gpu, strict=True)]
+    of_dyn = [host_share(runs, case, "vdnn_dyn") for case in _DEEP]
     speeds = [each.feature_performance_ratio for each in dyn]
     feature = [each.metrics.feature_max_memory_bytes for each in dyn]
     return PaperFigure(
@@ -105,7 +106,7 @@ def figure_15(runs: PaperRuns) -> PaperFigure:
                 each.metrics.max_memory_bytes,
                 each.metrics.feature_max_memory_bytes,
                 each.metrics.host_memory_bytes,
-                each.metrics.host_memory_bytes / (each.metrics.host_memory_bytes + each.metrics.max_memory_bytes),
+                host_share(runs, case, policy),
                 each.feature_performance_ratio,
             )
             for number, case in enumerate(_DEEP)

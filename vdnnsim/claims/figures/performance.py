@@ -1,5 +1,7 @@
 """Figures 13 and 14: how much of the DRAM's bandwidth is used, and how fast each policy is."""
 
+from statistics import fmean
+
 from vdnnsim.analysis.dram import convolution_traffic, copy_slowdown_bound
 from vdnnsim.claims.figures.figure import (
     POLICY_LABELS,
@@ -8,7 +10,6 @@ from vdnnsim.claims.figures.figure import (
     case_names,
     extremes,
     listing,
-    mean,
     percent_axis,
     whole_percent,
 )
@@ -164,7 +165,7 @@ def figure_14(runs: PaperRuns) -> PaperFigure:
             for policy in POLICY_LABELS
         ),
         chart=Chart(
-            f"vDNN_dyn reaches {whole_percent(mean(dyn))} of the oracular speed on average, "
+            f"vDNN_dyn reaches {whole_percent(fmean(dyn))} of the oracular speed on average, "
             f"{whole_percent(min(dyn))} at worst",
             "Fig. 14: speed of the feature-extraction layers over that of base(p); * does not fit, replayed without a "
             "capacity",
@@ -196,11 +197,11 @@ def figure_14(runs: PaperRuns) -> PaperFigure:
         replay_shows=(
             "The loss is "
             + ", and ".join(
-                f"{percent(mean(row))} on average under {POLICY_LABELS[policy]}, {extremes(names, row)}"
+                f"{percent(fmean(row))} on average under {POLICY_LABELS[policy]}, {extremes(names, row)}"
                 for policy, row in losses.items()
             )
             + ".",
-            f"vDNN_dyn reaches {percent(mean(dyn))} on average, {extremes(names, dyn)}.",
+            f"vDNN_dyn reaches {percent(fmean(dyn))} on average, {extremes(names, dyn)}.",
             f"vDNN_dyn settled on {listing(settled)}.",
             f"base(p) does not fit {listing(failing)}: there it is the oracular baseline.",
         ),
