@@ -6,6 +6,7 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.report.scale import percent
+from vdnnsim.report.shortage import Shortage, shortage
 from vdnnsim.units import format_bytes, format_seconds
 
 
@@ -30,26 +31,34 @@ def fastest_fitting(result: ScenarioResult) -> tuple[PolicyResult, ...]:
     return tuple(each for each in fitting if each.metrics.iteration_s == best_s)
 
 
+def leader(result: ScenarioResult) -> PolicyResult | None:
+    """Return of the fastest policies that fit the one that takes least GPU memory, the first of equals."""
+    return min(fastest_fitting(result), key=lambda each: each.metrics.max_memory_bytes, default=None)
+
+
 def subject(result: ScenarioResult) -> PolicyResult:
     """Return the one policy that a picture shows.
 
-    That is the one that decided by trials, such as vdnn_dyn; else the fastest that fits; else the last.
+    That is the one that decided by trials, such as vdnn_dyn; else the leader of those that fit; else the last.
     """
     for each in result.results:
         if each.fits and each.trace.plan.passes:
             return each
-    return (*fastest_fitting(result), result.results[-1])[0]
+    return leader(result) or result.results[-1]
 
 
 def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     """Return in one line how one policy does."""
     metrics, capacity = shown.metrics, result.server.gpu.memory_bytes
     verb = "trains" if result.workload.mode is Mode.TRAINING else "runs"
-    if not shown.fits:
-        return (
-            f"{shown.policy} does not fit {workload_text(result)} into {format_bytes(capacity)}: "
-            f"it would take {format_bytes(metrics.max_memory_bytes)}"
-        )
+    if shown.refusal is not None:
+        needed = format_bytes(metrics.max_memory_bytes)
+        pool, reason = {
+            Shortage.GPU: (format_bytes(capacity), f"it would take {needed}"),
+            Shortage.GAPS: (format_bytes(capacity), f"it takes {needed} and gaps between buffers"),
+            Shortage.HOST: (f"{format_bytes(shown.refusal.capacity_bytes)} of host memory", "it offloads more"),
+        }[shortage(shown) or Shortage.GPU]
+        return f"{shown.policy} does not fit {workload_text(result)} into {pool}: {reason}"
     used, there = format_bytes(metrics.max_memory_bytes), format_bytes(capacity)
     number, unit = used.split()
     if there.endswith(f" {unit}"):
@@ -62,45 +71,75 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
 
 def comparison(result: ScenarioResult) -> str:
     """Return in one line how many policies fit, and how fast the best of them is."""
-    best, capacity = fastest_fitting(result), format_bytes(result.server.gpu.memory_bytes)
+    best, capacity = leader(result), format_bytes(result.server.gpu.memory_bytes)
     total, fitting = len(result.results), sum(each.fits for each in result.results)
-    if not best:
-        return f"None of {_count(total)} fits {workload_text(result)} into {capacity}"
-    leader = subject(result) if subject(result) in best else best[0]
+    if best is None:
+        lacking = [shortage(each) for each in result.results]
+        reasons = "".join(
+            f", {'all' if lacking.count(what) == total > 1 else lacking.count(what)} {text}"
+            for what, text in (
+                (Shortage.GAPS, "because of gaps between buffers"),
+                (Shortage.HOST, "for want of host memory"),
+            )
+            if what in lacking
+        )
+        return f"None of {_count(total)} fits {workload_text(result)} into {capacity}{reasons}"
+    shown = subject(result) if subject(result) in fastest_fitting(result) else best
     return (
         f"{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} {workload_text(result)} into {capacity}, "
-        f"{leader.policy} at {percent(leader.performance_ratio)} of the oracular speed"
+        f"{shown.policy} at {percent(shown.performance_ratio)} of the oracular speed"
     )
 
 
 def verdict(result: ScenarioResult) -> str:
     """Return in two sentences which policy is best and what it costs; in one, that none fits."""
-    total, best = len(result.results), fastest_fitting(result)
-    capacity, oracle = result.server.gpu.memory_bytes, result.oracle
-    if not best:
-        least = min(result.results, key=lambda each: each.metrics.max_memory_bytes)
-        return (
-            f"None of {_count(total)} fits {workload_text(result)} into {format_bytes(capacity)}; {least.policy} "
-            f"asks for the least, {format_bytes(least.metrics.max_memory_bytes)}."
-        )
+    total, best, first = len(result.results), fastest_fitting(result), leader(result)
+    if first is None:
+        return f"{_none_fits(result)}."
     fitting = sum(each.fits for each in result.results)
-    names = " and ".join(each.policy for each in best)
-    which = (
-        f"{names} alone fits" if fitting == 1 else f"{names} {'is' if len(best) == 1 else 'are'} the fastest that fit"
+    which = f"{_joined([each.policy for each in best])} " + (
+        "alone fits" if fitting == 1 else "is the fastest that fits" if len(best) == 1 else "are the fastest that fit"
     )
-    metrics = best[0].metrics
+    metrics = first.metrics
+    same = len({(each.metrics.max_memory_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     return (
         f"Of {_count(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
-        f"{metrics.images_per_s:.4g} images/s. That is {percent(best[0].performance_ratio)} of the speed of the "
-        f"oracular baseline, with at most {format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline "
-        f"would take {format_bytes(oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
+        f"{metrics.images_per_s:.4g} images/s. That is {percent(first.performance_ratio)} of the speed of the "
+        f"oracular baseline, {'' if same else f'by {first.policy} '}with at most "
+        f"{format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline would take "
+        f"{format_bytes(result.oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
         "pinned host memory."
     )
 
 
+def _none_fits(result: ScenarioResult) -> str:
+    least = min(result.results, key=lambda each: each.metrics.max_memory_bytes)
+    needed = f"{least.policy} asks for the least, {format_bytes(least.metrics.max_memory_bytes)}"
+    reason = ""
+    if shortage(least) is Shortage.GAPS:
+        reason = (
+            f", which would fit but for the gaps between its buffers that the {result.memory_model.value} memory "
+            "model leaves"
+        )
+    elif shortage(least) is Shortage.HOST and least.refusal is not None:
+        reason = (
+            f", and to offload more than the {format_bytes(least.refusal.capacity_bytes)} of pinned host memory "
+            "that there are"
+        )
+    capacity = format_bytes(result.server.gpu.memory_bytes)
+    return f"None of {_count(len(result.results))} fits {workload_text(result)} into {capacity}; {needed}{reason}"
+
+
 def refusals(result: ScenarioResult) -> tuple[str, ...]:
-    """Return for each policy that does not fit one line that says who asked for how much and what held the rest."""
-    return tuple(f"{each.policy}: {each.refusal.explain()}" for each in result.results if each.refusal is not None)
+    """Return for the policies that do not fit one line that says who asked for how much and what held the rest.
+
+    Those that are refused for the same reason share a line.
+    """
+    policies: dict[str, list[str]] = {}
+    for each in result.results:
+        if each.refusal is not None:
+            policies.setdefault(each.refusal.explain(), []).append(each.policy)
+    return tuple(f"{_joined(names)}: {reason}" for reason, names in policies.items())
 
 
 def profiling(result: ScenarioResult) -> tuple[str, ...]:
@@ -109,14 +148,13 @@ def profiling(result: ScenarioResult) -> tuple[str, ...]:
     for each in result.results:
         passes = each.trace.plan.passes
         if passes:
-            total_s = sum(one.cost_s for one in passes)
             tried = ", ".join(
-                f"{one.name} {'fits' if one.fits else 'does not fit'} ({format_seconds(one.cost_s)})" for one in passes
+                f"{one.name} {'fits' if one.fits else 'does not fit'}{_cost(one.cost_s)}" for one in passes
             )
+            total_s = sum(one.cost_s for one in passes)
             lines.append(
-                f"{each.policy} settled on {each.algorithms} after {len(passes)} passes: {tried}; "
-                f"{format_seconds(total_s)} in all, {total_s / each.metrics.iteration_s:.1f} iterations' time, "
-                "spent once"
+                f"{each.policy} settled on {each.algorithms} after {len(passes)} "
+                f"{'pass' if len(passes) == 1 else 'passes'}: {tried}; {_spent(total_s, each.metrics.iteration_s)}"
             )
     if lines:
         lines.append(
@@ -124,6 +162,22 @@ def profiling(result: ScenarioResult) -> tuple[str, ...]:
             f"{format_seconds(result.algorithm_profiling_s)}, as in any framework that picks the fastest"
         )
     return tuple(lines)
+
+
+def _cost(seconds: float) -> str:
+    return f" ({format_seconds(seconds)})" if seconds else ", found at once"
+
+
+def _spent(seconds: float, iteration_s: float) -> str:
+    if not seconds:
+        return "no time is spent"
+    iterations = seconds / iteration_s
+    amount = f"{iterations:.1f} iterations' time" if iterations >= 0.1 else "less than a tenth of an iteration's time"
+    return f"{format_seconds(seconds)} in all, {amount}, spent once"
+
+
+def _joined(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _count(policies: int) -> str:

@@ -1,18 +1,26 @@
 """The table on the terminal; whoever prints it brings the console, and imports this module late."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
-from vdnnsim.report.summary import FOOTNOTE, summary
+from vdnnsim.report.labels import fold_label
+from vdnnsim.report.summary import FOOTNOTE, SummaryColumn, summary
 
 _LABEL_WIDTH = 12
-"""Characters that any column may claim, as many as the labels of the vDNN paper's policies have."""
+"""Characters that labels may claim, as many as those of the vDNN paper's policies have."""
+
+_GAP = 2
+"""Characters between columns."""
+
+_LEFT_OUT_FIRST = ("mean mem", "offload", "images", "stalled", "max mem", "speed/")
+"""Columns that a narrow terminal goes without, in this order, by the first line of their headers."""
 
 _SHORT = 20
 """Characters up to which a column of a list is never folded."""
@@ -20,24 +28,53 @@ _SHORT = 20
 
 def result_table(result: ScenarioResult) -> RenderableType:
     """Return the results of a scenario: a caption, the table, what it says, and why rows do not fit."""
-    table = _table()
-    columns = summary(result)
-    for number, column in enumerate(columns):
-        table.add_column(
-            Text("\n".join(column.header).strip()),
-            justify="left" if number < 2 else "right",
-            overflow="fold",
-            # A long label is folded before a number is.
-            no_wrap=number > 0,
-            min_width=min(_LABEL_WIDTH, max(map(len, column.cells))),
-        )
-    for row, cells in zip(result.results, zip(*(column.cells for column in columns), strict=True), strict=True):
-        table.add_row(*(Text(cell) for cell in cells), style="" if row.fits else "dim")
-    lines: list[RenderableType] = [Text(caption(result), style="bold"), Padding(table, (1, 0))]
+    rows = _ResultRows(summary(result), tuple(each.fits for each in result.results))
+    lines: list[RenderableType] = [Text(caption(result), style="bold"), Padding(rows, (1, 0))]
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
     lines.extend(_hanging(line) for line in (verdict(result), *refusals(result), *profiling(result)))
     return Group(*lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _ResultRows:
+    """The table, which has the columns that the width has room for; the labels it always has.
+
+    Attributes:
+        columns: the labels first.
+        fits: whether each row fits.
+    """
+
+    columns: tuple[SummaryColumn, ...]
+    fits: tuple[bool, ...]
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        columns, left_out = list(self.columns), []
+        label_width = max(map(len, columns[0].cells))
+        for name in _LEFT_OUT_FIRST:
+            if _others(columns) + min(_LABEL_WIDTH, label_width) <= options.max_width:
+                break
+            dropped = next(column for column in columns if column.header[0] == name)
+            columns.remove(dropped)
+            left_out.append(dropped.title.partition(",")[0])
+        room = max(options.max_width - _others(columns), 1)
+        table = _table()
+        for number, column in enumerate(columns):
+            table.add_column(
+                Text("\n".join(column.header).strip()), justify="left" if number < 2 else "right", no_wrap=True
+            )
+        labels = (fold_label(label, room) for label in columns[0].cells)
+        numbers = zip(*(column.cells for column in columns[1:]), strict=True)
+        for label, cells, fits in zip(labels, numbers, self.fits, strict=True):
+            table.add_row(Text(label), *(Text(cell) for cell in cells), style="" if fits else "dim")
+        yield table
+        if left_out:
+            yield Text(f"too narrow for {', '.join(left_out)}; results.csv has all", style="dim")
+
+
+def _others(columns: Sequence[SummaryColumn]) -> int:
+    """Return the width of all columns but the labels."""
+    return sum(_GAP + max(map(len, (*column.header, *column.cells))) for column in columns[1:])
 
 
 def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:
@@ -53,7 +90,7 @@ def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Rendera
 
 
 def _table() -> Table:
-    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
 
 
 def _hanging(line: str) -> RenderableType:

@@ -2,11 +2,14 @@ from dataclasses import replace
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.workload import Mode
+from vdnnsim.plan.placement import Pool
+from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.report.findings import (
     caption,
     comparison,
     fastest_fitting,
     headline,
+    leader,
     profiling,
     refusals,
     subject,
@@ -29,7 +32,9 @@ def test_equally_fast_policies_are_all_named(result: ScenarioResult, move: Polic
 
 def test_the_verdict_on_a_slower_rival(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
     slower = replace(move, policy="slow", metrics=replace(move.metrics, iteration_s=9.0))
-    assert verdict(replace(result, results=(slower, move))).startswith("Of 2 policies, move(m) is the fastest that fit")
+    assert verdict(replace(result, results=(slower, move))).startswith(
+        "Of 2 policies, move(m) is the fastest that fits: "
+    )
     assert verdict(replace(result, results=(keep, move))).startswith("Of 2 policies, move(m) alone fits: 8.00 s")
     assert verdict(replace(result, results=(move,))).startswith("Of 1 policy, move(m) alone fits: 8.00 s")
 
@@ -82,3 +87,65 @@ def test_the_cost_of_profiling(result: ScenarioResult, move: PolicyResult) -> No
         "trying every algorithm of every convolution once takes 12.0 s, as in any framework that picks the fastest",
     )
     assert profiling(replace(result, results=(move,))) == ()
+
+
+def test_among_equally_fast_ones_the_one_with_least_memory_counts(
+    result: ScenarioResult, move: PolicyResult, dyn: PolicyResult
+) -> None:
+    small = replace(move, policy="small", metrics=replace(move.metrics, max_memory_bytes=50))
+    both = replace(result, results=(move, small))
+    assert leader(both) is small
+    assert subject(both) is small
+    assert "move(m) and small are the fastest that fit: " in verdict(both)
+    assert "baseline, by small with at most 50 B of GPU memory" in verdict(both)
+    assert leader(replace(result, results=(move, dyn))) is move
+
+
+def test_gaps_are_named_where_what_is_in_use_would_fit(
+    result: ScenarioResult, move: PolicyResult, keep: PolicyResult
+) -> None:
+    """60 B at once are refused on 1000 B; 1020 B are too many anyway."""
+    gaps = replace(move, refusal=keep.refusal)
+    none = replace(result, results=(keep, gaps))
+    assert verdict(none) == (
+        "None of 2 policies fits toy (1) into 1000 B; move(m) asks for the least, 60 B, which would fit but for the "
+        "gaps between its buffers that the ideal memory model leaves."
+    )
+    assert comparison(none) == "None of 2 policies fits toy (1) into 1000 B, 1 because of gaps between buffers"
+    assert comparison(replace(result, results=(gaps, gaps))).endswith(", all because of gaps between buffers")
+    assert headline(none, gaps) == "move(m) does not fit toy (1) into 1000 B: it takes 60 B and gaps between buffers"
+
+
+def test_host_memory_is_named_where_it_is_short(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
+    assert keep.refusal is not None
+    host = replace(move, refusal=replace(keep.refusal, pool=Pool.HOST, capacity_bytes=5))
+    none = replace(result, results=(host,))
+    assert verdict(none) == (
+        "None of 1 policy fits toy (1) into 1000 B; move(m) asks for the least, 60 B, and to offload more than the "
+        "5 B of pinned host memory that there are."
+    )
+    assert comparison(none) == "None of 1 policy fits toy (1) into 1000 B, 1 for want of host memory"
+    assert headline(none, host) == "move(m) does not fit toy (1) into 5 B of host memory: it offloads more"
+
+
+def test_equal_refusals_share_a_line(result: ScenarioResult, keep: PolicyResult) -> None:
+    assert keep.refusal is not None
+    other = replace(keep, policy="other", refusal=replace(keep.refusal, free_bytes=960, largest_free_bytes=960))
+    second, third = replace(keep, policy="second"), replace(keep, policy="third")
+    lines = refusals(replace(result, results=(keep, other, second, third)))
+    assert [line.partition(":")[0] for line in lines] == ["keep(p), second and third", "other"]
+
+
+def test_passes_that_cost_nothing_or_little(result: ScenarioResult, dyn: PolicyResult) -> None:
+    """An iteration takes 8 s; 0.1 s are less than a tenth of it."""
+
+    def line(*passes: ProfilingPass) -> str:
+        plan = replace(dyn.trace.plan, passes=passes)
+        return profiling(replace(result, results=(replace(dyn, trace=replace(dyn.trace, plan=plan)),)))[0]
+
+    assert line(ProfilingPass("all(m)", fits=False, cost_s=0.0)) == (
+        "dyn settled on all(m) after 1 pass: all(m) does not fit, found at once; no time is spent"
+    )
+    assert line(ProfilingPass("all(m)", fits=False, cost_s=0.1)).endswith(
+        "does not fit (100 ms); 100 ms in all, less than a tenth of an iteration's time, spent once"
+    )

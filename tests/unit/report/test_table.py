@@ -60,3 +60,33 @@ def test_a_plain_table() -> None:
         "vgg16  16",
         "[b]    1",
     ]
+
+
+def test_a_narrow_terminal_keeps_the_labels(result: ScenarioResult) -> None:
+    """The columns take 7 + 4 + 4 + 6 + 7 + 8 + 7 + 7 + 7 = 57 characters and 8 gaps of 2, 73 in all.
+
+    Without the mean of 8 and the offload of 7 and their gaps they take 54.
+    """
+    lines = printed(result_table(result), width=60)
+    assert lines[3:6] == [
+        "               time  images  max mem  stalled   speed/",
+        "policy   fits     s   per s        B  of time   oracle",
+        "move(m)  yes   8.00    0.12       60   50.0 %   75.0 %",
+    ]
+    assert lines[8] == "too narrow for mean memory, offloaded; results.csv has all"
+    assert "mean mem" in printed(result_table(result), width=73)[2]
+    assert "mean mem" not in printed(result_table(result), width=72)[2]
+
+
+def test_a_very_narrow_terminal_keeps_labels_and_times(result: ScenarioResult) -> None:
+    lines = printed(result_table(result), width=20)
+    assert "move(m)  yes   8.00" in lines
+    assert "keep(p)  NO *  6.00" in lines
+
+
+def test_a_label_is_broken_between_words(result: ScenarioResult, move: PolicyResult) -> None:
+    label = "vdnn_conv(m, prefetch_search=fig10_without_pool)"
+    lines = printed(result_table(replace(result, results=(replace(move, policy=label),))), width=79)
+    first = next(number for number, line in enumerate(lines) if " yes " in line)
+    assert lines[first].split()[:2] == ["vdnn_conv(m,", "yes"]
+    assert lines[first + 1 : first + 4] == ["prefetch_", "search=fig10_", "without_pool)"]

@@ -1,0 +1,19 @@
+import pytest
+
+from vdnnsim.report.labels import fold_label
+
+
+@pytest.mark.parametrize(
+    ("label", "width", "lines"),
+    [
+        ("vdnn_conv(m)", 12, ["vdnn_conv(m)"]),
+        ("vdnn_conv(m)", 10, ["vdnn_conv(", "m)"]),
+        ("vdnn_all(m, prefetch_search=fig10)", 14, ["vdnn_all(m,", "prefetch_", "search=fig10)"]),
+        ("page_migration(p)", 8, ["page_", "migratio", "n(p)"]),
+        ("a" * 30, 17, ["a" * 17, "a" * 13]),
+        ("one, two", 8, ["one, two"]),
+        ("", 3, [""]),
+    ],
+)
+def test_labels_are_broken_between_words(label: str, width: int, lines: list[str]) -> None:
+    assert fold_label(label, width).split("\n") == lines
