@@ -39,6 +39,9 @@ def main() -> None:
         cli()
     except VdnnsimError as error:
         click.echo(f"vdnnsim: {error}", err=True)
+        # The frames of a user's own policy.
+        for note in getattr(error, "__notes__", ()):
+            click.echo(note, err=True, nl=False)
         sys.exit(1)
 
 

@@ -63,7 +63,7 @@ class Entry:
 
     def expected(self, what: str) -> InputError:
         """Return the error that says what was found here and that `what` would be right."""
-        return self.wrong(f"found {_describe(self.value)}, expected {what}")
+        return self.wrong(f"found {describe(self.value)}, expected {what}")
 
     def members(self, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, "Entry"]:
         """Return the entries of a mapping that has all of the keys `required` and no others than `optional`."""
@@ -167,21 +167,8 @@ def quote(text: str) -> str:
     return repr(cut)
 
 
-def one_line(text: str) -> str:
-    """Return a message of somebody else on one line, with escapes for what cannot be printed."""
-    words = " ".join(text.split())
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in words)
-
-
-def not_one_of(found: str, names: Iterable[str], what: str) -> str:
-    """Return the message that `found` is not `what`, with the nearest of `names` and all of them."""
-    known = list(names)
-    near = difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=0.0)
-    offer = f"; did you mean {near[0]!r}? ({', '.join(known)})" if near else ""
-    return f"{quote(found)} is not {what}{offer}"
-
-
-def _describe(value: YamlValue) -> str:
+def describe(value: object) -> str:
+    """Return a value on one line as messages show it, in the words of YAML."""
     match value:
         case None:
             return "nothing"
@@ -194,7 +181,21 @@ def _describe(value: YamlValue) -> str:
         case list():
             return "a list" if value else "an empty list"
         case _:
-            return repr(value)
+            return one_line(repr(value))[:LONGEST_SHOWN]
+
+
+def one_line(text: str) -> str:
+    """Return a message of somebody else on one line, with escapes for what cannot be printed."""
+    words = " ".join(text.split())
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in words)
+
+
+def not_one_of(found: str, names: Iterable[str], what: str) -> str:
+    """Return the message that `found` is not `what`, with the nearest of `names` and all of them."""
+    known = list(names)
+    near = difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=0.0)
+    offer = f"; did you mean {near[0]!r}? ({', '.join(known)})" if near else ""
+    return f"{quote(found)} is not {what}{offer}"
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -148,6 +148,28 @@ def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
     del sys.modules["own"]
 
 
+@pytest.mark.parametrize(
+    ("body", "first_line", "frames"),
+    [
+        ("return None", "vdnnsim: mine(p): plan: found nothing, expected a TrainingPlan", False),
+        ("return 1 / 0", "vdnnsim: mine(p): plan: ZeroDivisionError: division by zero", True),
+    ],
+)
+def test_a_policy_that_cannot_plan_is_named_first(scenario: Path, body: str, first_line: str, *, frames: bool) -> None:
+    """Of an exception that its author did not foresee the frames follow."""
+    (scenario.parent / "own.py").write_text(f"{OWN_POLICY}\n    def plan(self, setting):\n        {body}\n")
+    scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
+
+    done = vdnnsim("run", "small.yaml", "--policy-module", "own", folder=scenario.parent)
+
+    assert done.returncode == 1
+    first, *rest = done.stderr.splitlines()
+    assert first == first_line
+    assert any("own.py" in line for line in rest) == bool(rest) == frames
+    assert not (scenario.parent / "reports").exists()
+    del sys.modules["own"]
+
+
 def test_claims_are_held_against_the_replay(tmp_path: Path) -> None:
     """All rows in the table and the CSV; exit 0, for what is recorded as reproduced still is."""
     done = vdnnsim("claims", "--csv", "claims.csv", folder=tmp_path)

@@ -7,26 +7,32 @@ group `vdnnsim.policies`. A scenario file only ever names policies: YAML never i
 
 import importlib
 import re
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from functools import partial
+from functools import partial, wraps
 from importlib.metadata import entry_points
+from weakref import WeakSet
 
 import msgspec
 
-from vdnnsim.errors import PolicyError
+from vdnnsim.errors import PolicyError, VdnnsimError
+from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
-from vdnnsim.yaml_file import LONGEST_SHOWN, not_one_of, one_line, quote
+from vdnnsim.yaml_file import describe, not_one_of, one_line, quote
 
 PolicyTypes = Mapping[str, type[Policy]]
 """Policy classes by name."""
 
 _SHIPPED: tuple[type[Policy], ...] = (Base, VdnnAll, VdnnConv, VdnnDyn, PageMigration)
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
+_MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_NAME = re.compile(r"\w{1,100}")
+_GUARDED: WeakSet[Callable[..., object]] = WeakSet()
 _SHORT_FORM = re.compile(r"(\w+)(?:\((\w*)\))?")
 
 
@@ -34,13 +40,16 @@ def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
     """Return all policies: shipped, from entry points, and from the named modules, later ones not hiding earlier.
 
     Raises:
-        PolicyError: a module or entry point cannot be imported, holds no policy, or takes a name that is taken.
+        PolicyError: a module or entry point cannot be imported, holds no policy, an incomplete one, or one whose name
+            is taken by another.
     """
     types = {policy.name: policy for policy in _SHIPPED}
     for entry in entry_points(group=_ENTRY_POINT_GROUP):
         _add(types, f"entry point {entry.name!r}", (_import(entry.load, f"entry point {entry.name!r}"),))
     for module in modules:
-        origin = f"policy module {module!r}"
+        origin = f"policy module {quote(module)}"
+        if not _MODULE.fullmatch(module) or module.endswith(".py"):
+            raise PolicyError(f"{origin}: expected the name of a module as in Python's import, not of a file")
         namespace = vars(_import(partial(importlib.import_module, module), origin))
         own = (value for value in namespace.values() if getattr(value, "__module__", None) == namespace["__name__"])
         _add(types, origin, tuple(own))
@@ -60,7 +69,7 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
             options = {str(key): value for key, value in rest.items()}
         case _:
             raise PolicyError(
-                f"found {_shown(spec)}, expected a policy as vdnn_all(m) or a mapping with the key policy"
+                f"found {describe(spec)}, expected a policy as vdnn_all(m) or a mapping with the key policy"
             )
     if name not in types:
         raise PolicyError(not_one_of(name, tuple(types), "a policy"))
@@ -81,20 +90,18 @@ def _check_choice(where: str, value: object, choices: object) -> None:
         return
     names = tuple(str(choice.value) for choice in choices)
     if not isinstance(value, str):
-        raise PolicyError(f"{where}: found {_shown(value)}, expected one of {', '.join(names)}")
+        raise PolicyError(f"{where}: found {describe(value)}, expected one of {', '.join(names)}")
     if value not in names:
         raise PolicyError(f"{where}: {not_one_of(value, names, 'one of its choices')}")
-
-
-def _shown(value: object) -> str:
-    return quote(value) if isinstance(value, str) else one_line(repr(value))[:LONGEST_SHOWN]
 
 
 def _import(load: Callable[[], object], origin: str) -> object:
     try:
         return load()
+    except SystemExit as error:
+        raise PolicyError(f"{origin}: cannot be imported: it calls sys.exit({one_line(repr(error.code))})") from error
     except Exception as error:  # whatever a user's module raises while it is imported is the user's to see, in one line
-        raise PolicyError(f"{origin}: cannot be imported: {type(error).__name__}: {one_line(str(error))}") from error
+        raise PolicyError(f"{origin}: cannot be imported: {_exception(error)}") from error
 
 
 def _add(types: dict[str, type[Policy]], origin: str, found: tuple[object, ...]) -> None:
@@ -102,6 +109,49 @@ def _add(types: dict[str, type[Policy]], origin: str, found: tuple[object, ...])
     if not policies:
         raise PolicyError(f"{origin}: holds no subclass of vdnnsim.policies.port.Policy")
     for policy in policies:
-        if policy.name in types:
-            raise PolicyError(f"{origin}: the name {policy.name!r} is taken by {types[policy.name].__module__}")
-        types[policy.name] = policy
+        _check_class(policy, f"{origin}: class {policy.__name__}")
+        taken = types.setdefault(policy.name, policy)
+        if taken is not policy:
+            raise PolicyError(f"{origin}: the name {policy.name!r} is taken by {taken.__module__}")
+        _guard(policy)
+
+
+def _check_class(policy: type[Policy], where: str) -> None:
+    """Refuse a class that cannot be listed or run; msgspec builds instances of it all the same."""
+    name, summary, plan = (getattr(policy, member, None) for member in ("name", "summary", "plan"))
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PolicyError(f'{where}: expected `name: ClassVar[str] = "..."`, of letters, digits and _')
+    if not isinstance(summary, str) or not summary.strip() or not summary.isprintable():
+        raise PolicyError(f'{where}: expected `summary: ClassVar[str] = "..."`, of one line')
+    if not callable(plan) or getattr(plan, "__isabstractmethod__", False):
+        raise PolicyError(f"{where}: has no method plan(self, setting) that returns a TrainingPlan")
+
+
+def _guard(policy: type[Policy]) -> None:
+    """Make what fails in a user's `plan` say which policy it is; the frames, which its author needs, are in a note."""
+    plan = policy.plan
+    if plan in _GUARDED or plan.__module__.startswith("vdnnsim."):
+        return
+
+    @wraps(plan)
+    def guarded(self: Policy, setting: Setting) -> TrainingPlan:
+        try:
+            made: object = plan(self, setting)
+        except VdnnsimError as error:
+            if str(error).startswith(f"{self.label}: "):
+                raise
+            raise PolicyError(f"{self.label}: plan: {error}") from error
+        except Exception as error:
+            failure = PolicyError(f"{self.label}: plan: {_exception(error)}")
+            failure.add_note(traceback.format_exc())
+            raise failure from error
+        if not isinstance(made, TrainingPlan):
+            raise PolicyError(f"{self.label}: plan: found {describe(made)}, expected a TrainingPlan")
+        return made
+
+    _GUARDED.add(guarded)
+    policy.plan = guarded  # type: ignore[method-assign]
+
+
+def _exception(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(str(error))}".removesuffix(": ")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.policies import registry
 from vdnnsim.policies.algorithms import Algorithms
@@ -27,6 +28,26 @@ class {name}(Base, frozen=True, kw_only=True):
 
     count: int = 1
 """
+
+
+COMPLETE_POLICY = """
+from typing import ClassVar
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.port import Policy
+
+class Mine(Policy, frozen=True, kw_only=True):
+    name: ClassVar[str] = "mine"
+    summary: ClassVar[str] = "of its own"
+    plan = Base.plan
+"""
+NAME = 'expected `name: ClassVar[str] = "..."`, of letters, digits and _'
+PLAN = "has no method plan(self, setting) that returns a TrainingPlan"
+SUMMARY = 'expected `summary: ClassVar[str] = "..."`, of one line'
+
+
+def without(member: str) -> str:
+    """Return a module whose policy lacks something."""
+    return "\n".join(line for line in COMPLETE_POLICY.splitlines() if not line.startswith(f"    {member}"))
 
 
 def test_short_forms() -> None:
@@ -101,6 +122,15 @@ def test_a_policy_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (OWN_POLICY.format(name="Mine", label="base"), "the name 'base' is taken by vdnnsim.policies.base"),
         ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise ValueError('two\\nlines')", "cannot be imported: ValueError: two lines"),
+        ("raise ValueError", "cannot be imported: ValueError"),
+        ("import sys\nsys.exit(0)", "cannot be imported: it calls sys.exit(0)"),
+        (without("name"), f"class Mine: {NAME}"),
+        (OWN_POLICY.format(name="Mine", label="a b"), f"class Mine: {NAME}"),
+        (OWN_POLICY.format(name="Mine", label="mine").replace("ClassVar[str]", "str"), f"class Mine: {NAME}"),
+        (without("summary"), f"class Mine: {SUMMARY}"),
+        (OWN_POLICY.format(name="Mine", label="mine").replace("keeps", "\\n"), f"class Mine: {SUMMARY}"),
+        (COMPLETE_POLICY.replace("Base.plan", "3"), f"class Mine: {PLAN}"),
+        (without("plan"), f"class Mine: {PLAN}"),
     ],
 )
 def test_modules_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str) -> None:
@@ -114,6 +144,67 @@ def test_modules_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     assert str(failure.value) == f"policy module 'bad_policy': {message}"
     sys.modules.pop("bad_policy", None)
+
+
+@pytest.mark.parametrize("module", ["mine.py", "./mine", "mine/", "", "1st", "mine.", "a b", "\udcff"])
+def test_a_module_is_named_as_in_import(module: str) -> None:
+    """Nothing is imported: of `mine.py` Python would import `mine` before it complains."""
+    with pytest.raises(PolicyError) as failure:
+        known_policies([module])
+
+    expected = "expected the name of a module as in Python's import, not of a file"
+    assert str(failure.value) == f"policy module {module!r}: {expected}"
+
+
+def test_the_same_module_twice_is_the_same_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "twice_policy.py").write_text(COMPLETE_POLICY)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    assert set(known_policies(["twice_policy", "twice_policy"])) == set(TYPES) | {"mine"}
+    del sys.modules["twice_policy"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "frames"),
+    [
+        ("return None", "mine: plan: found nothing, expected a TrainingPlan", 0),
+        ("return {}", "mine: plan: found an empty mapping, expected a TrainingPlan", 0),
+        ("raise KeyError('x')", "mine: plan: KeyError: 'x'", 1),
+        ("raise PolicyError('only ideal memory')", "mine: plan: only ideal memory", 0),
+        ("raise PolicyError('mine: only ideal memory')", "mine: only ideal memory", 0),
+    ],
+)
+def test_a_plan_that_fails_names_its_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str, frames: int
+) -> None:
+    """What the author did not foresee comes with the frames in a note; what was refused on purpose is one line."""
+    text = without("plan").replace("Base", "Base\nfrom vdnnsim.errors import PolicyError")
+    (tmp_path / "failing_policy.py").write_text(f"{text}\n    def plan(self, setting):\n        {body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    workload = toy_workload(toy_chain(1))
+    setting = toy_setting(workload, toy_costs(workload, {}))
+
+    for _ in range(2):
+        policy = resolve_policy("mine", known_policies(["failing_policy"]))
+        with pytest.raises(PolicyError) as failure:
+            policy.plan(setting)
+
+        assert str(failure.value) == message
+        notes = getattr(failure.value, "__notes__", [])
+        assert len(notes) == frames
+        assert all("failing_policy.py" in note for note in notes)
+    del sys.modules["failing_policy"]
+
+
+def test_a_plan_that_is_one_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = without("plan") + "\n    def plan(self, setting):\n        return Base().plan(setting)\n"
+    (tmp_path / "good_policy.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    workload = toy_workload(toy_chain(1))
+    setting = toy_setting(workload, toy_costs(workload, {}))
+
+    assert resolve_policy("mine", known_policies(["good_policy"])).plan(setting) == Base().plan(setting)
+    del sys.modules["good_policy"]
 
 
 def test_policies_of_installed_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
