@@ -1,8 +1,9 @@
 """DRAM traffic of the convolutions, and what the copies of a policy add to it (vDNN paper, V-B and Fig. 13).
 
-A kernel moves its compulsory traffic, each operand once, and writes and reads its workspace once. A copy moves its
-bytes through DRAM once, evenly while it runs; one runs at a time, for all are on the memory stream. What a kernel
-reads twice because a cache was too small is not counted, so that the bandwidth is a lower bound.
+A kernel moves the bytes that the cost model has it move (`vdnnsim.cost.table.KernelCost.dram_bytes`): its operands, the
+columns or complex maps between its passes, its bias. A copy moves its bytes through DRAM once, evenly while it runs;
+one runs at a time, for all are on the memory stream. What a pass reads twice because a cache was too small is not
+counted, so that the bandwidth is a lower bound.
 """
 
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def convolution_traffic(
                     phase=kernel.phase,
                     algorithm=kernel.algorithm,
                     seconds=span.end_s - span.start_s,
-                    kernel_bytes=kernel_bytes(workload, costs, kernel),
+                    kernel_bytes=kernel_bytes(costs, kernel),
                     copy_bytes=_bytes_meanwhile(trace, span, copies[first:]),
                     peak_bytes_per_s=server.gpu.dram_bytes_per_s,
                 )
@@ -93,10 +94,9 @@ def convolution_traffic(
     return tuple(rows)
 
 
-def kernel_bytes(workload: Workload, costs: CostTable, kernel: Compute) -> int:
-    """Return the bytes that a kernel moves through DRAM: its operands once, its workspace twice."""
-    workspace = costs.find(kernel.layer, kernel.phase, kernel.algorithm).workspace_bytes
-    return workload.bytes_moved(workload.graph.layers[kernel.layer], kernel.phase) + 2 * workspace
+def kernel_bytes(costs: CostTable, kernel: Compute) -> int:
+    """Return the bytes that a kernel moves through DRAM, by the model that its seconds come from."""
+    return costs.find(kernel.layer, kernel.phase, kernel.algorithm).dram_bytes
 
 
 def copied_bytes(trace: IterationTrace, span: Span) -> int:

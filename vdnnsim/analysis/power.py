@@ -1,7 +1,8 @@
 """Power over time, from the work of kernels and copies (vDNN paper, V-D).
 
-While a kernel runs it draws, evenly over its time, the energy of its FLOPs and of the bytes that it moves through DRAM
-(`vdnnsim.analysis.dram`); a copy that of its bytes on the link and in DRAM; on top of that idle power, always:
+While a kernel runs it draws, evenly over its time, the energy of its FLOPs and of the bytes that the cost model has it
+move through DRAM (`vdnnsim.analysis.dram`); a copy that of its bytes on the link and in DRAM; on top of that idle
+power, always:
 
     P = idle + FLOP/s * J/FLOP + DRAM bytes/s * J/B + link bytes/s * J/B, at most the limit of the board
 
@@ -135,4 +136,4 @@ def _kernel_joules(
     kernel = trace.plan.operations[span.operation]
     assert isinstance(kernel, Compute)
     flop = min(workload.flop(workload.graph.layers[kernel.layer], kernel.phase), most_flop)
-    return flop * power.joules_per_flop + kernel_bytes(workload, costs, kernel) * power.joules_per_dram_byte
+    return flop * power.joules_per_flop + kernel_bytes(costs, kernel) * power.joules_per_dram_byte

@@ -1,13 +1,14 @@
 """Fills the cost table of a workload on a server.
 
-A CONV layer gets every algorithm that can compute the phase, its time with the bias pass included; any other kernel is
-one roofline. Layers of equal shape are computed once, so a VGG with 416 CONV layers costs what its distinct layers do.
+A CONV layer gets every algorithm that can compute the phase, the bias pass in its time and DRAM traffic; any other
+kernel is one roofline. Layers of equal shape are computed once, so a VGG with 416 CONV layers costs what its distinct
+layers do.
 """
 
 from collections.abc import Hashable
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.cost.convolution_time import bias_s, convolution_s
+from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.roofline import roofline_s
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost
@@ -18,7 +19,7 @@ from vdnnsim.hardware.server import Origin, Server
 
 
 def build_cost_table(workload: Workload, server: Server) -> CostTable:
-    """Return seconds and workspace of every kernel that a workload may launch.
+    """Return seconds, workspace and DRAM traffic of every kernel that a workload may launch.
 
     Raises:
         ProfileError: the profile lacks the rate of the element type, or a parameter of the cost model.
@@ -44,7 +45,8 @@ def _same_cost(workload: Workload, layer: Layer, phase: Phase) -> Hashable:
 def _options(machine: Machine, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
     if not _is_convolution(layer, phase):
         flop, nbytes = workload.flop(layer, phase), workload.bytes_moved(layer, phase)
-        return (KernelCost(ONLY, roofline_s(machine, layer.kind, phase, flop, nbytes), 0, Origin.FITTED),)
+        seconds = roofline_s(machine, layer.kind, phase, flop, nbytes)
+        return (KernelCost(ONLY, seconds, 0, Origin.FITTED, dram_bytes=nbytes),)
     shape = ConvolutionShape.of_layer(layer, workload.batch_size)
     options = [
         KernelCost(
@@ -52,6 +54,7 @@ def _options(machine: Machine, workload: Workload, layer: Layer, phase: Phase) -
             seconds=convolution_s(machine, shape, phase, algorithm) + bias_s(machine, shape, phase),
             workspace_bytes=workspace_bytes(shape, phase, algorithm, machine.element_bytes),
             origin=Origin.FITTED,
+            dram_bytes=convolution_bytes(machine, shape, phase, algorithm) + bias_bytes(machine, shape, phase),
         )
         for algorithm in algorithms(shape, phase)
     ]

@@ -1,4 +1,4 @@
-"""How long one convolution takes, by algorithm and phase, when it has the GPU to itself.
+"""How long one convolution takes and what it moves through DRAM, by algorithm and phase, with the GPU to itself.
 
 Symbols as in `ConvolutionShape`; F and b as in `vdnnsim.cost.workspace`; names with underscores are `CostParameters`.
 
@@ -30,10 +30,23 @@ memory that a block of Maxwell may use (64 x 33 complex numbers take 17 KiB, 128
 are passes of their own over DRAM and x = 4. FFT tiling is the same with F = 32, N C and N K multiplied by the number of
 tiles. The depth of the complex product is C, K or N by phase.
 
-Known limitations, measured with the profile titan_x_maxwell (`python -m vdnnsim.cost.fit` prints every residual):
-weight gradients of 1 x 1 filters come out too fast by a fifth in the mean. Of the networks held out, OverFeat under
-cuDNN 4 is predicted 11 to 17 % too slow, GoogLeNet's forward pass 3 % and its backward passes 21 and 26 % too fast, and
-OverFeat by implicit GEMM alone 9 to 19 % too fast.
+The bytes are those that the passes above read from and write to DRAM, the very numbers that the seconds are made of;
+what explicit GEMM reads and writes while it multiplies counts as well, though only the arithmetic takes time there:
+
+    implicit GEMM         X + Y + W
+    explicit GEMM         X + Y + W + 2 N C R S P Q, without the columns for a 1 x 1 filter
+    FFT, FFT tiling       the bytes in the formula above
+    bias                  2 Y forward, Y in the weight gradient
+
+Known limitations of the bytes: they are those of perfect caches within a pass, and the partial sums of a weight
+gradient whose depth is split are in the seconds but not in the bytes. On titan_x_maxwell these sums would add at most
+0.5 % of the DRAM's peak to the fastest kernels of VGG-16 (64) and 6 % to those of GoogLeNet (128). A data gradient that
+adds to what another layer began is, in seconds and bytes, one that overwrites it.
+
+Known limitations of the seconds, measured with the profile titan_x_maxwell (`python -m vdnnsim.cost.fit` prints every
+residual): weight gradients of 1 x 1 filters come out too fast by a fifth in the mean. Of the networks held out,
+OverFeat under cuDNN 4 is predicted 11 to 17 % too slow, GoogLeNet's forward pass 3 % and its backward passes 21 and
+26 % too fast, and OverFeat by implicit GEMM alone 9 to 19 % too fast.
 """
 
 from typing import Final
@@ -69,18 +82,39 @@ def convolution_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algor
     if algorithm == FFT_TILING:
         return _fft_tiling_s(machine, shape, phase)
     product_s = _implicit_product_s(machine, shape, phase, implicit=algorithm == IMPLICIT_GEMM)
-    traffic_s = _real_bytes(machine, shape) / (machine.dram_bytes_per_s * machine.parameters.stream_dram_fraction)
+    nbytes = convolution_bytes(machine, shape, phase, algorithm)
+    traffic_s = nbytes / (machine.dram_bytes_per_s * machine.parameters.stream_dram_fraction)
     return max(product_s, traffic_s) + machine.parameters.kernel_overhead_s
+
+
+def convolution_bytes(machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str) -> int:
+    """Return the DRAM traffic of one phase without the bias, which `convolution_s` takes its time from."""
+    real_bytes = machine.element_bytes * (shape.x_elements + shape.y_elements + shape.w_elements)
+    if algorithm == GEMM:
+        return real_bytes + 2 * _columns_bytes(machine, shape)
+    if algorithm == FFT:
+        crossings = 2 if transform_side(shape, phase) <= _SINGLE_PASS_SIDE else 4
+        return real_bytes + crossings * transform_bytes(shape, phase) * complex_maps(shape)
+    if algorithm == FFT_TILING:
+        down, across = tiles(shape, phase)
+        complex_tiles = shape.c * shape.k + down * across * shape.n * (shape.c + shape.k)
+        return real_bytes + 2 * TILE_BYTES * complex_tiles
+    return real_bytes
 
 
 def bias_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
     """Return the seconds of the bias: forward adds it to Y in place, the weight gradient sums dY, dX has none."""
-    passes = {Phase.FORWARD: 2, Phase.BACKWARD_DATA: 0, Phase.BACKWARD_WEIGHTS: 1}[phase]
-    if not passes:
+    nbytes = bias_bytes(machine, shape, phase)
+    if not nbytes:
         return 0.0
     parameters = machine.parameters
-    nbytes = passes * machine.element_bytes * shape.y_elements
     return nbytes / (machine.dram_bytes_per_s * parameters.stream_dram_fraction) + parameters.kernel_overhead_s
+
+
+def bias_bytes(machine: Machine, shape: ConvolutionShape, phase: Phase) -> int:
+    """Return the DRAM traffic of the bias: forward reads and writes Y, the weight gradient reads dY."""
+    passes = {Phase.FORWARD: 2, Phase.BACKWARD_DATA: 0, Phase.BACKWARD_WEIGHTS: 1}[phase]
+    return passes * machine.element_bytes * shape.y_elements
 
 
 def _implicit_product_s(machine: Machine, shape: ConvolutionShape, phase: Phase, *, implicit: bool) -> float:
@@ -113,29 +147,32 @@ def _explicit_s(machine: Machine, shape: ConvolutionShape) -> float:
     product_s = tiled_product_s(machine, TiledProduct(shape.k, positions, filter_elements), p.product_flop_fraction)
     if shape.window == 1:
         return product_s + p.kernel_overhead_s
-    columns_bytes = machine.element_bytes * (shape.x_elements + positions * filter_elements)
-    columns_s = columns_bytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)
+    pass_bytes = machine.element_bytes * shape.x_elements + _columns_bytes(machine, shape)
+    columns_s = pass_bytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)
     return product_s + columns_s + 2 * p.kernel_overhead_s
 
 
+def _columns_bytes(machine: Machine, shape: ConvolutionShape) -> int:
+    """Bytes of the columns of explicit GEMM; to a 1 x 1 filter X is its own columns."""
+    if shape.window == 1:
+        return 0
+    return machine.element_bytes * shape.n * shape.output_pixels * shape.c * shape.window
+
+
 def _fft_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
-    crossings = 2 if transform_side(shape, phase) <= _SINGLE_PASS_SIDE else 4
-    map_bytes = transform_bytes(shape, phase)
-    nbytes = _real_bytes(machine, shape) + crossings * map_bytes * complex_maps(shape)
-    flop = map_bytes * _complex_products(machine, shape, phase)
+    nbytes = convolution_bytes(machine, shape, phase, FFT)
+    flop = transform_bytes(shape, phase) * _complex_products(machine, shape, phase)
     return _transforms_and_product_s(machine, nbytes, flop)
 
 
 def _fft_tiling_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
     down, across = tiles(shape, phase)
-    count = down * across
-    complex_tiles = shape.c * shape.k + count * shape.n * (shape.c + shape.k)
-    nbytes = _real_bytes(machine, shape) + 2 * TILE_BYTES * complex_tiles
-    flop = TILE_BYTES * count * _complex_products(machine, shape, phase)
+    nbytes = convolution_bytes(machine, shape, phase, FFT_TILING)
+    flop = TILE_BYTES * down * across * _complex_products(machine, shape, phase)
     return _transforms_and_product_s(machine, nbytes, flop)
 
 
-def _transforms_and_product_s(machine: Machine, nbytes: float, flop: float) -> float:
+def _transforms_and_product_s(machine: Machine, nbytes: int, flop: float) -> float:
     p = machine.parameters
     transforms_s = nbytes / (machine.dram_bytes_per_s * p.fft_dram_fraction)
     return transforms_s + flop / (machine.flop_per_s * p.product_flop_fraction) + _FFT_KERNELS * p.kernel_overhead_s
@@ -144,7 +181,3 @@ def _transforms_and_product_s(machine: Machine, nbytes: float, flop: float) -> f
 def _complex_products(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
     depth = {Phase.FORWARD: shape.c, Phase.BACKWARD_DATA: shape.k, Phase.BACKWARD_WEIGHTS: shape.n}[phase]
     return shape.n * shape.c * shape.k * (1 + machine.parameters.tile_start_depth / depth)
-
-
-def _real_bytes(machine: Machine, shape: ConvolutionShape) -> int:
-    return machine.element_bytes * (shape.x_elements + shape.y_elements + shape.w_elements)

@@ -1,4 +1,4 @@
-"""The cost table: seconds and workspace bytes of every kernel a workload may launch, each with its origin."""
+"""The cost table: seconds, workspace and DRAM traffic of every kernel a workload may launch, each with its origin."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,20 @@ ONLY = "only"
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """One way to compute one phase of one layer: its algorithm, its time alone on the GPU, its workspace."""
+    """One way to compute one phase of one layer.
+
+    Attributes:
+        seconds: its time alone on the GPU.
+        workspace_bytes: memory that it needs while it runs.
+        dram_bytes: what it moves through DRAM by the same model as its seconds, the bias of a CONV layer included
+            (`vdnnsim.cost.convolution_time`); compulsory traffic where it is one roofline. 0 if not modelled.
+    """
 
     algorithm: str
     seconds: float
     workspace_bytes: int
     origin: Origin
+    dram_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import pytest
 
 from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.dram import KernelTraffic, convolution_traffic, copy_slowdown_bound
+from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
@@ -14,15 +15,21 @@ from vdnnsim.policies.vdnn import VdnnAll
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
 WORKLOAD = toy_workload(toy_chain(2))
+CONV2_FORWARD = 1, F
 TITAN = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
 
 
-def test_a_kernel_moves_its_operands_once_and_its_workspace_twice() -> None:
-    """X and Y hold 10 B each, W 5 x 5 + 5 elements of 2 B: 60 B, so each kernel moves 80 B.
+def moving_80_bytes(costs: CostTable) -> CostTable:
+    """The kernels of a table, each of which moves 80 B through DRAM."""
+    return CostTable({at: tuple(replace(one, dram_bytes=80) for one in row) for at, row in costs.kernels.items()})
 
-    With 8 B of workspace conv2 forward moves 96 B, 24 B/s in its 4 s on a DRAM of 1 B/s.
-    """
-    costs = toy_costs(WORKLOAD, {("conv2", F): 4.0}, workspace_bytes={("conv2", F): 8})
+
+def test_a_kernel_moves_what_its_cost_says() -> None:
+    """96 B of conv2 forward are 24 B/s in its 4 s, on a DRAM of 1 B/s; the 8 B of its workspace play no part."""
+    table = toy_costs(WORKLOAD, {("conv2", F): 4.0}, workspace_bytes={("conv2", F): 8})
+    kernels = dict(moving_80_bytes(table).kernels)
+    kernels[CONV2_FORWARD] = tuple(replace(one, dram_bytes=96) for one in kernels[CONV2_FORWARD])
+    costs = CostTable(kernels)
     trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
 
     rows = convolution_traffic(trace, WORKLOAD, costs, TOY_SERVER)
@@ -43,13 +50,13 @@ def test_copies_count_by_their_share_of_the_kernel() -> None:
     """Every X of 10 B goes out at 1 B/s from the start of its layer; DRAM moves 2 B/s.
 
     conv1 takes 4 s of the 10 s that its X needs: 4 B, 1 B/s, half of the peak. conv2 takes 20 s: all 10 B,
-    half a byte per second, a quarter of the peak.
+    half a byte per second, a quarter of the peak. conv1 itself moves 80 B: with its copy 84 B, 21 B/s.
 
     Backward: fc (1 s a kernel) fetches conv2's X, 10 s, so that conv2 begins after it and meanwhile fetches conv1's X
     in its data gradient of 5 s and the first 5 s of its weight gradient of 10 s. conv1 has nothing left to fetch.
     """
     seconds = {("conv1", F): 4.0, ("conv2", F): 20.0, ("conv2", D): 5.0, ("conv2", W): 10.0}
-    costs = toy_costs(WORKLOAD, seconds)
+    costs = moving_80_bytes(toy_costs(WORKLOAD, seconds))
     trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs)
     server = replace(TOY_SERVER, gpu=replace(TOY_SERVER.gpu, dram_bytes_per_s=2.0))
 

@@ -1,11 +1,13 @@
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.power import PowerCurve, energy_joules, maximum_watts, mean_watts, power_curve
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.cost.table import CostTable
+from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Power, Server
@@ -13,15 +15,30 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 
 WORKLOAD = toy_workload(toy_chain(1))
-COSTS = toy_costs(WORKLOAD, {})
+_DRAM_BYTES = {LayerKind.CONV: 80, LayerKind.FC: 24, LayerKind.LOSS: 4}
+
+
+def costs_of(seconds: Mapping[tuple[str, Phase], float], *, default_s: float = 1.0) -> CostTable:
+    """Toy costs whose kernels move each operand once, X, W and Y: 10 + 60 + 10, 10 + 12 + 2, and 2 + 2 B."""
+    return CostTable(
+        {
+            (layer, phase): tuple(
+                replace(one, dram_bytes=_DRAM_BYTES[WORKLOAD.graph.layers[layer].kind]) for one in options
+            )
+            for (layer, phase), options in toy_costs(WORKLOAD, seconds, default_s=default_s).kernels.items()
+        }
+    )
+
+
+COSTS = costs_of({})
 BASE = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
 POWER = Power(idle_watts=10.0, joules_per_flop=1.0, joules_per_dram_byte=2.0, joules_per_link_byte=3.0)
 BASE_WATTS = (220.0, 68.0, 23.0, 23.0, 68.0, 68.0, 220.0)
 """What kernels of 1 s draw, on a machine that reaches any rate:
 
-    conv1 forward, weight gradient    10 + 50 FLOP + 2 (10 + 60 + 10 B) = 220
-    fc forward and both gradients     10 + 10 FLOP + 2 (10 + 12 + 2 B) = 68
-    loss forward, data gradient       10 + 5 FLOP + 2 (2 + 2 B) = 23
+    conv1 forward, weight gradient    10 + 50 FLOP + 2 (80 B) = 220
+    fc forward and both gradients     10 + 10 FLOP + 2 (24 B) = 68
+    loss forward, data gradient       10 + 5 FLOP + 2 (4 B) = 23
 """
 
 
@@ -65,7 +82,7 @@ def test_a_board_holds_itself_to_its_limit() -> None:
 
 
 def test_a_kernel_without_duration_draws_nothing() -> None:
-    costs = toy_costs(WORKLOAD, {("conv1", Phase.FORWARD): 0.0})
+    costs = costs_of({("conv1", Phase.FORWARD): 0.0})
     trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
 
     assert power_curve(trace, WORKLOAD, costs, server_with(POWER)).watts == BASE_WATTS[1:]
@@ -95,7 +112,7 @@ def test_a_sample_is_a_mean_over_its_window(window_s: float, watts: float) -> No
 def test_the_window_is_that_of_nvprof_unless_told_otherwise() -> None:
     """Steps of 30 ms: in 50 ms there are 30 ms at 220 W and 20 ms at 100 W, 172 W."""
     curve = PowerCurve((0.0, 0.03, 0.06), (100.0, 220.0, 100.0), end_s=0.09)
-    costs = toy_costs(WORKLOAD, {}, default_s=0.03)
+    costs = costs_of({}, default_s=0.03)
     trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
     server = server_with(replace(POWER, joules_per_flop=0.0, joules_per_dram_byte=0.0))
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.cost.convolution_time import bias_s, convolution_s
+from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.roofline import roofline_s
 from vdnnsim.cost.tiled_product import TiledProduct, tiled_product_s
@@ -141,11 +141,42 @@ def test_fft_tiling_transforms_tiles(toy_machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "seconds"), [(Phase.FORWARD, 33.0), (Phase.BACKWARD_DATA, 0.0), (Phase.BACKWARD_WEIGHTS, 17.0)]
+    ("phase", "nbytes", "seconds"),
+    [(Phase.FORWARD, 16384, 33.0), (Phase.BACKWARD_DATA, 0, 0.0), (Phase.BACKWARD_WEIGHTS, 8192, 17.0)],
 )
-def test_bias_streams_y(toy_machine: Machine, phase: Phase, seconds: float) -> None:
+def test_bias_streams_y(toy_machine: Machine, phase: Phase, nbytes: int, seconds: float) -> None:
     """Y has 8192 B at 512 B/s: forward reads and writes it, the weight gradient reads it; 1 s overhead."""
+    assert bias_bytes(toy_machine, SMALL, phase) == nbytes
     assert bias_s(toy_machine, SMALL, phase) == seconds
+
+
+PADDED = ConvolutionShape(n=1, c=1, k=32, input_size=(8, 8), kernel=(3, 3), padding=(1, 1))
+TALL = ConvolutionShape(n=1, c=1, k=1, input_size=(65, 1), kernel=(1, 1))
+TILED = ConvolutionShape(n=1, c=1, k=1, input_size=(31, 31), kernel=(3, 3), padding=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "phase", "algorithm", "nbytes"),
+    [
+        (SMALL, Phase.BACKWARD_WEIGHTS, IMPLICIT_GEMM, 8576),
+        (SMALL, Phase.FORWARD, IMPLICIT_PRECOMP_GEMM, 8576),
+        (SMALL, Phase.FORWARD, GEMM, 8576),
+        (PADDED, Phase.FORWARD, GEMM, 14208),
+        (SMALL, Phase.FORWARD, FFT, 158336),
+        (TALL, Phase.FORWARD, FFT, 799244),
+        (TILED, Phase.BACKWARD_DATA, FFT_TILING, 86060),
+    ],
+)
+def test_traffic_is_that_of_every_pass(
+    toy_machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str, nbytes: int
+) -> None:
+    """The operands of `SMALL` once are 4 (64 + 32 + 2048) = 8576 B; a 1 x 1 filter needs no columns.
+
+    Under 3 x 3, W has 288 elements, and 576 columns are written and read: 4 (64 + 288 + 2048 + 2 x 576) = 14208 B. The
+    rest is worked out above, where FFT takes its seconds from it: 8576 + 2 x 1152 x 65, 524 + 4 x 66560 x 3 beyond
+    64 points, and 7724 + 2 x 4352 x 9 for all four tiles, of which the workspace holds two columns at a time.
+    """
+    assert convolution_bytes(toy_machine, shape, phase, algorithm) == nbytes
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,10 @@ def test_choices() -> None:
     assert TABLE.find(0, Phase.FORWARD, "slow") is SLOW
 
 
+def test_traffic_that_is_not_modelled_is_none() -> None:
+    assert FAST.dram_bytes == 0
+
+
 def test_an_algorithm_that_is_not_offered() -> None:
     with pytest.raises(KeyError, match="layer 0, forward: no algorithm 'winograd'"):
         TABLE.find(0, Phase.FORWARD, "winograd")

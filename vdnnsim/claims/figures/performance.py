@@ -79,7 +79,7 @@ def figure_13(runs: PaperRuns) -> PaperFigure:
         chart=Chart(
             f"Convolutions draw at most {whole_percent(max(*forward, *backward))} of the DRAM's peak, "
             f"copies add {percent(max(slowdowns))}",
-            "Fig. 13: VGG-16 (64) under base(p); compulsory traffic and workspace, a lower bound; the greater of the "
+            "Fig. 13: VGG-16 (64) under base(p); traffic of the cost model, a mean over the kernel; the greater of the "
             "two backward kernels",
             (
                 Panel(
@@ -118,10 +118,10 @@ def figure_13(runs: PaperRuns) -> PaperFigure:
         ),
         differs=(
             (
-                "The paper measured the traffic and shows its maximum. The replay counts each "
-                "operand and the workspace once over the whole kernel: a mean, and a lower bound, for what a small "
-                "cache reads twice is not in it. The replay does not slow kernels down by copies; the bound above says "
-                "how much that leaves out."
+                "The paper measured the traffic and shows its maximum. The replay counts what the cost model has a "
+                "kernel read and write, what lies between its passes and the bias included, over the whole kernel: a "
+                "mean, and a lower bound, for what a small cache reads twice is not in it. The replay does not slow "
+                "kernels down by copies; the bound above says how much that leaves out."
             ),
         ),
     )

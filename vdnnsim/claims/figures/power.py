@@ -127,8 +127,9 @@ def power_section(runs: PaperRuns) -> PaperFigure:
             ),
             (
                 "Power is a model: idle power and the energy of a FLOP and of a byte, with origins in the hardware "
-                "profile. FLOPs are those of the direct method, an upper bound where FFT does fewer. "
-                "Power is cut at the limit of the board: a kernel that is there already cannot show what a copy adds."
+                "profile. FLOPs are those of the direct method, an upper bound where FFT does fewer; DRAM traffic is "
+                "that of the cost model, a lower bound. Power is cut at the limit of the board: a kernel that is there "
+                "already cannot show what a copy adds."
             ),
         ),
     )
