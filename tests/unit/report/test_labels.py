@@ -10,6 +10,7 @@ from vdnnsim.report.labels import fold_label
         ("vdnn_conv(m)", 10, ["vdnn_conv(", "m)"]),
         ("vdnn_all(m, prefetch_search=fig10)", 14, ["vdnn_all(m,", "prefetch_", "search=fig10)"]),
         ("page_migration(p)", 8, ["page_", "migratio", "n(p)"]),
+        ("page_migration(m, page_latency=0)", 23, ["page_migration(m,", "page_latency=0)"]),
         ("a" * 30, 17, ["a" * 17, "a" * 13]),
         ("one, two", 8, ["one, two"]),
         ("", 3, [""]),

@@ -13,11 +13,12 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.plan.operations import Prefetch
+from vdnnsim.plan.placement import Pool
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.policies.base import Base
 from vdnnsim.report.plots import draw_pictures, memory
 from vdnnsim.report.plots.memory import envelope, memory_figure, peak_operation
-from vdnnsim.report.plots.policies import policies_figure
+from vdnnsim.report.plots.policies import drawn_rows, free_place, policies_figure
 from vdnnsim.report.plots.style import KIND_COLORS, PHASE_COLORS, STALL_COLORS
 from vdnnsim.report.plots.timeline import magnified_window, timeline_figure, timeline_subject
 from vdnnsim.trace import Stall, StallCause
@@ -200,3 +201,98 @@ def test_a_policy_that_copies_nothing_gives_way_to_one_that_stalls(
     quiet = replace(dyn, trace=replace(keep.trace, plan=plan), metrics=keep.metrics)
     assert timeline_subject(replace(result, results=(quiet, move))) is move
     assert timeline_subject(replace(result, results=(keep,))) is keep
+
+
+def test_policies_that_do_not_fit_say_why_where_the_bar_does_not(
+    result: ScenarioResult, move: PolicyResult, keep: PolicyResult
+) -> None:
+    assert keep.refusal is not None
+    gaps = replace(move, refusal=keep.refusal)
+    host = replace(move, refusal=replace(keep.refusal, pool=Pool.HOST))
+    written = texts(policies_figure(replace(result, results=(keep, gaps, host))))
+    assert [each for each in written if each.startswith("does not fit")] == [
+        "does not fit",
+        "does not fit: gaps",
+        "does not fit: host memory",
+    ]
+
+
+def test_a_text_crosses_no_line_if_it_can() -> None:
+    """A third wide, with lines at the capacity, the end of the bar and the mean."""
+    assert free_place(0.3, (0.4, 0.9, 0.8)) == 0.0
+    assert free_place(0.3, (0.1, 0.9, 0.8)) == 0.1
+    assert free_place(0.3, (0.1, 0.5, 0.3)) == 0.5
+    assert free_place(0.3, (0.1, 0.2, 0.3)) == 0.3
+    assert free_place(0.95, (0.5, 0.6, 0.7)) == 0.0
+
+
+def test_the_names_of_the_lines_of_policies_do_not_meet(result: ScenarioResult, keep: PolicyResult) -> None:
+    """The baseline ends its axes and is named to the left; the capacity begins its own and is named to the right."""
+    huge = replace(keep, metrics=replace(keep.metrics, max_memory_bytes=50_000))
+    figure = policies_figure(replace(result, results=(huge,)))
+    named = {text.get_text(): text.get_horizontalalignment() for axes in figure.axes for text in axes.texts}
+    assert (named["oracular baseline"], named["capacity 1000 B"]) == ("right", "left")
+
+
+def test_of_many_policies_the_fastest_that_fit_are_drawn_in_their_order(
+    result: ScenarioResult, move: PolicyResult, keep: PolicyResult
+) -> None:
+    """Eight do not fit, then twenty fit in 20 s down to 1 s; the 14 fastest are those of 14 s and less."""
+    fitting = [
+        replace(move, policy=f"p{number}", metrics=replace(move.metrics, iteration_s=float(number)))
+        for number in range(20, 0, -1)
+    ]
+    rows = (*(replace(keep, policy=f"k{number}") for number in range(8)), *fitting)
+    assert [each.policy for each in drawn_rows(rows)] == [f"p{number}" for number in range(14, 0, -1)]
+    assert [each.policy for each in drawn_rows(rows[:16])][:7] == ["k0", "k1", "k2", "k3", "k4", "k5", "p20"]
+    figure = policies_figure(replace(result, results=rows))
+    assert texts(figure)[1].endswith("; 14 of 28 policies, the others in results.csv")
+    assert len(figure.axes[0].get_yticklabels()) == 14
+
+
+def test_long_labels_of_many_policies_are_smaller(result: ScenarioResult, move: PolicyResult) -> None:
+    """One line of 15 points in 14 rows takes 210 of 360; two take 420; of 13 points they take 364; of 11 points 308."""
+    short, long = (
+        tuple(replace(move, policy=f"{label}{number})") for number in range(14))
+        for label in ("vdnn(", "page_migration(m, page_latency=")
+    )
+    for rows, points in ((short, 15), (long, 11)):
+        labels = policies_figure(replace(result, results=rows)).axes[0].get_yticklabels()
+        assert {label.get_fontsize() for label in labels} == {points}
+    assert labels[0].get_text() == "page_migration(m,\npage_latency=0)"
+
+
+def test_a_long_legend_of_the_timeline_stays_on_the_slide(result: ScenarioResult, move: PolicyResult) -> None:
+    stalls = (*move.trace.stalls, *(Stall(3.0, 4.0, cause, 5, None) for cause in StallCause))
+    figure = timeline_figure(result, replace(move, trace=replace(move.trace, stalls=stalls)))
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= 1600
+
+
+def test_a_stall_that_is_too_short_to_be_seen_is_not_in_the_legend(result: ScenarioResult, move: PolicyResult) -> None:
+    """Of 8 s, 5 ms are 0.06 % and seen; 3 ms are 0.04 % and not."""
+    for length_s, seen in ((0.005, True), (0.003, False)):
+        trace = replace(move.trace, stalls=(Stall(3.0, 3.0 + length_s, StallCause.HOST, 5, None),))
+        written = texts(timeline_figure(result, replace(move, trace=trace)))
+        assert ("stall: waits for the host to issue" in written) is seen
+
+
+def test_where_nothing_is_copied_the_timeline_shows_what_the_other_pictures_show(
+    result: ScenarioResult, move: PolicyResult, keep: PolicyResult
+) -> None:
+    """Both wait for the host, the slower one longer."""
+    slow = replace(move, trace=keep.trace)
+    fast = replace(keep, refusal=None)
+    both = replace(result, results=(slow, fast))
+    assert timeline_subject(both) is fast
+
+
+def test_the_window_of_inference_is_the_first_layers() -> None:
+    """Eleven convolutions, fc and loss of 1 s each, of which the first ten are shown."""
+    workload = replace(toy_workload(toy_chain(11)), mode=Mode.INFERENCE)
+    costs = toy_costs(workload, {})
+    trace = replay(Base().plan(toy_setting(workload, costs)), costs)
+    window = magnified_window(trace)
+    assert (window.start_s, window.end_s) == (0.0, 10.0)

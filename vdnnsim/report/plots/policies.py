@@ -1,34 +1,70 @@
 """Policies side by side: how fast each is, and how much memory it takes of what there is."""
 
-import textwrap
+from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.findings import caption, comparison, fastest_fitting
+from vdnnsim.report.labels import fold_label
 from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, keep_left_spine_only, new_figure
 from vdnnsim.report.scale import byte_scale, percent
+from vdnnsim.report.shortage import Shortage, shortage
 from vdnnsim.units import format_bytes
 
 _BEST, _OTHER, _UNFIT = "#0072b2", "#8fb8d4", "#ffffff"
 _HEIGHT = 0.62
 _LABEL_WIDTH = 17
+"""Characters of a label in one line, at the largest of the sizes below."""
+_LABEL_POINTS = (15, 13, 11, 9)
+_ROWS_PER_POINT = 360
+"""Height of the axes over that of a line of type of one point."""
 _FEWEST_ROWS = 4
 """Room for so many, lest two bars fill the slide."""
+_MOST_ROWS = 14
+_FRACTION_PER_CHARACTER = 0.0225
+"""Width of a bold character, of the width of the axes; as much again stands before and behind a text."""
 
 
 def policies_figure(result: ScenarioResult) -> Figure:
     """Draw bars of speed against the oracular baseline, and of maximum memory against the capacity."""
-    figure = new_figure(comparison(result), caption(result))
+    rows = drawn_rows(result.results)
+    others = len(result.results) - len(rows)
+    note = f"; {len(rows)} of {len(result.results)} policies, the others in results.csv" if others else ""
+    figure = new_figure(comparison(result), caption(result) + note)
     speed, memory = figure.subplots(1, 2, sharey=True)
     figure.subplots_adjust(left=0.15, right=0.9, top=0.8, bottom=0.13, wspace=0.3)
-    _draw_speed(speed, result)
-    _draw_memory(memory, result)
-    rows = result.results
-    speed.set_yticks(range(len(rows)), [textwrap.fill(each.policy, _LABEL_WIDTH) for each in rows])
+    drawn = replace(result, results=rows)
+    _draw_speed(speed, drawn)
+    _draw_memory(memory, drawn)
+    labels, points = _labels([each.policy for each in rows])
+    speed.set_yticks(range(len(rows)), labels, fontsize=points)
     speed.set_ylim(max(len(rows), _FEWEST_ROWS) - 0.4, -0.6)
     return figure
+
+
+def drawn_rows(rows: tuple[PolicyResult, ...]) -> tuple[PolicyResult, ...]:
+    """Return the rows that there is room for, in their order: those that fit before others, the fastest first."""
+    order = sorted(range(len(rows)), key=lambda number: (not rows[number].fits, rows[number].metrics.iteration_s))
+    return tuple(rows[number] for number in sorted(order[:_MOST_ROWS]))
+
+
+def free_place(width: float, lines: tuple[float, ...]) -> float:
+    """Return where to begin a text so that it crosses as few of the lines as it can; all as fractions of the axes."""
+    starts = [start for start in (0.0, *sorted(lines)) if start + width <= 1.0] or [1.0 - width]
+    return min(starts, key=lambda start: sum(start < line < start + width for line in lines))
+
+
+def _labels(policies: list[str]) -> tuple[list[str], int]:
+    """Return the labels, folded, and the largest size in points at which they do not touch."""
+    folded: list[str] = []
+    points = _LABEL_POINTS[0]
+    for points in _LABEL_POINTS:
+        folded = [fold_label(each, _LABEL_WIDTH * _LABEL_POINTS[0] // points) for each in policies]
+        if points * len(folded) * max(label.count("\n") + 1 for label in folded) <= _ROWS_PER_POINT:
+            break
+    return folded, points
 
 
 def _draw_speed(axes: Axes, result: ScenarioResult) -> None:
@@ -36,8 +72,9 @@ def _draw_speed(axes: Axes, result: ScenarioResult) -> None:
     _bars(axes, result, [100 * ratio for ratio in ratios])
     _numbers(axes, result, [percent(ratio) for ratio in ratios])
     axes.axvline(100, color=MUTED, linestyle=(0, (4, 3)), linewidth=2, zorder=3)
-    _above(axes, 100, "oracular baseline", MUTED)
-    axes.set_xlim(0, 105 * max(1.0, *ratios))
+    end = 105 * max(1.0, *ratios)
+    _above(axes, 100, "oracular baseline", MUTED, end)
+    axes.set_xlim(0, end)
     axes.set_xlabel("speed, % of the oracular baseline")
 
 
@@ -48,15 +85,15 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     limit, longest = capacity / scale.factor, max(capacity / scale.factor, *sizes)
     _bars(axes, result, sizes)
     _numbers(axes, result, [scale.text(each.metrics.max_memory_bytes) for each in rows])
-    for position, each in enumerate(rows):
-        if not each.fits:
-            _write_unfit(axes, limit, position, right=limit < longest / 2)
     axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=3)
-    _above(axes, limit, f"capacity {format_bytes(capacity)}", ALARM)
+    _above(axes, limit, f"capacity {format_bytes(capacity)}", ALARM, 1.05 * longest)
     means = [each.metrics.mean_memory_bytes / scale.factor for each in rows]
     axes.scatter(
         means, range(len(rows)), marker="D", s=55, color=INK, edgecolor="white", zorder=4, label="mean over time"
     )
+    for position, (each, size, mean) in enumerate(zip(rows, sizes, means, strict=True)):
+        if not each.fits:
+            _write_unfit(axes, each, position, tuple(line / (1.05 * longest) for line in (limit, size, mean)))
     axes.legend(loc="upper right", bbox_to_anchor=(1.31, -0.055), frameon=False, handletextpad=0.1)
     axes.set_xlim(0, 1.05 * longest)
     axes.set_xlabel(f"most GPU memory in use, {scale.unit}")
@@ -96,13 +133,15 @@ def _numbers(axes: Axes, result: ScenarioResult, texts: list[str]) -> None:
         )
 
 
-def _write_unfit(axes: Axes, limit: float, position: int, *, right: bool) -> None:
+def _write_unfit(axes: Axes, row: PolicyResult, position: int, lines: tuple[float, ...]) -> None:
+    """Write that a policy does not fit, and why where its bar does not say so, clear of the lines of its row."""
+    what = shortage(row)
+    text = "does not fit" if what in (None, Shortage.GPU) else f"does not fit: {what.value}"
+    width = _FRACTION_PER_CHARACTER * (len(text) + 2)
     axes.annotate(
-        "does not fit",
-        (limit, position),
-        xytext=(10 if right else -10, 0),
-        textcoords="offset points",
-        ha="left" if right else "right",
+        text,
+        (free_place(width, lines) + _FRACTION_PER_CHARACTER, position),
+        xycoords=("axes fraction", "data"),
         va="center",
         color=ALARM,
         fontweight="bold",
@@ -111,14 +150,16 @@ def _write_unfit(axes: Axes, limit: float, position: int, *, right: bool) -> Non
     )
 
 
-def _above(axes: Axes, where: float, text: str, color: str) -> None:
+def _above(axes: Axes, where: float, text: str, color: str, end: float) -> None:
+    """Write above a line what it is, towards the middle of the axes, so that neighbours do not meet."""
+    left = where < end / 2
     axes.annotate(
         text,
         (where, 1.0),
         xycoords=("data", "axes fraction"),
-        xytext=(0, 6),
+        xytext=(-4 if left else 4, 6),
         textcoords="offset points",
-        ha="center",
+        ha="left" if left else "right",
         color=color,
         fontweight="bold",
     )

@@ -1,13 +1,15 @@
 """Streams over time: kernels by phase, copies by direction, and what the compute stream waited for.
 
 The upper half is the whole iteration. The lower half magnifies the surroundings of the longest wait for a copy, which
-shows whether copies hide behind kernels or kernels wait for copies.
+shows whether copies hide behind kernels or kernels wait for copies. Where nothing is copied it magnifies the turn from
+forward to backward, or the first layers where there is none.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Patch
 
@@ -37,6 +39,9 @@ _KERNELS_AROUND = 5
 _FRACTION_PER_CHARACTER = 0.0088
 """A span gets its name written on it if it has so much of the picture's width for every character."""
 
+_SEEN = 0.0005
+"""Share of the width of an axis that a bar needs to be seen: more than half a pixel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -54,6 +59,10 @@ class Window:
         """Whether a part of it lies inside."""
         return thing.end_s > self.start_s and thing.start_s < self.end_s
 
+    def shown_fraction(self, thing: Span | Stall) -> float:
+        """Return how much of the width of its axis a thing takes."""
+        return self.bar(thing)[1] * self.times.factor / (self.end_s - self.start_s)
+
     def bar(self, thing: Span | Stall) -> tuple[float, float]:
         """Return where it begins after the start of the window, and how long it is, on the axis."""
         start_s, end_s = max(thing.start_s, self.start_s), min(thing.end_s, self.end_s)
@@ -61,12 +70,15 @@ class Window:
 
 
 def timeline_subject(result: ScenarioResult) -> PolicyResult:
-    """Return the policy to show: the subject of the other pictures, or the most stalled where that copies nothing."""
+    """Return the policy to show: the subject of the other pictures.
+
+    Where that copies nothing it gives way to the most stalled of those that do and fit, if there are any.
+    """
     shown = subject(result)
     if shown.trace.spans_on(Stream.MEMORY):
         return shown
-    fitting = [each for each in result.results if each.fits] or [shown]
-    return max(fitting, key=lambda each: each.metrics.stall_s)
+    copying = [each for each in result.results if each.fits and each.trace.spans_on(Stream.MEMORY)]
+    return max(copying, key=lambda each: each.metrics.stall_s, default=shown)
 
 
 def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
@@ -82,18 +94,15 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     _draw_streams(part, trace, window, edge=1.0)
     _write_names(part, trace, window)
     _connect(figure, whole, part, window, iteration.times)
-    handles = _legend(trace)
-    columns = -(-len(handles) // 2)
-    figure.legend(
-        handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=14, bbox_to_anchor=(0.53, 0.0)
-    )
+    _write_legend(figure, _legend(trace, (iteration, window)))
     return figure
 
 
 def magnified_window(trace: IterationTrace) -> Window:
     """Return the interval of the kernels around the longest wait for a copy.
 
-    Without such a wait it is the turn from forward to backward; in inference, the middle of the iteration.
+    Of equally long ones the first counts. Without such a wait it is the turn from forward to backward; in inference,
+    the first layers.
     """
     kernels = trace.spans_on(Stream.COMPUTE)
     waits = [stall for stall in trace.stalls if stall.waited_for is not None]
@@ -101,7 +110,7 @@ def magnified_window(trace: IterationTrace) -> Window:
         longest = max(waits, key=lambda stall: stall.end_s - stall.start_s)
         center = next(number for number, span in enumerate(kernels) if span.operation == longest.blocked)
     else:
-        center = next((number for number, span in enumerate(kernels) if _is_backward(trace, span)), len(kernels) // 2)
+        center = next((number for number, span in enumerate(kernels) if _is_backward(trace, span)), _KERNELS_AROUND)
     first, last = max(center - _KERNELS_AROUND, 0), min(center + _KERNELS_AROUND, len(kernels)) - 1
     return Window(kernels[first].start_s, kernels[last].end_s)
 
@@ -202,13 +211,26 @@ def _connect(figure: Figure, whole: Axes, part: Axes, window: Window, times: Sca
         figure.add_artist(line)
 
 
-def _legend(trace: IterationTrace) -> list[Patch]:
-    """Return a patch for each colour that occurs; a stall has the colour of the copy that it waits for."""
+def _legend(trace: IterationTrace, windows: tuple[Window, ...]) -> list[Patch]:
+    """Return a patch for each colour that is seen; a stall has the colour of the copy that it waits for."""
     names: dict[str, str] = {}
     for stream in Stream:
         for span in trace.spans_on(stream):
             color, meaning, _ = _look(trace, span)
             names.setdefault(color, meaning if stream is Stream.COMPUTE else f"{meaning} (and its stalls)")
     for stall in trace.stalls:
-        names.setdefault(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
+        if any(window.shows(stall) and window.shown_fraction(stall) >= _SEEN for window in windows):
+            names.setdefault(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
     return [Patch(facecolor=color, label=name) for color, name in names.items()]
+
+
+def _write_legend(figure: Figure, handles: list[Patch]) -> None:
+    """Write the legend in as few rows as the slide is wide enough for, two at least."""
+    FigureCanvasAgg(figure)  # without a canvas nothing has a width
+    for columns in range(-(-len(handles) // 2), 0, -1):
+        legend = figure.legend(
+            handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=14, bbox_to_anchor=(0.5, 0.0)
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
