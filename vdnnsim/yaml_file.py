@@ -95,8 +95,9 @@ class Entry:
         """Return the entries of a list with at least one item; messages call it a list of `what`."""
         if not isinstance(self.value, list) or not self.value:
             raise self.expected(f"a list of {what}")
+        places = (f"{self.path}[{index}]" for index in range(len(self.value)))
         return tuple(
-            Entry(self.file, f"{self.path}[{index}]", value, self.error) for index, value in enumerate(self.value)
+            Entry(self.file, place, value, self.error) for place, value in zip(places, self.value, strict=True)
         )
 
     def text(self) -> str:
@@ -169,33 +170,33 @@ def quote(text: str) -> str:
 
 def describe(value: object) -> str:
     """Return a value on one line as messages show it, in the words of YAML."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return str(value).lower()
-        case str():
-            return quote(value)
-        case dict():
-            return "a mapping" if value else "an empty mapping"
-        case list():
-            return "a list" if value else "an empty list"
-        case _:
-            return one_line(repr(value))[:LONGEST_SHOWN]
+    if isinstance(value, dict | list):
+        kind = "mapping" if isinstance(value, dict) else "list"
+        return f"a {kind}" if value else f"an empty {kind}"
+    if isinstance(value, str):
+        return quote(value)
+    if value is None or isinstance(value, bool):
+        return "nothing" if value is None else str(value).lower()
+    return one_line(repr(value))[:LONGEST_SHOWN]
 
 
 def one_line(text: str) -> str:
     """Return a message of somebody else on one line, with escapes for what cannot be printed."""
-    words = " ".join(text.split())
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in words)
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Return text with escapes for what cannot be printed: the name of a file may hold line ends and bytes."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def not_one_of(found: str, names: Iterable[str], what: str) -> str:
-    """Return the message that `found` is not `what`, with the nearest of `names` and all of them."""
+    """Return the message that `found` is not `what`, with the nearest of `names`, if one is near, and all of them."""
     known = list(names)
-    near = difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=0.0)
-    offer = f"; did you mean {near[0]!r}? ({', '.join(known)})" if near else ""
-    return f"{quote(found)} is not {what}{offer}"
+    start, everything = f"{quote(found)} is not {what}", ", ".join(known)
+    if near := difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=0.5):
+        return f"{start}; did you mean {near[0]!r}?{f' ({everything})' if len(known) > 1 else ''}"
+    return f"{start}; expected {'one of ' if len(known) > 1 else ''}{everything or 'none'}"
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -253,9 +254,8 @@ def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> Y
     import yaml
 
     if isinstance(event, yaml.AliasEvent):
-        raise _refused(
-            event, f"found alias {quote(str(event.anchor))}, expected the value itself; aliases are not allowed"
-        )
+        alias = quote(str(event.anchor))
+        raise _refused(event, f"found alias {alias}, expected the value itself; aliases are not allowed")
     assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
     if event.anchor is not None:
         raise _refused(event, f"found anchor {quote(event.anchor)}, expected the value alone; anchors are not allowed")

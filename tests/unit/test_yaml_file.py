@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import ProfileError, ScenarioError
-from vdnnsim.yaml_file import Entry, YamlValue, file_name, one_line, read_yaml
+from vdnnsim.yaml_file import Entry, YamlValue, describe, file_name, not_one_of, one_line, printable, read_yaml
 
 
 class Colour(Enum):
@@ -187,11 +187,11 @@ def test_items_are_entries_with_their_position() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"c": 1, "e": 2}, "'e' is not a key; did you mean 'd'? (c, d)"),
+        ({"c": 1, "e": 2}, "'e' is not a key; expected one of c, d"),
         ({"d": 1}, "'c' is missing; required are c"),
         (None, "found nothing, expected a mapping with the keys c, d"),
         ([], "found an empty list, expected a mapping with the keys c, d"),
-        ({"x" * 200: 1}, f"'{'x' * 80}...' is not a key; did you mean 'd'? (c, d)"),
+        ({"x" * 200: 1}, f"'{'x' * 80}...' is not a key; expected one of c, d"),
     ],
 )
 def test_a_mapping_has_the_keys_that_it_may_have(value: YamlValue, message: str) -> None:
@@ -261,3 +261,32 @@ def test_another_schema_version_is_refused(version: YamlValue, found: str) -> No
 def test_what_has_no_schema_version_is_for_the_keys_to_refuse() -> None:
     for value in ({"schema_version": 1}, {"a": 1}, [1]):
         Entry("x.yaml", "", value, ScenarioError).check_schema_version(1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("found", "names", "message"),
+    [
+        ("gren", ["red", "green"], "'gren' is not a colour; did you mean 'green'? (red, green)"),
+        ("gren", ["green"], "'gren' is not a colour; did you mean 'green'?"),
+        ("foo", ["red", "green"], "'foo' is not a colour; expected one of red, green"),
+        ("foo", ["green"], "'foo' is not a colour; expected green"),
+        ("foo", [], "'foo' is not a colour; expected none"),
+        ("g" * 200, ["g" * 60], f"'{'g' * 80}...' is not a colour; did you mean '{'g' * 60}'?"),
+    ],
+)
+def test_only_a_name_that_is_near_is_offered(found: str, names: list[str], message: str) -> None:
+    """Near is a name with which at least half of the characters of both are shared: of `gren` and `green`, 8 of 9."""
+    assert not_one_of(found, names, "a colour") == message
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "nothing"), (True, "true"), (7, "7"), ("7", "'7'"), ({}, "an empty mapping"), ([0], "a list")],
+)
+def test_a_value_is_shown_in_the_words_of_yaml(value: object, shown: str) -> None:
+    assert describe(value) == shown
+
+
+def test_what_cannot_be_printed_is_escaped() -> None:
+    """A byte that is no UTF-8 in the name of a file, and a line end; blanks stay."""
+    assert printable(" bad\udcff  \n") == " bad\\udcff  \\n"

@@ -73,7 +73,7 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     else from the working directory.
 
     Raises:
-        ProfileError: there is no such profile; the message offers the nearest name.
+        ProfileError: there is no such profile; the message offers the nearest name, and tells where it was looked for.
     """
     if name_or_path.endswith(".yaml"):
         places = [scenario_folder / name_or_path, Path(name_or_path)]
@@ -87,7 +87,8 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     ):
         return found
     names = sorted({path.stem for folder in folders for path in _profiles_in(folder)})
-    raise ProfileError(not_one_of(name_or_path, names, "a hardware profile"))
+    looked_in = ", ".join(dict.fromkeys(file_name(folder) for folder in folders))
+    raise ProfileError(f"{not_one_of(name_or_path, names, 'a hardware profile')}; looked in {looked_in}")
 
 
 def shipped_profiles() -> tuple[Profile, ...]:
