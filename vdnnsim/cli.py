@@ -6,24 +6,42 @@ Results go to standard output, talk to standard error. Everything heavy is impor
 so that `--help` answers at once.
 """
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from io import StringIO, TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import click
+try:
+    import click
 
-from vdnnsim import __version__
-from vdnnsim.errors import VdnnsimError
+    from vdnnsim import __version__
+    from vdnnsim.errors import InputError, OutputError, VdnnsimError
+except KeyboardInterrupt:
+    sys.exit("Aborted!")
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vdnnsim.policies.registry import PolicyTypes
 
-_CSV = click.option(
-    "--csv", "csv_file", metavar="FILE", type=click.Path(path_type=Path), help="Also write the table to FILE."
-)
+
+class _Path(click.Path):
+    """A path of which the reader or the writer says what is wrong with it, in one line and with exit status 1."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401  # as click has it
+        """Refuse the empty path, which would be the working directory."""
+        if value == "" and param is not None:
+            raise InputError(f"{param.opts[0]}: found '', expected a path")
+        return super().convert(value, param, ctx)
+
+
+_CSV = click.option("--csv", "csv_file", metavar="FILE", type=_Path(), help="Also write the table to FILE.")
 _POLICY_MODULE = click.option(
     "--policy-module",
     "policy_modules",
@@ -35,8 +53,18 @@ _POLICY_MODULE = click.option(
 
 def main() -> None:
     """Run the command line; wrong input ends in one line and exit status 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A name of a file may hold what the terminal's encoding does not.
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli()
+    except KeyboardInterrupt:
+        sys.exit("Aborted!")
+    except OSError as failure:
+        _forget_output()
+        click.echo(f"vdnnsim: {failure}", err=True)
+        sys.exit(1)
     except VdnnsimError as error:
         click.echo(f"vdnnsim: {error}", err=True)
         # The frames of a user's own policy.
@@ -52,10 +80,8 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Where to write; by default reports/<scenario name>/."
-)
+@click.argument("scenario", type=_Path())
+@click.option("--out", metavar="DIR", type=_Path(), help="Where to write; by default reports/<scenario name>/.")
 @_CSV
 @_POLICY_MODULE
 def run(scenario: Path, out: Path | None, csv_file: Path | None, policy_modules: Sequence[str]) -> None:
@@ -72,8 +98,7 @@ def run(scenario: Path, out: Path | None, csv_file: Path | None, policy_modules:
     files = write_report(result, folder)
     if csv_file is not None:
         write_csv(csv_file, column_names(), result_rows(result))
-    _print(result_table(result))
-    click.echo(f"wrote {len(files)} files to {folder}/; read {folder / 'report.md'} first", err=True)
+    _print(result_table(result), f"wrote {len(files)} files to {folder}/; read {folder / 'report.md'} first")
 
 
 @cli.group(name="list")
@@ -143,20 +168,18 @@ def hardware(csv_file: Path | None) -> None:
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=_Path())
 @_POLICY_MODULE
 def check(file: Path, policy_modules: Sequence[str]) -> None:
     """Read and resolve FILE, a scenario or a hardware profile, and run nothing."""
     from vdnnsim.scenario.check import check_file
 
-    click.echo(check_file(file, _policies(policy_modules)))
+    _write(check_file(file, _policies(policy_modules)) + "\n")
 
 
 @cli.command()
 @click.option("--paper", default="vdnn2016", show_default=True, metavar="PAPER", help="Whose claims to check.")
-@click.option(
-    "--report", metavar="DIR", type=click.Path(path_type=Path), help="Also write the paper's figures and tables to DIR."
-)
+@click.option("--report", metavar="DIR", type=_Path(), help="Also write the paper's figures and tables to DIR.")
 @_CSV
 def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     """Hold every number that a paper states against the replay; exit with 3 when a reproduced one no longer is."""
@@ -177,11 +200,11 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     rows = [check_claim(claim, runs) for claim in file.claims]
     if csv_file is not None:
         write_csv(csv_file, COLUMNS, [cells(row) for row in rows])
-    _print(plain_table(COLUMNS[:-1], [cells(row)[:-1] for row in rows]), piped_width=200)
-    click.echo(summary(rows), err=True)
+    talk = [summary(rows)]
     if report is not None:
         written = replace_files(report, paper_report(file, rows, runs, profile))
-        click.echo(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first", err=True)
+        talk.append(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first")
+    _print(plain_table(COLUMNS[:-1], [cells(row)[:-1] for row in rows]), *talk, piped_width=200)
     if any(row.recorded is Verdict.REPRODUCED and row.verdict is not Verdict.REPRODUCED for row in rows):
         sys.exit(3)
 
@@ -204,8 +227,40 @@ def _print_list(header: Sequence[str], rows: Sequence[Sequence[str]], csv_file: 
     _print(plain_table(header, rows))
 
 
-def _print(renderable: "RenderableType", *, piped_width: int = 120) -> None:
+def _print(renderable: "RenderableType", *talk: str, piped_width: int = 120) -> None:
+    """Print a result; then the talk, also where nobody reads the result to its end."""
     from rich.console import Console
 
+    text, terminal = StringIO(), sys.stdout is not None and sys.stdout.isatty()
     # A pipe has no width of its own.
-    Console(width=None if sys.stdout.isatty() else piped_width, highlight=False).print(renderable)
+    Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False).print(
+        renderable
+    )
+    try:
+        _write(text.getvalue())
+    finally:
+        for line in talk:
+            click.echo(line, err=True)
+
+
+def _write(text: str) -> None:
+    """Write a result to standard output; end quietly, with exit status 1, when its reader has gone."""
+    if sys.stdout is None:
+        raise OutputError("standard output is closed; results go there")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_output()
+        sys.exit(1)
+    except OSError as failure:
+        _forget_output()
+        raise OutputError(
+            f"standard output: cannot be written: {(failure.strerror or 'unknown error').lower()}"
+        ) from None
+
+
+def _forget_output() -> None:
+    """Lead standard output nowhere, or Python writes what is left in its buffer when it ends, and fails again."""
+    with suppress(OSError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -105,6 +105,21 @@ def test_wrong_input_is_one_line_and_exit_status_1(scenario: Path, arguments: li
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("option", [["--out", ""], ["--csv", ""]])
+def test_an_empty_path_is_not_the_working_directory(scenario: Path, option: list[str]) -> None:
+    done = vdnnsim("run", "small.yaml", *option, folder=scenario.parent)
+
+    assert (done.returncode, done.stderr) == (1, f"vdnnsim: {option[0]}: found '', expected a path\n")
+    assert [path.name for path in scenario.parent.iterdir()] == ["small.yaml"]
+
+
+def test_whether_a_file_may_be_read_its_reader_tells(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not click, whose answer would be wrong usage."""
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+
+    assert vdnnsim("check", "small.yaml", folder=scenario.parent).returncode == 0
+
+
 def test_wrong_usage_is_exit_status_2(scenario: Path) -> None:
     assert vdnnsim("run", folder=scenario.parent).returncode == 2
     assert vdnnsim("fly", folder=scenario.parent).returncode == 2

@@ -9,7 +9,7 @@ from vdnnsim.hardware.profile import load_profile
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.units import format_bytes
-from vdnnsim.yaml_file import read_yaml
+from vdnnsim.yaml_file import file_name, read_yaml
 
 
 def check_file(path: Path, policy_types: PolicyTypes) -> str:
@@ -26,7 +26,7 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
     labels = ", ".join(policy.label for policy in scenario.policies)
     workload = scenario.workload
     return (
-        f"{path}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.element_type.value}, "
+        f"{file_name(path)}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.element_type.value}, "
         f"{workload.mode.value} on {scenario.server.name}, under {labels}"
     )
 
@@ -37,6 +37,6 @@ def _check_profile(path: Path) -> str:
     origins = Counter(figure.origin.value for figure in server.figures)
     counted = ", ".join(f"{count} {origin}" for origin, count in origins.most_common())
     return (
-        f"{path}: a hardware profile: {server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind "
+        f"{file_name(path)}: a hardware profile: {server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind "
         f"{server.link.name}; {len(server.figures)} figures: {counted}"
     )

@@ -21,7 +21,7 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.yaml_file import Entry, one_line, quote, read_yaml
+from vdnnsim.yaml_file import Entry, one_line, printable, quote, read_yaml
 
 SCHEMA_VERSION: Final = 1
 LARGEST_BATCH: Final = 1_000_000
@@ -61,7 +61,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
             .wrong(f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}")
         )
     return Scenario(
-        name=path.stem,
+        name=printable(path.stem),
         workload=workload,
         server=profile.server,
         policies=policies,

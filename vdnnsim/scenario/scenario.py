@@ -13,7 +13,7 @@ class Scenario:
     """One question to the simulator.
 
     Attributes:
-        name: stem of the scenario's file.
+        name: stem of the scenario's file, with escapes for what cannot be printed.
         policies: in the order of the file; each becomes one row of the results.
         sources: (name, SHA-256) of every file that was read: the scenario first, then the profile.
     """
