@@ -165,7 +165,7 @@ def profiling(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def _cost(seconds: float) -> str:
-    return f" ({format_seconds(seconds)})" if seconds else ", found at once"
+    return f" ({format_seconds(seconds)})" if seconds else " (at once)"
 
 
 def _spent(seconds: float, iteration_s: float) -> str:

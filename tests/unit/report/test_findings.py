@@ -144,7 +144,7 @@ def test_passes_that_cost_nothing_or_little(result: ScenarioResult, dyn: PolicyR
         return profiling(replace(result, results=(replace(dyn, trace=replace(dyn.trace, plan=plan)),)))[0]
 
     assert line(ProfilingPass("all(m)", fits=False, cost_s=0.0)) == (
-        "dyn settled on all(m) after 1 pass: all(m) does not fit, found at once; no time is spent"
+        "dyn settled on all(m) after 1 pass: all(m) does not fit (at once); no time is spent"
     )
     assert line(ProfilingPass("all(m)", fits=False, cost_s=0.1)).endswith(
         "does not fit (100 ms); 100 ms in all, less than a tenth of an iteration's time, spent once"

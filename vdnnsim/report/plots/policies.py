@@ -58,13 +58,12 @@ def free_place(width: float, lines: tuple[float, ...]) -> float:
 
 def _labels(policies: list[str]) -> tuple[list[str], int]:
     """Return the labels, folded, and the largest size in points at which they do not touch."""
-    folded: list[str] = []
-    points = _LABEL_POINTS[0]
     for points in _LABEL_POINTS:
         folded = [fold_label(each, _LABEL_WIDTH * _LABEL_POINTS[0] // points) for each in policies]
-        if points * len(folded) * max(label.count("\n") + 1 for label in folded) <= _ROWS_PER_POINT:
-            break
-    return folded, points
+        height = points * len(folded) * max(label.count("\n") + 1 for label in folded)
+        if height <= _ROWS_PER_POINT or points == _LABEL_POINTS[-1]:
+            return folded, points
+    raise AssertionError  # pragma: no cover  # the last of the sizes is taken whatever it gives
 
 
 def _draw_speed(axes: Axes, result: ScenarioResult) -> None:

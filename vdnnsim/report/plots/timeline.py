@@ -92,9 +92,11 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     whole.xaxis.tick_top()
     whole.xaxis.set_label_position("top")
     _draw_streams(part, trace, window, edge=1.0)
+    if _waits(trace):
+        part.set_xlabel(f"{part.get_xlabel()}, around the longest wait for a copy")
     _write_names(part, trace, window)
     _connect(figure, whole, part, window, iteration.times)
-    _write_legend(figure, _legend(trace, (iteration, window)))
+    write_legend(figure, _legend(trace, (iteration, window)))
     return figure
 
 
@@ -105,14 +107,17 @@ def magnified_window(trace: IterationTrace) -> Window:
     the first layers.
     """
     kernels = trace.spans_on(Stream.COMPUTE)
-    waits = [stall for stall in trace.stalls if stall.waited_for is not None]
-    if waits:
+    if waits := _waits(trace):
         longest = max(waits, key=lambda stall: stall.end_s - stall.start_s)
         center = next(number for number, span in enumerate(kernels) if span.operation == longest.blocked)
     else:
         center = next((number for number, span in enumerate(kernels) if _is_backward(trace, span)), _KERNELS_AROUND)
     first, last = max(center - _KERNELS_AROUND, 0), min(center + _KERNELS_AROUND, len(kernels)) - 1
     return Window(kernels[first].start_s, kernels[last].end_s)
+
+
+def _waits(trace: IterationTrace) -> list[Stall]:
+    return [stall for stall in trace.stalls if stall.waited_for is not None]
 
 
 def timeline_title(result: ScenarioResult, shown: PolicyResult) -> str:
@@ -224,13 +229,15 @@ def _legend(trace: IterationTrace, windows: tuple[Window, ...]) -> list[Patch]:
     return [Patch(facecolor=color, label=name) for color, name in names.items()]
 
 
-def _write_legend(figure: Figure, handles: list[Patch]) -> None:
-    """Write the legend in as few rows as the slide is wide enough for, two at least."""
+def write_legend(figure: Figure, handles: list[Patch]) -> None:
+    """Write a legend below in as few rows as the slide is wide enough for, two at least."""
     FigureCanvasAgg(figure)  # without a canvas nothing has a width
-    for columns in range(-(-len(handles) // 2), 0, -1):
+    columns = -(-len(handles) // 2)
+    while True:
         legend = figure.legend(
             handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=14, bbox_to_anchor=(0.5, 0.0)
         )
         if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
             return
         legend.remove()
+        columns -= 1

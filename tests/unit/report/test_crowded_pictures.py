@@ -1,0 +1,37 @@
+"""What is crowded stays on the slide."""
+
+from dataclasses import replace
+
+import pytest
+from matplotlib.patches import Patch
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.plots.policies import policies_figure
+from vdnnsim.report.plots.style import house_style, new_figure
+from vdnnsim.report.plots.timeline import timeline_figure, write_legend
+
+
+@pytest.mark.parametrize(("characters", "columns"), [(5, 4), (30, 3), (50, 2), (100, 1)])
+def test_a_legend_takes_more_rows_rather_than_leave_the_slide(characters: int, columns: int) -> None:
+    """An n of 14 points is 12.3 pixels wide, an entry about 60 more: 4 x 122, 3 x 429, 2 x 675, 1290 of 1600."""
+    with house_style():
+        figure = new_figure("title", "subtitle")
+        write_legend(figure, [Patch(label="n" * characters) for _ in range(8)])
+        (legend,) = figure.legends
+        box = legend.get_window_extent()
+    assert legend._ncols == columns  # type: ignore[attr-defined]  # noqa: SLF001  # it has no other way to ask
+    assert box.x0 >= 0
+    assert box.x1 <= 1600
+
+
+def test_the_longest_labels_are_as_small_as_may_be_read(result: ScenarioResult, move: PolicyResult) -> None:
+    rows = tuple(replace(move, policy="page_migration(" + "option=value, " * 9 + f"{number})") for number in range(14))
+    labels = policies_figure(replace(result, results=rows)).axes[0].get_yticklabels()
+    assert {label.get_fontsize() for label in labels} == {9}
+
+
+def test_the_magnified_part_says_what_it_is_around(
+    result: ScenarioResult, move: PolicyResult, keep: PolicyResult
+) -> None:
+    assert timeline_figure(result, move).axes[1].get_xlabel() == "time, s, around the longest wait for a copy"
+    assert timeline_figure(result, keep).axes[1].get_xlabel() == "time, s"
