@@ -139,11 +139,10 @@ def networks(csv_file: Path | None) -> None:
 @_CSV
 @_POLICY_MODULE
 def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
-    """List the policies and their options."""
-    rows = [
-        (name, ", ".join(policy.__struct_fields__), policy.summary)
-        for name, policy in _policies(policy_modules).items()
-    ]
+    """List the policies and what their options may be, the default first."""
+    from vdnnsim.policies.registry import describe_options
+
+    rows = [(name, describe_options(policy), policy.summary) for name, policy in _policies(policy_modules).items()]
     _print_list(("name", "options", "summary"), rows, csv_file)
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from weakref import WeakSet
 
 import msgspec
+from msgspec.structs import FieldInfo
 
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -33,7 +34,14 @@ _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\w{1,100}")
 _GUARDED: WeakSet[Callable[..., object]] = WeakSet()
-_SHORT_FORM = re.compile(r"(\w+)(?:\((\w*)\))?")
+_SHORT_FORM = re.compile(r"(\w+)\s*(?:\(\s*(\w*)\s*\))?")
+_PLAIN_TYPES: dict[object, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "text"),
+    bool: ((bool,), "true or false"),
+    int: ((int,), "an integer"),
+    float: ((int, float), "a number"),
+}
+"""Of the types of options that are plain values: the types of right values, and what messages call them."""
 
 
 def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
@@ -77,22 +85,46 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
     for key, value in options.items():
         if key not in fields:
             raise PolicyError(f"{name}: {not_one_of(key, tuple(fields), 'an option')}")
-        _check_choice(f"{name}: {key}", value, fields[key].type)
+        _check_option(f"{name}: {key}", value, fields[key])
     try:
         return msgspec.convert(options, types[name])
     except msgspec.ValidationError as error:
         raise PolicyError(f"{name}: {error}") from None
+    except Exception as error:  # of the __post_init__ of a user's policy
+        raise PolicyError(f"{name}: {_exception(error)}") from error
 
 
-def _check_choice(where: str, value: object, choices: object) -> None:
-    """Refuse what is none of an option's choices with a message that lists them, which msgspec's does not."""
-    if not (isinstance(choices, type) and issubclass(choices, Enum)):
-        return
-    names = tuple(str(choice.value) for choice in choices)
-    if not isinstance(value, str):
-        raise PolicyError(f"{where}: found {describe(value)}, expected one of {', '.join(names)}")
-    if value not in names:
-        raise PolicyError(f"{where}: {not_one_of(value, names, 'one of its choices')}")
+def describe_options(policy: type[Policy]) -> str:
+    """Return the options of a policy with their values, the default first: `algorithms: p | m`."""
+    return ", ".join(f"{field.name}: {_values(field)}" for field in msgspec.structs.fields(policy))
+
+
+def _values(field: FieldInfo) -> str:
+    if not _is_enum(field.type):
+        return "..." if field.default is msgspec.NODEFAULT else _shown(field.default)
+    values = [str(choice.value) for choice in field.type]
+    if isinstance(field.default, Enum):
+        values.sort(key=lambda value: value != str(field.default.value))
+    return " | ".join(values)
+
+
+def _check_option(where: str, value: object, field: FieldInfo) -> None:
+    """Refuse what an option cannot be with a message that says what would be right, which msgspec's does not."""
+    if _is_enum(field.type):
+        names = tuple(str(choice.value) for choice in field.type)
+        if not isinstance(value, str):
+            raise PolicyError(f"{where}: found {describe(value)}, expected one of {', '.join(names)}")
+        if value not in names:
+            raise PolicyError(f"{where}: {not_one_of(value, names, 'one of its choices')}")
+    elif field.type in _PLAIN_TYPES:
+        right, what = _PLAIN_TYPES[field.type]
+        if not isinstance(value, right) or (isinstance(value, bool) and field.type is not bool):
+            example = "" if field.default is msgspec.NODEFAULT else f", as {describe(field.default)}"
+            raise PolicyError(f"{where}: found {describe(value)}, expected {what}{example}")
+
+
+def _is_enum(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Enum)
 
 
 def _import(load: Callable[[], object], origin: str) -> object:
@@ -155,3 +187,7 @@ def _guard(policy: type[Policy]) -> None:
 
 def _exception(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(str(error))}".removesuffix(": ")
+
+
+def _shown(default: object) -> str:
+    return one_line(default) if isinstance(default, str) else describe(default)
