@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from vdnnsim.cost.build import build_cost_table
+from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.policies.registry import PolicyTypes
@@ -22,7 +22,6 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
     if isinstance(file.root.value, dict) and "gpu" in file.root.value:
         return _check_profile(path)
     scenario = read_scenario(path, policy_types)
-    build_cost_table(scenario.workload, scenario.server)
     labels = ", ".join(policy.label for policy in scenario.policies)
     workload = scenario.workload
     return (
@@ -34,9 +33,12 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
 def _check_profile(path: Path) -> str:
     profile = load_profile(path)
     server = profile.server
+    if server.cost_model:
+        CostParameters.from_mapping(profile.file, server.cost_model)
     origins = Counter(figure.origin.value for figure in server.figures)
     counted = ", ".join(f"{count} {origin}" for origin, count in origins.most_common())
     return (
         f"{file_name(path)}: a hardware profile: {server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind "
         f"{server.link.name}; {len(server.figures)} figures: {counted}"
+        f"{'' if server.cost_model else '; no cost_model: cannot be simulated'}"
     )

@@ -12,6 +12,7 @@ Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_mo
 from pathlib import Path
 from typing import Final
 
+from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
@@ -113,4 +114,6 @@ def _profile(entry: Entry, folder: Path) -> Profile:
         path = find_profile(entry.value, folder)
     except ProfileError as failure:
         raise ProfileError(str(entry.wrong(str(failure)))) from None
-    return load_profile(path)
+    profile = load_profile(path)
+    CostParameters.from_mapping(profile.file, profile.server.cost_model)
+    return profile

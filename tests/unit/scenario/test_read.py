@@ -9,6 +9,7 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.registry import known_policies
+from vdnnsim.scenario.check import check_file
 from vdnnsim.scenario.read import read_scenario
 
 ROOT = Path(__file__).parents[3]
@@ -213,6 +214,38 @@ def test_a_wrong_policy_is_refused_at_its_place(path: Path) -> None:
 def test_a_missing_profile_is_refused_at_its_place(path: Path) -> None:
     message = refusal(path, SHORT.replace("titan_x_maxwell", "no.yaml"), ProfileError)
     assert message == "hardware: 'no.yaml' is not a file; looked for no.yaml"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("", "cost_model: lacks idle_tail_waves"),
+        ("  waves: {value: 1, origin: fitted, source: x}\n  idle_tail_waves:", "cost_model: does not know waves"),
+    ],
+)
+def test_a_profile_must_state_the_parameters_of_the_cost_model(path: Path, line: str, problem: str) -> None:
+    """The file that is wrong is named: it is not the scenario. For `check` the profile alone is as wrong."""
+    titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
+    start = titan.index("  idle_tail_waves:")
+    end = start + len("  idle_tail_waves:") if line else titan.index("\n  scatter_depth:") + 1
+    mine = (titan[:start] + line + titan[end:]).replace("name: titan_x_maxwell", "name: mine")
+    Path("mine.yaml").write_text(mine, encoding="utf-8")
+
+    assert refusal(path, SHORT.replace("titan_x_maxwell", "mine.yaml"), ProfileError) == f"mine.yaml: {problem}"
+    for name in ("x.yaml", "mine.yaml"):
+        with pytest.raises(ProfileError, match=f"^mine.yaml: {problem}$"):
+            check_file(Path(name), known_policies())
+
+
+def test_a_profile_without_a_cost_model_is_one_but_cannot_be_simulated(path: Path) -> None:
+    titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
+    mine = titan[: titan.index("\ncost_model:") + 1].replace("name: titan_x_maxwell", "name: mine")
+    Path("mine.yaml").write_text(mine, encoding="utf-8")
+
+    assert check_file(Path("mine.yaml"), {}).endswith("; no cost_model: cannot be simulated")
+    message = refusal(path, SHORT.replace("titan_x_maxwell", "mine.yaml"), ProfileError)
+    assert message.startswith("mine.yaml: cost_model: lacks fft_dram_fraction, idle_tail_waves, ")
+    assert "cannot" not in check_file(ROOT / "hw_profiles" / "titan_x_maxwell.yaml", {})
 
 
 def test_a_profile_must_state_a_peak_for_the_element_type(path: Path) -> None:
