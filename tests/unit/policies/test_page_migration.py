@@ -137,7 +137,7 @@ def test_the_latency_is_an_option_with_a_unit() -> None:
         ("10 us", "page_latency: found '10 us', expected from 20 us to 50 us"),
         ("0.051 ms", "page_latency: found '0.051 ms', expected from 20 us to 50 us"),
         ("35", "page_latency: found '35', expected a number with one of the units s, ms, us, ns"),
-        (35, "Expected `str`, got `int` - at `$.page_latency`"),
+        (35, "page_latency: found 35, expected text, as '35 us'"),
     ],
 )
 def test_a_wrong_latency_is_refused(latency: object, message: str) -> None:
