@@ -118,6 +118,18 @@ def test_a_network_that_all_m_cannot_train_is_tried_once() -> None:
     assert isinstance(place_plan(plan, given.limits), DoesNotFit)
 
 
+def test_a_layer_that_cannot_do_without_workspace_ends_a_greedy_pass() -> None:
+    """Without the slow algorithm, greedy conv needs 448 B at least; greedy all can do with 434 B."""
+    given = setting(447)
+    kernels = {key: tuple(k for k in options if k.algorithm != "slow") for key, options in given.costs.kernels.items()}
+    costs = CostTable(kernels)
+
+    plan = VdnnDyn().plan(toy_setting(given.workload, costs, given.limits))
+
+    assert [each.fits for each in plan.passes] == [True, False, False, False, False, True]
+    assert (plan.algorithms, choice(plan)) == ("greedy all", "middle")
+
+
 def test_where_host_memory_is_short_the_passes_go_on() -> None:
     """All(m) offloads 5 maps of 10 B, and 49 B of host memory are too few; but base(p) needs none and fits 508 B.
 
