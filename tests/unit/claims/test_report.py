@@ -11,7 +11,7 @@ from vdnnsim.claims.report import paper_report
 from vdnnsim.claims.runs import PaperRuns
 from vdnnsim.hardware.profile import find_profile, read_profile
 
-FEW = ("v-mem-10", "v-vm-1", "v-vm-2", "v-vm-10")
+FEW = ("v-uvm-1", "v-mem-10", "v-vm-1", "v-vm-2", "v-vm-10")
 
 
 @pytest.mark.slow
