@@ -1,6 +1,5 @@
 """A claim as its file states it: one expected number, or range, or text, and how to compute it."""
 
-from collections.abc import Sequence
 from importlib import resources
 from typing import Literal
 
@@ -81,8 +80,3 @@ def read_claims(paper: str) -> ClaimsFile:
         raise InputError(not_one_of(paper, PAPERS, "a paper whose claims are known"))
     text = resources.files(__package__).joinpath(f"{paper}.yaml").read_bytes()
     return msgspec.yaml.decode(text, type=ClaimsFile)
-
-
-def claims_of(rows: Sequence[Claim]) -> tuple[str, ...]:
-    """Ids of the claims in order, each once."""
-    return tuple(dict.fromkeys(row.claim_id for row in rows))

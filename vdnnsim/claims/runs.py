@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.experiment import Bench
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -43,15 +43,15 @@ class PaperRuns:
     pinned_memory: PinnedMemory = PinnedMemory.ARENA
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _types: PolicyTypes = field(default_factory=known_policies)
-    _benches: dict[tuple[str, int, Mode], Bench] = field(default_factory=dict)
+    _benches: dict[Case, Bench] = field(default_factory=dict)
     _oracles: dict[Case, RunMetrics] = field(default_factory=dict)
     _results: dict[tuple[str, int, str], PolicyResult] = field(default_factory=dict)
 
-    def bench(self, network: str, batch_size: int, mode: Mode = Mode.TRAINING) -> Bench:
+    def bench(self, network: str, batch_size: int) -> Bench:
         """The workload of a network with its costs on this machine."""
-        key = network, batch_size, mode
+        key = network, batch_size
         if key not in self._benches:
-            workload = Workload(build_network(network), batch_size, mode=mode)
+            workload = Workload(build_network(network), batch_size)
             self._benches[key] = Bench.of(workload, self.server, self.memory_model, self.pinned_memory)
         return self._benches[key]
 

@@ -6,7 +6,7 @@ Sizes are (height, width) pairs throughout. Two layers of equal shape cost the s
 
 from dataclasses import dataclass
 
-from vdnnsim.dnn.layers import Convolution, Layer, Size2
+from vdnnsim.dnn.layers import Convolution, Layer, Size2, slide
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,7 @@ class ConvolutionShape:
     @property
     def output_size(self) -> Size2:
         """P, Q of one output channel."""
-        sides = zip(self.input_size, self.kernel, self.stride, self.padding, strict=True)
-        height, width = ((side + 2 * pad - window) // step + 1 for side, window, step, pad in sides)
-        return height, width
+        return slide(self.input_size, self.kernel, self.stride, self.padding)
 
     @property
     def input_pixels(self) -> int:

@@ -57,7 +57,7 @@ class Convolution:
 
     def output_shape(self, x: MapShape) -> MapShape:
         """Shape of Y for one X."""
-        return MapShape(self.out_channels, *_slide(x, self.kernel, self.stride, self.padding))
+        return MapShape(self.out_channels, *slide((x.height, x.width), self.kernel, self.stride, self.padding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Pooling:
 
     def output_shape(self, x: MapShape) -> MapShape:
         """Shape of Y for one X."""
-        return MapShape(x.channels, *_slide(x, self.kernel, self.stride, self.padding))
+        return MapShape(x.channels, *slide((x.height, x.width), self.kernel, self.stride, self.padding))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,8 @@ class Layer:
         return data + weights
 
 
-def _slide(x: MapShape, kernel: Size2, stride: Size2, padding: Size2) -> Size2:
-    height = (x.height + 2 * padding[0] - kernel[0]) // stride[0] + 1
-    width = (x.width + 2 * padding[1] - kernel[1]) // stride[1] + 1
+def slide(size: Size2, kernel: Size2, stride: Size2, padding: Size2) -> Size2:
+    """Return how many windows fit, down and across; the last incomplete one is left out."""
+    height = (size[0] + 2 * padding[0] - kernel[0]) // stride[0] + 1
+    width = (size[1] + 2 * padding[1] - kernel[1]) // stride[1] + 1
     return height, width

@@ -65,6 +65,11 @@ class Workload:
         update = (Phase.UPDATE,) if layer.parameters and self.optimizer is not Optimizer.NONE else ()
         return layer.training_phases + update
 
+    @property
+    def updated_layers(self) -> tuple[Layer, ...]:
+        """The layers whose weights are updated at the end of an iteration."""
+        return tuple(layer for layer in self.graph.layers if Phase.UPDATE in self.phases(layer))
+
     def flop(self, layer: Layer, phase: Phase) -> int:
         """FLOPs of one phase of a layer by the direct method, for the whole batch."""
         if phase is Phase.UPDATE:

@@ -58,9 +58,8 @@ class _NetworkWideWriter:
         if self._workload.mode is Mode.TRAINING:
             for layer in reversed(self._layers):
                 self._backward(layer)
-            for layer in self._layers:
-                if Phase.UPDATE in self._workload.phases(layer):
-                    self._kernel(layer, Phase.UPDATE)
+            for layer in self._workload.updated_layers:
+                self._kernel(layer, Phase.UPDATE)
         self._release()
 
     def _allocate(self) -> None:

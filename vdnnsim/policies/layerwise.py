@@ -86,9 +86,8 @@ class _LayerwiseWriter:
         if self._workload.mode is Mode.TRAINING:
             for layer in reversed(self._layers):
                 self._backward(layer)
-            for layer in self._layers:
-                if Phase.UPDATE in self._workload.phases(layer):
-                    self._kernel(layer, Phase.UPDATE)
+            for layer in self._workload.updated_layers:
+                self._kernel(layer, Phase.UPDATE)
         self._buffers.release_resident()
 
     def _forward(self, layer: Layer) -> None:

@@ -110,9 +110,8 @@ class _PagingWriter:
                     self._kernel(layer, phase)
                 if not layer.in_place:
                     self._end_gradient(layer.output)
-            for layer in layers:
-                if Phase.UPDATE in self._workload.phases(layer):
-                    self._kernel(layer, Phase.UPDATE)
+            for layer in self._workload.updated_layers:
+                self._kernel(layer, Phase.UPDATE)
         for buffer in self._resident:
             self.plan.release(buffer)
 

@@ -23,7 +23,7 @@ from vdnnsim.plan.training_plan import BufferKind, ProfilingPass, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
 from vdnnsim.policies.base import network_wide_plan
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import Policy, Setting, Trial
 from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
 
 
@@ -65,7 +65,9 @@ class _Profiler:
         least = choose_kernels(workload, costs, Algorithms.MEMORY_OPTIMAL)
         conv, everything = maps_of_conv(workload), maps_of_all(workload)
         smallest = self._layerwise(least, everything, "all(m)")
-        if not self._passes_with(smallest, "all(m)") and not self._lacks_host_memory(smallest):
+        first = self._try(smallest, "all(m)")
+        # Of host memory all(m) wants the most, and later passes want less.
+        if isinstance(first.outcome, DoesNotFit) and first.outcome.pool is Pool.DEVICE:
             return self._finished(smallest)
         resident = self._layerwise(fastest, frozenset(), "none(p)")
         if self._passes_without_offload(fastest, resident):
@@ -82,11 +84,6 @@ class _Profiler:
                 return self._finished(plan)
         self._passes_with(smallest, "all(m)")
         return self._finished(smallest)
-
-    def _lacks_host_memory(self, plan: TrainingPlan) -> bool:
-        """Whether a plan fails for pinned host memory, of which all(m) wants the most and later passes want less."""
-        refusal = place_plan(plan, self._setting.limits)
-        return isinstance(refusal, DoesNotFit) and refusal.pool is Pool.HOST
 
     def _passes_without_offload(self, fastest: KernelChoice, resident: TrainingPlan) -> bool:
         if self._options.no_offload_pass is NoOffloadPass.LAYER_WISE:
@@ -123,9 +120,12 @@ class _Profiler:
             kernels[where] = smaller[0]
 
     def _passes_with(self, plan: TrainingPlan, name: str) -> bool:
+        return self._try(plan, name).fits
+
+    def _try(self, plan: TrainingPlan, name: str) -> Trial:
         trial = self._setting.trials.run_trial(plan)
         self._passes.append(ProfilingPass(name, trial.fits, trial.cost_s))
-        return trial.fits
+        return trial
 
     def _finished(self, plan: TrainingPlan) -> TrainingPlan:
         return replace(plan, passes=tuple(self._passes))

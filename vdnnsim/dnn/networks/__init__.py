@@ -3,7 +3,6 @@
 `NETWORKS` maps each name to a builder without arguments; `build_network` is the way in.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -13,6 +12,7 @@ from vdnnsim.dnn.networks.googlenet import googlenet
 from vdnnsim.dnn.networks.overfeat import overfeat
 from vdnnsim.dnn.networks.vgg import vgg, vgg_paper
 from vdnnsim.errors import InputError
+from vdnnsim.yaml_file import not_one_of
 
 NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "alexnet": alexnet,
@@ -35,6 +35,5 @@ def build_network(name: str) -> LayerGraph:
         InputError: no network has this name; the message offers the nearest one.
     """
     if name not in NETWORKS:
-        near = difflib.get_close_matches(name, NETWORKS, n=1, cutoff=0.0)[0]
-        raise InputError(f"{name!r} is not a network; did you mean {near!r}? ({', '.join(NETWORKS)})")
+        raise InputError(not_one_of(name, NETWORKS, "a network"))
     return NETWORKS[name]()
