@@ -5,7 +5,9 @@
     │   ├── ScenarioError     a scenario file
     │   ├── ProfileError      a hardware profile
     │   ├── PolicyError       a policy's name, options or module
-    │   └── OutputError       a folder or file that cannot be written
+    │   ├── OutputError       a folder or file that cannot be written
+    │   ├── DeviceError       a real device, or what is needed to use it, that is not there
+    │   └── ExecutionRefused  a plan that asks for what an executor on a real device cannot do
     ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plan`
     └── SimulationDeadlock    a plan that cannot end
 
@@ -35,6 +37,14 @@ class PolicyError(InputError):
 
 class OutputError(InputError):
     """A result that cannot be written where the user asked for it."""
+
+
+class DeviceError(InputError):
+    """A real device that is not there, or PyTorch, without which none can be used."""
+
+
+class ExecutionRefused(InputError):
+    """A plan that asks for what an executor on a real device cannot do; the message names what."""
 
 
 class PlanError(VdnnsimError):

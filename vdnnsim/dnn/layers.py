@@ -26,17 +26,22 @@ class LayerKind(Enum):
 
 
 class Phase(Enum):
-    """One kernel's share of an iteration; backward comes in two, for a policy may order them."""
+    """One kernel's share of an iteration.
+
+    Backward comes in two, for a policy may order them; BACKWARD is the whole of it, for layers whose one kernel
+    computes dX and dW together.
+    """
 
     FORWARD = "forward"
     BACKWARD_DATA = "backward data"
     BACKWARD_WEIGHTS = "backward weights"
+    BACKWARD = "backward"
     UPDATE = "update"
 
     @property
     def is_backward(self) -> bool:
-        """Whether this is one of the two halves of backward."""
-        return self in (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
+        """Whether this is backward, or one of its two halves."""
+        return self in (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.BACKWARD)
 
 
 class Stage(Enum):

@@ -12,8 +12,7 @@ import simpy
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.cost.transfer import pin_s
-from vdnnsim.engine.recorder import Recorder
-from vdnnsim.engine.streams import CopyEngines, EventBoard, Process, StreamProcess, copy_cause
+from vdnnsim.engine.streams import CopyEngines, EventBoard, Process, StreamProcess
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
@@ -33,6 +32,7 @@ from vdnnsim.plan.operations import (
 )
 from vdnnsim.plan.placement import Placement
 from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.recorder import Recorder, copy_cause
 from vdnnsim.trace import IterationTrace, StallCause
 
 

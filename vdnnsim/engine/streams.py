@@ -12,7 +12,6 @@ from typing import Any
 import simpy
 
 from vdnnsim.cost.transfer import Direction, copy_s, paged_copy_s
-from vdnnsim.engine.recorder import Recorder
 from vdnnsim.hardware.server import Link
 from vdnnsim.plan.operations import (
     Allocate,
@@ -27,7 +26,7 @@ from vdnnsim.plan.operations import (
 )
 from vdnnsim.plan.placement import Placement
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.trace import StallCause
+from vdnnsim.recorder import Recorder, copy_cause
 
 Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""
@@ -163,14 +162,3 @@ class StreamProcess:
         copy = self._events.copy_before.get(event)
         if self._stream is Stream.COMPUTE and copy is not None:
             self._recorder.hold(self._env.now, copy_cause(self._plan, copy), copy)
-
-
-def copy_cause(plan: TrainingPlan, copy: int) -> StallCause:
-    """The cause of a stall that a copy brings about."""
-    match plan.operations[copy]:
-        case Offload():
-            return StallCause.OFFLOAD
-        case Prefetch(on_demand=True):
-            return StallCause.ON_DEMAND
-        case _:
-            return StallCause.PREFETCH

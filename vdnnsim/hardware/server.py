@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from vdnnsim.element_type import ElementType
 
@@ -102,13 +103,32 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredKernels:
+    """The kernel table of a calibrated machine, and the settings under which it was measured.
+
+    Attributes:
+        table: the CSV file (`vdnnsim.cost.kernel_table`), beside the profile.
+        sha256: of its bytes when the profile was read.
+        tf32: whether float32 products were computed in TF32.
+        channels_last: whether maps lay as N, H, W, C.
+    """
+
+    table: Path
+    sha256: str
+    tf32: bool
+    channels_last: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """One machine.
 
     Attributes:
-        cost_model: the parameters that `vdnnsim.cost` interprets.
+        cost_model: the parameters that `vdnnsim.cost` interprets; empty where kernels were measured instead.
         figures: all of the profile as stated.
         power: None where the profile says nothing of power; whatever needs it then refuses.
+        kernels: None where no kernel was measured, and the cost model times them all.
+        provenance: what a measured profile says of its machine and software, as (name, text).
     """
 
     name: str
@@ -118,3 +138,5 @@ class Server:
     cost_model: Mapping[str, float]
     figures: tuple[Figure, ...]
     power: Power | None = None
+    kernels: MeasuredKernels | None = None
+    provenance: tuple[tuple[str, str], ...] = ()

@@ -8,13 +8,14 @@ from vdnnsim.plan.operations import Operation
 
 
 class BufferKind(Enum):
-    """What a buffer holds; the kinds of Fig. 4 of the vDNN paper, and optimizer states."""
+    """What a buffer holds; the kinds of Fig. 4 of the vDNN paper, optimizer states, and batch statistics."""
 
     FEATURE_MAP = "feature maps"
     GRADIENT_MAP = "gradient maps"
     WEIGHTS = "weights"
     WEIGHT_GRADIENT = "weight gradients"
     OPTIMIZER_STATE = "optimizer states"
+    STATISTICS = "batch statistics"
     WORKSPACE = "workspace"
 
 
@@ -24,6 +25,9 @@ class Buffer:
 
     Attributes:
         given: whether its content is there when an iteration begins: the input batch, W and optimizer states.
+        of: what it belongs to: the index of the feature map that it holds or whose gradient it holds; the index of the
+            layer whose weights, weight gradient, optimizer state or batch statistics it holds. None for a workspace,
+            and for memory into which others are laid.
     """
 
     name: str
@@ -31,6 +35,7 @@ class Buffer:
     nbytes: int
     stage: Stage
     given: bool = False
+    of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,9 +31,11 @@ class PlanWriter:
         self._operations: list[Operation] = []
         self._events = 0
 
-    def buffer(self, name: str, kind: BufferKind, nbytes: int, stage: Stage, *, given: bool = False) -> int:
+    def buffer(
+        self, name: str, kind: BufferKind, nbytes: int, stage: Stage, *, given: bool = False, of: int | None = None
+    ) -> int:
         """Name a buffer and return its id; it takes no memory until it is allocated."""
-        self._buffers.append(Buffer(name, kind, nbytes, stage, given))
+        self._buffers.append(Buffer(name, kind, nbytes, stage, given, of))
         return len(self._buffers) - 1
 
     def nbytes(self, buffer: int) -> int:

@@ -29,12 +29,17 @@ class IterationBuffers:
                 workload.map_bytes(each.index),
                 each.stage,
                 given=each.producer is None,
+                of=each.index,
             )
             for each in workload.graph.maps
         ]
         self.gradients = {
             each.index: writer.buffer(
-                f"gradient of {each.name}", BufferKind.GRADIENT_MAP, workload.map_bytes(each.index), each.stage
+                f"gradient of {each.name}",
+                BufferKind.GRADIENT_MAP,
+                workload.map_bytes(each.index),
+                each.stage,
+                of=each.index,
             )
             for each in workload.graph.maps
             if training and each.needs_gradient
@@ -52,7 +57,8 @@ class IterationBuffers:
 
         def add(name: str, kind: BufferKind) -> int:
             given = kind is not BufferKind.WEIGHT_GRADIENT
-            buffer = self._writer.buffer(f"{name} of {layer.name}", kind, nbytes, layer.stage, given=given)
+            name_of_all = f"{name} of {layer.name}"
+            buffer = self._writer.buffer(name_of_all, kind, nbytes, layer.stage, given=given, of=layer.index)
             self.resident.append((buffer, layer.index))
             return buffer
 

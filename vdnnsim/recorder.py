@@ -1,4 +1,4 @@
-"""Writes down what happens: spans, memory changes, and why the compute stream stood still.
+"""Writes down what happens: spans, memory changes, and why the compute stream stood still; for every executor.
 
 A stall is the gap between two kernels. Whoever holds the compute stream back says so while it happens (`hold`): until
 when, why, and for which copy. When the next kernel starts, its gap is divided among those reasons in the order of
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plan.placement import PlacedChange
+from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import MemoryChange, Span, Stall, StallCause
 
 
@@ -79,3 +80,14 @@ class Recorder:
                 cursor = until_s
         if start_s > cursor:
             self.stalls.append(Stall(cursor, start_s, StallCause.HOST, blocked, None))
+
+
+def copy_cause(plan: TrainingPlan, copy: int) -> StallCause:
+    """The cause of a stall that a copy brings about."""
+    match plan.operations[copy]:
+        case Offload():
+            return StallCause.OFFLOAD
+        case Prefetch(on_demand=True):
+            return StallCause.ON_DEMAND
+        case _:
+            return StallCause.PREFETCH

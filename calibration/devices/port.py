@@ -1,0 +1,119 @@
+"""What a device is to the rest of this package: streams in order, marks in time, memory that is counted.
+
+The host gives work to streams in the order of a plan and runs ahead, as CUDA has it; a stream runs what it was given
+in order. A mark is a point of a stream: another stream can wait for it, and after a synchronization it knows when it
+was reached. All times are seconds since `begin`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+class Mark(Protocol):
+    """A point of a stream."""
+
+    @property
+    def time_s(self) -> float:
+        """When the stream reached it; known once the stream has been synchronized."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """From the start of a piece of work on its stream to its end."""
+
+    start: Mark
+    end: Mark
+
+
+class DeviceStream(Protocol):
+    """A queue of work that runs in order."""
+
+    def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
+        """Queue work.
+
+        Args:
+            work: calls PyTorch; on a GPU it only launches kernels or copies, on the CPU it does them.
+            lasts_s: on the CPU, how long the work is made to take at least, counted from its start; None for as long
+                as it takes. A GPU refuses anything else.
+        """
+
+    def mark(self) -> Mark:
+        """Queue a point."""
+
+    def wait(self, mark: Mark) -> None:
+        """Hold the stream until a mark of another one has been reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPeaks:
+    """The maxima of device memory since `begin`, beyond what was in use then.
+
+    Attributes:
+        requested_bytes: what was asked for.
+        allocated_bytes: what PyTorch's allocator gave for it, in blocks; None where there is no such allocator.
+        reserved_bytes: what PyTorch's allocator holds of the GPU, in segments; None likewise.
+    """
+
+    requested_bytes: int
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+
+
+class OutOfDeviceMemory(Exception):  # noqa: N818  # says what it is, as torch.cuda.OutOfMemoryError
+    """The device has no room for an allocation, or for what a kernel takes for itself."""
+
+
+class Device(Protocol):
+    """One device.
+
+    Attributes:
+        name: as people call it: `NVIDIA H200`, `CPU`.
+        torch_device: where its tensors live.
+        memory_bytes: its capacity; on the CPU, the memory of the machine.
+        granule_bytes: unit to which its allocator rounds a request.
+        compute, memory: its compute stream and its memory stream.
+    """
+
+    name: str
+    torch_device: torch.device
+    memory_bytes: int
+    granule_bytes: int
+    compute: DeviceStream
+    memory: DeviceStream
+
+    def new_stream(self) -> DeviceStream:
+        """Return a further stream; it lives until `close`."""
+
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized bytes of device memory, a flat uint8 tensor, allocated on the compute stream.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+
+    def release(self, tensor: torch.Tensor) -> None:
+        """Give back what `allocate` returned; the caller drops its own references at the same time."""
+
+    def takes_for_itself(self, nbytes: int) -> None:
+        """Count what the next kernel will allocate and free by itself, where the device does not see it (CPU)."""
+
+    def pin(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized host memory, a flat uint8 tensor, pinned where the device copies from pinned memory."""
+
+    def begin(self) -> None:
+        """Wait for all streams, set the clock to zero and the peaks of memory to what is in use."""
+
+    def now_s(self) -> float:
+        """Seconds since `begin` by the clock of the host."""
+
+    def synchronize(self, streams: Sequence[DeviceStream]) -> None:
+        """Wait until these streams have done all that they were given; what failed in them is raised here."""
+
+    def peaks(self) -> MemoryPeaks:
+        """Return the maxima since `begin`."""
+
+    def close(self) -> None:
+        """End all streams; nothing can be launched afterwards."""

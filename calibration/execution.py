@@ -1,0 +1,26 @@
+"""What came of executing a plan on a device."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from calibration.devices.port import MemoryPeaks
+from vdnnsim.trace import IterationTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One iteration on a real device.
+
+    Attributes:
+        trace: what happened, in the terms of the engine's trace.
+        peaks: maxima of device memory as the device counted them.
+        loss: the loss of the iteration.
+        gradients: dW by index of its layer, flat, copied to the host.
+    """
+
+    trace: IterationTrace
+    peaks: MemoryPeaks
+    loss: float
+    gradients: Mapping[int, torch.Tensor]

@@ -1,0 +1,1 @@
+"""Measurements: kernels, copies, the host, the machine; each a median with its spread and count."""

@@ -1,0 +1,1 @@
+"""Measured against simulated: the same plans on a device and in the engine."""

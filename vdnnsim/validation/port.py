@@ -1,0 +1,70 @@
+"""What validation needs of a device: something that executes plans of one workload.
+
+`calibration`, which is the home of PyTorch, has such an executor; the command line hands it in, so that nothing here
+imports PyTorch.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.trace import IterationTrace
+
+
+class MemoryPeaks(Protocol):
+    """Maxima of device memory as the device counted them; None where the device has no such number."""
+
+    @property
+    def requested_bytes(self) -> int:
+        """What was asked for."""
+
+    @property
+    def allocated_bytes(self) -> int | None:
+        """What PyTorch's allocator gave for it, in blocks."""
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """What PyTorch's allocator holds of the GPU, in segments."""
+
+
+class Execution(Protocol):
+    """One iteration on a device."""
+
+    @property
+    def trace(self) -> IterationTrace:
+        """What happened."""
+
+    @property
+    def peaks(self) -> MemoryPeaks:
+        """Maxima of memory."""
+
+    @property
+    def loss(self) -> float:
+        """The loss of the iteration."""
+
+
+class Executor(Protocol):
+    """Executes plans of one workload on one device."""
+
+    def execute(
+        self, plan: TrainingPlan, limits: MemoryLimits, pace: Mapping[int, float] | None = None
+    ) -> Execution | DoesNotFit:
+        """Run one iteration.
+
+        Args:
+            plan: a plan of the executor's workload.
+            limits: the memory that the plan may use; one that does not fit is not begun.
+            pace: on the CPU, how long each kernel and copy is made to take, by position of its operation in the plan.
+
+        Raises:
+            ExecutionRefused: the plan asks for what this executor cannot do; the message names it.
+        """
+
+
+class Laboratory(Protocol):
+    """A device on which executors can be set up."""
+
+    def executor(self, workload: Workload) -> Executor:
+        """Return an executor of plans of a workload."""
