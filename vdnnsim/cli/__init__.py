@@ -1,0 +1,54 @@
+"""Arguments in, exit codes out.
+
+Exit status: 0 done (a network that does not fit is a result), 1 wrong input in one line on standard error, 2 usage,
+3 a check failed.
+Results go to standard output, talk to standard error. Everything heavy is imported inside the command that needs it,
+so that `--help` answers at once.
+"""
+
+import sys
+from io import TextIOWrapper
+
+try:
+    import click
+
+    from vdnnsim import __version__
+    from vdnnsim.cli.claims import claims
+    from vdnnsim.cli.lists import list_
+    from vdnnsim.cli.output import forget_output
+    from vdnnsim.cli.scenarios import check, run
+    from vdnnsim.errors import VdnnsimError
+except KeyboardInterrupt:
+    sys.exit("Aborted!")
+
+
+def main() -> None:
+    """Run the command line; wrong input ends in one line and exit status 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A name of a file may hold what the terminal's encoding does not.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        cli()
+    except KeyboardInterrupt:
+        sys.exit("Aborted!")
+    except OSError as failure:
+        forget_output()
+        click.echo(f"vdnnsim: {failure}", err=True)
+        sys.exit(1)
+    except VdnnsimError as error:
+        click.echo(f"vdnnsim: {error}", err=True)
+        # The frames of a user's own policy.
+        for note in getattr(error, "__notes__", ()):
+            click.echo(note, err=True, nl=False)
+        sys.exit(1)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="vdnnsim")
+def cli() -> None:
+    """Simulate how a GPU trains a deep network that does not fit into its memory."""
+
+
+for _command in (run, list_, check, claims):
+    cli.add_command(_command)

@@ -1,0 +1,74 @@
+"""The commands of `list`: what scenarios may name."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from vdnnsim.cli.options import CSV, POLICY_MODULE, policies_with
+from vdnnsim.cli.output import print_list
+
+
+@click.group(name="list")
+def list_() -> None:
+    """List what scenarios may name."""
+
+
+@list_.command()
+@CSV
+def networks(csv_file: Path | None) -> None:
+    """List the networks, with the work and the feature maps of one image in float32."""
+    from vdnnsim.dnn.layers import LayerKind, Phase
+    from vdnnsim.dnn.networks import NETWORKS
+    from vdnnsim.dnn.workload import Workload
+
+    header = ("name", "conv_layers", "fc_layers", "parameters", "forward_gflop", "feature_maps_mib")
+    rows = []
+    for name, build in NETWORKS.items():
+        workload = Workload(build(), batch_size=1)
+        graph = workload.graph
+        kinds = [layer.kind for layer in graph.layers]
+        flop = sum(workload.flop(layer, Phase.FORWARD) for layer in graph.layers)
+        nbytes = sum(workload.map_bytes(each.index) for each in graph.maps)
+        rows.append(
+            (
+                name,
+                str(kinds.count(LayerKind.CONV)),
+                str(kinds.count(LayerKind.FC)),
+                str(graph.parameters),
+                f"{flop / 1e9:.2f}",
+                f"{nbytes / 2**20:.1f}",
+            )
+        )
+    print_list(header, rows, csv_file)
+
+
+@list_.command()
+@CSV
+@POLICY_MODULE
+def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+    """List the policies and what their options may be, the default first."""
+    from vdnnsim.policies.registry import describe_options
+
+    rows = [(name, describe_options(policy), policy.summary) for name, policy in policies_with(policy_modules).items()]
+    print_list(("name", "options", "summary"), rows, csv_file)
+
+
+@list_.command()
+@CSV
+def hardware(csv_file: Path | None) -> None:
+    """List the hardware profiles that are shipped."""
+    from vdnnsim.hardware.profile import shipped_profiles
+    from vdnnsim.units import format_bytes
+
+    rows = [
+        (
+            profile.server.name,
+            profile.server.gpu.name,
+            format_bytes(profile.server.gpu.memory_bytes),
+            profile.server.link.name,
+            profile.description,
+        )
+        for profile in shipped_profiles()
+    ]
+    print_list(("name", "gpu", "memory", "link", "description"), rows, csv_file)

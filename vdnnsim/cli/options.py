@@ -1,0 +1,46 @@
+"""What several commands take: files, and policies of the user's own."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vdnnsim.errors import InputError
+
+if TYPE_CHECKING:
+    from vdnnsim.policies.registry import PolicyTypes
+
+
+class FilePath(click.Path):
+    """A path of which the reader or the writer says what is wrong with it, in one line and with exit status 1."""
+
+    def __init__(self) -> None:
+        super().__init__(readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401  # as click has it
+        """Refuse the empty path, which would be the working directory."""
+        if value == "" and param is not None:
+            raise InputError(f"{param.opts[0]}: found '', expected a path")
+        return super().convert(value, param, ctx)
+
+
+CSV = click.option("--csv", "csv_file", metavar="FILE", type=FilePath(), help="Also write the table to FILE.")
+POLICY_MODULE = click.option(
+    "--policy-module",
+    "policy_modules",
+    metavar="NAME",
+    multiple=True,
+    help="Import policies of your own from a Python module; may be given several times.",
+)
+
+
+def policies_with(modules: Sequence[str]) -> "PolicyTypes":
+    """Return the policies by name, with those of the user's own modules."""
+    from vdnnsim.policies.registry import known_policies
+
+    if modules:
+        # A console script does not look for modules where it was called, and that is where a user's policy lies.
+        sys.path.insert(0, str(Path.cwd()))
+    return known_policies(modules)
