@@ -9,11 +9,13 @@ class MemoryModel(Enum):
     `ideal` counts bytes rounded up to the granule and never fragments: what the papers add up, and the default.
     `best_fit` places each request online in the smallest free piece, as cnmem does for vDNN.
     `planned` assigns addresses ahead with the whole plan in view, which a static plan allows.
+    `pytorch` places online as PyTorch's CUDA caching allocator does, in segments that it keeps.
     """
 
     IDEAL = "ideal"
     BEST_FIT = "best_fit"
     PLANNED = "planned"
+    PYTORCH = "pytorch"
 
 
 class PinnedMemory(Enum):

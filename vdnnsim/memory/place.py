@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from vdnnsim.memory.best_fit import place_best_fit
+from vdnnsim.memory.caching import place_caching
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.ideal import place_ideal
 from vdnnsim.memory.planned import place_planned
@@ -12,6 +13,7 @@ _MODELS: Mapping[MemoryModel, Callable[[Sequence[Request], int, int], Placed | O
     MemoryModel.IDEAL: place_ideal,
     MemoryModel.BEST_FIT: place_best_fit,
     MemoryModel.PLANNED: place_planned,
+    MemoryModel.PYTORCH: place_caching,
 }
 
 
