@@ -6,7 +6,7 @@
     │   ├── ProfileError      a hardware profile
     │   ├── PolicyError       a policy's name, options or module
     │   ├── OutputError       a folder or file that cannot be written
-    │   ├── DeviceError       a real device, or what is needed to use it, that is not there
+    │   ├── DeviceError       a real device that is not there, lacks what is needed to use it, or runs out of memory
     │   └── ExecutionRefused  a plan that asks for what an executor on a real device cannot do
     ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plan`
     └── SimulationDeadlock    a plan that cannot end
@@ -40,7 +40,7 @@ class OutputError(InputError):
 
 
 class DeviceError(InputError):
-    """A real device that is not there, or PyTorch, without which none can be used."""
+    """A real device that is not there, or PyTorch, without which none can be used; or one that runs out of memory."""
 
 
 class ExecutionRefused(InputError):

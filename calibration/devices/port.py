@@ -11,6 +11,8 @@ from typing import Protocol
 
 import torch
 
+from vdnnsim.errors import DeviceError
+
 
 class Mark(Protocol):
     """A point of a stream."""
@@ -62,7 +64,7 @@ class MemoryPeaks:
     reserved_bytes: int | None
 
 
-class OutOfDeviceMemory(Exception):  # noqa: N818  # says what it is, as torch.cuda.OutOfMemoryError
+class OutOfDeviceMemory(DeviceError):  # noqa: N818  # says what it is, as torch.cuda.OutOfMemoryError
     """The device has no room for an allocation, or for what a kernel takes for itself."""
 
 
