@@ -1,0 +1,94 @@
+"""Traces of PyTorch's caching allocator: recorded on a GPU, and replayed through the simulator's model of it.
+
+PyTorch records every allocation, free, and segment taken or given back (`torch.cuda.memory._record_memory_history`).
+The allocations and frees, asked of `vdnnsim.memory.caching` again, must lead to the same reserved memory at the same
+moments.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vdnnsim.memory.caching import place_caching
+from vdnnsim.memory.requests import Overflow, Request
+
+TraceEntry = Mapping[str, Any]
+"""One entry of PyTorch's trace: `action`, and with most actions `addr` and `size`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedMemory:
+    """The maximum of reserved memory up to a moment at which it rose, as recorded and as replayed.
+
+    Attributes:
+        requests: allocations and frees up to then.
+        replayed_bytes: None where the model found no room.
+    """
+
+    requests: int
+    recorded_bytes: int
+    replayed_bytes: int | None
+
+
+def record_trace(work: Callable[[], None], device: int) -> list[TraceEntry]:
+    """Run work on a GPU, its cache of memory emptied first, and return what the allocator did."""
+    torch.cuda.synchronize(device)
+    torch.cuda.empty_cache()
+    torch.cuda.memory._record_memory_history(context=None, device=device)  # noqa: SLF001  # as PyTorch documents it
+    try:
+        work()
+        torch.cuda.synchronize(device)
+        entries: list[TraceEntry] = torch.cuda.memory._snapshot(device)["device_traces"][device]  # noqa: SLF001
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None, device=device)  # noqa: SLF001
+    return entries
+
+
+def requests_of(entries: Sequence[TraceEntry]) -> list[Request]:
+    """Return the allocations and frees of a trace; what was allocated before the trace began is left out.
+
+    A free counts when it is completed, which without `record_stream` is at once.
+    """
+    return [request for _, request in _requests_with_places(entries)]
+
+
+def compare_reserved(
+    entries: Sequence[TraceEntry], capacity_bytes: int, granule_bytes: int = 512
+) -> list[ReservedMemory]:
+    """Replay a trace; return recorded and replayed maxima for every moment at which reserved memory rose to a new one.
+
+    PyTorch records a segment before the allocation for which it was taken, so the moment is that of the allocation.
+    """
+    placed = _requests_with_places(entries)
+    requests = [request for _, request in placed]
+    compared: list[ReservedMemory] = []
+    reserved_bytes = highest_bytes = position = 0
+    for count, (place, _) in enumerate(placed, start=1):
+        before_bytes = highest_bytes
+        for entry in entries[position:place]:
+            if entry["action"] in ("segment_alloc", "segment_free"):
+                reserved_bytes += entry["size"] if entry["action"] == "segment_alloc" else -entry["size"]
+                highest_bytes = max(highest_bytes, reserved_bytes)
+        position = place
+        if highest_bytes > before_bytes:
+            answer = place_caching(requests[:count], capacity_bytes, granule_bytes)
+            replayed_bytes = None if isinstance(answer, Overflow) else answer.pool_bytes
+            compared.append(ReservedMemory(count, highest_bytes, replayed_bytes))
+    return compared
+
+
+def _requests_with_places(entries: Sequence[TraceEntry]) -> list[tuple[int, Request]]:
+    requests: list[tuple[int, Request]] = []
+    key_at: dict[int, int] = {}
+    for place, entry in enumerate(entries):
+        match entry["action"]:
+            case "alloc":
+                key_at[entry["addr"]] = place
+                requests.append((place, Request(place, entry["size"])))
+            case "free_completed" if entry["addr"] in key_at:
+                requests.append((place, Request(key_at.pop(entry["addr"]), None)))
+            case _:
+                pass
+    return requests

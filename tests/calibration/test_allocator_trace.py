@@ -1,0 +1,68 @@
+"""Traces of the allocator, in PyTorch's format, worked out by hand."""
+
+from typing import Any
+
+import pytest
+
+from calibration.allocator_trace import ReservedMemory, TraceEntry, compare_reserved, requests_of
+from vdnnsim.memory.requests import Request
+
+MIB = 2**20
+
+
+def entry(action: str, addr: int, size: int) -> dict[str, Any]:
+    return {"action": action, "addr": addr, "size": size, "stream": 0, "frames": []}
+
+
+# 8 MiB get a segment of 20; 9 MiB lie behind them; both go; 30 MiB get a segment of their own.
+TRACE: list[TraceEntry] = [
+    entry("segment_alloc", 0, 20 * MIB),
+    entry("alloc", 0, 8 * MIB),
+    entry("alloc", 8 * MIB, 9 * MIB),
+    entry("free_requested", 0, 8 * MIB),
+    entry("free_completed", 0, 8 * MIB),
+    entry("free_requested", 8 * MIB, 9 * MIB),
+    entry("free_completed", 8 * MIB, 9 * MIB),
+    entry("segment_alloc", 64 * MIB, 30 * MIB),
+    entry("alloc", 64 * MIB, 30 * MIB),
+]
+
+
+def test_allocations_and_completed_frees_are_the_requests() -> None:
+    """A request is known by the place of its allocation in the trace: 1, 2 and 8."""
+    assert requests_of(TRACE) == [
+        Request(1, 8 * MIB),
+        Request(2, 9 * MIB),
+        Request(1, None),
+        Request(2, None),
+        Request(8, 30 * MIB),
+    ]
+
+
+def test_what_was_allocated_before_is_left_out() -> None:
+    assert requests_of([entry("free_completed", 5, 512), *TRACE]) == [
+        Request(request.key + 1, request.nbytes) for request in requests_of(TRACE)
+    ]
+
+
+def test_a_trace_by_the_rules_is_replayed_exactly() -> None:
+    """Reserved memory rises with the first request to 20 MiB and with the fifth to 50."""
+    assert compare_reserved(TRACE, 2**40) == [
+        ReservedMemory(1, 20 * MIB, 20 * MIB),
+        ReservedMemory(5, 50 * MIB, 50 * MIB),
+    ]
+
+
+def test_segments_given_back_make_room() -> None:
+    """On a GPU of 40 MiB the segment of 20 goes before the one of 30 comes: the maximum is 30."""
+    given_back = [*TRACE[:7], entry("segment_free", 0, 20 * MIB), *TRACE[7:]]
+
+    assert compare_reserved(given_back, 40 * MIB)[-1] == ReservedMemory(5, 30 * MIB, 30 * MIB)
+
+
+@pytest.mark.parametrize(("capacity_bytes", "replayed"), [(2**40, 50 * MIB), (25 * MIB, None)])
+def test_a_trace_by_other_rules_is_told_apart(capacity_bytes: int, replayed: int | None) -> None:
+    """A segment of 32 MiB for 30: the model takes 30. Where it would have found no room at all it says so."""
+    other = [*TRACE[:7], entry("segment_alloc", 64 * MIB, 32 * MIB), TRACE[8]]
+
+    assert compare_reserved(other, capacity_bytes)[-1] == ReservedMemory(5, 52 * MIB, replayed)
