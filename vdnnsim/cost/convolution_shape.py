@@ -18,6 +18,7 @@ class ConvolutionShape:
         input_size: H, W of one input channel, padding left out.
         kernel: R, S of one filter.
         stride, padding: step of the window and zeros added on each side.
+        bias: whether one is added to Y.
     """
 
     n: int
@@ -27,6 +28,7 @@ class ConvolutionShape:
     kernel: Size2
     stride: Size2 = (1, 1)
     padding: Size2 = (0, 0)
+    bias: bool = True
 
     @classmethod
     def of_layer(cls, layer: Layer, batch_size: int) -> "ConvolutionShape":
@@ -42,6 +44,7 @@ class ConvolutionShape:
             kernel=operator.kernel,
             stride=operator.stride,
             padding=operator.padding,
+            bias=operator.bias,
         )
 
     @property

@@ -113,6 +113,8 @@ def bias_s(machine: Machine, shape: ConvolutionShape, phase: Phase) -> float:
 
 def bias_bytes(machine: Machine, shape: ConvolutionShape, phase: Phase) -> int:
     """Return the DRAM traffic of the bias: forward reads and writes Y, the weight gradient reads dY."""
+    if not shape.bias:
+        return 0
     passes = {Phase.FORWARD: 2, Phase.BACKWARD_DATA: 0, Phase.BACKWARD_WEIGHTS: 1}[phase]
     return passes * machine.element_bytes * shape.y_elements
 

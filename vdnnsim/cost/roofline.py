@@ -3,7 +3,7 @@
     max(FLOPs / (arithmetic peak x fraction), bytes / (DRAM bandwidth x fraction)) + overhead
 
 with the FLOPs and the compulsory traffic that the workload counts. FC is a matrix product. ACTV, POOL,
-CONCAT, LOSS and every weight update stream through memory.
+CONCAT, BN, ADD, LOSS and every weight update stream through memory.
 
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
 Known limitation: the traffic is that of perfect caches.

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from vdnnsim.dnn.layers import (
     Activation,
+    BatchNormalization,
     Concat,
     Convolution,
+    ElementwiseAdd,
     FullyConnected,
     Layer,
     LayerKind,
@@ -93,15 +95,36 @@ class GraphBuilder:
         self._shapes.append(self.input_shape)
 
     def conv(
-        self, name: str, x: int, out_channels: int, kernel: int, *, stride: int = 1, padding: int = 0, relu: bool = True
+        self,
+        name: str,
+        x: int,
+        out_channels: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        bias: bool = True,
+        relu: bool = True,
     ) -> int:
         """Add a square convolution and, unless told otherwise, its in-place rectifier."""
-        operator = Convolution(out_channels, (kernel, kernel), (stride, stride), (padding, padding))
-        return self._add_with_activation(name, operator, x, relu=relu)
+        operator = Convolution(out_channels, (kernel, kernel), (stride, stride), (padding, padding), bias)
+        return self._add_with_activation(name, operator, (x,), relu=relu)
+
+    def batch_norm(self, name: str, x: int, *, relu: bool = True) -> int:
+        """Add a batch normalization and, unless told otherwise, its in-place rectifier."""
+        return self._add_with_activation(name, BatchNormalization(), (x,), relu=relu)
+
+    def add(self, name: str, a: int, b: int, *, relu: bool = True) -> int:
+        """Add the element-wise sum of two maps of equal shape and, unless told otherwise, its in-place rectifier."""
+        return self._add_with_activation(name, ElementwiseAdd(), (a, b), relu=relu)
 
     def pool(self, name: str, x: int, kernel: int, *, stride: int, padding: int = 0) -> int:
-        """Add a square pooling layer."""
+        """Add a square maximum pooling."""
         return self._add(name, Pooling((kernel, kernel), (stride, stride), (padding, padding)), (x,))
+
+    def average_pool(self, name: str, x: int, kernel: int, *, stride: int) -> int:
+        """Add a square average pooling."""
+        return self._add(name, Pooling((kernel, kernel), (stride, stride), average=True), (x,))
 
     def concat(self, name: str, inputs: tuple[int, ...]) -> int:
         """Add a join along the channels."""
@@ -113,15 +136,15 @@ class GraphBuilder:
 
     def fc(self, name: str, x: int, out_features: int, *, relu: bool) -> int:
         """Add a fully connected layer, with an in-place activation behind it if `relu`."""
-        return self._add_with_activation(name, FullyConnected(out_features), x, relu=relu)
+        return self._add_with_activation(name, FullyConnected(out_features), (x,), relu=relu)
 
     def build(self, logits: int) -> LayerGraph:
         """Close the network with its loss and return the graph."""
         self._add("loss", SoftmaxLoss(), (logits,))
         return LayerGraph(self.name, tuple(self._layers), self._feature_maps())
 
-    def _add_with_activation(self, name: str, operator: Operator, x: int, *, relu: bool) -> int:
-        y = self._add(name, operator, (x,))
+    def _add_with_activation(self, name: str, operator: Operator, inputs: tuple[int, ...], *, relu: bool) -> int:
+        y = self._add(name, operator, inputs)
         return self._add(f"{name}/relu", Activation(), (y,)) if relu else y
 
     def _add(self, name: str, operator: Operator, inputs: tuple[int, ...]) -> int:
@@ -175,5 +198,8 @@ def _output_shape(operator: Operator, in_shapes: tuple[MapShape, ...]) -> MapSha
             return MapShape(features)
         case Concat():
             return MapShape(sum(shape.channels for shape in in_shapes), first.height, first.width)
-        case Activation() | SoftmaxLoss():  # pragma: no branch
+        case ElementwiseAdd():
+            assert len(set(in_shapes)) == 1, f"{in_shapes} cannot be added"
+            return first
+        case Activation() | BatchNormalization() | SoftmaxLoss():  # pragma: no branch
             return first

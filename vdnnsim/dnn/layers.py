@@ -2,7 +2,8 @@
 
 X, Y are the input and output feature maps of a layer, dX, dY their gradients, W its weights, dW their gradient. What
 backward reads follows cuDNN and the vDNN paper (II-B): CONV and FC read X, POOL reads X and Y, an in-place ACTV reads
-only Y (which is the same bytes as its X), concatenation reads nothing, the loss reads its own output.
+only Y (which is the same bytes as its X), concatenation reads nothing, the loss reads its own output. Of what the paper
+does not speak of, batch normalization reads X and the statistics of its batch, element-wise addition nothing.
 """
 
 from dataclasses import dataclass
@@ -15,13 +16,15 @@ Size2 = tuple[int, int]
 
 
 class LayerKind(Enum):
-    """The words of the vDNN paper for the kinds of layers."""
+    """The words of the vDNN paper for the kinds of layers; BN and ADD, which it has not, are those of the field."""
 
     CONV = "CONV"
     ACTV = "ACTV"
     POOL = "POOL"
     FC = "FC"
     CONCAT = "CONCAT"
+    BN = "BN"
+    ADD = "ADD"
     LOSS = "LOSS"
 
 
@@ -53,12 +56,13 @@ class Stage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution with bias; kernel, stride and zero padding as (height, width)."""
+    """A convolution, with bias unless told otherwise; kernel, stride and zero padding as (height, width)."""
 
     out_channels: int
     kernel: Size2
     stride: Size2 = (1, 1)
     padding: Size2 = (0, 0)
+    bias: bool = True
 
     def output_shape(self, x: MapShape) -> MapShape:
         """Shape of Y for one X."""
@@ -67,11 +71,16 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Maximum or average pooling; the last incomplete window is left out, as in Torch."""
+    """Maximum pooling, or average pooling if `average`; the last incomplete window is left out, as in Torch.
+
+    Backward of an average needs neither X nor Y, but cuDNN's call takes both and the vDNN paper keeps both for every
+    POOL layer; so they count as saved here as well.
+    """
 
     kernel: Size2
     stride: Size2
     padding: Size2 = (0, 0)
+    average: bool = False
 
     def output_shape(self, x: MapShape) -> MapShape:
         """Shape of Y for one X."""
@@ -96,11 +105,27 @@ class Concat:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchNormalization:
+    """Normalizes each channel over the batch; W is gamma, then beta, one of each per channel.
+
+    Forward keeps the mean and the inverse deviation of each channel for backward, the statistics. Backward is one
+    kernel, for dX needs the same sums over a channel as dW. Source: Ioffe and Szegedy, Batch Normalization, ICML 2015.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwiseAdd:
+    """Y = A + B, into a map of its own: the shortcut of a residual network (He et al., CVPR 2016)."""
+
+
+@dataclass(frozen=True, slots=True)
 class SoftmaxLoss:
     """Softmax and cross entropy; Y holds the probabilities, which is all that backward reads."""
 
 
-Operator = Convolution | Pooling | Activation | FullyConnected | Concat | SoftmaxLoss
+Operator = (
+    Convolution | Pooling | Activation | FullyConnected | Concat | BatchNormalization | ElementwiseAdd | SoftmaxLoss
+)
 
 _KINDS: dict[type, LayerKind] = {
     Convolution: LayerKind.CONV,
@@ -108,6 +133,8 @@ _KINDS: dict[type, LayerKind] = {
     Activation: LayerKind.ACTV,
     FullyConnected: LayerKind.FC,
     Concat: LayerKind.CONCAT,
+    BatchNormalization: LayerKind.BN,
+    ElementwiseAdd: LayerKind.ADD,
     SoftmaxLoss: LayerKind.LOSS,
 }
 
@@ -135,7 +162,7 @@ class Layer:
 
     @property
     def kind(self) -> LayerKind:
-        """The paper's word for this layer."""
+        """The word for this layer."""
         return _KINDS[type(self.operator)]
 
     @property
@@ -147,24 +174,43 @@ class Layer:
     def parameters(self) -> int:
         """Number of weights, bias included."""
         match self.operator:
-            case Convolution(out_channels=k, kernel=(r, s)):
-                return k * self.in_shapes[0].channels * r * s + k
+            case Convolution(out_channels=k, bias=bias):
+                return k * (self.filter_elements + bias)
             case FullyConnected(out_features=out):
-                return out * self.in_shapes[0].elements + out
+                return out * (self.filter_elements + 1)
+            case BatchNormalization():
+                return 2 * self.out_shape.channels
             case _:
                 return 0
+
+    @property
+    def filter_elements(self) -> int:
+        """Number of weights that one element of Y is a dot product with, the bias aside; 0 where it is none."""
+        x = self.in_shapes[0]
+        match self.operator:
+            case Convolution(kernel=(r, s)):
+                return x.channels * r * s
+            case FullyConnected():
+                return x.elements
+            case _:
+                return 0
+
+    @property
+    def statistics_bytes(self) -> int:
+        """Bytes of the mean and the inverse deviation of each channel, float32 whatever the element type; or 0."""
+        return 2 * 4 * self.out_shape.channels if isinstance(self.operator, BatchNormalization) else 0
 
     @property
     def saved_maps(self) -> tuple[int, ...]:
         """Indices of the feature maps that backward of this layer reads."""
         match self.operator:
-            case Convolution() | FullyConnected():
+            case Convolution() | FullyConnected() | BatchNormalization():
                 return self.inputs
             case Pooling():
                 return (*self.inputs, self.output)
             case Activation() | SoftmaxLoss():
                 return (self.output,)
-            case Concat():  # pragma: no branch
+            case Concat() | ElementwiseAdd():  # pragma: no branch
                 return ()
 
     @property
@@ -174,7 +220,12 @@ class Layer:
 
     @property
     def backward_phases(self) -> tuple[Phase, ...]:
-        """The phases of backward: the data gradient where a layer below wants it, the weight gradient where W is."""
+        """The phases of backward: the data gradient where a layer below wants it, the weight gradient where W is.
+
+        Batch normalization has one for both.
+        """
+        if isinstance(self.operator, BatchNormalization):
+            return (Phase.BACKWARD,)
         data = (Phase.BACKWARD_DATA,) if self.needs_input_gradient else ()
         weights = (Phase.BACKWARD_WEIGHTS,) if self.parameters else ()
         return data + weights

@@ -1,9 +1,11 @@
 """A workload: a network with a batch size, an element type and what is done with it; and the work of each kernel.
 
 Bytes moved are the compulsory traffic of a phase: each operand read once, each result written once; where several
-layers read one map, all but the first to run in backward add to its gradient and so read it too. FLOPs count a
-multiply and an add as two. The weight update follows its optimizer: SGD reads W and dW and writes W; momentum reads
-and writes one state more, Adam two. States have the element type of the weights.
+layers read one map, all but the first to run in backward add to its gradient and so read it too. Batch normalization
+must know the sums over a channel before it can compute the first of its values, and a channel of a batch is larger than
+a cache: forward reads X twice, backward X and dY. FLOPs count a multiply and an add as two. The weight update follows
+its optimizer: SGD reads W and dW and writes W; momentum reads and writes one state more, Adam two. States have the
+element type of the weights.
 """
 
 from dataclasses import dataclass
@@ -78,8 +80,7 @@ class Workload:
         match layer.kind:
             case LayerKind.CONV | LayerKind.FC:
                 # Each output is a dot product over one filter; the three phases are the same products regrouped.
-                filter_elements = layer.parameters // layer.out_shape.channels - 1
-                return 2 * out_elements * filter_elements
+                return 2 * out_elements * layer.filter_elements
             case LayerKind.POOL:
                 assert isinstance(layer.operator, Pooling)
                 return out_elements * layer.operator.kernel[0] * layer.operator.kernel[1]
@@ -87,6 +88,11 @@ class Workload:
                 return out_elements
             case LayerKind.LOSS:
                 return 5 * out_elements
+            case LayerKind.BN:
+                # Forward sums x and x x, then scales and shifts. Backward sums dy and dy x; dx is a dy + b x + c.
+                return (5 if phase is Phase.FORWARD else 7) * out_elements
+            case LayerKind.ADD:
+                return out_elements if phase is Phase.FORWARD else 0
             case LayerKind.CONCAT:  # pragma: no branch
                 return 0
 
@@ -97,17 +103,22 @@ class Workload:
             return (3 + 2 * self.optimizer.states) * weights
         x = sum(self.map_bytes(index) for index in layer.inputs)
         y = self.map_bytes(layer.output)
+        normalizes = layer.kind is LayerKind.BN
         match phase:
             case Phase.FORWARD | Phase.BACKWARD_WEIGHTS:
-                return x + weights + y
-            case Phase.BACKWARD_DATA:  # pragma: no branch
-                maps = self.graph.maps
+                return x * (1 + normalizes) + weights + y + layer.statistics_bytes
+            case Phase.BACKWARD_DATA:
                 saved = weights if layer.parameters else sum(self.map_bytes(index) for index in layer.saved_maps)
-                dy = y if maps[layer.output].needs_gradient else 0
-                outgoing = [index for index in layer.inputs if maps[index].needs_gradient]
-                dx = sum(self.map_bytes(index) for index in outgoing)
-                added_to = sum(self.map_bytes(index) for index in outgoing if self.accumulates(layer, index))
-                return saved + dy + dx + added_to
+                dy = y if self.graph.maps[layer.output].needs_gradient else 0
+                return saved + dy + self._input_gradient_bytes(layer)
+            case Phase.BACKWARD:  # pragma: no branch
+                assert normalizes, f"{layer.name} has a backward in two halves"
+                return 2 * (x + y) + 2 * weights + layer.statistics_bytes + self._input_gradient_bytes(layer)
+
+    def _input_gradient_bytes(self, layer: Layer) -> int:
+        """Bytes of dX written, and read where another layer has begun it."""
+        outgoing = [index for index in layer.inputs if self.graph.maps[index].needs_gradient]
+        return sum(self.map_bytes(index) * (1 + self.accumulates(layer, index)) for index in outgoing)
 
     def accumulates(self, layer: Layer, index: int) -> bool:
         """Whether backward of `layer` adds to the gradient of map `index` that a later layer has begun."""

@@ -15,7 +15,8 @@ class Operands:
     """What a phase of a layer touches, as indices of feature maps; gradient maps go by the index of their map.
 
     Attributes:
-        weights_read, weights_written: whether W is; weight_gradient_read, weight_gradient_written: whether dW is.
+        weights_read, weights_written: whether W is; weight_gradient_read, weight_gradient_written: whether dW is;
+            statistics_read, statistics_written: whether the statistics of a batch normalization are.
     """
 
     maps_read: tuple[int, ...] = ()
@@ -26,18 +27,32 @@ class Operands:
     weights_written: bool = False
     weight_gradient_read: bool = False
     weight_gradient_written: bool = False
+    statistics_read: bool = False
+    statistics_written: bool = False
 
 
 def operands(workload: Workload, layer: Layer, phase: Phase) -> Operands:
-    """Return what a phase of a layer reads and writes, the workspace aside."""
+    """Return what a phase of a layer reads and writes, the workspace aside.
+
+    The statistics of a batch normalization are those of the batch in training, which forward writes; in inference,
+    which has no batch to speak of, forward reads those that training left.
+    """
     has_weights = layer.parameters > 0
+    has_statistics = layer.statistics_bytes > 0
     incoming = () if layer.kind is LayerKind.LOSS else (layer.output,)
+    outgoing = tuple(x for x in layer.inputs if workload.graph.maps[x].needs_gradient)
+    added_to = tuple(x for x in outgoing if workload.accumulates(layer, x))
     match phase:
         case Phase.FORWARD:
-            return Operands(maps_read=layer.inputs, maps_written=(layer.output,), weights_read=has_weights)
+            training = workload.mode is Mode.TRAINING
+            return Operands(
+                maps_read=layer.inputs,
+                maps_written=(layer.output,),
+                weights_read=has_weights,
+                statistics_read=has_statistics and not training,
+                statistics_written=has_statistics and training,
+            )
         case Phase.BACKWARD_DATA:
-            outgoing = tuple(x for x in layer.inputs if workload.graph.maps[x].needs_gradient)
-            added_to = tuple(x for x in outgoing if workload.accumulates(layer, x))
             return Operands(
                 maps_read=() if has_weights else layer.saved_maps,
                 gradients_read=incoming + added_to,
@@ -46,6 +61,15 @@ def operands(workload: Workload, layer: Layer, phase: Phase) -> Operands:
             )
         case Phase.BACKWARD_WEIGHTS:
             return Operands(maps_read=layer.inputs, gradients_read=incoming, weight_gradient_written=True)
+        case Phase.BACKWARD:
+            return Operands(
+                maps_read=layer.saved_maps,
+                gradients_read=incoming + added_to,
+                gradients_written=outgoing,
+                weights_read=has_weights,
+                weight_gradient_written=has_weights,
+                statistics_read=has_statistics,
+            )
         case Phase.UPDATE:  # pragma: no branch
             return Operands(weights_read=True, weights_written=True, weight_gradient_read=True)
 

@@ -68,7 +68,8 @@ class _NetworkWideWriter:
             self.plan.allocate(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
         for number, (nbytes, owner) in enumerate(self._slots.sizes, start=1):
             slot = self.plan.buffer(f"gradient slot {number}", BufferKind.GRADIENT_MAP, nbytes, owner.stage)
-            self.plan.allocate(slot, owner.index, Phase.BACKWARD_DATA)
+            whole = Phase.BACKWARD in owner.backward_phases
+            self.plan.allocate(slot, owner.index, Phase.BACKWARD if whole else Phase.BACKWARD_DATA)
             self._slot_ids.append(slot)
         (greediest, phase), largest = max(self._kernels.items(), key=lambda item: item[1].workspace_bytes)
         if largest.workspace_bytes:
@@ -119,8 +120,8 @@ class _GradientSlots:
         self.sizes = [(workload.map_bytes(largest.index), layers[largest.producer])] * min(2, len(gradients))
         free = set(range(len(self.sizes)))
         for layer in reversed(layers):
-            if Phase.BACKWARD_DATA in layer.backward_phases:
-                for x in operands(workload, layer, Phase.BACKWARD_DATA).gradients_written:
+            for phase in layer.backward_phases:
+                for x in operands(workload, layer, phase).gradients_written:
                     if x not in self.slot_of:
                         self.born[layer.index].append(x)
                         self.slot_of[x] = self._take(free, workload.map_bytes(x), layer)

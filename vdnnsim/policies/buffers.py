@@ -14,8 +14,8 @@ class IterationBuffers:
     Attributes:
         maps: buffer of feature map i.
         gradients: buffer of the gradient of feature map i, for those that have one.
-        resident: buffers that hold from iteration to iteration (W, optimizer states) or throughout one (dW), with the
-            index of their layer.
+        resident: buffers that hold from iteration to iteration (W, optimizer states) or throughout one (dW, batch
+            statistics), with the index of their layer.
     """
 
     def __init__(self, writer: PlanWriter, workload: Workload) -> None:
@@ -47,20 +47,21 @@ class IterationBuffers:
         self._weights: dict[int, int] = {}
         self._weight_gradients: dict[int, int] = {}
         self._states: dict[int, tuple[int, ...]] = {}
+        self._statistics: dict[int, int] = {}
         self.resident: list[tuple[int, int]] = []
         for layer in workload.graph.layers:
             if layer.parameters:
                 self._add_weights(layer, training=training)
+            if layer.statistics_bytes:
+                self._statistics[layer.index] = self._add_resident(
+                    "statistics", BufferKind.STATISTICS, layer, layer.statistics_bytes, given=not training
+                )
 
     def _add_weights(self, layer: Layer, *, training: bool) -> None:
         nbytes = self._workload.weight_bytes(layer)
 
         def add(name: str, kind: BufferKind) -> int:
-            given = kind is not BufferKind.WEIGHT_GRADIENT
-            name_of_all = f"{name} of {layer.name}"
-            buffer = self._writer.buffer(name_of_all, kind, nbytes, layer.stage, given=given, of=layer.index)
-            self.resident.append((buffer, layer.index))
-            return buffer
+            return self._add_resident(name, kind, layer, nbytes, given=kind is not BufferKind.WEIGHT_GRADIENT)
 
         self._weights[layer.index] = add("weights", BufferKind.WEIGHTS)
         if training:
@@ -68,13 +69,18 @@ class IterationBuffers:
             states = range(1, self._workload.optimizer.states + 1)
             self._states[layer.index] = tuple(add(f"state {i}", BufferKind.OPTIMIZER_STATE) for i in states)
 
+    def _add_resident(self, name: str, kind: BufferKind, layer: Layer, nbytes: int, *, given: bool) -> int:
+        buffer = self._writer.buffer(f"{name} of {layer.name}", kind, nbytes, layer.stage, given=given, of=layer.index)
+        self.resident.append((buffer, layer.index))
+        return buffer
+
     def allocate_resident(self) -> None:
-        """Allocate W, dW and optimizer states, which a framework does before the first iteration."""
+        """Allocate W, dW, optimizer states and statistics, which a framework does before the first iteration."""
         for buffer, layer in self.resident:
             self._writer.allocate(buffer, layer, Phase.FORWARD)
 
     def release_resident(self) -> None:
-        """Release W, dW and optimizer states, so that an iteration ends as it began."""
+        """Release W, dW, optimizer states and statistics, so that an iteration ends as it began."""
         for buffer, _ in self.resident:
             self._writer.release(buffer)
 
@@ -93,6 +99,10 @@ class IterationBuffers:
             reads.extend(self._states[layer.index])
         if touched.weight_gradient_written:
             writes.append(self._weight_gradients[layer.index])
+        if touched.statistics_read:
+            reads.append(self._statistics[layer.index])
+        if touched.statistics_written:
+            writes.append(self._statistics[layer.index])
         return reads, writes
 
     def compute(self, layer: Layer, phase: Phase, kernel: KernelCost, workspace: int | None) -> None:

@@ -25,7 +25,9 @@ class PrefetchSearch(Enum):
     `fig10` is the search as printed: CONV, POOL and FC do. `fig10_without_pool` leaves POOL out, the reading under
     which VGG-16 (128) under all(m) needs the 4.8 GB that the paper reports (V-A); what only POOL would have
     prefetched is then fetched on demand. Layers that the paper does not speak of launch nothing under either: the
-    loss, a concatenation, and an in-place ACTV, which is part of the layer before it.
+    loss, a concatenation, batch normalization, element-wise addition, and an in-place ACTV, which is part of the layer
+    before it. So where a CONV layer is followed by a BN layer whose X was offloaded as well, one search per pair of
+    them finds only one of the two maps, and the other is fetched on demand.
     """
 
     FIG10 = "fig10"

@@ -37,8 +37,8 @@ def test_pooling_leaves_the_last_incomplete_window_out() -> None:
     assert Pooling((3, 3), (2, 2), (1, 1)).output_shape(MapShape(8, 28, 28)) == MapShape(8, 14, 14)
 
 
-def test_the_two_halves_of_backward_are_backward() -> None:
-    assert [phase for phase in Phase if phase.is_backward] == [D, W]
+def test_backward_and_its_two_halves_are_backward() -> None:
+    assert [phase for phase in Phase if phase.is_backward] == [D, W, Phase.BACKWARD]
 
 
 def test_layers_run_in_the_order_in_which_they_were_added(each_kind: LayerGraph) -> None:

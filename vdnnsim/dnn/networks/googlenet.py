@@ -60,6 +60,6 @@ def googlenet() -> LayerGraph:
     y = net.pool("pool4", y, 3, stride=2, padding=1)
     for module in _MODULES_7:
         y = module.add_to(net, y)
-    y = net.pool("average_pool", y, 7, stride=1)
+    y = net.average_pool("average_pool", y, 7, stride=1)
     net.begin_classifier()
     return net.build(net.fc("fc", y, 1000, relu=True))

@@ -29,6 +29,7 @@ PHASE_COLORS: Final = {
     Phase.FORWARD: "#0072b2",
     Phase.BACKWARD_DATA: "#56b4e9",
     Phase.BACKWARD_WEIGHTS: "#009e73",
+    Phase.BACKWARD: "#117a8b",
     Phase.UPDATE: "#4d4d4d",
 }
 STALL_COLORS: Final = {
@@ -42,6 +43,7 @@ KIND_COLORS: Final = {
     BufferKind.WEIGHTS: "#4d4d4d",
     BufferKind.WEIGHT_GRADIENT: "#9a9a9a",
     BufferKind.OPTIMIZER_STATE: "#cc79a7",
+    BufferKind.STATISTICS: "#009e73",
     BufferKind.FEATURE_MAP: "#0072b2",
     BufferKind.GRADIENT_MAP: "#56b4e9",
     BufferKind.WORKSPACE: "#f0c53a",
