@@ -1,8 +1,9 @@
 """Writes down what happens: spans, memory changes, and why the compute stream stood still; for every executor.
 
-A stall is the gap between two kernels. Whoever holds the compute stream back says so while it happens (`hold`): until
-when, why, and for which copy. When the next kernel starts, its gap is divided among those reasons in the order of
-their time; what nobody claims is the host that had not issued the kernel yet.
+A stall is the gap between two kernels. Whoever holds the compute stream back says so while it happens: a wait for an
+event, a synchronization of the host, the pinning of memory. The recorder remembers until when, why, and for which
+copy. When the next kernel starts, its gap is divided among those reasons in the order of their time; what nobody
+claims is the host that had not issued the kernel yet.
 
 It also asserts that no kernel, copy or release touches a buffer that a copy or kernel of the other stream is using:
 copies in flight are remembered, and whatever meets one is a bug of the plan check.
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plan.placement import PlacedChange
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.trace import MemoryChange, Span, Stall, StallCause
+from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +25,20 @@ class _Hold:
 
 
 class Recorder:
-    """Collects the parts of a trace in the order in which they happen."""
+    """Collects the parts of a trace of one plan; it is told of everything in the order in which it happens."""
 
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self.stalls: list[Stall] = []
-        self.memory: list[MemoryChange] = []
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
+        self._spans: list[Span] = []
+        self._stalls: list[Stall] = []
+        self._memory: list[MemoryChange] = []
         self._holds: list[_Hold] = []
         self._kernel_end_s = 0.0
         self._in_flight: dict[int, Offload | Prefetch] = {}
         self._running: Compute | None = None
-
-    def hold(self, until_s: float, cause: StallCause, copy: int | None) -> None:
-        """Say that the compute stream could not go on before a moment, because of a copy or of the host."""
-        self._holds.append(_Hold(until_s, cause, copy))
+        self._last_copy: int | None = None
+        # By event recorded on the memory stream, the last copy that had ended there.
+        self._copy_before: dict[int, int] = {}
 
     def kernel(self, operation: int, kernel: Compute, issue_s: float, start_s: float, end_s: float) -> None:
         """A kernel starts on the compute stream and will end at end_s."""
@@ -51,7 +52,7 @@ class Recorder:
         self._holds = [hold for hold in self._holds if hold.until_s > start_s]
         self._running = kernel
         self._kernel_end_s = end_s
-        self.spans.append(Span(operation, Stream.COMPUTE, issue_s, start_s, end_s))
+        self._spans.append(Span(operation, Stream.COMPUTE, issue_s, start_s, end_s))
 
     def copy_starts(self, copy: Offload | Prefetch, now_s: float) -> None:
         """A copy starts on the memory stream."""
@@ -64,30 +65,62 @@ class Recorder:
     def copy_ends(self, operation: int, copy: Offload | Prefetch, issue_s: float, start_s: float, end_s: float) -> None:
         """A copy ends."""
         del self._in_flight[copy.buffer]
-        self.spans.append(Span(operation, Stream.MEMORY, issue_s, start_s, end_s))
+        self._last_copy = operation
+        self._spans.append(Span(operation, Stream.MEMORY, issue_s, start_s, end_s))
 
     def memory_change(self, change: PlacedChange, now_s: float) -> None:
         """The compute stream reaches an allocation or release."""
         assert change.buffer not in self._in_flight, f"buffer {change.buffer} changes under a copy"
-        self.memory.append(MemoryChange(now_s, change.operation, change.buffer, change.delta_bytes, change.offset))
+        self._memory.append(MemoryChange(now_s, change.operation, change.buffer, change.delta_bytes, change.offset))
+
+    def event_recorded(self, event: int, stream: Stream) -> None:
+        """A stream reaches the point that an event marks."""
+        if stream is Stream.MEMORY and self._last_copy is not None:
+            self._copy_before[event] = self._last_copy
+
+    def event_waited(self, event: int, stream: Stream, now_s: float) -> None:
+        """A stream goes on behind its wait for an event."""
+        copy = self._copy_before.get(event)
+        if stream is Stream.COMPUTE and copy is not None:
+            self._holds.append(_Hold(now_s, self._copy_cause(copy), copy))
+
+    def host_synchronized(self, streams: tuple[Stream, ...], now_s: float) -> None:
+        """Streams have done all that the host waited for; a copy among it has held up what the host issues next."""
+        if Stream.MEMORY in streams and self._last_copy is not None:
+            self._holds.append(_Hold(now_s, self._copy_cause(self._last_copy), self._last_copy))
+
+    def host_pins(self, until_s: float) -> None:
+        """The host is busy with pinning memory until a moment."""
+        self._holds.append(_Hold(until_s, StallCause.PINNING, None))
+
+    def trace(self, *, iteration_s: float, pool_bytes: int, host_bytes: int, host_issue_s: float) -> IterationTrace:
+        """Return what was recorded."""
+        return IterationTrace(
+            plan=self._plan,
+            iteration_s=iteration_s,
+            spans=tuple(sorted(self._spans, key=lambda span: (span.start_s, span.operation))),
+            stalls=tuple(self._stalls),
+            memory=tuple(self._memory),
+            pool_bytes=pool_bytes,
+            host_bytes=host_bytes,
+            host_issue_s=host_issue_s,
+        )
+
+    def _copy_cause(self, copy: int) -> StallCause:
+        match self._plan.operations[copy]:
+            case Offload():
+                return StallCause.OFFLOAD
+            case Prefetch(on_demand=True):
+                return StallCause.ON_DEMAND
+            case _:
+                return StallCause.PREFETCH
 
     def _divide_gap(self, blocked: int, start_s: float) -> None:
         cursor = self._kernel_end_s
         for hold in sorted(self._holds, key=lambda hold: hold.until_s):
             until_s = min(hold.until_s, start_s)
             if until_s > cursor:
-                self.stalls.append(Stall(cursor, until_s, hold.cause, blocked, hold.copy))
+                self._stalls.append(Stall(cursor, until_s, hold.cause, blocked, hold.copy))
                 cursor = until_s
         if start_s > cursor:
-            self.stalls.append(Stall(cursor, start_s, StallCause.HOST, blocked, None))
-
-
-def copy_cause(plan: TrainingPlan, copy: int) -> StallCause:
-    """The cause of a stall that a copy brings about."""
-    match plan.operations[copy]:
-        case Offload():
-            return StallCause.OFFLOAD
-        case Prefetch(on_demand=True):
-            return StallCause.ON_DEMAND
-        case _:
-            return StallCause.PREFETCH
+            self._stalls.append(Stall(cursor, start_s, StallCause.HOST, blocked, None))

@@ -32,8 +32,8 @@ from vdnnsim.plan.operations import (
 )
 from vdnnsim.plan.placement import Placement
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.recorder import Recorder, copy_cause
-from vdnnsim.trace import IterationTrace, StallCause
+from vdnnsim.recorder import Recorder
+from vdnnsim.trace import IterationTrace
 
 
 def simulate(
@@ -55,7 +55,7 @@ class _Iteration:
         self._server = server
         self._placement = placement
         self._pinned = pinned
-        self._recorder = Recorder()
+        self._recorder = Recorder(plan)
         self._env = simpy.Environment(initial_time=0.0)
         self._issue_total_s = 0.0
         self._host_waits_for: int | None = None
@@ -80,12 +80,8 @@ class _Iteration:
         except RuntimeError as error:
             # SimPy raises this when nothing is left to happen although the host has not finished.
             raise SimulationDeadlock(self._deadlock()) from error
-        return IterationTrace(
-            plan=self._plan,
+        return self._recorder.trace(
             iteration_s=self._env.now,
-            spans=tuple(sorted(self._recorder.spans, key=lambda span: (span.start_s, span.operation))),
-            stalls=tuple(self._recorder.stalls),
-            memory=tuple(self._recorder.memory),
             pool_bytes=self._placement.pool_bytes,
             host_bytes=self._placement.host_bytes,
             host_issue_s=self._issue_total_s,
@@ -106,7 +102,7 @@ class _Iteration:
                 case Offload(buffer=buffer, mechanism=mechanism):
                     if self._pinned is PinnedMemory.PER_OFFLOAD and isinstance(mechanism, Pinned):
                         clock_s = self._spend(clock_s, pin_s(self._server.host, self._plan.buffers[buffer].nbytes))
-                        self._recorder.hold(clock_s, StallCause.PINNING, None)
+                        self._recorder.host_pins(clock_s)
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
                     memory.put(position, clock_s, operation)
                 case Prefetch():
@@ -130,14 +126,12 @@ class _Iteration:
         return clock_s + seconds
 
     def _drain(self, streams: tuple[Stream, ...], clock_s: float) -> Process:
-        """Wait until streams are done; if the memory stream is the last of them, its copy holds up what comes next."""
+        """Wait until streams are done."""
         for stream in streams:
             done = self._env.event()
             self._streams[stream].put(-1, clock_s, done)
             yield done
-        copy = self._streams[Stream.MEMORY].last_copy
-        if Stream.MEMORY in streams and copy is not None:
-            self._recorder.hold(self._env.now, copy_cause(self._plan, copy), copy)
+        self._recorder.host_synchronized(streams, self._env.now)
 
     def _deadlock(self) -> str:
         plan = self._plan

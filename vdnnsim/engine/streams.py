@@ -26,7 +26,7 @@ from vdnnsim.plan.operations import (
 )
 from vdnnsim.plan.placement import Placement
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.recorder import Recorder, copy_cause
+from vdnnsim.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""
@@ -55,12 +55,11 @@ class CopyEngines:
 
 
 class EventBoard:
-    """The CUDA events of one iteration, each with the last copy issued before it was recorded."""
+    """The CUDA events of one iteration."""
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
         self._events: dict[int, simpy.Event] = {}
-        self.copy_before: dict[int, int] = {}
 
     def __getitem__(self, event: int) -> simpy.Event:
         """The SimPy event behind a CUDA event; it succeeds when the recording stream reaches it."""
@@ -74,7 +73,6 @@ class StreamProcess:
 
     Attributes:
         waiting_for: position of the operation that the stream cannot get past at the moment; None when it can.
-        last_copy: position of the last copy that ran on this stream.
     """
 
     def __init__(
@@ -99,7 +97,6 @@ class StreamProcess:
         self._queue: deque[tuple[int, float, Queued]] = deque()
         self._wake = env.event()
         self.waiting_for: int | None = None
-        self.last_copy: int | None = None
 
     def put(self, position: int, issue_s: float, operation: Queued) -> None:
         """Append an operation that the host has issued at a moment."""
@@ -138,8 +135,7 @@ class StreamProcess:
     def _record(self, start_s: float, event: int) -> Process:
         if start_s > self._env.now:
             yield self._env.timeout(start_s - self._env.now)
-        if self.last_copy is not None:
-            self._events.copy_before[event] = self.last_copy
+        self._recorder.event_recorded(event, self._stream)
         self._events[event].succeed()
 
     def _copy(self, position: int, issue_s: float, start_s: float, copy: Offload | Prefetch) -> Process:
@@ -151,7 +147,6 @@ class StreamProcess:
             self._recorder.copy_starts(copy, begin_s)
             yield self._env.timeout(self._engines.seconds(copy, self._plan.buffers[copy.buffer].nbytes))
         self._recorder.copy_ends(position, copy, issue_s, begin_s, self._env.now)
-        self.last_copy = position
 
     def _wait(self, position: int, event: int) -> Process:
         fired = self._events[event]
@@ -159,6 +154,4 @@ class StreamProcess:
             self.waiting_for = position
             yield fired
             self.waiting_for = None
-        copy = self._events.copy_before.get(event)
-        if self._stream is Stream.COMPUTE and copy is not None:
-            self._recorder.hold(self._env.now, copy_cause(self._plan, copy), copy)
+        self._recorder.event_waited(event, self._stream, self._env.now)
