@@ -1,0 +1,41 @@
+"""How concurrent copies share links: max-min fairness, as a pure function.
+
+An allocation of rates is max-min fair if no copy can get more without taking from one that has no more than it. It is
+unique, and progressive filling finds it: all rates grow together until a channel is full, the copies through that
+channel stay at what they have, and the others go on.
+
+Source: Bertsekas and Gallager, Data Networks, 2nd edition, 1992, section 6.5.2.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+Channel = TypeVar("Channel", bound=Hashable)
+
+
+def max_min_rates(paths: Sequence[Sequence[Channel]], capacities: Mapping[Channel, float]) -> list[float]:
+    """Return the rate of each copy, in the unit of the capacities.
+
+    Args:
+        paths: for each copy the channels that it passes, each once and at least one.
+        capacities: what each channel carries, above zero.
+    """
+    crossing: dict[Channel, set[int]] = {}
+    for copy, path in enumerate(paths):
+        assert path, "a copy passes at least one channel"
+        for channel in path:
+            crossing.setdefault(channel, set()).add(copy)
+    left = {channel: capacities[channel] for channel in crossing}
+    rates = [0.0] * len(paths)
+    while crossing:
+        # The first of equally full channels in the order of the paths, so that equal questions have equal answers.
+        fullest = min(crossing, key=lambda channel: left[channel] / len(crossing[channel]))
+        rate = left[fullest] / len(crossing[fullest])
+        for copy in sorted(crossing[fullest]):
+            rates[copy] = rate
+            for channel in paths[copy]:
+                left[channel] = max(0.0, left[channel] - rate)
+                crossing[channel].discard(copy)
+        for channel in [channel for channel, copies in crossing.items() if not copies]:
+            del crossing[channel]
+    return rates
