@@ -26,6 +26,16 @@ ELEMENTS_PER_STEP = 20 * (3_211_264 + 1_605_632 + 802_816 + 401_408 + 100_352)
         ("vgg216", 143_667_240 + 2 * WEIGHTS_PER_STEP),
         ("vgg316", 143_667_240 + 3 * WEIGHTS_PER_STEP),
         ("vgg416", 143_667_240 + 4 * WEIGHTS_PER_STEP),
+        ("resnet50", 25_557_032),
+        # conv1 75 x 32 + 32, conv2 800 x 32 + 32, conv3 800 x 64 + 64; ip1 (64 x 3 x 3) x 64 + 64, ip2 64 x 10 + 10.
+        ("cifar10_quick", 2_432 + 25_632 + 51_264 + 36_928 + 650),
+        # 75 x 16 + 16; 144 x 16 + 16; 144 x 32 + 32; 288 x 32 + 32; 288 x 64 + 64; (64 x 4 x 4) x 10 + 10.
+        ("tiny_linear", 1_216 + 2_320 + 4_640 + 9_248 + 18_496 + 10_250),
+        # 75 x 32 + 32; a: 288 x 32 + 32 and 800 x 16 + 16; b: 48 x 64 + 64, 576 x 32 + 32, 48 x 64 + 64; 96 x 10 + 10.
+        ("tiny_forked", 2_432 + 9_248 + 12_816 + 3_136 + 18_464 + 3_136 + 970),
+        # 75 x 32; a: 288 x 32, twice; b: 288 x 64, 576 x 64 and 32 x 64. BN: gamma and beta of 32, 32, 32 and thrice 64
+        # channels. 64 x 10 + 10.
+        ("tiny_residual", 2_400 + 2 * 9_216 + 18_432 + 36_864 + 2_048 + 2 * (3 * 32 + 3 * 64) + 650),
     ],
 )
 def test_parameters(name: str, parameters: int) -> None:
@@ -33,37 +43,56 @@ def test_parameters(name: str, parameters: int) -> None:
 
     `vgg_a_8conv` is VGG-11, `vgg_d_13conv` everybody's VGG-16; the vDNN paper's VGG-16 with its 16 CONV layers is
     VGG-19. OverFeat and GoogLeNet without auxiliary classifiers from the layers of github.com/soumith/
-    convnet-benchmarks, b458aab6. The deep ones add what stands above.
+    convnet-benchmarks, b458aab6. The deep ones add what stands above. ResNet-50 as torchvision's `resnet50` counts it;
+    Caffe's quick network of CIFAR-10 layer by layer, as are our own, a bias for each filter where it has one.
     """
     assert build_network(name).parameters == parameters
 
 
 def test_every_network_is_counted_here() -> None:
-    """Ten networks, each with its own name."""
-    assert len(NETWORKS) == 10
+    """Fifteen networks, each with its own name."""
+    assert len(NETWORKS) == 15
     assert [build_network(name).name for name in NETWORKS] == list(NETWORKS)
 
 
 @pytest.mark.parametrize(
-    ("name", "convolutions", "activations", "poolings", "joins", "fully_connected"),
+    ("name", "convolutions", "activations", "poolings", "joins", "fully_connected", "normalizations", "additions"),
     [
         # An ACTV behind every CONV and behind two of three FC layers.
-        ("alexnet", 5, 7, 3, 0, 3),
-        ("overfeat", 5, 7, 3, 0, 3),
+        ("alexnet", 5, 7, 3, 0, 3, 0, 0),
+        ("overfeat", 5, 7, 3, 0, 3, 0, 0),
         # 9 modules of 6 CONV layers and a stem of 3; behind the FC layer an ACTV, too. Pooling: 4 in the trunk, 9 in
         # modules, 1 average.
-        ("googlenet", 57, 58, 14, 9, 1),
-        ("vgg_a_8conv", 8, 10, 5, 0, 3),
-        ("vgg_d_13conv", 13, 15, 5, 0, 3),
-        ("vgg16", 16, 18, 5, 0, 3),
-        ("vgg116", 116, 118, 5, 0, 3),
-        ("vgg216", 216, 218, 5, 0, 3),
-        ("vgg316", 316, 318, 5, 0, 3),
-        ("vgg416", 416, 418, 5, 0, 3),
+        ("googlenet", 57, 58, 14, 9, 1, 0, 0),
+        ("vgg_a_8conv", 8, 10, 5, 0, 3, 0, 0),
+        ("vgg_d_13conv", 13, 15, 5, 0, 3, 0, 0),
+        ("vgg16", 16, 18, 5, 0, 3, 0, 0),
+        ("vgg116", 116, 118, 5, 0, 3, 0, 0),
+        ("vgg216", 216, 218, 5, 0, 3, 0, 0),
+        ("vgg316", 316, 318, 5, 0, 3, 0, 0),
+        ("vgg416", 416, 418, 5, 0, 3, 0, 0),
+        # 3 CONV and 3 BN layers in each of 3 + 4 + 6 + 3 blocks, one of each in the stem and in 4 projections. ACTV: 3
+        # in a block, the last behind its addition, and one in the stem.
+        ("resnet50", 3 * 16 + 1 + 4, 3 * 16 + 1, 2, 0, 1, 3 * 16 + 1 + 4, 16),
+        # No ACTV behind ip1.
+        ("cifar10_quick", 3, 3, 3, 0, 2, 0, 0),
+        ("tiny_linear", 5, 5, 3, 0, 1, 0, 0),
+        # Pooling: 2 between the parts, 1 in module b, 1 average.
+        ("tiny_forked", 6, 6, 4, 2, 1, 0, 0),
+        # 2 CONV layers in each of two blocks, one in the stem and one that projects. ACTV: 2 in a block and one in the
+        # stem.
+        ("tiny_residual", 6, 5, 2, 0, 1, 6, 2),
     ],
 )
 def test_layers_by_kind(
-    name: str, convolutions: int, activations: int, poolings: int, joins: int, fully_connected: int
+    name: str,
+    convolutions: int,
+    activations: int,
+    poolings: int,
+    joins: int,
+    fully_connected: int,
+    normalizations: int,
+    additions: int,
 ) -> None:
     """The numbers stand in the sources of the networks; each ends in one loss."""
     kinds = [layer.kind for layer in build_network(name).layers]
@@ -74,6 +103,8 @@ def test_layers_by_kind(
         LayerKind.POOL: poolings,
         LayerKind.CONCAT: joins,
         LayerKind.FC: fully_connected,
+        LayerKind.BN: normalizations,
+        LayerKind.ADD: additions,
         LayerKind.LOSS: 1,
     }
 
@@ -221,5 +252,5 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_and_all_others(typed: s
 
     assert str(failure.value) == (
         f"{typed!r} is not a network; did you mean {offered!r}? (alexnet, overfeat, googlenet, vgg16, vgg116, vgg216, "
-        "vgg316, vgg416, vgg_a_8conv, vgg_d_13conv)"
+        "vgg316, vgg416, vgg_a_8conv, vgg_d_13conv, resnet50, cifar10_quick, tiny_linear, tiny_forked, tiny_residual)"
     )

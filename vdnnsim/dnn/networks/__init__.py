@@ -8,8 +8,11 @@ from functools import partial
 
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.alexnet import alexnet
+from vdnnsim.dnn.networks.cifar10_quick import cifar10_quick
 from vdnnsim.dnn.networks.googlenet import googlenet
 from vdnnsim.dnn.networks.overfeat import overfeat
+from vdnnsim.dnn.networks.resnet import resnet50
+from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.networks.vgg import vgg, vgg_paper
 from vdnnsim.errors import InputError
 from vdnnsim.yaml_file import not_one_of
@@ -25,6 +28,11 @@ NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "vgg416": partial(vgg_paper, 416),
     "vgg_a_8conv": partial(vgg, "vgg_a_8conv", (1, 1, 2, 2, 2)),
     "vgg_d_13conv": partial(vgg, "vgg_d_13conv", (2, 2, 3, 3, 3)),
+    "resnet50": resnet50,
+    "cifar10_quick": cifar10_quick,
+    "tiny_linear": tiny_linear,
+    "tiny_forked": tiny_forked,
+    "tiny_residual": tiny_residual,
 }
 
 
