@@ -1,0 +1,131 @@
+"""Copies that share links, timed by hand: links of 10 B/s, bytes in tens."""
+
+import math
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vdnnsim.engine.interconnect import Interconnect
+from vdnnsim.hardware.topology import Hop, Node, NodeKind, Sharing, Topology, TopologyLink, Way
+
+Start = tuple[float, tuple[Hop, ...], int]
+
+
+def server(sharing: Sharing, kept: float = 1.0) -> Topology:
+    """Three GPUs behind one switch; the switch's uplink behaves as told, the GPUs' own links are split duplex."""
+
+    def own(name: str) -> TopologyLink:
+        return TopologyLink(name, 10.0, 10.0, 0.0, Sharing.SPLIT_DUPLEX)
+
+    uplink = TopologyLink("uplink", 10.0, 10.0, 0.0, sharing, kept, kept)
+    return Topology(
+        (
+            Node("memory", NodeKind.HOST_MEMORY, None, None),
+            Node("switch", NodeKind.SWITCH, "memory", uplink),
+            Node("gpu0", NodeKind.GPU, "switch", own("x0")),
+            Node("gpu1", NodeKind.GPU, "switch", own("x1")),
+            Node("gpu2", NodeKind.GPU, "switch", own("x2")),
+        )
+    )
+
+
+SPLIT = server(Sharing.SPLIT_DUPLEX)
+
+
+def run(topology: Topology, starts: list[Start]) -> tuple[list[float], Interconnect]:
+    """Start copies at their moments; return when each ended."""
+    env = simpy.Environment()
+    links = Interconnect(env, topology)
+    ends = [math.nan] * len(starts)
+
+    def copy(number: int, at_s: float, path: tuple[Hop, ...], nbytes: int) -> Generator[simpy.Event, Any, None]:
+        yield env.timeout(at_s)
+        yield links.start(path, nbytes).done
+        ends[number] = env.now
+
+    for number, start in enumerate(starts):
+        env.process(copy(number, *start))
+    env.run()
+    return ends, links
+
+
+def test_a_copy_alone_has_the_whole_link() -> None:
+    """50 B at 10 B/s."""
+    assert run(SPLIT, [(1.0, SPLIT.to_host(0), 50)])[0] == [6.0]
+
+
+def test_two_copies_share_the_uplink_and_the_longer_speeds_up_when_the_other_is_done() -> None:
+    """5 B/s each: 50 B end at 10. The other has 100 - 50 = 50 B left then and all 10 B/s: 15."""
+    assert run(SPLIT, [(0.0, SPLIT.to_host(0), 50), (0.0, SPLIT.to_host(1), 100)])[0] == [10.0, 15.0]
+
+
+def test_a_copy_is_slowed_from_the_moment_another_starts() -> None:
+    """Alone until 2: 20 of 60 B. Shared: 40 B at 5 B/s end at 10, as do 40 B of the second."""
+    assert run(SPLIT, [(0.0, SPLIT.to_host(0), 60), (2.0, SPLIT.to_host(1), 40)])[0] == [10.0, 10.0]
+
+
+def test_directions_of_a_split_link_do_not_meet() -> None:
+    assert run(SPLIT, [(0.0, SPLIT.to_host(0), 50), (0.0, SPLIT.from_host(1), 50)])[0] == [5.0, 5.0]
+
+
+def test_directions_of_a_shared_link_do() -> None:
+    """10 B/s for both: 5 each."""
+    shared = server(Sharing.SHARED)
+
+    assert run(shared, [(0.0, shared.to_host(0), 50), (0.0, shared.from_host(1), 50)])[0] == [10.0, 10.0]
+
+
+def test_a_lossy_link_keeps_a_fraction_while_the_other_direction_is_busy() -> None:
+    """0.8 of 10 B/s: 40 B up end at 5. 80 B down have moved 40 then, and the rest at 10 B/s: 9."""
+    lossy = server(Sharing.LOSSY_DUPLEX, kept=0.8)
+
+    assert run(lossy, [(0.0, lossy.to_host(0), 40), (0.0, lossy.from_host(1), 80)])[0] == [5.0, 9.0]
+
+
+def test_three_copies_end_together() -> None:
+    """10/3 B/s each; equal copies end at the same moment, without a remainder of rounding."""
+    ends, links = run(SPLIT, [(0.0, SPLIT.to_host(gpu), 50) for gpu in range(3)])
+
+    assert ends == pytest.approx([15.0] * 3)
+    assert links.loads[-1].copies == 0
+
+
+def test_loads_tell_what_a_link_carries() -> None:
+    """The uplink carries 10 B/s of one copy, of two, of one again, then nothing."""
+    _, links = run(SPLIT, [(0.0, SPLIT.to_host(0), 60), (2.0, SPLIT.to_host(1), 60)])
+    uplink = [(load.time_s, load.bytes_per_s, load.copies) for load in links.loads if load.hop == Hop("uplink", Way.UP)]
+
+    assert uplink == [(0.0, 10.0, 1), (2.0, 10.0, 2), (10.0, 10.0, 1), (12.0, 0.0, 0)]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(Sharing),
+    st.lists(st.tuples(st.floats(0, 20), st.integers(0, 2), st.booleans(), st.integers(1, 200)), max_size=12),
+)
+def test_no_link_carries_more_than_it_can_and_every_byte_arrives(
+    sharing: Sharing, copies: list[tuple[float, int, bool, int]]
+) -> None:
+    """What a copy moved, its rates summed over time, is its size; the loads of a direction stay within 10 B/s."""
+    topology = server(sharing, kept=0.7)
+    starts = [
+        (at_s, topology.to_host(gpu) if is_up else topology.from_host(gpu), nbytes)
+        for at_s, gpu, is_up, nbytes in copies
+    ]
+    ends, links = run(topology, starts)
+
+    assert all(end >= at_s + nbytes / 10 - 1e-9 for end, (at_s, _, nbytes) in zip(ends, starts, strict=True))
+    assert all(load.bytes_per_s <= 10 * (1 + 1e-9) for load in links.loads)
+    carried: dict[Hop, float] = {}
+    last: dict[Hop, tuple[float, float]] = {}
+    for load in links.loads:
+        since_s, rate = last.get(load.hop, (load.time_s, 0.0))
+        carried[load.hop] = carried.get(load.hop, 0.0) + rate * (load.time_s - since_s)
+        last[load.hop] = load.time_s, load.bytes_per_s
+    for way in Way:
+        sent = sum(nbytes for _, _, is_up, nbytes in copies if is_up is (way is Way.UP))
+        assert carried.get(Hop("uplink", way), 0.0) == pytest.approx(sent, abs=len(copies))

@@ -1,0 +1,79 @@
+from vdnnsim.hardware.topology import (
+    FabricPort,
+    Hop,
+    Node,
+    NodeKind,
+    PeerLink,
+    Sharing,
+    Topology,
+    TopologyLink,
+    Way,
+)
+
+
+def link(name: str, latency_s: float = 1.0) -> TopologyLink:
+    return TopologyLink(name, 10.0, 10.0, latency_s, Sharing.SPLIT_DUPLEX)
+
+
+# Two sockets; gpu0 and gpu1 behind one switch, gpu2 behind another of the same socket, gpu3 on the other socket.
+NODES = (
+    Node("memory", NodeKind.HOST_MEMORY, None, None),
+    Node("socket0", NodeKind.SOCKET, "memory", link("ddr0")),
+    Node("socket1", NodeKind.SOCKET, "memory", link("ddr1")),
+    Node("switch0", NodeKind.SWITCH, "socket0", link("up0")),
+    Node("switch1", NodeKind.SWITCH, "socket0", link("up1")),
+    Node("gpu0", NodeKind.GPU, "switch0", link("x0")),
+    Node("gpu1", NodeKind.GPU, "switch0", link("x1")),
+    Node("gpu2", NodeKind.GPU, "switch1", link("x2")),
+    Node("gpu3", NodeKind.GPU, "socket1", link("x3")),
+)
+TREE = Topology(NODES)
+
+
+def up(*names: str) -> tuple[Hop, ...]:
+    return tuple(Hop(name, Way.UP) for name in names)
+
+
+def down(*names: str) -> tuple[Hop, ...]:
+    return tuple(Hop(name, Way.DOWN) for name in names)
+
+
+def test_a_copy_to_the_host_climbs_to_host_memory() -> None:
+    assert TREE.to_host(0) == up("x0", "up0", "ddr0")
+    assert TREE.to_host(3) == up("x3", "ddr1")
+
+
+def test_a_copy_from_the_host_comes_the_same_way_down() -> None:
+    assert TREE.from_host(0) == down("ddr0", "up0", "x0")
+
+
+def test_a_copy_between_gpus_turns_at_the_lowest_common_node() -> None:
+    """gpu0 and gpu1 meet in their switch, gpu0 and gpu2 in their socket, gpu0 and gpu3 in host memory."""
+    assert TREE.between(0, 1) == (*up("x0"), *down("x1"))
+    assert TREE.between(0, 2) == (*up("x0", "up0"), *down("up1", "x2"))
+    assert TREE.between(0, 3) == (*up("x0", "up0", "ddr0"), *down("ddr1", "x3"))
+
+
+def test_a_peer_link_is_the_shortest_way() -> None:
+    """From its first GPU to its second it is crossed down, back up."""
+    peered = Topology(NODES, (PeerLink("gpu0", "gpu2", link("nvlink")),))
+
+    assert peered.between(0, 2) == down("nvlink")
+    assert peered.between(2, 0) == up("nvlink")
+    assert peered.between(0, 1) == (*up("x0"), *down("x1"))
+
+
+def test_ports_of_a_fabric_join_their_gpus() -> None:
+    """gpu0 and gpu3 have a port: up through the one, down through the other; gpu1 has none."""
+    fabric = Topology(NODES, ports=(FabricPort("gpu0", link("p0")), FabricPort("gpu3", link("p3"))))
+
+    assert fabric.between(0, 3) == (*up("p0"), *down("p3"))
+    assert fabric.between(0, 1) == (*up("x0"), *down("x1"))
+
+
+def test_latencies_add_up_along_a_path() -> None:
+    assert TREE.latency_s(TREE.to_host(0)) == 3.0
+
+
+def test_a_group_is_what_hangs_on_one_node() -> None:
+    assert [TREE.group(gpu) for gpu in range(4)] == [(0, 1), (0, 1), (2,), (3,)]

@@ -1,0 +1,169 @@
+"""The topology of a server with several GPUs: a tree from host memory to the GPUs, and peer links between GPUs.
+
+    host memory ── socket0 ── switch0 ── gpu0
+                                   └──── gpu1
+
+Every node but the root hangs on one link. A copy crosses each link of its path in one direction, and what links carry
+at the same time is shared (`vdnnsim.hardware.fair_share`). The bandwidth of host memory is the link below the root.
+A copy between GPUs takes their peer link, else the fabric that joins their ports, else the way through the tree, which
+turns at the lowest common node.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+
+class NodeKind(Enum):
+    """What stands at a node of the tree."""
+
+    HOST_MEMORY = "host memory"
+    SOCKET = "socket"
+    SWITCH = "switch"
+    GPU = "gpu"
+
+
+class Sharing(Enum):
+    """What the two directions of a link have to do with each other.
+
+    `shared`: one capacity for both. `split_duplex`: each direction has its own. `lossy_duplex`: each has its own, of
+    which a measured fraction is left while the other direction is busy.
+    """
+
+    SHARED = "shared"
+    SPLIT_DUPLEX = "split_duplex"
+    LOSSY_DUPLEX = "lossy_duplex"
+
+
+class Way(Enum):
+    """Directions over a link: down the tree, toward the GPUs (H2D), or up (D2H)."""
+
+    DOWN = "down"
+    UP = "up"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyLink:
+    """One link.
+
+    Attributes:
+        down_bytes_per_s, up_bytes_per_s: what it carries in each direction alone; of a peer link, from its first GPU to
+            its second and back. Of a shared link the larger of both is the capacity.
+        kept_down, kept_up: of a lossy duplex link, the fraction of a direction that is left while the other is busy.
+    """
+
+    name: str
+    down_bytes_per_s: float
+    up_bytes_per_s: float
+    latency_s: float
+    sharing: Sharing
+    kept_down: float = 1.0
+    kept_up: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node; `link` leads to its parent, and the root has neither."""
+
+    name: str
+    kind: NodeKind
+    parent: str | None
+    link: TopologyLink | None
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLink:
+    """A link between two GPUs beside the tree."""
+
+    first: str
+    second: str
+    link: TopologyLink
+
+
+@dataclass(frozen=True, slots=True)
+class FabricPort:
+    """The link of a GPU to a switch that joins all GPUs with such a port, as NVSwitch does; down is toward the GPU."""
+
+    gpu: str
+    link: TopologyLink
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One link crossed in one direction."""
+
+    link: str
+    way: Way
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The tree and the peer links of a server, as `hardware.profile` has checked them.
+
+    Attributes:
+        nodes: each after its parent, the root first; GPUs are numbered in this order.
+    """
+
+    nodes: tuple[Node, ...]
+    peers: tuple[PeerLink, ...] = ()
+    ports: tuple[FabricPort, ...] = ()
+
+    @cached_property
+    def gpus(self) -> tuple[Node, ...]:
+        """The GPUs, by number."""
+        return tuple(node for node in self.nodes if node.kind is NodeKind.GPU)
+
+    @cached_property
+    def links(self) -> Mapping[str, TopologyLink]:
+        """All links by name."""
+        tree = [node.link for node in self.nodes if node.link]
+        peers, ports = [peer.link for peer in self.peers], [port.link for port in self.ports]
+        return {link.name: link for link in (*tree, *peers, *ports)}
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.nodes}
+
+    def to_host(self, gpu: int) -> tuple[Hop, ...]:
+        """Return the path of a D2H copy of a GPU."""
+        return tuple(_hop(node, Way.UP) for node in self._ancestry(self.gpus[gpu]) if node.link)
+
+    def from_host(self, gpu: int) -> tuple[Hop, ...]:
+        """Return the path of an H2D copy of a GPU."""
+        return tuple(Hop(hop.link, Way.DOWN) for hop in reversed(self.to_host(gpu)))
+
+    def between(self, sender: int, receiver: int) -> tuple[Hop, ...]:
+        """Return the path of a copy from one GPU to another."""
+        names = self.gpus[sender].name, self.gpus[receiver].name
+        for peer in self.peers:
+            if (peer.first, peer.second) == names:
+                return (Hop(peer.link.name, Way.DOWN),)
+            if (peer.second, peer.first) == names:
+                return (Hop(peer.link.name, Way.UP),)
+        ports = {port.gpu: port.link.name for port in self.ports}
+        if all(name in ports for name in names):
+            return (Hop(ports[names[0]], Way.UP), Hop(ports[names[1]], Way.DOWN))
+        up, down = self.to_host(sender), self.from_host(receiver)
+        turned = {hop.link for hop in up} & {hop.link for hop in down}
+        return tuple(hop for hop in (*up, *down) if hop.link not in turned)
+
+    def latency_s(self, path: Iterable[Hop]) -> float:
+        """Return the latency of a path: the sum over its links."""
+        return sum(self.links[hop.link].latency_s for hop in path)
+
+    def group(self, gpu: int) -> tuple[int, ...]:
+        """Return the GPUs that hang on the same node as this one, itself among them: its switch group."""
+        parent = self.gpus[gpu].parent
+        return tuple(number for number, node in enumerate(self.gpus) if node.parent == parent)
+
+    def _ancestry(self, node: Node) -> list[Node]:
+        line = [node]
+        while line[-1].parent is not None:
+            line.append(self._by_name[line[-1].parent])
+        return line
+
+
+def _hop(node: Node, way: Way) -> Hop:
+    assert node.link is not None
+    return Hop(node.link.name, way)
