@@ -1,0 +1,179 @@
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdnnsim.cost.kernel_file import COLUMNS, kernel_table_text, read_kernel_table, read_measured_kernels
+from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, KernelRow, KernelShape
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import MeasuredKernels, Origin
+
+FORWARD = KernelShape("relu", Phase.FORWARD, 8, ElementType.FLOAT32, (MapShape(64, 28, 28),), "")
+ROW = KernelRow(
+    shape=FORWARD,
+    algorithm="only",
+    family="",
+    seconds=0.0123,
+    spread=0.01,
+    count=30,
+    workspace_bytes=0,
+    flop=401_408,
+    nbytes=3_211_264,
+    origin=Origin.MEASURED,
+)
+LINE = "relu,forward,8,float32,64x28x28,,only,,0.0123,0.01,30,0,401408,3211264,measured,"
+HEADER = ",".join(COLUMNS)
+
+words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=12)
+counts = st.integers(0, 10**18)
+sizes = st.integers(1, 10**9)
+numbers = st.floats(0, allow_infinity=False, allow_nan=False)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> KernelRow:
+    phase = draw(st.sampled_from(Phase))
+    inputs = tuple(draw(st.lists(st.builds(MapShape, sizes, sizes, sizes), min_size=1, max_size=3)))
+    letters = len(inputs) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else 0
+    parameters = draw(words)
+    shape = KernelShape(
+        operator=f"{draw(st.sampled_from(KINDS))} {parameters}",
+        phase=phase,
+        batch_size=draw(sizes),
+        element_type=draw(st.sampled_from(ElementType)),
+        inputs=inputs,
+        gradients="".join(draw(st.sampled_from(sorted(GRADIENT_LETTERS))) for _ in range(letters)),
+    )
+    return KernelRow(
+        shape=shape,
+        algorithm=draw(words),
+        family=draw(st.just("") | words),
+        seconds=draw(st.none() | numbers.filter(bool)),
+        spread=draw(numbers),
+        count=draw(counts),
+        workspace_bytes=draw(counts),
+        flop=draw(counts),
+        nbytes=draw(counts),
+        origin=draw(st.sampled_from(Origin)),
+        note=draw(words),
+    )
+
+
+def write(folder: Path, *lines: str) -> Path:
+    path = folder / "toy.kernels.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def message_of(path: Path) -> str:
+    with pytest.raises(ProfileError) as caught:
+        read_kernel_table(path)
+    message = str(caught.value)
+    assert message.splitlines() == [message]
+    return message.removeprefix(f"{path}: ")
+
+
+def test_a_row_is_one_line() -> None:
+    assert kernel_table_text([ROW]) == f"{HEADER}\n{LINE}\n"
+
+
+def test_every_column_of_a_quantity_names_its_unit() -> None:
+    assert {"time_s", "spread_fraction", "timed_runs", "workspace_bytes", "flop", "moved_bytes"} < set(COLUMNS)
+
+
+@given(table=st.lists(rows(), min_size=1, max_size=5, unique_by=lambda row: (row.shape, row.algorithm)))
+def test_what_is_written_is_read_and_the_order_of_rows_tells_nothing(
+    tmp_path_factory: pytest.TempPathFactory, table: list[KernelRow]
+) -> None:
+    text = kernel_table_text(table)
+    path = tmp_path_factory.getbasetemp() / "table.csv"
+    path.write_bytes(text.encode())
+    read = read_kernel_table(path)
+    assert sorted(map(repr, read)) == sorted(map(repr, table))
+    assert kernel_table_text(reversed(table)) == text == kernel_table_text(read)
+
+
+def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> None:
+    failed = replace(ROW, seconds=None, count=0, note="out of memory")
+    path = write(tmp_path, *kernel_table_text([failed]).splitlines())
+    assert read_kernel_table(path) == (failed,)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("operator", "relo", "operator: 'relo' is not an operator; did you mean 'relu'?"),
+        ("operator", "", "operator: found '', expected 1 to 1000 printable characters"),
+        ("phase", "forwards", "phase: 'forwards' is not known; did you mean 'forward'?"),
+        ("batch_size", "0", "batch_size: found 0, expected 1 or more"),
+        ("batch_size", "8.0", "batch_size: found '8.0', expected a whole number, 0 or more"),
+        ("element_type", "float64", "element_type: 'float64' is not known; did you mean '"),
+        ("inputs", "64x28", "inputs: found '64x28', expected C x H x W, as 64x28x28"),
+        ("inputs", "64x028x28", "inputs: found '64x028x28', expected C x H x W, as 64x28x28"),
+        ("gradients", "w", "gradients: found 'w', expected nothing in forward"),
+        ("algorithm", "", "algorithm: found '', expected 1 to 1000 printable characters"),
+        ("time_s", "-1", "time_s: found '-1', expected a finite number, 0 or more"),
+        ("time_s", "nan", "time_s: found 'nan', expected a finite number, 0 or more"),
+        ("time_s", "1e999", "time_s: found '1e999', expected a finite number, 0 or more"),
+        ("time_s", "0.0", "time_s: found '0.0', expected a time above 0"),
+        ("time_s", "", "time_s: found nothing, expected a time, or a note that says why there is none"),
+        ("spread_fraction", "", "spread_fraction: found '', expected a finite number, 0 or more"),
+        ("timed_runs", "many", "timed_runs: found 'many', expected a whole number, 0 or more"),
+        ("workspace_bytes", "1_000", "workspace_bytes: found '1_000', expected a whole number, 0 or more"),
+        ("origin", "guessed", "origin: 'guessed' is not known; did you mean 'assumed'?"),
+        ("note", "two\u2028lines", "note: found 'two\\u2028lines', expected 1 to 1000 printable characters"),
+    ],
+)
+def test_a_wrong_cell_is_refused_with_its_line(tmp_path: Path, column: str, cell: str, message: str) -> None:
+    cells = LINE.split(",")
+    cells[COLUMNS.index(column)] = cell
+    path = write(tmp_path, HEADER, LINE.replace("relu", "add"), ",".join(cells))
+    assert message_of(path).startswith(f"line 3: {message}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "line 1: found the columns '', expected operator,phase,"),
+        ([HEADER], "line 1: found no row, expected at least one"),
+        ([HEADER.replace("time_s", "time_ms"), LINE], "line 1: 'time_ms' is not a column; did you mean 'time_s'?"),
+        ([HEADER.replace("time_s,", ""), LINE], "line 1: found the columns 'operator,phase,"),
+        ([HEADER, LINE, LINE], "line 3: algorithm: 'only' stands for this shape in line 2 already"),
+        ([HEADER, LINE, LINE + ","], "line 3: found 17 cells, expected 16"),
+        ([HEADER, '"relu'], "line 2: is not CSV: unexpected end of data"),
+        (
+            [HEADER, LINE.replace("forward,", "backward data,").replace("28,,", "28,wa,")],
+            "line 2: gradients: found 'wa', expected 1 of the letters -, a, w in backward data",
+        ),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, lines: list[str], message: str) -> None:
+    assert message_of(write(tmp_path, *lines)).startswith(message)
+
+
+def test_what_is_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER)
+    path.write_bytes(path.read_bytes() + b"relu\xff\n")
+    assert message_of(path) == f"line 2: byte {len(HEADER) + 5} is not UTF-8"
+    missing = tmp_path / "missing.csv"
+    assert message_of(missing) == "cannot be read: no such file or directory; expected a table of kernels"
+
+
+def test_a_table_that_changed_behind_its_profile_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER, LINE)
+    kernels = MeasuredKernels(path, hashlib.sha256(path.read_bytes()).hexdigest(), tf32=False, channels_last=False)
+    assert read_measured_kernels(kernels) == (ROW,)
+    write(tmp_path, HEADER, LINE.replace("0.0123", "0.0124"))
+    with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: has changed since its profile was read"):
+        read_measured_kernels(kernels)
+
+
+def test_a_table_may_be_long_but_not_endless(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER, *(LINE.replace(",8,", f",{size},") for size in range(1, 100_002)))
+    assert message_of(path) == "line 100002: found more than 100000 rows"

@@ -1,0 +1,90 @@
+from vdnnsim.cost.kernel_table import KINDS, KernelShape
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import NETWORKS, build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.element_type import ElementType
+
+ALL = "every operator"
+
+
+def every_operator() -> Workload:
+    """A network with one of each: the map of `conv` is read by `norm` first, and last by `add`."""
+    net = GraphBuilder(ALL, MapShape(3, 9, 8))
+    conv = net.conv("conv", 0, 4, 3, stride=2, padding=1)
+    norm = net.batch_norm("norm", conv, relu=False)
+    bare = net.conv("bare", norm, 4, 1, bias=False, relu=False)
+    added = net.add("add", conv, bare, relu=False)
+    pooled = net.pool("max", added, 2, stride=2)
+    average = net.average_pool("average", added, 2, stride=2)
+    joined = net.concat("join", (pooled, average))
+    net.begin_classifier()
+    return Workload(net.build(net.fc("fc", joined, 10, relu=False)), 6, ElementType.FLOAT16, Optimizer.MOMENTUM)
+
+
+def test_an_operator_is_one_line_with_its_parameters() -> None:
+    workload = every_operator()
+    operators = {layer.name: KernelShape.of(workload, layer, Phase.FORWARD).operator for layer in workload.graph.layers}
+    assert operators == {
+        "conv": "conv 4 3x3 stride 2x2 padding 1x1 bias",
+        "conv/relu": "relu",
+        "norm": "batch_norm",
+        "bare": "conv 4 1x1 stride 1x1 padding 0x0",
+        "add": "add",
+        "max": "max_pool 2x2 stride 2x2 padding 0x0",
+        "average": "average_pool 2x2 stride 2x2 padding 0x0",
+        "join": "concat",
+        "fc": "fc 10 bias",
+        "loss": "softmax_loss",
+    }
+
+
+def test_a_shape_says_what_is_computed_of_how_much() -> None:
+    workload = every_operator()
+    layers = {layer.name: layer for layer in workload.graph.layers}
+    shape = KernelShape.of(workload, layers["add"], Phase.FORWARD)
+    assert (shape.batch_size, shape.element_type, shape.gradients) == (6, ElementType.FLOAT16, "")
+    assert shape.inputs == (MapShape(4, 5, 4), MapShape(4, 5, 4))
+    assert shape.inputs_text == "4x5x4+4x5x4"
+
+
+def test_a_shape_says_which_gradients_are_written_and_which_added_to() -> None:
+    """Backward meets `add` before `norm`, which adds to the gradient of their common map; `conv` reads the images.
+
+    Of the map of `add` the average runs first in backward.
+    """
+    workload = every_operator()
+    layers = {layer.name: layer for layer in workload.graph.layers}
+
+    def gradients(name: str, phase: Phase) -> str:
+        return KernelShape.of(workload, layers[name], phase).gradients
+
+    assert gradients("add", Phase.BACKWARD_DATA) == "ww"
+    assert gradients("norm", Phase.BACKWARD) == "a"
+    assert gradients("average", Phase.BACKWARD_DATA) == "w"
+    assert gradients("max", Phase.BACKWARD_DATA) == "a"
+    assert gradients("bare", Phase.BACKWARD_DATA) == "w"
+    assert gradients("bare", Phase.BACKWARD_WEIGHTS) == ""
+    assert KernelShape.of(workload, layers["conv"], Phase.BACKWARD_DATA).gradients == "-"
+
+
+def test_an_update_is_of_weights_whatever_they_are_of() -> None:
+    """The first CONV layer has 4 x (27 + 1) weights; no image takes part."""
+    workload = every_operator()
+    update = KernelShape.of(workload, workload.graph.layers[0], Phase.UPDATE)
+    assert update == KernelShape("momentum", Phase.UPDATE, 1, ElementType.FLOAT16, (MapShape(112),), "")
+
+
+def test_every_operator_has_a_kind_that_tables_may_hold() -> None:
+    """Of all networks and of the one above, in all phases."""
+    kinds = set()
+    for graph in (every_operator().graph, *map(build_network, NETWORKS)):
+        for optimizer in (Optimizer.SGD, Optimizer.MOMENTUM, Optimizer.ADAM):
+            workload = Workload(graph, 2, optimizer=optimizer)
+            kinds |= {
+                KernelShape.of(workload, layer, phase).kind
+                for layer in graph.layers
+                for phase in workload.phases(layer)
+            }
+    assert kinds == set(KINDS)
