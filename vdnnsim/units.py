@@ -72,6 +72,24 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
     return value
 
 
+def quantity_text(number: float, dimension: Dimension) -> str:
+    """Return a number in SI units with a unit that people read easily; `parse_quantity` gives exactly the number."""
+    assert 0 <= number < math.inf, f"{number} cannot be stated"
+    candidates = []
+    for unit, factor in _UNITS[dimension].items():
+        stated = number / factor
+        for value in (stated, math.nextafter(stated, 0), math.nextafter(stated, math.inf)):
+            if value * factor == number:
+                digits = repr(int(value)) if value.is_integer() and value < 1e6 else repr(value)
+                # A unit in which the number has up to three digits is worth ten characters more.
+                candidates.append(
+                    (len(digits) + (0 if 1 <= value < 1000 or number == 0 else 10), f"{digits} {unit}".strip())
+                )
+                break
+    # The base unit is always among them; of equals, the one named first.
+    return min(candidates, key=lambda candidate: candidate[0])[1]
+
+
 def format_bytes(nbytes: float) -> str:
     """Return a size for people, in binary units: 4.8 GiB, 512 B."""
     for unit, factor in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):

@@ -3,51 +3,36 @@
     gpu:
       memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
-A figure without a unit, an origin or a source is refused, so no number of a machine enters vdnnsim without them. The
-sections are `gpu`, `link`, `host`, and, where they are known, `cost_model` and `power`. `cost_model` holds plain
-numbers whose names and meaning `vdnnsim.cost` defines.
+The sections are `gpu`, `link`, `host`, and, where they are known, `cost_model`, `kernels`, `power` and `provenance`.
+`cost_model` holds plain numbers whose names and meaning `vdnnsim.cost` defines. A machine whose kernels were measured
+names their table, which lies beside the profile, and says of what hardware and software it was measured:
+
+    kernels: {table: h200.kernels.csv, tf32: false, layout: nchw}
+    provenance: {date: 2026-11-21, driver: "580.65"}
 """
 
+import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.element_type import ElementType
-from vdnnsim.errors import InputError, ProfileError
-from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
-from vdnnsim.units import GIB, Dimension, parse_quantity
-from vdnnsim.yaml_file import LONGEST_SHOWN, Entry, file_name, not_one_of, quote, read_yaml
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.figures import Figures
+from vdnnsim.hardware.privacy import what_identifies
+from vdnnsim.hardware.server import Gpu, Host, Link, MeasuredKernels, Power, Server
+from vdnnsim.yaml_file import Entry, file_name, not_one_of, quote, read_yaml
 
 SCHEMA_VERSION: Final = 1
 _FOLDER = "hw_profiles"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,99}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Range:
-    """What a figure measures, and the least and the largest value that any machine may have."""
-
-    dimension: Dimension
-    low: float
-    high: float
-    shown: str
-
-
-_FIGURE = ("value", "origin", "source")
-_MEMORY = _Range(Dimension.BYTES, 1, 2**60, "1 B to 1 EiB")
-_GRANULE = _Range(Dimension.BYTES, 1, GIB, "1 B to 1 GiB")
-_COPY_RATE = _Range(Dimension.BYTES_PER_SECOND, 1, 1e18, "1 B/s to 1e18 B/s")
-_PEAK = _Range(Dimension.FLOP_PER_SECOND, 1, 1e18, "1 FLOP/s to 1e18 FLOP/s")
-_TIME = _Range(Dimension.SECONDS, 0, 10, "0 s to 10 s")
-_WATTS = _Range(Dimension.WATTS, 0, 1e5, "0 W to 100 kW")
-_FLOP_ENERGY = _Range(Dimension.JOULES_PER_FLOP, 0, 1, "0 J/FLOP to 1 J/FLOP")
-_BYTE_ENERGY = _Range(Dimension.JOULES_PER_BYTE, 0, 1, "0 J/B to 1 J/B")
-_UNITS = _Range(Dimension.COUNT, 1, 1e6, "1 to 1000000")
-_ANY_NUMBER = _Range(Dimension.COUNT, 0, 1e18, "0 to 1e18")
+_PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.csv")
+LAYOUTS: Final = ("nchw", "nhwc")
+"""Of the maps of a measured kernel: channels before pixels, or after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +99,11 @@ def load_profile(path: Path) -> Profile:
     file = read_yaml(path, ProfileError)
     file.root.check_schema_version(SCHEMA_VERSION)
     required = ("schema_version", "name", "description", "gpu", "link", "host")
-    top = file.root.members(required, ("cost_model", "power"))
+    top = file.root.members(required, ("cost_model", "kernels", "power", "provenance"))
     name = top["name"].text()
     if name != path.stem or not _NAME.fullmatch(name):
         raise top["name"].expected(f"{quote(path.stem)}, the name of the file, in letters, digits and any of _.-")
-    figures = _Figures()
+    figures = Figures()
     server = Server(
         name=name,
         gpu=_gpu(top["gpu"], figures),
@@ -127,96 +112,99 @@ def load_profile(path: Path) -> Profile:
         cost_model=_cost_model(top["cost_model"], figures) if "cost_model" in top else {},
         power=_power(top["power"], figures) if "power" in top else None,
         figures=tuple(figures.stated),
+        kernels=_kernels(top["kernels"], path.parent) if "kernels" in top else None,
+        provenance=_provenance(top["provenance"]) if "provenance" in top else (),
     )
     return Profile(file.name, file.sha256, top["description"].text(), server)
 
 
-@dataclass
-class _Figures:
-    """Reads figures and keeps them as they are stated, in the order of the file."""
-
-    stated: list[Figure] = field(default_factory=list)
-
-    def whole(self, entry: Entry, limits: _Range) -> int:
-        """Return a number of bytes, rounded, or a count, which must be whole."""
-        number = self.number(entry, limits)
-        if limits.dimension is Dimension.COUNT and number != int(number):
-            raise entry.members(_FIGURE)["value"].expected(f"a whole number from {limits.shown}")
-        return round(number)
-
-    def number(self, entry: Entry, limits: _Range) -> float:
-        """Return a number in SI units within its limits."""
-        members = entry.members(_FIGURE)
-        value = members["value"]
-        stated = value.value
-        if stated is None or isinstance(stated, bool | dict | list):
-            raise value.expected(f"a number of {limits.dimension.value} from {limits.shown}")
-        if isinstance(stated, str) and len(stated) > LONGEST_SHOWN:
-            stated = f"{stated[:LONGEST_SHOWN]}..."
-        try:
-            number = parse_quantity(stated, limits.dimension)
-        except InputError as failure:
-            raise value.wrong(str(failure)) from None
-        if not limits.low <= number <= limits.high:
-            raise value.expected(f"from {limits.shown}")
-        origin = members["origin"].choice(Origin, "an origin")
-        self.stated.append(Figure(entry.path, str(stated), origin, members["source"].text()))
-        return number
-
-
-def _gpu(entry: Entry, figures: _Figures) -> Gpu:
+def _gpu(entry: Entry, figures: Figures) -> Gpu:
     keys = entry.members(("name", "memory", "dram_bandwidth", "multiprocessors", "granule", "peak"))
     peaks = keys["peak"].members((), [element_type.value for element_type in ElementType])
     if not peaks:
         raise keys["peak"].expected("a figure for at least one element type")
     return Gpu(
         name=keys["name"].text(),
-        memory_bytes=figures.whole(keys["memory"], _MEMORY),
-        dram_bytes_per_s=figures.number(keys["dram_bandwidth"], _COPY_RATE),
-        multiprocessors=figures.whole(keys["multiprocessors"], _UNITS),
-        granule_bytes=figures.whole(keys["granule"], _GRANULE),
-        flop_per_s={ElementType(name): figures.number(peak, _PEAK) for name, peak in peaks.items()},
+        memory_bytes=figures.whole(keys["memory"]),
+        dram_bytes_per_s=figures.number(keys["dram_bandwidth"]),
+        multiprocessors=figures.whole(keys["multiprocessors"]),
+        granule_bytes=figures.whole(keys["granule"]),
+        flop_per_s={ElementType(name): figures.number(peak) for name, peak in peaks.items()},
     )
 
 
-def _link(entry: Entry, figures: _Figures) -> Link:
-    keys = entry.members(("name", "h2d", "d2h", "latency"), ("peak",))
+def _link(entry: Entry, figures: Figures) -> Link:
+    optional = ("peak", "pageable_h2d", "pageable_d2h", "both_directions", "beside_compute", "beside_memory_bound")
+    keys = entry.members(("name", "h2d", "d2h", "latency"), optional)
     return Link(
         name=keys["name"].text(),
-        h2d_bytes_per_s=figures.number(keys["h2d"], _COPY_RATE),
-        d2h_bytes_per_s=figures.number(keys["d2h"], _COPY_RATE),
-        latency_s=figures.number(keys["latency"], _TIME),
-        peak_bytes_per_s=figures.number(keys["peak"], _COPY_RATE) if "peak" in keys else None,
+        h2d_bytes_per_s=figures.number(keys["h2d"]),
+        d2h_bytes_per_s=figures.number(keys["d2h"]),
+        latency_s=figures.number(keys["latency"]),
+        peak_bytes_per_s=figures.optional(keys, "peak"),
+        pageable_h2d_bytes_per_s=figures.optional(keys, "pageable_h2d"),
+        pageable_d2h_bytes_per_s=figures.optional(keys, "pageable_d2h"),
+        both_directions_fraction=figures.optional(keys, "both_directions"),
+        beside_compute_fraction=figures.optional(keys, "beside_compute"),
+        beside_memory_bound_fraction=figures.optional(keys, "beside_memory_bound"),
     )
 
 
-def _host(entry: Entry, figures: _Figures) -> Host:
+def _host(entry: Entry, figures: Figures) -> Host:
     keys = entry.members(("memory", "issue", "pin_latency", "pin_bandwidth"))
     return Host(
-        memory_bytes=figures.whole(keys["memory"], _MEMORY),
-        issue_s=figures.number(keys["issue"], _TIME),
-        pin_latency_s=figures.number(keys["pin_latency"], _TIME),
-        pin_bytes_per_s=figures.number(keys["pin_bandwidth"], _COPY_RATE),
+        memory_bytes=figures.whole(keys["memory"]),
+        issue_s=figures.number(keys["issue"]),
+        pin_latency_s=figures.number(keys["pin_latency"]),
+        pin_bytes_per_s=figures.number(keys["pin_bandwidth"]),
     )
 
 
-def _cost_model(entry: Entry, figures: _Figures) -> Mapping[str, float]:
+def _cost_model(entry: Entry, figures: Figures) -> Mapping[str, float]:
     parameters = entry.named_members("parameters")
     for name in parameters:
         if not _PARAMETER.fullmatch(name):
             raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
-    return {name: figures.number(figure, _ANY_NUMBER) for name, figure in parameters.items()}
+    return {name: figures.number(figure) for name, figure in parameters.items()}
 
 
-def _power(entry: Entry, figures: _Figures) -> Power:
+def _power(entry: Entry, figures: Figures) -> Power:
     keys = entry.members(("idle", "flop", "dram", "link"), ("limit",))
     return Power(
-        idle_watts=figures.number(keys["idle"], _WATTS),
-        joules_per_flop=figures.number(keys["flop"], _FLOP_ENERGY),
-        joules_per_dram_byte=figures.number(keys["dram"], _BYTE_ENERGY),
-        joules_per_link_byte=figures.number(keys["link"], _BYTE_ENERGY),
-        limit_watts=figures.number(keys["limit"], _WATTS) if "limit" in keys else math.inf,
+        idle_watts=figures.number(keys["idle"]),
+        joules_per_flop=figures.number(keys["flop"]),
+        joules_per_dram_byte=figures.number(keys["dram"]),
+        joules_per_link_byte=figures.number(keys["link"]),
+        limit_watts=figures.number(keys["limit"]) if "limit" in keys else math.inf,
     )
+
+
+def _kernels(entry: Entry, folder: Path) -> MeasuredKernels:
+    keys = entry.members(("table", "tf32", "layout"))
+    name = keys["table"].text()
+    if not _TABLE.fullmatch(name):
+        raise keys["table"].expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
+    tf32 = keys["tf32"].value
+    if not isinstance(tf32, bool):
+        raise keys["tf32"].expected("true or false")
+    channels_last = keys["layout"].name(LAYOUTS, "a layout") == "nhwc"
+    table = folder / name
+    try:
+        sha256 = hashlib.sha256(table.read_bytes()).hexdigest()
+    except OSError as failure:
+        reason = (failure.strerror or "unknown error").lower()
+        raise keys["table"].wrong(f"{file_name(table)} cannot be read: {reason}") from None
+    return MeasuredKernels(table, sha256, tf32, channels_last)
+
+
+def _provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
+    texts = entry.named_members("names and what is said of each")
+    for name, text in texts.items():
+        if not _PARAMETER.fullmatch(name):
+            raise entry.wrong(f"{quote(name)} is not a name, expected small letters, digits and _")
+        if found := what_identifies(name, text.text()):
+            raise text.wrong(f"looks like {found}, expected nothing that identifies anybody")
+    return tuple((name, text.text()) for name, text in texts.items())
 
 
 def _first_file(places: Iterable[Path]) -> Path | None:

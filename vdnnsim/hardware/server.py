@@ -60,6 +60,10 @@ class Link:
     Attributes:
         peak_bytes_per_s: what the wires can carry in one direction, which no copy reaches; None where the profile does
             not state it. No copy is timed by it, so a machine that was only measured does without.
+        pageable_h2d_bytes_per_s, pageable_d2h_bytes_per_s: rates of copies from and to memory that is not pinned.
+        both_directions_fraction: of its rate alone, what a copy keeps while the other direction is busy.
+        beside_compute_fraction, beside_memory_bound_fraction: likewise beside a kernel that computes, and beside one
+            that is bound by device memory. As with the peak, no copy is timed by these five yet; None if not measured.
     """
 
     name: str
@@ -67,6 +71,11 @@ class Link:
     d2h_bytes_per_s: float
     latency_s: float
     peak_bytes_per_s: float | None = None
+    pageable_h2d_bytes_per_s: float | None = None
+    pageable_d2h_bytes_per_s: float | None = None
+    both_directions_fraction: float | None = None
+    beside_compute_fraction: float | None = None
+    beside_memory_bound_fraction: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,10 @@ def test_power_may_be_stated_with_or_without_a_limit(tmp_path: Path) -> None:
     assert limited.power.limit_watts == 100.0
 
 
-SECTIONS = "schema_version, name, description, gpu, link, host, cost_model, power"
+SECTIONS = "schema_version, name, description, gpu, link, host, cost_model, kernels, power, provenance"
+LINK_KEYS = (
+    "name, h2d, d2h, latency, peak, pageable_h2d, pageable_d2h, both_directions, beside_compute, beside_memory_bound"
+)
 FIGURE_KEYS = "a mapping with the keys value, origin, source"
 ORIGINS = "datasheet, measured, fitted, paper, assumed"
 RATE_UNITS = "B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s, TiB/s"
@@ -145,7 +148,7 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
             {},
             f"'gpus' is not a key; did you mean 'gpu'? ({SECTIONS})",
         ),
-        ("link", "pcie", "link: found 'pcie', expected a mapping with the keys name, h2d, d2h, latency, peak"),
+        ("link", "pcie", f"link: found 'pcie', expected a mapping with the keys {LINK_KEYS}"),
         ("link.h2d", "3 B/s", f"link.h2d: found '3 B/s', expected {FIGURE_KEYS}"),
         (
             "link.h2d",
