@@ -22,8 +22,8 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     from vdnnsim.claims.runs import PaperRuns
     from vdnnsim.claims.table import COLUMNS, cells, summary
     from vdnnsim.hardware.profile import find_profile, read_profile
+    from vdnnsim.replace import replace_files
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.replace import replace_files
     from vdnnsim.report.table import plain_table
 
     file = read_claims(paper)

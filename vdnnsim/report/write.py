@@ -4,13 +4,13 @@ import re
 from pathlib import Path
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.replace import replace_files
 from vdnnsim.report.columns import column_names, result_rows
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.manifest import manifest_text
 from vdnnsim.report.markdown import markdown_text
 from vdnnsim.report.perfetto import perfetto_text
 from vdnnsim.report.provenance import source_commit
-from vdnnsim.report.replace import replace_files
 
 
 def write_report(result: ScenarioResult, folder: Path) -> tuple[Path, ...]:

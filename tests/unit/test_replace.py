@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import OutputError
-from vdnnsim.report.replace import replace_file, replace_files
+from vdnnsim.replace import replace_file, replace_files
 
 FILES = {"a.txt": b"new a", "b.txt": b"new b"}
 
@@ -172,7 +172,7 @@ def test_a_broken_pipe_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_where: object) -> None:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    monkeypatch.setattr("vdnnsim.report.replace._write_through", refuse)
+    monkeypatch.setattr("vdnnsim.replace._write_through", refuse)
     with pytest.raises(OutputError) as failure:
         replace_file(tmp_path / "pipe.csv", b"new")
     assert str(failure.value) == f"{tmp_path / 'pipe.csv'}: cannot be written: Broken pipe"
