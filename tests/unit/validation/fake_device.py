@@ -1,0 +1,96 @@
+"""A device that answers with the simulator's own replay, made slower, hungrier or less orderly as a test asks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tests.toy import ROOT
+from vdnnsim.cost.build import build_cost_table
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.simulate import simulate
+from vdnnsim.errors import DeviceError, ExecutionRefused
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.operations import Offload, Paged, Prefetch
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.trace import IterationTrace
+from vdnnsim.validation.method import Method
+from vdnnsim.validation.pacing import given_durations
+from vdnnsim.validation.reading import Peaks, predicted_peaks
+
+MAXWELL = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
+
+
+@dataclass(frozen=True)
+class FakeExecution:
+    trace: IterationTrace
+    peaks: Peaks
+    loss: float = 0.0
+
+
+@dataclass
+class FakeLaboratory:
+    """A device of the machine that the simulator knows.
+
+    Attributes:
+        slowness: what each iteration takes over what the replay takes, one after the other; the last one stays.
+        extra_bytes: what it asks for beyond the plan.
+        out_of_memory_under: the policy under which memory runs out in the middle.
+        capacity_bytes: its own memory, where it has less than the limits say.
+    """
+
+    method: Method
+    server: Server = MAXWELL
+    slowness: list[float] = field(default_factory=lambda: [0.0])
+    extra_bytes: int = 0
+    out_of_memory_under: str = ""
+    capacity_bytes: int = 2**60
+    executed: list[str] = field(default_factory=list)
+
+    def executor(self, workload: Workload) -> "FakeExecutor":
+        return FakeExecutor(self, workload)
+
+
+@dataclass
+class FakeExecutor:
+    laboratory: FakeLaboratory
+    workload: Workload
+
+    def execute(
+        self, plan: TrainingPlan, limits: MemoryLimits, pace: Mapping[int, float] | None = None
+    ) -> FakeExecution | DoesNotFit:
+        lab = self.laboratory
+        lab.executed.append(plan.policy)
+        if any(isinstance(each, Offload | Prefetch) and isinstance(each.mechanism, Paged) for each in plan.operations):
+            raise ExecutionRefused(f"{plan.policy}: page by page")
+        if plan.policy == lab.out_of_memory_under:
+            raise DeviceError("out of memory in the middle")
+        limits = replace(limits, device_bytes=min(limits.device_bytes, lab.capacity_bytes))
+        placement = place_plan(plan, limits)
+        if isinstance(placement, DoesNotFit):
+            return placement
+        costs, server = build_cost_table(self.workload, lab.server), lab.server
+        if pace is not None:
+            assert lab.method.pacing is not None
+            costs, server = lab.method.pacing.costs(costs), lab.method.pacing.server(server)
+            assert pace == given_durations(plan, costs, server.link)
+        trace = simulate(plan, costs, server, placement, PinnedMemory.ARENA)
+        slowness = lab.slowness.pop(0) if len(lab.slowness) > 1 else lab.slowness[0]
+        peaks = predicted_peaks(plan, limits, caching_allocator=lab.method.caching_allocator)
+        peaks = replace(peaks, requested_bytes=peaks.requested_bytes + lab.extra_bytes)
+        return FakeExecution(slowed(trace, 1 + slowness), peaks)
+
+
+def slowed(trace: IterationTrace, factor: float) -> IterationTrace:
+    """Return a trace in which everything happens later by a factor."""
+    return replace(
+        trace,
+        iteration_s=trace.iteration_s * factor,
+        spans=tuple(
+            replace(each, issue_s=each.issue_s * factor, start_s=each.start_s * factor, end_s=each.end_s * factor)
+            for each in trace.spans
+        ),
+        stalls=tuple(replace(each, start_s=each.start_s * factor, end_s=each.end_s * factor) for each in trace.stalls),
+        memory=tuple(replace(each, time_s=each.time_s * factor) for each in trace.memory),
+    )

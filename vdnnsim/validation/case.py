@@ -1,0 +1,87 @@
+"""What is run: workloads, each under every policy.
+
+Some of the networks and batch sizes are those that `vdnnsim calibrate` measures by default, some were never measured.
+Which of them a row is says the origin of the times of its kernels, not this list.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.registry import PolicyTypes, resolve_policy
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One workload.
+
+    Attributes:
+        memory_share: the device memory that a plan may use, as a share of what base(p) asks for, which makes policies
+            offload and some of them not fit; None for all that the device has.
+    """
+
+    network: str
+    batch_size: int
+    memory_share: float | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """The workload, in float32.
+
+        Raises:
+            InputError: there is no such network.
+        """
+        return Workload(build_network(self.network), self.batch_size)
+
+    @property
+    def label(self) -> str:
+        """As tables show it: `vgg16 (64)`, `vgg16 (64) in 70 %`."""
+        share = "" if self.memory_share is None else f" in {100 * self.memory_share:.0f} %"
+        return f"{self.network} ({self.batch_size}){share}"
+
+
+CPU_CASES: Final = (
+    Case("tiny_linear", 8),
+    Case("tiny_forked", 8),
+    Case("tiny_residual", 8),
+    Case("tiny_forked", 8, memory_share=0.75),
+    Case("tiny_linear", 12),
+    Case("cifar10_quick", 8),
+)
+"""Networks of a few layers, for a machine of two cores; the batch of 12 and the last network were never calibrated."""
+
+GPU_CASES: Final = (
+    Case("alexnet", 128),
+    Case("overfeat", 128),
+    Case("googlenet", 128),
+    Case("vgg16", 64),
+    Case("vgg16", 256),
+    Case("vgg16", 256, memory_share=0.5),
+    Case("vgg116", 32),
+    Case("resnet50", 64),
+    Case("vgg_d_13conv", 96),
+    Case("vgg_a_8conv", 80),
+    Case("resnet50", 48),
+    Case("alexnet", 200),
+)
+"""Of the paper's networks and ResNet-50 those that fit ten minutes; the last four were never calibrated."""
+
+
+def every_policy(types: PolicyTypes) -> tuple[Policy, ...]:
+    """Return every policy, one with a choice of algorithms once for each: base(m), base(p), ..., page_migration."""
+    policies = []
+    for name, policy in types.items():
+        fields = {field.name: field.type for field in msgspec.structs.fields(policy)}
+        choices = fields.get("algorithms")
+        values = (
+            sorted(each.value for each in choices) if isinstance(choices, type) and issubclass(choices, Enum) else ()
+        )
+        policies += [resolve_policy({"policy": name, "algorithms": value}, types) for value in values]
+        if not values:
+            policies.append(resolve_policy(name, types))
+    return tuple(policies)

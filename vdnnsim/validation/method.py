@@ -1,0 +1,63 @@
+"""How a device is compared with the simulator, and what may come out: one method for a CPU, one for a GPU."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.validation.case import CPU_CASES, GPU_CASES, Case
+from vdnnsim.validation.pacing import Pacing
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far measured and simulated may lie apart, as shares of the measured value.
+
+    Attributes:
+        calibrated, never_calibrated: of the iteration time, in the mean over the rows of a class, or in every row.
+        every_row: which of the two.
+        memory: of the peak of requested bytes, in every row.
+        clock_s: by how much two moments of the device's clock may be wrong against each other.
+    """
+
+    calibrated: float
+    never_calibrated: float
+    every_row: bool
+    memory: float
+    clock_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How rows are measured.
+
+    Attributes:
+        pacing: of a device whose durations are given; None where it runs as fast as it can.
+        runs: how often a row is run after a warm-up. Paced, the fastest run counts and none follows one within the
+            tolerance; else the median counts.
+        caching_allocator: whether memory comes from PyTorch's caching allocator.
+    """
+
+    cases: tuple[Case, ...]
+    pacing: Pacing | None
+    runs: int
+    caching_allocator: bool
+    tolerance: Tolerance
+
+
+PACED_CPU: Final = Method(
+    cases=CPU_CASES,
+    pacing=Pacing(kernel_factor=3.0, least_kernel_s=4e-3, copy_factor=20.0, copy_latency_s=3e-3),
+    runs=6,
+    caching_allocator=False,
+    tolerance=Tolerance(calibrated=0.05, never_calibrated=0.05, every_row=True, memory=0.0, clock_s=0.0),
+)
+"""Given durations: only what shares the machine can make a row late, and the fastest run has least of that."""
+
+FREE_GPU: Final = Method(
+    cases=GPU_CASES,
+    pacing=None,
+    runs=5,
+    caching_allocator=True,
+    # CUDA events resolve half a microsecond, and each moment is the difference of two.
+    tolerance=Tolerance(calibrated=0.05, never_calibrated=0.10, every_row=False, memory=0.005, clock_s=2e-6),
+)
+"""As fast as the GPU goes, against times that were calibrated or predicted."""

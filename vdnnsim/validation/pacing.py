@@ -1,0 +1,77 @@
+"""Given durations: the CPU backend takes as long as it is told, and the simulator is told the same.
+
+Kernels of a CPU take as long as the other programs on it let them, so their raw times prove nothing. A paced device
+does its real work and then waits until a given time has passed. Given that time, everything that remains is what is to
+be proven: the order of operations, what overlaps with what, what waits for what, and the memory in use.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.transfer import Direction, copy_s
+from vdnnsim.hardware.server import Link, Server
+from vdnnsim.plan.operations import Compute, Offload, Prefetch
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.units import format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """How calibrated durations are stretched, so that the real work fits in even on a busy machine.
+
+    Attributes:
+        kernel_factor, least_kernel_s: a kernel takes the factor times its calibrated time, and this much at least.
+        copy_factor, copy_latency_s: a copy takes the latency, and its bytes over the calibrated rate times the factor.
+    """
+
+    kernel_factor: float
+    least_kernel_s: float
+    copy_factor: float
+    copy_latency_s: float
+
+    def costs(self, costs: CostTable) -> CostTable:
+        """Return stretched costs; they rank the algorithms as the calibrated ones do, so plans stay the same."""
+        return CostTable(
+            {
+                key: tuple(
+                    replace(each, seconds=max(self.kernel_factor * each.seconds, self.least_kernel_s))
+                    for each in options
+                )
+                for key, options in costs.kernels.items()
+            }
+        )
+
+    def server(self, server: Server) -> Server:
+        """Return the machine with the stretched link: latency plus bytes over one rate, and nothing that disturbs."""
+        link = Link(
+            name=f"{server.link.name}, paced",
+            h2d_bytes_per_s=server.link.h2d_bytes_per_s / self.copy_factor,
+            d2h_bytes_per_s=server.link.d2h_bytes_per_s / self.copy_factor,
+            latency_s=self.copy_latency_s,
+        )
+        return replace(server, link=link)
+
+    def describe(self) -> str:
+        """Return in one line what was given."""
+        return (
+            f"a kernel takes {self.kernel_factor:g} times its calibrated time and at least "
+            f"{format_seconds(self.least_kernel_s)}, a copy {format_seconds(self.copy_latency_s)} and "
+            f"{self.copy_factor:g} times what its bytes take at the calibrated rate"
+        )
+
+
+def given_durations(plan: TrainingPlan, costs: CostTable, link: Link) -> Mapping[int, float]:
+    """Return seconds by position of each kernel and copy of a plan; what the engine replays with the same costs."""
+    durations_s: dict[int, float] = {}
+    for position, operation in enumerate(plan.operations):
+        match operation:
+            case Compute(layer=layer, phase=phase, algorithm=algorithm):
+                durations_s[position] = costs.find(layer, phase, algorithm).seconds
+            case Offload(buffer=buffer):
+                durations_s[position] = copy_s(link, Direction.D2H, plan.buffers[buffer].nbytes)
+            case Prefetch(buffer=buffer):
+                durations_s[position] = copy_s(link, Direction.H2D, plan.buffers[buffer].nbytes)
+            case _:
+                pass
+    return durations_s

@@ -1,0 +1,85 @@
+"""One row of a validation: a network, a batch size, a policy; what a device did, what the simulator says it does."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from vdnnsim.validation.case import Case
+from vdnnsim.validation.reading import Reading
+
+
+class Outcome(Enum):
+    """What came of a row; all but the first have nothing to compare."""
+
+    RAN = "ran"
+    DOES_NOT_FIT = "does not fit"
+    REFUSED = "refused"
+    OUT_OF_MEMORY = "out of memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """The iteration without given durations: as fast as the device went once, and as the calibrated times say."""
+
+    measured_s: float
+    simulated_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row.
+
+    Attributes:
+        policy, algorithms: as the plan states them.
+        profiled_on_device: whether the policy decided by trials on the device itself; else by replays, or by none.
+        decision: of a policy that decides by trials, whether it decides alike when these run on the device; else empty.
+        kernels, unmeasured_kernels: kernels of the plan, and those of them whose time was predicted, not measured.
+        note: why nothing was measured, or empty.
+        measured, simulated: None where there was nothing to measure or to replay.
+        raw: None where durations were not given in the first place.
+        runs_s: iteration time of each run, in their order.
+        order_fault: where any run departed from the order of the replay; None where none did.
+    """
+
+    case: Case
+    policy: str
+    outcome: Outcome
+    algorithms: str = ""
+    profiled_on_device: bool = False
+    decision: str = ""
+    kernels: int = 0
+    unmeasured_kernels: int = 0
+    note: str = ""
+    measured: Reading | None = None
+    simulated: Reading | None = None
+    raw: Raw | None = None
+    runs_s: tuple[float, ...] = ()
+    order_fault: str | None = None
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether every kernel that it runs was measured on this machine."""
+        return self.unmeasured_kernels == 0
+
+    @property
+    def label(self) -> str:
+        """As tables show the policy."""
+        return f"{self.policy} by device trials" if self.profiled_on_device else self.policy
+
+    @property
+    def time_error(self) -> float | None:
+        """(simulated - measured) / measured of the iteration time; None where nothing was measured."""
+        if self.measured is None or self.simulated is None:
+            return None
+        return self.simulated.iteration_s / self.measured.iteration_s - 1
+
+    @property
+    def memory_error(self) -> float | None:
+        """The same of the peak of requested bytes."""
+        if self.measured is None or self.simulated is None:
+            return None
+        return self.simulated.peaks.requested_bytes / self.measured.peaks.requested_bytes - 1
+
+    @property
+    def spread(self) -> float | None:
+        """(slowest - fastest) / fastest of the runs; None of a single one."""
+        return max(self.runs_s) / min(self.runs_s) - 1 if len(self.runs_s) > 1 else None
