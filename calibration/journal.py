@@ -1,0 +1,121 @@
+"""What was measured so far, kept in a file from one measurement to the next: after a crash the same command goes on.
+
+One JSON object a line: first what everything in it was measured with, then one line for each finished measurement. A
+line that a crash cut off is the last one, and is dropped.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from vdnnsim.errors import OutputError
+
+Value = TypeVar("Value")
+FORMAT: Final = 1
+
+
+class _Line(msgspec.Struct):
+    key: str
+    value: Any
+
+
+class _Header(msgspec.Struct):
+    format: int
+    identity: dict[str, str]
+
+
+class Journal:
+    """A file of finished measurements.
+
+    Args:
+        path: where it lies; its folder is made where it is missing.
+        identity: settings, device and software, by name; what was measured under others is of no use.
+
+    Attributes:
+        kept: number of measurements that an earlier run left.
+        begun_anew: why what an earlier run left was thrown away; None if it was not.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
+        self.path = path
+        self._known: dict[str, Any] = {}
+        self.begun_anew: str | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            good_bytes = self._read(dict(identity))
+            self._file = path.open("ab")
+            self._file.truncate(good_bytes)
+            if not good_bytes:
+                self._write(_Header(FORMAT, dict(identity)))
+        except OSError as failure:
+            raise self._unwritable(failure) from None
+        self.kept = len(self._known)
+
+    def recall(self, key: str, kind: type[Value]) -> Value | None:
+        """Return what was measured under a key; None if nothing was."""
+        return msgspec.convert(self._known[key], kind) if key in self._known else None
+
+    def keep(self, key: str, value: object) -> None:
+        """Write down a finished measurement, at once."""
+        assert key not in self._known, f"{key} is measured twice"
+        plain = msgspec.to_builtins(value)
+        try:
+            self._write(_Line(key, plain))
+        except OSError as failure:
+            raise self._unwritable(failure) from None
+        self._known[key] = plain
+
+    def __len__(self) -> int:
+        """Return how many measurements it holds."""
+        return len(self._known)
+
+    def remove(self) -> None:
+        """Delete the file; what it held now stands in the profile."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        """Return the journal, which is closed at the end."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def _read(self, identity: dict[str, str]) -> int:
+        """Learn what the file knows; return how many bytes of it stay."""
+        if not self.path.exists():
+            return 0
+        *lines, _cut_off = self.path.read_bytes().split(b"\n")
+        if not lines:
+            return 0
+        try:
+            header = msgspec.json.decode(lines[0], type=_Header)
+            records = [msgspec.json.decode(line, type=_Line) for line in lines[1:]]
+        except msgspec.DecodeError:
+            self.begun_anew = f"{self.path} is damaged"
+            return 0
+        if header.format != FORMAT:
+            self.begun_anew = f"{self.path} was written by another version of vdnnsim"
+            return 0
+        for name in dict.fromkeys((*identity, *header.identity)):
+            was, now = header.identity.get(name, "unknown"), identity.get(name, "unknown")
+            if was != now:
+                self.begun_anew = f"{name} was {was} and is {now}"
+                return 0
+        self._known = {record.key: record.value for record in records}
+        return sum(len(line) + 1 for line in lines)
+
+    def _write(self, line: msgspec.Struct) -> None:
+        self._file.write(msgspec.json.encode(line) + b"\n")
+        self._file.flush()
+
+    def _unwritable(self, failure: OSError) -> OutputError:
+        return OutputError(f"{self.path}: cannot be written: {(failure.strerror or 'unknown error').lower()}")

@@ -1,0 +1,121 @@
+"""Time copies between host and device, alone and beside other work.
+
+Beside other work counts only what ran while the other was running from its first moment to its last.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import torch
+
+from calibration.devices.port import Device, DeviceStream, Interval
+from calibration.measure.statistics import Sample, summarize
+from calibration.measure.timing import TimeBox, time_work
+from vdnnsim.units import KIB
+
+_FEWEST_TOGETHER: Final = 3
+_LONGEST_TOGETHER: Final = 400
+
+
+class Direction(Enum):
+    """Which way a copy goes."""
+
+    H2D = "h2d"
+    D2H = "d2h"
+
+
+class HostMemory(Enum):
+    """What host memory a copy starts from or ends in; a CPU copies both alike."""
+
+    PINNED = "pinned"
+    PAGEABLE = "pageable"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy between two blocks of at least its size.
+
+    Attributes:
+        host, on_device: flat bytes.
+    """
+
+    direction: Direction
+    host_memory: HostMemory
+    nbytes: int
+    host: torch.Tensor
+    on_device: torch.Tensor
+
+    def run(self) -> None:
+        """Do it, or on a GPU queue it."""
+        host, on_device = self.host[: self.nbytes], self.on_device[: self.nbytes]
+        target, source = (on_device, host) if self.direction is Direction.H2D else (host, on_device)
+        target.copy_(source, non_blocking=True)
+
+
+def copy_sizes(largest: int) -> tuple[int, ...]:
+    """Return sizes from 4 KiB to the largest, each four times the one before."""
+    sizes = [4 * KIB]
+    while sizes[-1] < largest:
+        sizes.append(min(4 * sizes[-1], largest))
+    return tuple(sizes)
+
+
+def time_copy(device: Device, copy: Copy, box: TimeBox) -> Sample:
+    """Return the seconds of a copy on the memory stream of a device that does nothing else."""
+    return time_work(device, device.memory, copy.run, box)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A work that a stream repeats, and what it takes alone."""
+
+    stream: DeviceStream
+    work: Callable[[], None]
+    alone_s: float
+
+
+def time_together(device: Device, loads: Sequence[Load], *, window_s: float) -> tuple[Sample, ...]:
+    """Return the seconds that each of several loads takes while the others run.
+
+    Args:
+        device: does nothing but the loads.
+        loads: each on a stream of its own.
+        window_s: how long they are to run beside each other, by their times alone.
+
+    Returns:
+        Nothing where they did not run beside each other often enough, or the runs of one lie too far apart.
+    """
+    for attempt in range(3):
+        longest_s = window_s * 2**attempt
+        device.begin()
+        intervals: list[list[Interval]] = [[] for _ in loads]
+        counts = [min(_LONGEST_TOGETHER, math.ceil(longest_s / load.alone_s)) for load in loads]
+        # In turns, so that no stream stands empty while the queue of another is filled.
+        for turn in range(max(counts)):
+            for load, count, queued in zip(loads, counts, intervals, strict=True):
+                if turn < count:
+                    queued.append(load.stream.launch(load.work))
+        device.synchronize([load.stream for load in loads])
+        samples = [
+            summarize(seconds)
+            for index in range(len(loads))
+            if len(seconds := _covered(intervals, index)) >= _FEWEST_TOGETHER
+        ]
+        if len(samples) == len(loads) and not any(sample.is_refused for sample in samples):
+            return tuple(samples)
+    return ()
+
+
+def _covered(intervals: Sequence[Sequence[Interval]], index: int) -> list[float]:
+    """Return the seconds of the runs of one load that lie inside the time of every other."""
+    others = [queued for number, queued in enumerate(intervals) if number != index]
+    start_s = max(queued[0].start.time_s for queued in others)
+    end_s = min(queued[-1].end.time_s for queued in others)
+    return [
+        each.end.time_s - each.start.time_s
+        for each in intervals[index]
+        if each.start.time_s >= start_s and each.end.time_s <= end_s
+    ]

@@ -1,0 +1,98 @@
+"""Operands to time a kernel on: what it would read and write in an iteration, filled with random numbers.
+
+Random, for kernels take other time on zeros: a GPU draws less power for them and clocks higher, and a CPU slows down on
+the tiny numbers that a repeated update of zeros may leave.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from calibration.devices.port import Device
+from calibration.kernels.port import KernelTensors
+from calibration.kernels.tensors import dtype_of, map_view
+from calibration.measure.subjects import Subject
+from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.plan.liveness import operands
+
+
+@contextmanager
+def kernel_operands(device: Device, subject: Subject, *, channels_last: bool) -> Iterator[KernelTensors]:
+    """Hold the operands of a subject in device memory; the workspace is left out, for it differs by algorithm.
+
+    Raises:
+        OutOfDeviceMemory: there is no room for them.
+    """
+    memory = _Memory(device, subject, channels_last=channels_last)
+    try:
+        yield memory.tensors()
+    finally:
+        memory.release()
+
+
+class _Memory:
+    def __init__(self, device: Device, subject: Subject, *, channels_last: bool) -> None:
+        self._device, self._subject, self._channels_last = device, subject, channels_last
+        self._type = dtype_of(subject.workload.element_type)
+        self._blocks: list[torch.Tensor] = []
+
+    def tensors(self) -> KernelTensors:
+        workload, layer, phase = self._subject.workload, self._subject.layer, self._subject.phase
+        touched = operands(workload, layer, phase)
+        # By index of their map, so that an in-place layer finds Y over X.
+        maps = {x: self._map(x) for x in dict.fromkeys(touched.maps_read + touched.maps_written)}
+        gradients = {x: self._map(x) for x in dict.fromkeys(touched.gradients_read + touched.gradients_written)}
+        computes_dx = phase in (Phase.BACKWARD_DATA, Phase.BACKWARD)
+        is_loss = layer.kind is LayerKind.LOSS
+        has_weights = touched.weights_read or touched.weights_written
+        has_weight_gradient = touched.weight_gradient_read or touched.weight_gradient_written
+        has_statistics = touched.statistics_read or touched.statistics_written
+        states = workload.optimizer.states if phase is Phase.UPDATE else 0
+        return KernelTensors(
+            inputs=tuple(maps[x] for x in layer.inputs if x in maps),
+            output=maps.get(layer.output),
+            input_gradients=tuple(map(gradients.get, layer.inputs)) if computes_dx else (),
+            accumulates=tuple(workload.accumulates(layer, x) for x in layer.inputs) if computes_dx else (),
+            output_gradient=gradients.get(layer.output) if phase.is_backward else None,
+            weights=self._numbers(self._type, layer.parameters) if has_weights else None,
+            weight_gradient=self._numbers(self._type, layer.parameters) if has_weight_gradient else None,
+            states=tuple(self._numbers(self._type, layer.parameters) for _ in range(states)),
+            statistics=self._numbers(torch.float32, 2 * layer.out_shape.channels) if has_statistics else None,
+            labels=self._labels() if is_loss else None,
+            loss=self._take(torch.float32, 1) if is_loss and phase is Phase.FORWARD else None,
+        )
+
+    def release(self) -> None:
+        self._device.synchronize([self._device.compute])
+        while self._blocks:
+            self._device.release(self._blocks.pop())
+
+    def _map(self, index: int) -> torch.Tensor:
+        shape, batch = self._subject.workload.graph.maps[index].shape, self._subject.workload.batch_size
+        elements = self._numbers(self._type, shape.elements * batch)
+        return map_view(elements.view(torch.uint8), shape, batch, self._type, channels_last=self._channels_last)
+
+    def _numbers(self, element_type: torch.dtype, count: int) -> torch.Tensor:
+        """Return numbers from 0 to 1: which they are does not matter, but a state of Adam is never negative."""
+        tensor = self._take(element_type, count)
+
+        def fill() -> None:
+            tensor.uniform_()
+
+        self._device.compute.launch(fill)
+        return tensor
+
+    def _labels(self) -> torch.Tensor:
+        tensor = self._take(torch.int64, self._subject.workload.batch_size)
+
+        def fill() -> None:
+            tensor.random_(self._subject.layer.in_shapes[0].elements)
+
+        self._device.compute.launch(fill)
+        return tensor
+
+    def _take(self, element_type: torch.dtype, count: int) -> torch.Tensor:
+        block = self._device.allocate(count * element_type.itemsize)
+        self._blocks.append(block)
+        return block.view(element_type)

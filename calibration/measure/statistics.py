@@ -1,0 +1,44 @@
+"""What several runs say of one quantity: the middle, how far they lie apart, and how many they were."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+WARNED_SPREAD: Final = 0.10
+REFUSED_SPREAD: Final = 0.25
+"""A spread above the first is told to the user; what spreads more than the second is not used as a measurement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A measured quantity.
+
+    Attributes:
+        median: in the unit of what was measured.
+        spread: (third quartile - first quartile) / median, which outliers leave as it is.
+        count: number of runs.
+    """
+
+    median: float
+    spread: float
+    count: int
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the runs lie too far apart to be used."""
+        return self.spread > REFUSED_SPREAD
+
+    @property
+    def runs(self) -> str:
+        """How the quantity was found, for people: `median of 12 runs, spread 3 %`."""
+        return f"median of {self.count} runs, spread {self.spread:.0%}" if self.count > 1 else "one run"
+
+
+def summarize(values: Sequence[float]) -> Sample:
+    """Return median, spread and count; quartiles are interpolated between the values, the extremes included."""
+    middle = statistics.median(values)
+    if len(values) == 1 or middle == 0:
+        return Sample(middle, 0.0, len(values))
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return Sample(middle, (third - first) / middle, len(values))
