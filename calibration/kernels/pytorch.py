@@ -1,0 +1,110 @@
+"""The kernels of PyTorch itself, on the CPU or on CUDA: calls of aten for each layer and phase, and no autograd."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from calibration.kernels.allocations import transient_bytes
+from calibration.kernels.batch_normalization import batch_normalization_kernels
+from calibration.kernels.convolution import framework_convolution
+from calibration.kernels.elementwise import activation_kernels, add_kernels, concat_kernels
+from calibration.kernels.explicit_gemm import explicit_gemm
+from calibration.kernels.fully_connected import fully_connected_kernels
+from calibration.kernels.operands import operands_alone
+from calibration.kernels.pooling import pooling_kernels
+from calibration.kernels.port import Kernel
+from calibration.kernels.site import Site
+from calibration.kernels.softmax_loss import softmax_loss_kernels
+from calibration.kernels.update import update_kernels
+from vdnnsim.cost.kernel_table import KernelShape
+from vdnnsim.dnn.layers import (
+    Activation,
+    BatchNormalization,
+    Concat,
+    Convolution,
+    ElementwiseAdd,
+    FullyConnected,
+    Layer,
+    Phase,
+    Pooling,
+    SoftmaxLoss,
+)
+from vdnnsim.dnn.workload import Workload
+
+
+@dataclass
+class PyTorchLibrary:
+    """PyTorch's kernels for one device and layout; a `KernelLibrary`.
+
+    What aten takes of its own while a kernel runs is measured on the CPU, once for each shape, by running the kernel
+    on operands of its own; it may depend on the number of threads. On CUDA such a kernel's workspace is None.
+
+    Attributes:
+        device_type: PyTorch's word, `cpu` or `cuda`.
+        channels_last: whether maps and filters lie in PyTorch's layout of that name.
+    """
+
+    device_type: str
+    channels_last: bool = False
+    _measured: dict[tuple[KernelShape, str], int] = field(default_factory=dict, repr=False)
+
+    def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
+        """Return every way to compute a phase of a layer, the framework's own first.
+
+        Raises:
+            ExecutionRefused: there is none; the message names the layer and the phase.
+        """
+        site = Site(workload, layer, self.channels_last, self.device_type)
+        with torch.no_grad():
+            return tuple(self._with_workspace(site, phase, kernel) for kernel in _kernels(site, phase))
+
+    def _with_workspace(self, site: Site, phase: Phase, kernel: Kernel) -> Kernel:
+        if kernel.workspace_bytes is not None or self.device_type != "cpu":
+            return kernel
+        key = (KernelShape.of(site.workload, site.layer, phase), kernel.algorithm)
+        if key not in self._measured:
+            tensors = operands_alone(
+                site.workload, site.layer, phase, self.device_type, channels_last=self.channels_last
+            )
+            tensors = replace(tensors, workspace=torch.empty(kernel.passed_bytes, dtype=torch.uint8))
+            self._measured[key] = transient_bytes(lambda: kernel.run(tensors))
+        return replace(kernel, workspace_bytes=kernel.passed_bytes + self._measured[key])
+
+
+def _kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
+    if phase is Phase.UPDATE:
+        return update_kernels(site)
+    match site.layer.operator:
+        case Convolution() as operator:
+            return (framework_convolution(site, operator, phase), explicit_gemm(site, operator, phase))
+        case Pooling() as operator:
+            return pooling_kernels(site, operator, phase)
+        case Activation():
+            return activation_kernels(site, phase)
+        case FullyConnected():
+            return fully_connected_kernels(site, phase)
+        case Concat():
+            return concat_kernels(site, phase)
+        case ElementwiseAdd():
+            return add_kernels(site, phase)
+        case BatchNormalization():
+            return batch_normalization_kernels(site, phase)
+        case SoftmaxLoss():
+            return softmax_loss_kernels(site, phase)
+
+
+@contextmanager
+def reproducible(*, allow_tf32: bool) -> Iterator[None]:
+    """Let PyTorch choose kernels that give the same bits each time, with or without TF32; restore its settings after.
+
+    Two runs are compared, and a kernel measured, only under these settings.
+    """
+    matmul = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allow_tf32
+    try:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=allow_tf32):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = matmul

@@ -1,0 +1,99 @@
+"""The same networks in plain PyTorch: torch.nn.functional and autograd, as anyone would write them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from calibration.kernels.initial import fill_input, fill_weights, labels
+from calibration.kernels.tensors import dtype_of, weight_views
+from vdnnsim.dnn.layers import (
+    Activation,
+    BatchNormalization,
+    Concat,
+    Convolution,
+    ElementwiseAdd,
+    FullyConnected,
+    Layer,
+    Pooling,
+    SoftmaxLoss,
+)
+from vdnnsim.dnn.workload import Workload
+
+
+@dataclass(frozen=True)
+class PlainRun:
+    loss: float
+    gradients: dict[int, torch.Tensor]
+
+
+def run_plainly(
+    workload: Workload,
+    seed: int = 0,
+    *,
+    channels_last: bool = False,
+    device_type: str = "cpu",
+) -> PlainRun:
+    """Run forward and backward under autograd; gradients flat by index of their layer, in the order of memory."""
+    graph = workload.graph
+    dtype = dtype_of(workload.element_type)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    shape = graph.maps[0].shape
+    batch = torch.empty(workload.batch_size, shape.channels, shape.height, shape.width, dtype=dtype, device=device_type)
+    batch = batch.to(memory_format=layout)
+    fill_input(batch, seed)
+    maps = {0: batch}
+    weights: dict[int, tuple[torch.Tensor, ...]] = {}
+    for layer in graph.layers:
+        if layer.parameters:
+            flat = torch.empty(layer.parameters, dtype=dtype, device=device_type)
+            fill_weights(layer, flat, seed, channels_last=channels_last)
+            views = weight_views(layer, flat, channels_last=channels_last)
+            weights[layer.index] = tuple(view.clone().requires_grad_() for view in views if view is not None)
+        inputs = [maps[x] for x in layer.inputs]
+        maps[layer.output] = _forward(
+            layer, inputs, weights.get(layer.index, ()), labels(workload, seed).to(device_type)
+        )
+    loss = maps[graph.layers[-1].output]
+    loss.backward()  # type: ignore[no-untyped-call]
+    return PlainRun(
+        float(loss.detach().cpu()), {index: _flat(layer_weights) for index, layer_weights in weights.items()}
+    )
+
+
+def _forward(
+    layer: Layer, inputs: list[torch.Tensor], weights: tuple[torch.Tensor, ...], classes: torch.Tensor
+) -> torch.Tensor:
+    x = inputs[0]
+    match layer.operator:
+        case Convolution(stride=stride, padding=padding):
+            return functional.conv2d(x, weights[0], weights[1] if len(weights) > 1 else None, stride, padding)
+        case Pooling(kernel=kernel, stride=stride, padding=padding, average=True):
+            return functional.avg_pool2d(x, kernel, stride, padding)
+        case Pooling(kernel=kernel, stride=stride, padding=padding):
+            return functional.max_pool2d(x, kernel, stride, padding)
+        case Activation():
+            return functional.relu_(x)
+        case FullyConnected():
+            return functional.linear(x.flatten(1), *weights)
+        case Concat():
+            return torch.cat(inputs, 1)
+        case ElementwiseAdd():
+            return inputs[0] + inputs[1]
+        case BatchNormalization():
+            # On CUDA, PyTorch's own and not cuDNN's: the executor has no room for what cuDNN's keeps.
+            with torch.backends.cudnn.flags(enabled=False):
+                gamma, beta = weights
+                return functional.batch_norm(x, None, None, gamma, beta, training=True)
+        case SoftmaxLoss():
+            return functional.cross_entropy(x.flatten(1), classes)
+
+
+def _flat(weights: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    parts = []
+    for weight in weights:
+        gradient = weight.grad
+        assert gradient is not None
+        channels_last = gradient.dim() == 4 and not weight.is_contiguous()
+        parts.append((gradient.permute(0, 2, 3, 1) if channels_last else gradient).flatten().cpu())
+    return torch.cat(parts)
