@@ -1,7 +1,9 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vdnnsim.errors import InputError
-from vdnnsim.units import Dimension, format_bytes, format_seconds, parse_quantity
+from vdnnsim.units import Dimension, format_bytes, format_seconds, parse_quantity, quantity_text
 
 
 @pytest.mark.parametrize(
@@ -106,3 +108,27 @@ def test_bytes_for_people(nbytes: float, text: str) -> None:
 )
 def test_seconds_for_people(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "dimension", "text"),
+    [
+        (12 * 2**30, Dimension.BYTES, "12 GiB"),
+        (512, Dimension.BYTES, "512 B"),
+        (12.8e9, Dimension.BYTES_PER_SECOND, "12.8 GB/s"),
+        (5e-6, Dimension.SECONDS, "5 us"),
+        (1e-5, Dimension.SECONDS, "0.01 ms"),
+        (0.0, Dimension.SECONDS, "0 s"),
+        (0.5, Dimension.COUNT, "0.5"),
+        (132, Dimension.COUNT, "132"),
+        (6.7e13, Dimension.FLOP_PER_SECOND, "67 TFLOP/s"),
+    ],
+)
+def test_a_number_is_stated_in_the_unit_that_reads_best(number: float, dimension: Dimension, text: str) -> None:
+    """10 us would read better than 0.01 ms, but 10 times the float 1e-6 is not the float 1e-5."""
+    assert quantity_text(number, dimension) == text
+
+
+@given(number=st.floats(0, 1e300), dimension=st.sampled_from(Dimension))
+def test_a_stated_number_is_read_back_exactly(number: float, dimension: Dimension) -> None:
+    assert parse_quantity(quantity_text(number, dimension), dimension) == number

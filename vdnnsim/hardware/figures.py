@@ -82,6 +82,11 @@ def state(path: str, number: float, origin: Origin, source: str) -> Figure:
     return Figure(path, quantity_text(number, limits.dimension), origin, source)
 
 
+def stated_number(figure: Figure) -> float:
+    """Return the number in SI units that a figure states."""
+    return parse_quantity(figure.text, _range(figure.path).dimension)
+
+
 @dataclass
 class Figures:
     """Reads figures and keeps them as they are stated, in the order of reading."""

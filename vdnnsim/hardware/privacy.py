@@ -15,7 +15,7 @@ _NAMES: Final = (
     (re.compile(r"(.*_)?(email|e_mail|mail|phone|address)"), "an address"),
 )
 _VALUES: Final = (
-    (re.compile(r"(/home/|/Users/|/root/|/root$|~/|[A-Za-z]:\\Users\\)"), "a path into somebody's home"),
+    (re.compile(r"(/(home|Users|root)/|^/root$|~/|[A-Za-z]:\\Users\\)"), "a path into somebody's home"),
     (re.compile(r"[^\s@]+@[^\s@]+\.[^\s@]+"), "an e-mail address"),
     (re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"), "a UUID"),
     (re.compile(r"\b([0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"), "the address of a network card"),
