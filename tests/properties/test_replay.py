@@ -36,20 +36,28 @@ _RATES = st.sampled_from((0.5, 1.0, 4.0, 64.0))
 
 @st.composite
 def graphs(draw: st.DrawFn) -> LayerGraph:
-    """CONV and POOL layers in a row, now and then a fork of two branches with a join, and one or two FC layers."""
-    net = GraphBuilder("random", MapShape(draw(st.integers(1, 4)), 2, 2))
+    """CONV, POOL and BN layers in a row, now and then two branches that are joined or added, one or two FC layers."""
+    width = draw(st.integers(1, 4))
+    net = GraphBuilder("random", MapShape(width, 2, 2))
     y = 0
     for number in range(draw(st.integers(1, 6))):
-        kind = draw(st.sampled_from(("conv", "pool", "fork"))) if number else "conv"
+        kind = draw(st.sampled_from(("conv", "pool", "norm", "fork", "residual")))
         channels, relu = draw(st.integers(1, 6)), draw(st.booleans())
         if kind == "conv":
-            y = net.conv(f"conv{number}", y, channels, 1, relu=relu)
+            y, width = net.conv(f"conv{number}", y, channels, 1, bias=draw(st.booleans()), relu=relu), channels
         elif kind == "pool":
             y = net.pool(f"pool{number}", y, 1, stride=1)
+        elif kind == "norm":
+            y = net.batch_norm(f"norm{number}", y, relu=relu)
+        elif kind == "residual":
+            branch = net.conv(f"branch{number}", y, width, 1, bias=False, relu=False)
+            branch = net.batch_norm(f"branch{number}/norm", branch, relu=draw(st.booleans()))
+            a, b = draw(st.permutations((branch, y)))
+            y = net.add(f"sum{number}", a, b, relu=relu)
         else:
             a = net.conv(f"left{number}", y, channels, 1, relu=relu)
             b = net.pool(f"right{number}", y, 1, stride=1)
-            y = net.concat(f"join{number}", (a, b))
+            y, width = net.concat(f"join{number}", (a, b)), channels + width
     net.begin_classifier()
     if draw(st.booleans()):
         y = net.fc("fc1", y, 3, relu=draw(st.booleans()))

@@ -203,6 +203,8 @@ class Layer:
     @property
     def saved_maps(self) -> tuple[int, ...]:
         """Indices of the feature maps that backward of this layer reads."""
+        if not self.backward_phases:
+            return ()
         match self.operator:
             case Convolution() | FullyConnected() | BatchNormalization():
                 return self.inputs

@@ -2,7 +2,9 @@
 
 `vdnn_all` offloads the X of every feature-extraction layer, `vdnn_conv` of the CONV layers alone. A map that several
 layers read counts as a CONV layer's if any of them is one. The classifier's input stays, for vDNN leaves the
-classification layers unchanged (IV-A); an in-place ACTV has no X of its own.
+classification layers unchanged (IV-A); an in-place ACTV has no X of its own. The X of batch normalization and of
+element-wise addition, which the paper does not have, are X of feature-extraction layers like any other; what backward
+reads no more, as the X of an addition alone, is released and not copied.
 """
 
 from typing import ClassVar

@@ -84,6 +84,21 @@ def test_the_first_layer_has_no_gradient_of_its_input_and_the_loss_none_of_its_o
     assert backward_bytes(CHAIN, CHAIN_KERNELS, loss) == LayerBytes(y=2, dx=2)
 
 
+def test_a_normalization_needs_its_statistics_in_both_directions() -> None:
+    """5 channels in float16: maps of 10 B, gamma and beta of 20 B, mean and inverse deviation in float32 of 40 B."""
+    net = GraphBuilder("norm", MapShape(5))
+    y = net.batch_norm("norm", net.conv("conv", 0, 5, 1, relu=False))
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    kernels = choose_kernels(workload, toy_costs(workload, {}), Algorithms.PERFORMANCE_OPTIMAL)
+    norm = workload.graph.layers[1]
+
+    assert forward_bytes(workload, kernels, norm) == LayerBytes(x=10, y=10, weights=20, statistics=40)
+    assert backward_bytes(workload, kernels, norm) == LayerBytes(
+        x=10, dx=10, dy=10, weights=20, weight_gradient=20, statistics=40
+    )
+
+
 def test_the_layer_that_needs_most() -> None:
     """conv2 needs 169 B, conv1 without dX and workspace 150 B."""
     layer, need = greediest_layer(CHAIN, CHAIN_KERNELS)

@@ -150,6 +150,10 @@ def test_bias_streams_y(toy_machine: Machine, phase: Phase, nbytes: int, seconds
     assert bias_s(toy_machine, SMALL, phase) == seconds
 
 
+def test_where_there_is_no_bias_nothing_is_launched_for_it(toy_machine: Machine) -> None:
+    assert bias_s(toy_machine, replace(SMALL, bias=False), Phase.FORWARD) == 0.0
+
+
 PADDED = ConvolutionShape(n=1, c=1, k=32, input_size=(8, 8), kernel=(3, 3), padding=(1, 1))
 TALL = ConvolutionShape(n=1, c=1, k=1, input_size=(65, 1), kernel=(1, 1))
 TILED = ConvolutionShape(n=1, c=1, k=1, input_size=(31, 31), kernel=(3, 3), padding=(1, 1))

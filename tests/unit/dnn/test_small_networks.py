@@ -19,7 +19,7 @@ def test_caffes_quick_network_loses_incomplete_windows() -> None:
 
 @pytest.mark.parametrize(("name", "layers"), [("tiny_linear", 15), ("tiny_forked", 20), ("tiny_residual", 23)])
 def test_the_tiny_networks_are_tiny(name: str, layers: int) -> None:
-    """Forward of an image takes less than 40 MFLOP, so an iteration of 8 images, about thrice that, less than 1 GFLOP."""
+    """Forward of an image takes less than 40 MFLOP, so an iteration of 8 images, thrice that, less than 1 GFLOP."""
     workload = Workload(build_network(name), batch_size=1)
 
     assert len(workload.graph.layers) == layers

@@ -1,0 +1,176 @@
+"""The policies on what the vDNN paper does not have: batch normalization and shortcuts."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import peak_by_kind
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.plan.operations import Compute, Offload, Prefetch
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, maps_of_all, maps_of_conv
+from vdnnsim.policies.vdnn_dyn import VdnnDyn
+
+
+def residual() -> LayerGraph:
+    """A block of a residual network: all maps hold 5 elements but those of fc and the loss, which hold 1.
+
+    conv1 0, bn1 1, bn1/relu 2, conv2 3, bn2 4, add 5 = bn2 + bn1, add/relu 6, fc 7, loss 8; their maps are input 0,
+    conv1 1, bn1 2, conv2 3, bn2 4, add 5, fc 6, loss 7.
+    """
+    net = GraphBuilder("residual", MapShape(5))
+    x = net.batch_norm("bn1", net.conv("conv1", 0, 5, 1, bias=False, relu=False))
+    y = net.batch_norm("bn2", net.conv("conv2", x, 5, 1, bias=False, relu=False), relu=False)
+    y = net.add("add", y, x)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+WORKLOAD = toy_workload(residual())
+COSTS = toy_costs(WORKLOAD, {})
+
+
+def plan_of(policy: Policy) -> TrainingPlan:
+    """Plan with free workspaces and kernels of 1 s; replayed, so that the plan is checked as well."""
+    plan = policy.plan(toy_setting(WORKLOAD, COSTS))
+    replay(plan, COSTS)
+    return plan
+
+
+def copies(plan: TrainingPlan, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str]]:
+    """(buffer, layer during which the copy is launched) in order of issue."""
+    return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in plan.operations if isinstance(op, kind)]
+
+
+def test_base_keeps_the_statistics_and_needs_three_gradient_buffers() -> None:
+    """One image in float16. Maps: 6 of 10 B and 2 of 2 B. W: 25 elements per CONV, 10 per BN, 6 for FC: 76, 152 B.
+
+    Statistics: mean and inverse deviation of 5 channels, twice, in float32: 80 B. Backward of the addition reads its
+    gradient and writes those of bn2 and bn1: three of 10 B, which the rest reuses.
+    """
+    trace = replay(Base().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
+
+    assert dict(peak_by_kind(trace)) == {
+        BufferKind.FEATURE_MAP: 64,
+        BufferKind.WEIGHTS: 152,
+        BufferKind.WEIGHT_GRADIENT: 152,
+        BufferKind.STATISTICS: 80,
+        BufferKind.GRADIENT_MAP: 30,
+    }
+
+
+def test_the_one_backward_kernel_of_a_normalization_touches_all_that_both_halves_would() -> None:
+    plan = plan_of(Base())
+    (kernel,) = [
+        op for op in plan.operations if isinstance(op, Compute) and (op.layer, op.phase.is_backward) == (4, True)
+    ]
+    names = plan.buffer_names
+
+    assert kernel.phase is Phase.BACKWARD
+    assert {names[i] for i in kernel.reads} == {"map conv2", "gradient of bn2", "weights of bn2", "statistics of bn2"}
+    assert {names[i] for i in kernel.writes} == {"gradient of conv2", "weight gradient of bn2"}
+
+
+def test_in_inference_the_statistics_are_given_and_read() -> None:
+    """Forward has no batch to take them from; training writes them first, so there they are not given."""
+    inference = replace(WORKLOAD, mode=Mode.INFERENCE)
+    plan = Base().plan(toy_setting(inference, toy_costs(inference, {})))
+    trained = plan_of(Base())
+
+    assert [each.given for each in plan.buffers if each.kind is BufferKind.STATISTICS] == [True, True]
+    assert [each.given for each in trained.buffers if each.kind is BufferKind.STATISTICS] == [False, False]
+    (forward,) = [op for op in plan.operations if isinstance(op, Compute) and op.layer == 1]
+    assert "statistics of bn1" in {plan.buffer_names[i] for i in forward.reads}
+
+
+def test_all_offloads_what_normalizations_read_and_conv_what_convolutions_do() -> None:
+    """bn1's Y, map 2, is read by conv2 and the addition; bn2's Y, map 4, by the addition; fc's X, map 5, stays."""
+    assert maps_of_all(WORKLOAD) == {0, 1, 2, 3, 4}
+    assert maps_of_conv(WORKLOAD) == {0, 2}
+
+
+def test_a_shortcut_leaves_with_its_addition_and_what_backward_does_not_read_is_released_at_once() -> None:
+    """bn1's Y has its last reader in the addition. bn2's Y is saved by nobody, so it is dropped and not copied."""
+    assert copies(plan_of(VdnnAll()), Offload) == [
+        ("map input", "conv1"),
+        ("map conv1", "bn1"),
+        ("map conv2", "bn2"),
+        ("map bn1", "add"),
+    ]
+    assert copies(plan_of(VdnnConv()), Offload) == [("map input", "conv1"), ("map bn1", "add")]
+
+
+def test_neither_a_normalization_nor_an_addition_launches_a_prefetch() -> None:
+    """Backward: fc finds bn1's Y at the addition. The addition and bn2 search nothing, so bn2 fetches its X itself.
+
+    conv2 has its X, bn1's Y; its search finds conv1's Y at bn1. bn1 searches nothing, so conv1 fetches the input.
+    """
+    plan = plan_of(VdnnAll())
+    demanded = [op.on_demand for op in plan.operations if isinstance(op, Prefetch)]
+
+    assert copies(plan, Prefetch) == [
+        ("map bn1", "fc"),
+        ("map conv2", "bn2"),
+        ("map conv1", "conv2"),
+        ("map input", "conv1"),
+    ]
+    assert demanded == [False, True, False, True]
+
+
+def test_a_map_under_a_layer_without_backward_is_not_kept() -> None:
+    """The pool over the input batch computes no gradient, so nothing reads the input again, wherever it might be."""
+    net = GraphBuilder("pool first", MapShape(5))
+    y = net.batch_norm("bn", net.pool("pool", 0, 1, stride=1))
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    costs = toy_costs(workload, {})
+
+    plan = VdnnAll().plan(toy_setting(workload, costs))
+
+    replay(plan, costs)
+    assert copies(plan, Offload) == [("map pool", "bn")]
+
+
+@pytest.mark.parametrize("device_bytes", [1000, 300])
+def test_statistics_are_paged_like_anything_else(device_bytes: int) -> None:
+    """Left alone, 458 B are in use at most; in 300 B the statistics, 40 B a layer, are among what has to leave and come back."""
+    limits = replace(TOY_LIMITS, device_bytes=device_bytes)
+    plan = PageMigration().plan(toy_setting(WORKLOAD, COSTS, limits))
+    replay(plan, COSTS, limits=limits)
+    paged = {name for name, _ in copies(plan, Prefetch)}
+
+    assert ("statistics of bn1" in paged) == (device_bytes == 300)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Base(), Base(algorithms=Algorithms.MEMORY_OPTIMAL), VdnnAll(), VdnnConv(), VdnnDyn(), PageMigration()],
+    ids=lambda policy: policy.label,
+)
+@pytest.mark.parametrize("mode", Mode)
+def test_every_buffer_says_what_it_belongs_to(policy: Policy, mode: Mode) -> None:
+    """Maps and gradient maps by map, all that a layer keeps by layer; slots and workspaces belong to nothing."""
+    workload = replace(WORKLOAD, mode=mode, optimizer=Optimizer.ADAM if mode is Mode.TRAINING else Optimizer.NONE)
+    wanted = {(layer.name, phase): 4 for layer in workload.graph.layers for phase in workload.phases(layer)}
+    plan = policy.plan(toy_setting(workload, toy_costs(workload, {}, workspace_bytes=wanted)))
+
+    for buffer in plan.buffers:
+        match buffer.kind:
+            case BufferKind.WORKSPACE:
+                owner = None
+            case BufferKind.GRADIENT_MAP if buffer.name.startswith("gradient slot"):
+                owner = None
+            case BufferKind.FEATURE_MAP | BufferKind.GRADIENT_MAP:
+                (owner,) = [each.index for each in workload.graph.maps if buffer.name.endswith(f" {each.name}")]
+            case _:
+                (owner,) = [each.index for each in workload.graph.layers if buffer.name.endswith(f" of {each.name}")]
+        assert buffer.of == owner, buffer.name
+    assert {buffer.kind for buffer in plan.buffers} >= {BufferKind.STATISTICS, BufferKind.WORKSPACE}
