@@ -141,7 +141,7 @@ def test_a_map_under_a_layer_without_backward_is_not_kept() -> None:
 
 @pytest.mark.parametrize("device_bytes", [1000, 300])
 def test_statistics_are_paged_like_anything_else(device_bytes: int) -> None:
-    """Left alone, 458 B are in use at most; in 300 B the statistics, 40 B a layer, are among what has to leave and come back."""
+    """Left alone, 458 B are in use at most; in 300 B the statistics are among what has to leave and come back."""
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
     plan = PageMigration().plan(toy_setting(WORKLOAD, COSTS, limits))
     replay(plan, COSTS, limits=limits)
