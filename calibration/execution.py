@@ -18,9 +18,11 @@ class Execution:
         peaks: maxima of device memory as the device counted them.
         loss: the loss of the iteration.
         gradients: dW by index of its layer, flat, copied to the host.
+        weights: W after the update, likewise, of the layers that the workload updates.
     """
 
     trace: IterationTrace
     peaks: MemoryPeaks
     loss: float
     gradients: Mapping[int, torch.Tensor]
+    weights: Mapping[int, torch.Tensor]

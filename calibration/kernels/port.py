@@ -64,6 +64,10 @@ class Kernel:
 class KernelLibrary(Protocol):
     """The kernels of a device."""
 
+    @property
+    def channels_last(self) -> bool:
+        """Whether the maps and filters that they are given lie in PyTorch's layout of that name."""
+
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
         """Return every way to compute a phase of a layer, the framework's own first.
 

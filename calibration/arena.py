@@ -1,0 +1,85 @@
+"""Pinned host memory for offloads: one region, pinned once, of which each copy uses a slice.
+
+Pinning on the fly makes a device wait for all its streams, and one region for all has no cost within an iteration. A
+plan tells the lifetime of every copy on the host, so the slices are laid ahead, with the whole plan in view.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from calibration.devices.port import Device
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.place import place
+from vdnnsim.memory.requests import Placed, Request
+from vdnnsim.plan.operations import Offload, Prefetch
+from vdnnsim.plan.training_plan import TrainingPlan
+
+_SLICE_BYTES = 512
+"""Slices begin at multiples of this, so that no copy begins within a page of another one's cache lines."""
+
+_NO_LIMIT_BYTES = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaLayout:
+    """Where the copies of a plan lie.
+
+    Attributes:
+        offsets: by position of the Offload or Prefetch in the plan.
+        nbytes: size of the region.
+    """
+
+    offsets: Mapping[int, int]
+    nbytes: int
+
+
+def lay_copies(plan: TrainingPlan) -> ArenaLayout:
+    """Lay the copies of a plan: an offload takes a slice unless its buffer has one, a prefetch may give it back."""
+    requests: list[Request] = []
+    # For each copy, the request that took its slice.
+    taken_by: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for position, operation in enumerate(plan.operations):
+        match operation:
+            case Offload(buffer=buffer):
+                if buffer not in held:
+                    held[buffer] = len(requests)
+                    requests.append(Request(buffer, plan.buffers[buffer].nbytes))
+                taken_by[position] = held[buffer]
+            case Prefetch(buffer=buffer, keeps_copy=keeps_copy):
+                taken_by[position] = held[buffer]
+                if not keeps_copy:
+                    del held[buffer]
+                    requests.append(Request(buffer, None))
+            case _:
+                pass
+    placed = place(requests, MemoryModel.PLANNED, capacity_bytes=_NO_LIMIT_BYTES, granule_bytes=_SLICE_BYTES)
+    assert isinstance(placed, Placed)
+    offsets = {}
+    for position, request in taken_by.items():
+        offset = placed.offsets[request]
+        assert offset is not None
+        offsets[position] = offset
+    return ArenaLayout(offsets, placed.pool_bytes)
+
+
+class PinnedArena:
+    """The region; it grows when a plan needs more, between iterations."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._region: torch.Tensor | None = None
+
+    def reserve(self, nbytes: int) -> None:
+        """Have at least so many bytes; what the region held is lost."""
+        if nbytes and (self._region is None or self._region.nbytes < nbytes):
+            # The old region goes first: the host may have no room for both.
+            self._region = None
+            self._region = self._device.pin(nbytes)
+
+    def slice(self, offset: int, nbytes: int) -> torch.Tensor:
+        """Return bytes of the region."""
+        assert self._region is not None, "no region was reserved"
+        return self._region[offset : offset + nbytes]

@@ -1,0 +1,92 @@
+"""The buffers of a plan in device memory: flat bytes for copies, tensors in their shape for kernels."""
+
+from collections.abc import Sequence
+
+import torch
+
+from calibration.devices.port import Device
+from calibration.kernels.tensors import Part, dtype_of, shaped_view
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.training_plan import Buffer, BufferKind
+
+
+def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part | None:
+    """Return how the bytes of a buffer are read: maps as (N, C, H, W), all else flat.
+
+    None for a workspace, and for memory into which others are laid.
+    """
+    if buffer.of is None:
+        return None
+    dtype = dtype_of(workload.element_type)
+    match buffer.kind:
+        case BufferKind.FEATURE_MAP | BufferKind.GRADIENT_MAP:
+            shape = workload.graph.maps[buffer.of].shape
+            whole = (workload.batch_size, shape.channels, shape.height, shape.width)
+            return Part(whole, dtype, channels_last)
+        case BufferKind.WEIGHTS | BufferKind.WEIGHT_GRADIENT | BufferKind.OPTIMIZER_STATE:
+            return Part((workload.graph.layers[buffer.of].parameters,), dtype)
+        case BufferKind.STATISTICS:
+            elements = workload.graph.layers[buffer.of].statistics_bytes // torch.float32.itemsize
+            return Part((elements,), torch.float32)
+        case BufferKind.WORKSPACE:
+            return None
+
+
+class DeviceBuffers:
+    """What is allocated at the moment, by id of the buffer."""
+
+    def __init__(self, device: Device, forms: Sequence[Part | None]) -> None:
+        self._device = device
+        self._forms = forms
+        # The bytes of each buffer; those of a laid one are a view into its storage and not the device's to free.
+        self._bytes: dict[int, torch.Tensor] = {}
+        self._laid: set[int] = set()
+        self._tensors: dict[int, torch.Tensor] = {}
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The buffers that hold memory of their own at the moment, in the order in which they took it."""
+        return tuple(buffer for buffer in self._bytes if buffer not in self._laid)
+
+    def __getitem__(self, buffer: int) -> torch.Tensor:
+        """The tensor of a buffer, in its form; the same object as long as the buffer lives."""
+        return self._tensors[buffer]
+
+    def flat(self, buffer: int) -> torch.Tensor:
+        """The bytes of a buffer."""
+        return self._bytes[buffer]
+
+    def allocate(self, buffer: int, nbytes: int) -> None:
+        """Take memory for a buffer.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+        self._add(buffer, self._device.allocate(nbytes))
+
+    def lay(self, buffer: int, storage: int, nbytes: int) -> None:
+        """Lay a buffer over the first bytes of another one."""
+        self._add(buffer, self._bytes[storage][:nbytes])
+        self._laid.add(buffer)
+
+    def release(self, buffer: int) -> None:
+        """Give a buffer back; a laid one frees nothing."""
+        self._tensors.pop(buffer, None)
+        taken = self._bytes.pop(buffer)
+        if buffer in self._laid:
+            self._laid.remove(buffer)
+        else:
+            self._device.release(taken)
+
+    def release_all(self) -> None:
+        """Give back whatever is left, after an iteration that broke off."""
+        for buffer in tuple(self._bytes):
+            self.release(buffer)
+
+    def _add(self, buffer: int, taken: torch.Tensor) -> None:
+        assert buffer not in self._bytes, f"buffer {buffer} is allocated twice"
+        self._bytes[buffer] = taken
+        form = self._forms[buffer]
+        if form is not None:
+            elements = taken.view(form.dtype)
+            self._tensors[buffer] = shaped_view(elements, form.shape, channels_last=form.channels_last)

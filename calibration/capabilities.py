@@ -1,0 +1,100 @@
+"""What the executor can do, and the refusal, by name, of a plan that asks for more."""
+
+from collections.abc import Iterator
+from enum import Enum
+
+from vdnnsim.cost.table import ONLY
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import ExecutionRefused
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    AllReduce,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Paged,
+    Prefetch,
+    RecordEvent,
+    Stream,
+    WaitEvent,
+    describe,
+)
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+
+
+class Capability(Enum):
+    """What plans may ask for and not every executor can do."""
+
+    SPLIT_BACKWARD = "a backward in two halves"
+    NAMED_ALGORITHMS = "algorithms by name"
+    WORKSPACES = "workspaces as buffers of the plan"
+    LAID_BUFFERS = "buffers laid into others, as a gradient over an activation"
+    SEVERAL_GPUS = "what several GPUs exchange"
+    PAGED_COPIES = "copies page by page at page faults"
+    LATE_CONTENT = "a given buffer that is allocated after the iteration has begun"
+
+
+EXECUTOR_CAPABILITIES = frozenset(
+    {
+        Capability.SPLIT_BACKWARD,
+        Capability.NAMED_ALGORITHMS,
+        Capability.WORKSPACES,
+        Capability.LAID_BUFFERS,
+    }
+)
+"""What `calibration.executor` can do: copies are made by copy engines, and all that is given is filled in before."""
+
+
+def leading_operations(plan: TrainingPlan) -> int:
+    """Return how many operations at the head of a plan only take memory; they come before the clock starts."""
+    for position, operation in enumerate(plan.operations):
+        if not isinstance(operation, Allocate | Alias):
+            return position
+    return len(plan.operations)
+
+
+def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) -> None:
+    """Let a plan pass that asks for these capabilities alone.
+
+    Raises:
+        ExecutionRefused: it asks for another; the message names the operation that does.
+    """
+    leading = leading_operations(plan)
+    begun: set[int] = set()
+    for position, operation in enumerate(plan.operations):
+        for demand in _demands(plan, operation):
+            if demand not in capabilities:
+                raise _refusal(plan, position, demand)
+        if isinstance(operation, Allocate | Alias):
+            late = plan.buffers[operation.buffer].given and operation.buffer not in begun and position >= leading
+            if late and Capability.LATE_CONTENT not in capabilities:
+                raise _refusal(plan, position, Capability.LATE_CONTENT)
+            begun.add(operation.buffer)
+
+
+def _demands(plan: TrainingPlan, operation: Operation) -> Iterator[Capability]:
+    match operation:
+        case Compute(phase=phase, algorithm=algorithm):
+            if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS):
+                yield Capability.SPLIT_BACKWARD
+            if algorithm != ONLY:
+                yield Capability.NAMED_ALGORITHMS
+        case Allocate(buffer=buffer) if plan.buffers[buffer].kind is BufferKind.WORKSPACE:
+            yield Capability.WORKSPACES
+        case Alias():
+            yield Capability.LAID_BUFFERS
+        case Offload(mechanism=Paged()) | Prefetch(mechanism=Paged()):
+            yield Capability.PAGED_COPIES
+        case AllReduce() | RecordEvent(stream=Stream.COMMUNICATION) | WaitEvent(stream=Stream.COMMUNICATION):
+            yield Capability.SEVERAL_GPUS
+        case HostSynchronize(streams=streams) if Stream.COMMUNICATION in streams:
+            yield Capability.SEVERAL_GPUS
+        case _:
+            pass
+
+
+def _refusal(plan: TrainingPlan, position: int, demand: Capability) -> ExecutionRefused:
+    text = describe(plan.operations[position], plan.buffer_names, plan.layers)
+    return ExecutionRefused(f"{plan.policy}: operation {position} ({text}): this executor cannot do {demand.value}")

@@ -1,0 +1,151 @@
+"""From what the host noted while it issued a plan to the trace of what happened.
+
+Operations are taken in the order of issue, which is an order of all causes: what an operation waits for was issued
+before it. So each gets its time here, and then all are told to the recorder in the order of their times.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from calibration.devices.port import Interval, Mark
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    AllReduce,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Prefetch,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plan.placement import Placement
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.recorder import Recorder
+from vdnnsim.trace import IterationTrace
+
+CLOCK_NOISE_S = 10e-6
+"""How much earlier than its cause an effect may seem to be: CUDA's events tell times to about half a microsecond
+(cudaEventElapsedTime), as 32-bit floats of milliseconds."""
+
+
+@dataclass(slots=True)
+class IssueLog:
+    """What the host noted, by position of the operation in the plan.
+
+    Attributes:
+        intervals, issue_s: of kernels and copies.
+        marks: where a stream was when it came to an event, an allocation or a release; none for those before the clock
+            started and for those after the last operation that takes time.
+        host_issue_s: time in which the host issued.
+    """
+
+    intervals: dict[int, Interval] = field(default_factory=dict)
+    issue_s: dict[int, float] = field(default_factory=dict)
+    marks: dict[int, Mark] = field(default_factory=dict)
+    host_issue_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Happening:
+    """Something to tell the recorder; at one moment an operation's start comes before its end."""
+
+    time_s: float
+    position: int
+    tell: Callable[[], None]
+
+
+def trace_of(plan: TrainingPlan, log: IssueLog, placement: Placement, iteration_s: float) -> IterationTrace:
+    """Return the trace of an iteration.
+
+    Args:
+        plan: what was issued.
+        log: what was noted of it.
+        placement: the allocations as they were really made.
+        iteration_s: when host and streams were done.
+    """
+    recorder = Recorder(plan)
+    happenings = list(_happenings(plan, log, placement, recorder))
+    for happening in sorted(happenings, key=lambda each: (each.time_s, each.position)):
+        happening.tell()
+    return recorder.trace(
+        iteration_s=max([iteration_s, *(each.time_s for each in happenings)]),
+        pool_bytes=placement.pool_bytes,
+        host_bytes=placement.host_bytes,
+        host_issue_s=log.host_issue_s,
+    )
+
+
+class _Streams:
+    """How far each stream has come; moves a time that lies before its cause, by as much as clocks may differ."""
+
+    def __init__(self) -> None:
+        self.reached_s: dict[Stream, float] = dict.fromkeys(Stream, 0.0)
+
+    def at(self, stream: Stream, time_s: float, position: int) -> float:
+        """A stream comes to something at a time."""
+        reached_s = self.reached_s[stream]
+        assert time_s > reached_s - CLOCK_NOISE_S, f"operation {position} came {reached_s - time_s} s before its cause"
+        self.reached_s[stream] = max(reached_s, time_s)
+        return self.reached_s[stream]
+
+    def not_before(self, stream: Stream, time_s: float) -> float:
+        """A stream waits until a time."""
+        self.reached_s[stream] = max(self.reached_s[stream], time_s)
+        return self.reached_s[stream]
+
+
+def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorder: Recorder) -> Iterator[_Happening]:
+    streams = _Streams()
+    events_s: dict[int, float] = {}
+    for position, operation in enumerate(plan.operations):
+        match operation:
+            case Compute():
+                issue_s, start_s, end_s = _span(streams, Stream.COMPUTE, log, position)
+                yield _Happening(
+                    start_s, position, partial(recorder.kernel, position, operation, issue_s, start_s, end_s)
+                )
+            case Offload() | Prefetch():
+                issue_s, start_s, end_s = _span(streams, Stream.MEMORY, log, position)
+                yield _Happening(start_s, position, partial(recorder.copy_starts, operation, start_s))
+                yield _Happening(
+                    end_s, position, partial(recorder.copy_ends, position, operation, issue_s, start_s, end_s)
+                )
+            case Allocate() | Release():
+                mark = log.marks.get(position)
+                if mark is not None:
+                    streams.at(Stream.COMPUTE, mark.time_s, position)
+                # The Release of a laid buffer frees nothing and so is no change.
+                if position in placement.changes:
+                    now_s = streams.reached_s[Stream.COMPUTE]
+                    change = placement.changes[position]
+                    yield _Happening(now_s, position, partial(recorder.memory_change, change, now_s))
+            case RecordEvent(event=event, stream=stream):
+                now_s = events_s[event] = streams.at(stream, log.marks[position].time_s, position)
+                yield _Happening(now_s, position, partial(recorder.event_recorded, event, stream))
+            case WaitEvent(event=event, stream=stream):
+                now_s = streams.not_before(stream, events_s[event])
+                yield _Happening(now_s, position, partial(recorder.event_waited, event, stream, now_s))
+            case HostSynchronize(streams=waited):
+                now_s = max(streams.reached_s[stream] for stream in waited)
+                for stream in Stream:
+                    streams.not_before(stream, now_s)
+                yield _Happening(now_s, position, partial(recorder.host_synchronized, waited, now_s))
+            case Alias():
+                pass
+            case AllReduce():  # pragma: no cover
+                raise AssertionError(f"operation {position} concerns several GPUs, and was refused")
+
+
+def _span(streams: _Streams, stream: Stream, log: IssueLog, position: int) -> tuple[float, float, float]:
+    """Return when a kernel or copy was issued, began and ended.
+
+    A stream that has nothing else to do may begin before the host looks at its clock: then it was issued as it began.
+    """
+    interval = log.intervals[position]
+    start_s = streams.at(stream, interval.start.time_s, position)
+    end_s = streams.at(stream, interval.end.time_s, position)
+    return min(log.issue_s[position], start_s), start_s, end_s

@@ -1,0 +1,215 @@
+"""Issues a plan to a device, operation by operation, and notes when.
+
+Everything is allocated on the compute stream, and the plan's events order what the memory stream does with it, so no
+tensor has to be recorded for another stream. What a kernel or copy works on is kept alive by the buffers alone, or on
+the CPU by the queued work itself.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+
+from calibration.arena import ArenaLayout, PinnedArena
+from calibration.buffers import DeviceBuffers
+from calibration.devices.port import Device, DeviceStream, Mark
+from calibration.kernels.port import KernelTensors
+from calibration.programme import KernelCall, Programme
+from calibration.timeline import IssueLog
+from calibration.workspace_memory import WorkspaceMemory
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Prefetch,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plan.training_plan import BufferKind
+
+_RESULTS = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT)
+
+
+class PlanWalk:
+    """One walk through a plan.
+
+    Attributes:
+        position: of the operation that is being issued, or was last.
+        log: what was noted.
+        results: content of weights and their gradients when they were released, by kind and index of the layer; on
+            the host, known once the compute stream has been synchronized.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        programme: Programme,
+        arena: PinnedArena,
+        layout: ArenaLayout,
+        labels: torch.Tensor,
+        loss: torch.Tensor,
+    ) -> None:
+        self._device = device
+        self._programme = programme
+        self._plan = programme.plan
+        self._arena = arena
+        self._layout = layout
+        self._labels = labels
+        self._loss = loss
+        self._buffers = DeviceBuffers(device, programme.forms)
+        self._workspaces = WorkspaceMemory(programme, self._buffers)
+        self._streams: dict[Stream, DeviceStream] = {Stream.COMPUTE: device.compute, Stream.MEMORY: device.memory}
+        self._events: dict[int, Mark] = {}
+        # Where the compute stream is, as long as nothing but allocations and releases was issued since.
+        self._here: Mark | None = None
+        self.position = 0
+        self.log = IssueLog()
+        self.results: dict[tuple[BufferKind, int], torch.Tensor] = {}
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The buffers that hold memory at the moment."""
+        return self._buffers.held
+
+    def take(self, stop: int) -> None:
+        """Carry out the Allocates and Aliases at the head of the plan, up to a position.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+        for self.position in range(stop):
+            operation = self._plan.operations[self.position]
+            assert isinstance(operation, Allocate | Alias), "the head of a plan only takes memory"
+            self._change_memory(operation)
+
+    def fill(self, buffer: int, content: torch.Tensor) -> None:
+        """Copy content from the host into a buffer, as flat elements."""
+        self._device.compute.launch(partial(_copy, self._buffers.flat(buffer).view(content.dtype), content))
+
+    def issue(self, start: int, stop: int, pace: Mapping[int, float]) -> None:
+        """Issue the operations of a part of the plan.
+
+        Raises:
+            OutOfDeviceMemory: there is no room for the operation at `position`.
+        """
+        for self.position in range(start, stop):
+            begun_s = self._device.now_s()
+            operation = self._plan.operations[self.position]
+            if isinstance(operation, HostSynchronize):
+                self._device.synchronize([self._streams[each] for each in operation.streams])
+            elif isinstance(operation, Allocate | Alias | Release):
+                self._here = self.log.marks[self.position] = self._here or self._device.compute.mark()
+                self._change_memory(operation)
+            else:
+                self._launch(operation, pace.get(self.position))
+            if not isinstance(operation, Allocate | Alias | Release):
+                self._here = None
+            if not isinstance(operation, HostSynchronize):
+                self.log.host_issue_s += self._device.now_s() - begun_s
+
+    def give_up(self) -> None:
+        """Carry out the Releases at the end of the plan, which take no time."""
+        tail = range(self.position + 1, len(self._plan.operations))
+        for self.position in tail:
+            operation = self._plan.operations[self.position]
+            assert isinstance(operation, Release), "the tail of a plan only gives memory back"
+            self._change_memory(operation)
+
+    def abandon(self) -> None:
+        """Let the device finish what it was given, and release whatever is left."""
+        try:
+            self._device.synchronize([self._device.compute, self._device.memory])
+        finally:
+            self._buffers.release_all()
+
+    def _launch(self, operation: Operation, lasts_s: float | None) -> None:
+        position = self.position
+        match operation:
+            case Compute():
+                self._compute(self._programme.calls[position], lasts_s)
+            case Offload(buffer=buffer):
+                device_bytes = self._buffers.flat(buffer)
+                self._copy(self._slice(buffer), device_bytes, lasts_s)
+            case Prefetch(buffer=buffer):
+                device_bytes = self._buffers.flat(buffer)
+                self._copy(device_bytes, self._slice(buffer), lasts_s)
+            case RecordEvent(event=event, stream=stream):
+                self._events[event] = self.log.marks[position] = self._streams[stream].mark()
+            case WaitEvent(event=event, stream=stream):
+                self._streams[stream].wait(self._events[event])
+            case _:
+                raise AssertionError(f"operation {position} was refused")
+
+    def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
+        tensors = self._tensors(call)
+        self._device.takes_for_itself(max(0, call.workspace_bytes - call.kernel.passed_bytes))
+        interval = self._device.compute.launch(partial(call.kernel.run, tensors), lasts_s=lasts_s)
+        self.log.issue_s[self.position] = self._device.now_s()
+        self.log.intervals[self.position] = interval
+
+    def _copy(self, target: torch.Tensor, source: torch.Tensor, lasts_s: float | None) -> None:
+        interval = self._device.memory.launch(partial(_copy_ahead, target, source), lasts_s=lasts_s)
+        self.log.issue_s[self.position] = self._device.now_s()
+        self.log.intervals[self.position] = interval
+
+    def _slice(self, buffer: int) -> torch.Tensor:
+        return self._arena.slice(self._layout.offsets[self.position], self._plan.buffers[buffer].nbytes)
+
+    def _tensors(self, call: KernelCall) -> KernelTensors:
+        def tensor(buffer: int | None) -> torch.Tensor | None:
+            return None if buffer is None else self._buffers[buffer]
+
+        is_loss = call.layer.kind is LayerKind.LOSS
+        return KernelTensors(
+            inputs=tuple(self._buffers[buffer] for buffer in call.inputs),
+            output=tensor(call.output),
+            input_gradients=tuple(tensor(buffer) for buffer in call.input_gradients),
+            accumulates=call.accumulates,
+            output_gradient=tensor(call.output_gradient),
+            weights=tensor(call.weights),
+            weight_gradient=tensor(call.weight_gradient),
+            states=tuple(self._buffers[buffer] for buffer in call.states),
+            statistics=tensor(call.statistics),
+            labels=self._labels if is_loss else None,
+            loss=self._loss if is_loss else None,
+            workspace=self._workspaces.lend(call),
+        )
+
+    def _change_memory(self, operation: Allocate | Alias | Release) -> None:
+        buffer = self._plan.buffers[operation.buffer]
+        match operation:
+            case Allocate() if buffer.kind is BufferKind.WORKSPACE:
+                self._workspaces.allocate(operation.buffer)
+            case Allocate():
+                self._buffers.allocate(operation.buffer, buffer.nbytes)
+            case Alias(storage=storage):
+                self._buffers.lay(operation.buffer, storage, buffer.nbytes)
+            case Release() if buffer.kind is BufferKind.WORKSPACE:
+                self._workspaces.release(operation.buffer)
+            case Release():  # pragma: no branch
+                if buffer.kind in _RESULTS:
+                    self._keep(operation.buffer)
+                self._buffers.release(operation.buffer)
+
+    def _keep(self, buffer: int) -> None:
+        """Copy what a buffer holds to the host before it goes."""
+        of = self._plan.buffers[buffer].of
+        assert of is not None, "weights say whose they are"
+        content = self._buffers[buffer]
+        kept = self.results[self._plan.buffers[buffer].kind, of] = torch.empty(content.shape, dtype=content.dtype)
+        self._device.compute.launch(partial(_copy, kept, content))
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.copy_(source)
+
+
+def _copy_ahead(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy without holding the host, which pinned memory allows."""
+    target.copy_(source, non_blocking=True)
