@@ -38,8 +38,8 @@ class DeviceStream(Protocol):
 
         Args:
             work: calls PyTorch; on a GPU it only launches kernels or copies, on the CPU it does them.
-            lasts_s: on the CPU, how long the work is made to take at least, counted from its start; None for as long
-                as it takes. A GPU refuses anything else.
+            lasts_s: on the CPU, how long the work is made to hold the stream at least, counted from when nothing kept
+                it from starting; None for as long as it takes. A GPU refuses anything else.
         """
 
     def mark(self) -> Mark:
@@ -100,7 +100,11 @@ class Device(Protocol):
         """Give back what `allocate` returned; the caller drops its own references at the same time."""
 
     def takes_for_itself(self, nbytes: int) -> None:
-        """Count what the next kernel will allocate and free by itself, where the device does not see it (CPU)."""
+        """Count what the next kernel will allocate and free by itself, where the device does not see it (CPU).
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
 
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return uninitialized host memory, a flat uint8 tensor, pinned where the device copies from pinned memory."""
@@ -112,7 +116,10 @@ class Device(Protocol):
         """Seconds since `begin` by the clock of the host."""
 
     def synchronize(self, streams: Sequence[DeviceStream]) -> None:
-        """Wait until these streams have done all that they were given; what failed in them is raised here."""
+        """Wait until these streams have done all that they were given.
+
+        What failed in them is raised here; a stream where something failed has dropped all that came after it.
+        """
 
     def peaks(self) -> MemoryPeaks:
         """Return the maxima since `begin`."""

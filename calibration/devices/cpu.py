@@ -1,0 +1,129 @@
+"""A CPU that behaves like a GPU: streams are threads, memory is counted as the host asks for it."""
+
+import os
+import sys
+from collections.abc import Sequence
+from itertools import count
+
+import torch
+
+from calibration.devices.port import DeviceStream, MemoryPeaks, OutOfDeviceMemory
+from calibration.devices.worker import HostClock, WorkerStream
+
+# PyTorch aligns what it allocates on a CPU to this (c10/core/alignment.h, gAlignment).
+_ALIGNMENT_BYTES = 64
+
+# How long a thread may keep the interpreter while another one wants it. Python's 5 milliseconds are longer than most
+# kernels: a host that issues would hold up the streams that it issues to.
+_SWITCH_INTERVAL_S = 100e-6
+
+
+class CpuDevice:
+    """The CPU as a device; one at a time, since it sets what holds for the whole process until `close`.
+
+    Threads of PyTorch: the compute stream computes on all cores but one, which is left to copies and to the host;
+    every other stream copies on its own thread alone. The thread that opened the device computes on as many as the
+    compute stream, so that a reference computed there sums in the same order. On two cores all of this is one.
+
+    Memory is counted in the order in which the host asks for it and gives it back, as PyTorch's allocator does it on
+    a GPU; the real memory lives until the streams are done with it. Only bytes asked for are counted, so there is
+    nothing to tell of blocks and segments.
+
+    Args:
+        memory_limit_bytes: less memory than the machine has, to run out of it at will; None for all of the machine.
+    """
+
+    name = "CPU"
+    torch_device = torch.device("cpu")
+    granule_bytes = _ALIGNMENT_BYTES
+
+    def __init__(self, memory_limit_bytes: int | None = None) -> None:
+        machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.memory_bytes = machine_bytes if memory_limit_bytes is None else min(machine_bytes, memory_limit_bytes)
+        self.compute_threads = max(1, len(os.sched_getaffinity(0)) - 1)
+        self._live_bytes = self._peak_bytes = self._baseline_bytes = 0
+        self._host_threads = torch.get_num_threads()
+        self._switch_interval_s = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self._clock = HostClock()
+        self._ordinals = count()
+        self._streams: list[WorkerStream] = []
+        self.compute = self._start_stream(self.compute_threads)
+        self.memory = self._start_stream(1)
+        torch.set_num_threads(self.compute_threads)
+
+    def new_stream(self) -> WorkerStream:
+        """Return a further stream; it lives until `close`."""
+        stream = self._start_stream(1)
+        # The new thread's number has become that of threads to come.
+        torch.set_num_threads(self.compute_threads)
+        return stream
+
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized bytes; see the port."""
+        self._check_room(nbytes)
+        try:
+            tensor = torch.empty(nbytes, dtype=torch.uint8)
+        except RuntimeError as refusal:
+            raise OutOfDeviceMemory(f"the machine refuses {nbytes} bytes") from refusal
+        self._live_bytes += nbytes
+        self._peak_bytes = max(self._peak_bytes, self._live_bytes)
+        return tensor
+
+    def release(self, tensor: torch.Tensor) -> None:
+        """Give back what `allocate` returned."""
+        assert tensor.nbytes <= self._live_bytes, "more is released than was allocated"
+        self._live_bytes -= tensor.nbytes
+
+    def takes_for_itself(self, nbytes: int) -> None:
+        """Count what the next kernel will allocate and free by itself."""
+        self._check_room(nbytes)
+        self._peak_bytes = max(self._peak_bytes, self._live_bytes + nbytes)
+
+    def pin(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized host memory, which this device copies from as it is."""
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def begin(self) -> None:
+        """Wait for all streams, set the clock to zero and the peak to what is in use."""
+        self.synchronize(self._streams)
+        self._baseline_bytes = self._peak_bytes = self._live_bytes
+        self._clock.restart()
+
+    def now_s(self) -> float:
+        """Seconds since `begin`."""
+        return self._clock.now_s()
+
+    def synchronize(self, streams: Sequence[DeviceStream]) -> None:
+        """Wait until these streams are done; what failed first in the first of them that failed is raised here."""
+        own = [stream for stream in streams if isinstance(stream, WorkerStream)]
+        assert len(own) == len(streams), "a device can only synchronize streams of its own"
+        for mark in [stream.mark() for stream in own]:
+            mark.join()
+        failures = [failure for stream in own if (failure := stream.take_failure()) is not None]
+        if failures:
+            raise failures[0]
+
+    def peaks(self) -> MemoryPeaks:
+        """Return the maximum since `begin`, beyond what was in use then."""
+        return MemoryPeaks(self._peak_bytes - self._baseline_bytes, None, None)
+
+    def close(self) -> None:
+        """End all streams and give the process its settings back; work that nobody waited for is dropped."""
+        for stream in self._streams:
+            stream.stop()
+        for stream in self._streams:
+            stream.join()
+        sys.setswitchinterval(self._switch_interval_s)
+        torch.set_num_threads(self._host_threads)
+
+    def _start_stream(self, torch_threads: int) -> WorkerStream:
+        stream = WorkerStream(f"stream {next(self._ordinals)}", self._clock, torch_threads)
+        self._streams.append(stream)
+        return stream
+
+    def _check_room(self, nbytes: int) -> None:
+        if self._live_bytes + nbytes > self.memory_bytes:
+            raise OutOfDeviceMemory(
+                f"{nbytes} bytes do not fit: {self._live_bytes} of {self.memory_bytes} bytes are in use"
+            )

@@ -1,0 +1,159 @@
+"""A stream of the CPU: a thread that does what it is given, in order, and notes when."""
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Event, Thread
+from time import perf_counter
+
+import torch
+
+from calibration.devices.pacing import wait_until
+from calibration.devices.port import Interval, Mark
+
+
+class HostClock:
+    """Seconds since the last `restart`."""
+
+    def __init__(self) -> None:
+        self._origin_s = perf_counter()
+
+    def restart(self) -> None:
+        """Set the clock to zero."""
+        self._origin_s = perf_counter()
+
+    def shown_at(self, moment_s: float) -> float:
+        """Return what the clock showed at a moment of `perf_counter`."""
+        return moment_s - self._origin_s
+
+    def now_s(self) -> float:
+        """Return what the clock shows."""
+        return self.shown_at(perf_counter())
+
+
+class WorkerMark:
+    """A point of a worker stream."""
+
+    def __init__(self, clock: HostClock) -> None:
+        self._clock = clock
+        self._reached = Event()
+        self._moment_s = 0.0
+        self._time_s = 0.0
+
+    @property
+    def time_s(self) -> float:
+        """When the stream reached it, by the clock as it stood then."""
+        assert self._reached.is_set(), "a mark is read before its stream was synchronized"
+        return self._time_s
+
+    def reach(self, moment_s: float) -> None:
+        """Set its moment of `perf_counter` and wake who waits for it."""
+        self._moment_s = moment_s
+        self._time_s = self._clock.shown_at(moment_s)
+        self._reached.set()
+
+    def join(self) -> float:
+        """Block the calling thread until it is reached, and return that moment of `perf_counter`."""
+        self._reached.wait()
+        return self._moment_s
+
+
+class WorkerStream:
+    """A thread with a queue. Work releases the interpreter while PyTorch computes or copies, so streams overlap.
+
+    When work fails, the stream drops all further work until `take_failure`, but still reaches its marks: what other
+    streams and the host wait for always comes. A wait only ever names a mark that was queued before it, so streams
+    cannot wait for each other in a circle.
+
+    The thread is a daemon: an interpreter that ends for another reason does not wait for it.
+    """
+
+    def __init__(self, name: str, clock: HostClock, torch_threads: int) -> None:
+        self._clock = clock
+        # The moment of `perf_counter` since when nothing that was queued keeps the stream from going on.
+        self._free_s = 0.0
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._open = True
+        ready = Event()
+        self._thread = Thread(target=self._serve, args=(torch_threads, ready), name=name, daemon=True)
+        self._thread.start()
+        # PyTorch keeps the number of threads both for the calling thread and for those to come; one sets it at a time.
+        ready.wait()
+
+    def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
+        """Queue work; see the port.
+
+        Paced work counts from when the stream was free for it, so that what a thread needs to wake up, about a tenth
+        of a millisecond, does not add up over an iteration. Its interval starts when it really started.
+        """
+        start, end = WorkerMark(self._clock), WorkerMark(self._clock)
+        queued_s = perf_counter()
+
+        def timed() -> None:
+            free_s = max(self._free_s, queued_s)
+            start.reach(perf_counter())
+            if not self._drops:
+                self._attempt(work)
+            if lasts_s is not None and not self._drops:
+                wait_until(free_s + lasts_s)
+            self._free_s = perf_counter()
+            end.reach(self._free_s)
+
+        self._put(timed)
+        return Interval(start, end)
+
+    def mark(self) -> WorkerMark:
+        """Queue a point."""
+        mark = WorkerMark(self._clock)
+        self._put(lambda: mark.reach(perf_counter()))
+        return mark
+
+    def wait(self, mark: Mark) -> None:
+        """Hold the stream until a mark of another one has been reached."""
+        assert isinstance(mark, WorkerMark), "a stream can only wait for marks of its own device"
+
+        def hold() -> None:
+            self._free_s = max(self._free_s, mark.join())
+
+        self._put(hold)
+
+    def take_failure(self) -> BaseException | None:
+        """Return what failed, once, and let the stream work again; only after it was drained."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def stop(self) -> None:
+        """Let the thread end after the work that it is doing; what is queued behind is dropped."""
+        self._closing = True
+        if self._open:
+            self._queue.put(None)
+            self._open = False
+
+    def join(self) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join()
+
+    @property
+    def _drops(self) -> bool:
+        return self._closing or self._failure is not None
+
+    def _put(self, item: Callable[[], None]) -> None:
+        assert self._open, "the device is closed"
+        self._queue.put(item)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as failure:  # noqa: BLE001  # raised where the host synchronizes
+            self._failure = failure
+
+    def _serve(self, torch_threads: int, ready: Event) -> None:
+        torch.set_num_threads(torch_threads)
+        # Reading it makes PyTorch take it for this thread; otherwise the first kernel would take what is set by then.
+        torch.get_num_threads()
+        ready.set()
+        while (item := self._queue.get()) is not None:
+            item()
+            # A work's tensors live until it is done, not until the next one comes.
+            del item
