@@ -119,7 +119,7 @@ class ValidationBench:
             return replace(row, measured=reading, note=f"fits on the device alone; simulated: {replayed.explain()}")
         runs = run_plan(self.executor, plan, self.given.limits, self._durations(plan), replayed, self.method)
         if isinstance(runs, DoesNotFit):
-            return replace(row, outcome=Outcome.DOES_NOT_FIT, note=f"fits in the simulator alone; {runs.explain()}")
+            return replace(row, outcome=Outcome.OUT_OF_MEMORY, note=runs.explain())
         raw = None
         if self.method.pacing is not None:
             calibrated = _replay(plan, self.calibrated)

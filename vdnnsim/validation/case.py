@@ -40,8 +40,8 @@ class Case:
 
     @property
     def label(self) -> str:
-        """As tables show it: `vgg16 (64)`, `vgg16 (64) in 70 %`."""
-        share = "" if self.memory_share is None else f" in {100 * self.memory_share:.0f} %"
+        """As tables show it: `vgg16 (64)`, `vgg16 (64), memory 70 %`."""
+        share = "" if self.memory_share is None else f", memory {100 * self.memory_share:.0f} %"
         return f"{self.network} ({self.batch_size}){share}"
 
 

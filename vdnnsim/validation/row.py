@@ -14,6 +14,7 @@ class Outcome(Enum):
     DOES_NOT_FIT = "does not fit"
     REFUSED = "refused"
     OUT_OF_MEMORY = "out of memory"
+    """Fits by the plan's own arithmetic, but the device had no room."""
 
 
 @dataclass(frozen=True, slots=True)

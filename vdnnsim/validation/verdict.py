@@ -59,9 +59,9 @@ def _time(name: str, rows: Sequence[Row], limit: float, tolerance: Tolerance) ->
     found = f"{percent(mean)} in the mean of {len(rows)} rows, {percent(abs(worst.time_error or 0.0))} at worst"
     if tolerance.every_row:
         broken = tuple(row for row in rows if abs(row.time_error or 0.0) > limit)
-        return Requirement(name, f"within {percent(limit)} in every row", found, not broken, broken)
+        return Requirement(name, f"within {100 * limit:g} % in every row", found, not broken, broken)
     holds = mean <= limit
-    return Requirement(name, f"within {percent(limit)} in the mean", found, holds, () if holds else (worst,))
+    return Requirement(name, f"within {100 * limit:g} % in the mean", found, holds, () if holds else (worst,))
 
 
 def _memory(rows: Sequence[Row], limit: float) -> Requirement:

@@ -39,7 +39,7 @@ _KERNELS_AROUND = 5
 _FRACTION_PER_CHARACTER = 0.0088
 """A span gets its name written on it if it has so much of the picture's width for every character."""
 
-_SEEN = 0.0005
+SEEN = 0.0005
 """Share of the width of an axis that a bar needs to be seen: more than half a pixel."""
 
 
@@ -54,6 +54,11 @@ class Window:
     def times(self) -> Scale:
         """The unit of its axis."""
         return time_scale((self.end_s - self.start_s,))
+
+    @property
+    def since(self) -> str:
+        """What its axis adds to `time`: ` since 1.2 s`; nothing where it begins with the iteration."""
+        return f" since {format_seconds(self.start_s)}" if self.start_s else ""
 
     def shows(self, thing: Span | Stall) -> bool:
         """Whether a part of it lies inside."""
@@ -95,7 +100,7 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     if _waits(trace):
         part.set_xlabel(f"{part.get_xlabel()}, around the longest wait for a copy")
     _write_names(part, trace, window)
-    _connect(figure, whole, part, window, iteration.times)
+    connect(figure, whole, part, window, iteration.times)
     write_legend(figure, _legend(trace, (iteration, window)))
     return figure
 
@@ -137,7 +142,7 @@ def _is_backward(trace: IterationTrace, span: Span) -> bool:
     return isinstance(kernel, Compute) and kernel.phase.is_backward
 
 
-def _look(trace: IterationTrace, span: Span) -> tuple[str, str, str]:
+def look(trace: IterationTrace, span: Span) -> tuple[str, str, str]:
     """Return the colour of a span, what the colour means, and what to write on the span."""
     plan = trace.plan
     operation = plan.operations[span.operation]
@@ -153,7 +158,7 @@ def _look(trace: IterationTrace, span: Span) -> tuple[str, str, str]:
 def _draw_streams(axes: Axes, trace: IterationTrace, window: Window, *, edge: float) -> None:
     bars: defaultdict[tuple[float, str], list[tuple[float, float]]] = defaultdict(list)
     for span in filter(window.shows, trace.spans):
-        bars[_STREAM_ROWS[span.stream], _look(trace, span)[0]].append(window.bar(span))
+        bars[_STREAM_ROWS[span.stream], look(trace, span)[0]].append(window.bar(span))
     for stall in filter(window.shows, trace.stalls):
         bars[_STALL_ROW, STALL_COLORS[stall.cause]].append(window.bar(stall))
     for (row, color), intervals in bars.items():
@@ -165,15 +170,14 @@ def _draw_streams(axes: Axes, trace: IterationTrace, window: Window, *, edge: fl
     axes.set_yticks(
         (*_STREAM_ROWS.values(), _STALL_ROW), (*(f"{stream.value} stream" for stream in _STREAM_ROWS), "stalls")
     )
-    since = f" since {format_seconds(window.start_s)}" if window.start_s else ""
-    axes.set_xlabel(f"time{since}, {window.times.unit}")
+    axes.set_xlabel(f"time{window.since}, {window.times.unit}")
     keep_left_spine_only(axes)
 
 
 def _write_names(axes: Axes, trace: IterationTrace, window: Window) -> None:
     """Write on each span that is wide enough which layer or buffer it is, on each stall how long it is."""
     for span in filter(window.shows, trace.spans):
-        color, _, name = _look(trace, span)
+        color, _, name = look(trace, span)
         _write_on(axes, window, span, _STREAM_ROWS[span.stream], name, color)
     stalls = list(filter(window.shows, trace.stalls))
     longest = max(stalls, key=lambda stall: stall.end_s - stall.start_s, default=None)
@@ -200,7 +204,7 @@ def _write_on(axes: Axes, window: Window, thing: Span | Stall, row: float, text:
     return fits
 
 
-def _connect(figure: Figure, whole: Axes, part: Axes, window: Window, times: Scale) -> None:
+def connect(figure: Figure, whole: Axes, part: Axes, window: Window, times: Scale) -> None:
     """Show in the upper half which interval the lower half magnifies."""
     start, end = window.start_s / times.factor, window.end_s / times.factor
     whole.axvspan(start, end, facecolor="none", edgecolor=INK, linewidth=1.5, zorder=5)
@@ -221,10 +225,10 @@ def _legend(trace: IterationTrace, windows: tuple[Window, ...]) -> list[Patch]:
     names: dict[str, str] = {}
     for stream in Stream:
         for span in trace.spans_on(stream):
-            color, meaning, _ = _look(trace, span)
+            color, meaning, _ = look(trace, span)
             names.setdefault(color, meaning if stream is Stream.COMPUTE else f"{meaning} (and its stalls)")
     for stall in trace.stalls:
-        if any(window.shows(stall) and window.shown_fraction(stall) >= _SEEN for window in windows):
+        if any(window.shows(stall) and window.shown_fraction(stall) >= SEEN for window in windows):
             names.setdefault(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
     return [Patch(facecolor=color, label=name) for color, name in names.items()]
 
