@@ -116,7 +116,7 @@ def test_seconds_for_people(seconds: float, text: str) -> None:
         (12 * 2**30, Dimension.BYTES, "12 GiB"),
         (512, Dimension.BYTES, "512 B"),
         (12.8e9, Dimension.BYTES_PER_SECOND, "12.8 GB/s"),
-        (5e-6, Dimension.SECONDS, "5 us"),
+        (3e-6, Dimension.SECONDS, "3 us"),
         (1e-5, Dimension.SECONDS, "0.01 ms"),
         (0.0, Dimension.SECONDS, "0 s"),
         (0.5, Dimension.COUNT, "0.5"),
