@@ -11,7 +11,7 @@ copies in flight are remembered, and whatever meets one is a bug of the plan che
 
 from dataclasses import dataclass
 
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plan.operations import AllReduce, Compute, Offload, Prefetch, Stream
 from vdnnsim.plan.placement import PlacedChange
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
@@ -34,16 +34,17 @@ class Recorder:
         self._memory: list[MemoryChange] = []
         self._holds: list[_Hold] = []
         self._kernel_end_s = 0.0
-        self._in_flight: dict[int, Offload | Prefetch] = {}
+        self._in_flight: dict[int, Offload | Prefetch | AllReduce] = {}
         self._running: Compute | None = None
-        self._last_copy: int | None = None
-        # By event recorded on the memory stream, the last copy that had ended there.
+        self._last_copy: dict[Stream, int] = {}
+        # By event recorded on a stream of copies, the last one that had ended there.
         self._copy_before: dict[int, int] = {}
 
     def kernel(self, operation: int, kernel: Compute, issue_s: float, start_s: float, end_s: float) -> None:
         """A kernel starts on the compute stream and will end at end_s."""
         for buffer in kernel.reads:
-            assert not isinstance(self._in_flight.get(buffer), Prefetch), f"kernel {operation} reads under a prefetch"
+            in_flight = self._in_flight.get(buffer)
+            assert in_flight is None or isinstance(in_flight, Offload), f"kernel {operation} reads what is on its way"
         for buffer in kernel.writes:
             assert buffer not in self._in_flight, f"kernel {operation} writes under a copy"
         if start_s > self._kernel_end_s:
@@ -65,8 +66,23 @@ class Recorder:
     def copy_ends(self, operation: int, copy: Offload | Prefetch, issue_s: float, start_s: float, end_s: float) -> None:
         """A copy ends."""
         del self._in_flight[copy.buffer]
-        self._last_copy = operation
+        self._last_copy[Stream.MEMORY] = operation
         self._spans.append(Span(operation, Stream.MEMORY, issue_s, start_s, end_s))
+
+    def all_reduce_starts(self, operation: int, all_reduce: AllReduce) -> None:
+        """The communication stream reaches an exchange, and waits for the other GPUs."""
+        for buffer in all_reduce.buffers:
+            assert buffer not in self._in_flight, f"exchange {operation} meets a copy"
+            self._in_flight[buffer] = all_reduce
+
+    def all_reduce_ends(
+        self, operation: int, all_reduce: AllReduce, issue_s: float, start_s: float, end_s: float
+    ) -> None:
+        """An exchange ends."""
+        for buffer in all_reduce.buffers:
+            del self._in_flight[buffer]
+        self._last_copy[Stream.COMMUNICATION] = operation
+        self._spans.append(Span(operation, Stream.COMMUNICATION, issue_s, start_s, end_s))
 
     def memory_change(self, change: PlacedChange, now_s: float) -> None:
         """The compute stream reaches an allocation or release."""
@@ -75,8 +91,8 @@ class Recorder:
 
     def event_recorded(self, event: int, stream: Stream) -> None:
         """A stream reaches the point that an event marks."""
-        if stream is Stream.MEMORY and self._last_copy is not None:
-            self._copy_before[event] = self._last_copy
+        if stream in self._last_copy:
+            self._copy_before[event] = self._last_copy[stream]
 
     def event_waited(self, event: int, stream: Stream, now_s: float) -> None:
         """A stream goes on behind its wait for an event."""
@@ -86,8 +102,10 @@ class Recorder:
 
     def host_synchronized(self, streams: tuple[Stream, ...], now_s: float) -> None:
         """Streams have done all that the host waited for; a copy among it has held up what the host issues next."""
-        if Stream.MEMORY in streams and self._last_copy is not None:
-            self._holds.append(_Hold(now_s, self._copy_cause(self._last_copy), self._last_copy))
+        for stream in streams:
+            if stream in self._last_copy:
+                copy = self._last_copy[stream]
+                self._holds.append(_Hold(now_s, self._copy_cause(copy), copy))
 
     def host_pins(self, until_s: float) -> None:
         """The host is busy with pinning memory until a moment."""
@@ -112,6 +130,8 @@ class Recorder:
                 return StallCause.OFFLOAD
             case Prefetch(on_demand=True):
                 return StallCause.ON_DEMAND
+            case AllReduce():
+                return StallCause.AGGREGATION
             case _:
                 return StallCause.PREFETCH
 

@@ -7,6 +7,7 @@ A trace refers to its plan by position: `Span.operation` indexes `plan.operation
 from dataclasses import dataclass
 from enum import Enum
 
+from vdnnsim.hardware.topology import Hop
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.training_plan import TrainingPlan
 
@@ -17,6 +18,7 @@ class StallCause(Enum):
     OFFLOAD = "waits for an offload"
     PREFETCH = "waits for a prefetch"
     ON_DEMAND = "waits for a fetch on demand"
+    AGGREGATION = "waits for gradients of other GPUs"
     PINNING = "host pins memory"
     HOST = "waits for the host to issue"
 
@@ -93,3 +95,35 @@ class IterationTrace:
     def spans_on(self, stream: Stream) -> tuple[Span, ...]:
         """The spans of one stream, in order."""
         return tuple(span for span in self.spans if span.stream is stream)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """What a link carries in one direction from a moment on.
+
+    Attributes:
+        copies: how many copies cross it in this direction.
+    """
+
+    time_s: float
+    hop: Hop
+    bytes_per_s: float
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTrace:
+    """One iteration of all GPUs of a server, begun at the same moment.
+
+    Attributes:
+        gpus: the trace of each GPU, by number.
+        loads: every change of what a link carries, in the order of time; empty for one GPU on a link of its own.
+    """
+
+    gpus: tuple[IterationTrace, ...]
+    loads: tuple[LinkLoad, ...] = ()
+
+    @property
+    def iteration_s(self) -> float:
+        """Until the last GPU is done."""
+        return max(trace.iteration_s for trace in self.gpus)

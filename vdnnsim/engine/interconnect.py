@@ -13,23 +13,10 @@ import simpy
 
 from vdnnsim.hardware.fair_share import max_min_rates
 from vdnnsim.hardware.topology import Hop, Sharing, Topology, TopologyLink, Way
+from vdnnsim.trace import LinkLoad
 
 NOTHING_LEFT_BYTES: Final = 0.5
 """A flow with less than this to go is done; what is left is rounding of the clock."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkLoad:
-    """What a link carries in one direction from a moment on.
-
-    Attributes:
-        copies: how many copies cross it in this direction.
-    """
-
-    time_s: float
-    hop: Hop
-    bytes_per_s: float
-    copies: int
 
 
 @dataclass(slots=True, eq=False)

@@ -1,17 +1,21 @@
-"""Executes a plan in simulated time.
+"""Executes plans in simulated time, one on each GPU of a server.
 
 The host issues the operations of the plan in their order. Each kernel, copy, event and wait costs it its issue time;
 allocations come from a pool in host memory and are free. It runs ahead of the GPU until it synchronizes. Pinning host
 memory for an offload, where the scenario asks for it, holds the host too.
 
-Assumptions: an operation takes the time that the cost table gives it alone; a copy neither slows kernels down nor is
-slowed by them.
+Assumptions: a kernel takes the time that the cost table gives it alone; a copy neither slows kernels down nor is
+slowed by them. Copies slow each other down where they share links of the server's topology.
 """
+
+from collections.abc import Sequence
 
 import simpy
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.cost.transfer import pin_s
+from vdnnsim.engine.collectives import Collectives
+from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.engine.streams import CopyEngines, EventBoard, Process, StreamProcess
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Server
@@ -19,6 +23,7 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllReduce,
     Compute,
     HostSynchronize,
     Offload,
@@ -33,55 +38,94 @@ from vdnnsim.plan.operations import (
 from vdnnsim.plan.placement import Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.recorder import Recorder
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import IterationTrace, ServerTrace
 
 
 def simulate(
     plan: TrainingPlan, costs: CostTable, server: Server, placement: Placement, pinned: PinnedMemory
 ) -> IterationTrace:
-    """Replay one iteration of a plan that fits.
+    """Replay one iteration of a plan that fits, on one GPU.
 
     Raises:
         SimulationDeadlock: the plan cannot end; the message says what each stream waits for.
     """
-    return _Iteration(plan, costs, server, placement, pinned).replay()
+    return simulate_server([(plan, placement)], costs, server, pinned).gpus[0]
+
+
+def simulate_server(
+    work: Sequence[tuple[TrainingPlan, Placement]], costs: CostTable, server: Server, pinned: PinnedMemory
+) -> ServerTrace:
+    """Replay one iteration of several GPUs, begun together; each has a plan that fits.
+
+    Raises:
+        SimulationDeadlock: a plan cannot end; the message says what each stream waits for.
+    """
+    env = simpy.Environment(initial_time=0.0)
+    interconnect = collectives = None
+    if server.topology is not None:
+        assert len(work) <= len(server.topology.gpus), "the scenario was checked against the profile"
+        interconnect = Interconnect(env, server.topology)
+        collectives = Collectives(env, server, interconnect, len(work))
+    gpus = [
+        _Iteration(
+            env, plan, costs, server, placement, pinned, CopyEngines(env, server, gpu, interconnect, collectives)
+        )
+        for gpu, (plan, placement) in enumerate(work)
+    ]
+    hosts = [env.process(gpu.run()) for gpu in gpus]
+    try:
+        env.run(until=env.all_of(hosts))
+    except RuntimeError as error:
+        # SimPy raises this when nothing is left to happen although a host has not finished.
+        stuck = [gpu.deadlock() for gpu, host in zip(gpus, hosts, strict=True) if host.is_alive]
+        raise SimulationDeadlock("; ".join(dict.fromkeys(stuck))) from error
+    return ServerTrace(tuple(gpu.trace() for gpu in gpus), tuple(interconnect.loads) if interconnect else ())
 
 
 class _Iteration:
+    """One GPU and the part of the host that serves it."""
+
     def __init__(
-        self, plan: TrainingPlan, costs: CostTable, server: Server, placement: Placement, pinned: PinnedMemory
+        self,
+        env: simpy.Environment,
+        plan: TrainingPlan,
+        costs: CostTable,
+        server: Server,
+        placement: Placement,
+        pinned: PinnedMemory,
+        engines: CopyEngines,
     ) -> None:
+        self._env = env
         self._plan = plan
         self._server = server
         self._placement = placement
         self._pinned = pinned
         self._recorder = Recorder(plan)
-        self._env = simpy.Environment(initial_time=0.0)
         self._issue_total_s = 0.0
+        self._end_s = 0.0
         self._host_waits_for: int | None = None
         durations_s = {
             position: costs.find(operation.layer, operation.phase, operation.algorithm).seconds
             for position, operation in enumerate(plan.operations)
             if isinstance(operation, Compute)
         }
-        events = EventBoard(self._env)
-        engines = CopyEngines(self._env, server.link)
+        events = EventBoard(env)
         self._streams = {
-            stream: StreamProcess(self._env, stream, plan, durations_s, placement, events, engines, self._recorder)
+            stream: StreamProcess(env, stream, plan, durations_s, placement, events, engines, self._recorder)
             for stream in Stream
         }
 
-    def replay(self) -> IterationTrace:
+    def run(self) -> Process:
+        """Issue the plan and wait for its end."""
         for stream in self._streams.values():
             self._env.process(stream.run())
-        host = self._env.process(self._issue())
-        try:
-            self._env.run(until=host)
-        except RuntimeError as error:
-            # SimPy raises this when nothing is left to happen although the host has not finished.
-            raise SimulationDeadlock(self._deadlock()) from error
+        yield from self._issue()
+        self._end_s = self._env.now
+
+    def trace(self) -> IterationTrace:
+        """Return what happened on this GPU."""
         return self._recorder.trace(
-            iteration_s=self._env.now,
+            iteration_s=self._end_s,
             pool_bytes=self._placement.pool_bytes,
             host_bytes=self._placement.host_bytes,
             host_issue_s=self._issue_total_s,
@@ -89,6 +133,7 @@ class _Iteration:
 
     def _issue(self) -> Process:
         compute, memory = self._streams[Stream.COMPUTE], self._streams[Stream.MEMORY]
+        communication = self._streams[Stream.COMMUNICATION]
         clock_s = 0.0
         for position, operation in enumerate(self._plan.operations):
             match operation:
@@ -108,6 +153,9 @@ class _Iteration:
                 case Prefetch():
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
                     memory.put(position, clock_s, operation)
+                case AllReduce():
+                    clock_s = self._spend(clock_s, self._server.host.issue_s)
+                    communication.put(position, clock_s, operation)
                 case RecordEvent(stream=stream) | WaitEvent(stream=stream):
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
                     self._streams[stream].put(position, clock_s, operation)
@@ -133,7 +181,8 @@ class _Iteration:
             yield done
         self._recorder.host_synchronized(streams, self._env.now)
 
-    def _deadlock(self) -> str:
+    def deadlock(self) -> str:
+        """Return what each stream and the host wait for."""
         plan = self._plan
         waits = [
             f"the {stream.value} stream at operation {process.waiting_for} "

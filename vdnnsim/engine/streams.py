@@ -12,9 +12,12 @@ from typing import Any
 import simpy
 
 from vdnnsim.cost.transfer import Direction, copy_s, paged_copy_s
-from vdnnsim.hardware.server import Link
+from vdnnsim.engine.collectives import Collectives
+from vdnnsim.engine.interconnect import Interconnect
+from vdnnsim.hardware.server import Server
 from vdnnsim.plan.operations import (
     Allocate,
+    AllReduce,
     Compute,
     Offload,
     Paged,
@@ -31,15 +34,29 @@ from vdnnsim.recorder import Recorder
 Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""
 
-Queued = Compute | Allocate | Release | Offload | Prefetch | RecordEvent | WaitEvent | simpy.Event
+Queued = Compute | Allocate | Release | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | simpy.Event
 """What may stand in a stream's queue; a SimPy event is the host's, and succeeds when all before it is done."""
 
 
 class CopyEngines:
-    """One copy engine per direction, each serving one copy at a time in the order of request."""
+    """The copy engines of one GPU, one per direction, each serving one copy at a time in the order of request.
 
-    def __init__(self, env: simpy.Environment, link: Link) -> None:
-        self._link = link
+    Where the server has no topology its GPU has a link of its own, and a copy takes what it takes alone.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        server: Server,
+        gpu: int,
+        interconnect: Interconnect | None,
+        collectives: Collectives | None,
+    ) -> None:
+        self._env = env
+        self._server = server
+        self._gpu = gpu
+        self._interconnect = interconnect
+        self._collectives = collectives
         self._d2h = simpy.Resource(env, capacity=1)
         self._h2d = simpy.Resource(env, capacity=1)
 
@@ -47,11 +64,23 @@ class CopyEngines:
         """The engine that serves a copy."""
         return self._d2h if isinstance(copy, Offload) else self._h2d
 
-    def seconds(self, copy: Offload | Prefetch, nbytes: int) -> float:
-        """How long a copy takes alone on the link."""
+    def move(self, copy: Offload | Prefetch, nbytes: int) -> Process:
+        """Move the bytes of a copy."""
+        topology = self._server.topology
         if isinstance(copy.mechanism, Paged):
-            return paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s)
-        return copy_s(self._link, Direction.D2H if isinstance(copy, Offload) else Direction.H2D, nbytes)
+            yield self._env.timeout(paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s))
+        elif topology is None or self._interconnect is None:
+            direction = Direction.D2H if isinstance(copy, Offload) else Direction.H2D
+            yield self._env.timeout(copy_s(self._server.link, direction, nbytes))
+        else:
+            path = topology.to_host(self._gpu) if isinstance(copy, Offload) else topology.from_host(self._gpu)
+            yield self._env.timeout(topology.latency_s(path))
+            yield self._interconnect.start(path, nbytes).done
+
+    def exchange(self, all_reduce: AllReduce, nbytes: int) -> simpy.Event:
+        """Join the other GPUs in an exchange; return the event of its end."""
+        assert self._collectives is not None, "a GPU alone exchanges nothing"
+        return self._collectives.join(all_reduce, nbytes)
 
 
 class EventBoard:
@@ -125,6 +154,8 @@ class StreamProcess:
                         self._recorder.memory_change(self._placement.changes[position], start_s)
                 case Offload() | Prefetch():
                     yield from self._copy(position, issue_s, start_s, operation)
+                case AllReduce():
+                    yield from self._all_reduce(position, issue_s, start_s, operation)
                 case RecordEvent():
                     yield from self._record(start_s, operation.event)
                 case WaitEvent():
@@ -145,8 +176,18 @@ class StreamProcess:
             yield grant
             begin_s = self._env.now
             self._recorder.copy_starts(copy, begin_s)
-            yield self._env.timeout(self._engines.seconds(copy, self._plan.buffers[copy.buffer].nbytes))
+            yield from self._engines.move(copy, self._plan.buffers[copy.buffer].nbytes)
         self._recorder.copy_ends(position, copy, issue_s, begin_s, self._env.now)
+
+    def _all_reduce(self, position: int, issue_s: float, start_s: float, all_reduce: AllReduce) -> Process:
+        if start_s > self._env.now:
+            yield self._env.timeout(start_s - self._env.now)
+        self._recorder.all_reduce_starts(position, all_reduce)
+        self.waiting_for = position
+        nbytes = sum(self._plan.buffers[buffer].nbytes for buffer in all_reduce.buffers)
+        yield self._engines.exchange(all_reduce, nbytes)
+        self.waiting_for = None
+        self._recorder.all_reduce_ends(position, all_reduce, issue_s, start_s, self._env.now)
 
     def _wait(self, position: int, event: int) -> Process:
         fired = self._events[event]

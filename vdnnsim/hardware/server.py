@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.topology import Topology
 
 
 class Origin(Enum):
@@ -137,6 +138,7 @@ class Server:
         figures: all of the profile as stated.
         power: None where the profile says nothing of power; whatever needs it then refuses.
         kernels: None where no kernel was measured, and the cost model times them all.
+        topology: None for a machine with one GPU on a link of its own.
         provenance: what a measured profile says of its machine and software, as (name, text).
     """
 
@@ -149,3 +151,4 @@ class Server:
     power: Power | None = None
     kernels: MeasuredKernels | None = None
     provenance: tuple[tuple[str, str], ...] = ()
+    topology: Topology | None = None

@@ -3,8 +3,8 @@
 - Every buffer is allocated before it is used, once, and released before the plan ends.
 - A kernel reads only what has been written or copied back, a copy only what has been written.
 - Whatever touches the same bytes from two streams is ordered by events or synchronizations: a kernel after the
-  prefetch that it reads, an offload after the kernel that wrote its buffer, a prefetch after the Allocate that made
-  it, a Release after every copy of its buffer.
+  prefetch that it reads, an offload or an exchange between GPUs after the kernel that wrote its buffer, a prefetch
+  after the Allocate that made it, a Release after every copy of its buffer.
 - What was offloaded and released is read again only after a prefetch. A prefetch that keeps the copy may be followed by
   others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
 - What a Release gives up is gone; only a copy on the host brings it back.
@@ -14,12 +14,13 @@ streams are known to be done. RecordEvent stores the knowledge of its stream, Wa
 HostSynchronize gives it to everything issued later.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vdnnsim.errors import PlanError
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllReduce,
     Compute,
     HostSynchronize,
     Offload,
@@ -54,8 +55,8 @@ class _BufferState:
     on_host: bool = False
     last_compute: int = -1
     last_compute_write: int = -1
-    last_copy: int = -1
-    last_prefetch: int = -1
+    last_copy: dict[Stream, int] = field(default_factory=dict)
+    last_arrival: dict[Stream, int] = field(default_factory=dict)
     covered_by: int | None = None
 
 
@@ -92,6 +93,8 @@ class _Checker:
                 self._offload(buffer)
             case Prefetch(buffer=buffer, keeps_copy=keeps_copy):
                 self._prefetch(buffer, keeps_copy=keeps_copy)
+            case AllReduce(buffers=buffers):
+                self._all_reduce(buffers)
             case RecordEvent(event=event, stream=stream):
                 self._record(event, stream)
             case WaitEvent(event=event, stream=stream):
@@ -105,7 +108,7 @@ class _Checker:
         if self._plan.buffers[buffer].nbytes > self._plan.buffers[storage].nbytes:
             raise self._error(f"{self._name(buffer)} is larger than {self._name(storage)}, in which it is to lie")
         self._reach(Stream.COMPUTE)
-        if below.last_copy > self._done[Stream.COMPUTE][Stream.MEMORY]:
+        if self._unfinished(below.last_copy, Stream.COMPUTE):
             raise self._error(f"{self._name(storage)} is covered before the compute stream waited for its copy")
         self._allocate(buffer)
         self._states[buffer].storage = storage
@@ -126,17 +129,16 @@ class _Checker:
 
     def _compute(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         self._reach(Stream.COMPUTE)
-        known = self._done[Stream.COMPUTE][Stream.MEMORY]
         for buffer in reads:
             state = self._use(buffer)
             if not state.written:
                 raise self._error(f"{self._name(buffer)} is read before anything was written to it")
-            if state.last_prefetch > known:
+            if self._unfinished(state.last_arrival, Stream.COMPUTE):
                 raise self._error(f"{self._name(buffer)} is read before the compute stream waited for its prefetch")
             state.last_compute = self._position
         for buffer in writes:
             state = self._use(buffer)
-            if state.last_copy > known:
+            if self._unfinished(state.last_copy, Stream.COMPUTE):
                 raise self._error(f"{self._name(buffer)} is written before the compute stream waited for its copy")
             state.written = True
             state.on_host = False
@@ -156,7 +158,7 @@ class _Checker:
     def _release(self, buffer: int) -> None:
         state = self._use(buffer)
         self._reach(Stream.COMPUTE)
-        if state.last_copy > self._done[Stream.COMPUTE][Stream.MEMORY]:
+        if self._unfinished(state.last_copy, Stream.COMPUTE):
             raise self._error(f"{self._name(buffer)} is released before the compute stream waited for its copy")
         if state.storage is not None:
             below = self._states[state.storage]
@@ -173,8 +175,10 @@ class _Checker:
             raise self._error(f"{self._name(buffer)} is offloaded twice")
         if state.last_compute_write > self._done[Stream.MEMORY][Stream.COMPUTE]:
             raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its kernel")
+        if self._unfinished(state.last_arrival, Stream.MEMORY):
+            raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its exchange")
         state.on_host = True
-        state.last_copy = self._last_on[Stream.MEMORY] = self._position
+        state.last_copy[Stream.MEMORY] = self._last_on[Stream.MEMORY] = self._position
 
     def _prefetch(self, buffer: int, *, keeps_copy: bool) -> None:
         state = self._use(buffer)
@@ -185,7 +189,26 @@ class _Checker:
             raise self._error(f"{self._name(buffer)} is prefetched before the memory stream waited for its allocation")
         state.on_host = keeps_copy
         state.written = True
-        state.last_copy = state.last_prefetch = self._last_on[Stream.MEMORY] = self._position
+        state.last_copy[Stream.MEMORY] = state.last_arrival[Stream.MEMORY] = self._position
+        self._last_on[Stream.MEMORY] = self._position
+
+    def _all_reduce(self, buffers: tuple[int, ...]) -> None:
+        self._reach(Stream.COMMUNICATION)
+        for buffer in buffers:
+            state = self._use(buffer)
+            if not state.written:
+                raise self._error(f"{self._name(buffer)} is exchanged before anything was written to it")
+            if state.last_compute > self._done[Stream.COMMUNICATION][Stream.COMPUTE]:
+                raise self._error(f"{self._name(buffer)} is exchanged before the stream waited for its kernel")
+            if self._unfinished(state.last_copy, Stream.COMMUNICATION):
+                raise self._error(f"{self._name(buffer)} is exchanged before the stream waited for its copy")
+            state.on_host = False
+            state.last_copy[Stream.COMMUNICATION] = state.last_arrival[Stream.COMMUNICATION] = self._position
+        self._last_on[Stream.COMMUNICATION] = self._position
+
+    def _unfinished(self, copies: dict[Stream, int], stream: Stream) -> bool:
+        """Whether a stream would not yet know that the last copies of a buffer, by their stream, are done."""
+        return any(copies[each] > self._done[stream][each] for each in copies if each is not stream)
 
     def _reach(self, stream: Stream) -> None:
         _merge(self._done[stream], self._host)

@@ -12,10 +12,11 @@ from vdnnsim.dnn.layers import Phase
 
 
 class Stream(Enum):
-    """The two CUDA streams of vDNN (III-B): kernels on one, copies on the other."""
+    """The two CUDA streams of vDNN (III-B), for kernels and for copies, and one for what several GPUs exchange."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
+    COMMUNICATION = "communication"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,34 @@ class Prefetch:
     mechanism: Mechanism = Pinned()
 
 
+class Aggregation(Enum):
+    """How the gradients of several GPUs become one sum on each of them.
+
+    `cpu`: each copies its own to the host, which adds them up, and copies the sum back. `gpu`: all copy theirs to the
+    first GPU, which adds them up and sends the sum to each. `ring`: reduce-scatter and all-gather around a ring, in
+    2 (n - 1) steps of one nth (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009).
+    """
+
+    CPU = "cpu"
+    GPU = "gpu"
+    RING = "ring"
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """Sums buffers over all GPUs; runs on the communication stream, when every GPU has reached it.
+
+    Attributes:
+        collective: the id by which the plans of the GPUs mean the same exchange.
+        layer: on whose behalf.
+    """
+
+    collective: int
+    buffers: tuple[int, ...]
+    layer: int
+    aggregation: Aggregation
+
+
 @dataclass(frozen=True, slots=True)
 class RecordEvent:
     """Marks a point of a stream."""
@@ -132,7 +161,9 @@ class HostSynchronize:
     streams: tuple[Stream, ...]
 
 
-Operation = Compute | Allocate | Alias | Release | Offload | Prefetch | RecordEvent | WaitEvent | HostSynchronize
+Operation = (
+    Compute | Allocate | Alias | Release | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | HostSynchronize
+)
 
 
 def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
@@ -155,6 +186,8 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
         case Prefetch(buffer=buffer, layer=layer, on_demand=on_demand):
             kind = "fetch on demand" if on_demand else "prefetch"
             return f"{kind} of {buffer_names[buffer]} during backward of {layer_names[layer]}"
+        case AllReduce(layer=layer, aggregation=aggregation):
+            return f"aggregation of the gradients of {layer_names[layer]} ({aggregation.value})"
         case RecordEvent(event=event, stream=stream):
             return f"record event {event} on the {stream.value} stream"
         case WaitEvent(event=event, stream=stream):

@@ -36,6 +36,7 @@ STALL_COLORS: Final = {
     StallCause.OFFLOAD: OFFLOAD,
     StallCause.PREFETCH: PREFETCH,
     StallCause.ON_DEMAND: ON_DEMAND,
+    StallCause.AGGREGATION: "#56b4e9",
     StallCause.PINNING: "#d55e00",
     StallCause.HOST: "#9a9a9a",
 }

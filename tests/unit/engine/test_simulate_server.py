@@ -1,0 +1,141 @@
+"""Two toy GPUs behind one switch: their own links and the uplink carry 10 B/s each way, host memory 36 B/s in all.
+
+The chain of one CONV and one FC layer runs 7 kernels of 1 s. The weight gradient of fc (12 B) is there at 6, that of
+conv1 (60 B) at 7; the exchange of conv1 waits for that of fc, for both run on the communication stream.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.dnn.workload import Optimizer
+from vdnnsim.engine.simulate import simulate, simulate_server
+from vdnnsim.errors import SimulationDeadlock
+from vdnnsim.hardware.topology import (
+    Hop,
+    Node,
+    NodeKind,
+    PeerLink,
+    Sharing,
+    Topology,
+    TopologyLink,
+    Way,
+)
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.aggregate import aggregate_gradients
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Aggregation, AllReduce, Stream
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.trace import ServerTrace, StallCause
+
+
+def link(name: str, rate: float = 10.0, sharing: Sharing = Sharing.SPLIT_DUPLEX) -> TopologyLink:
+    return TopologyLink(name, rate, rate, 0.0, sharing)
+
+
+TREE = (
+    Node("memory", NodeKind.HOST_MEMORY, None, None),
+    Node("socket", NodeKind.SOCKET, "memory", link("dram", 36.0, Sharing.SHARED)),
+    Node("switch", NodeKind.SWITCH, "socket", link("uplink")),
+    Node("gpu0", NodeKind.GPU, "switch", link("x0")),
+    Node("gpu1", NodeKind.GPU, "switch", link("x1")),
+)
+PEERED = Topology(TREE, (PeerLink("gpu0", "gpu1", link("nvlink")),))
+SERVER = replace(TOY_SERVER, gpu=replace(TOY_SERVER.gpu, dram_bytes_per_s=18.0), topology=PEERED)
+WORKLOAD = toy_workload(toy_chain(1))
+COSTS = toy_costs(WORKLOAD, {})
+BASE = Base().plan(toy_setting(WORKLOAD, COSTS))
+
+
+def placed(plan: TrainingPlan) -> tuple[TrainingPlan, Placement]:
+    check_plan(plan)
+    placement = place_plan(plan, TOY_LIMITS)
+    assert isinstance(placement, Placement)
+    return plan, placement
+
+
+def replay_two(plan: TrainingPlan) -> ServerTrace:
+    return simulate_server([placed(plan)] * 2, COSTS, SERVER, PinnedMemory.ARENA)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "fc_end_s", "conv_end_s"),
+    [(Aggregation.CPU, 11.8, 40.8), (Aggregation.GPU, 10.4, 32.4), (Aggregation.RING, 8.2, 19.2)],
+)
+def test_gradients_are_exchanged_behind_backward(aggregation: Aggregation, fc_end_s: float, conv_end_s: float) -> None:
+    """The exchange of fc begins at 6, that of conv1 when it ends.
+
+    cpu: both copy up over the uplink, 5 B/s each: 12 B take 2.4 s; adding 3 x 12 B at 36 B/s takes 1 s; back 2.4 s,
+    until 11.8. conv1: 12 + 5 + 12 s, until 40.8.
+    gpu: 12 B over the peer link take 1.2 s, adding 3 x 12 B at 18 B/s 2 s, back 1.2 s, until 10.4. conv1: 6 + 10 + 6 s.
+    ring: two steps of one half, 0.6 s each, with adding 3 x 6 B at 18 B/s between, 1 s, until 8.2. conv1: 3 + 5 + 3 s.
+    """
+    trace = replay_two(aggregate_gradients(BASE, aggregation))
+
+    for gpu in trace.gpus:
+        assert [span.end_s for span in gpu.spans_on(Stream.COMMUNICATION)] == pytest.approx([fc_end_s, conv_end_s])
+    assert trace.iteration_s == pytest.approx(conv_end_s)
+
+
+def test_a_gpu_waits_for_the_slowest() -> None:
+    """Over an uplink of 1 B/s the second GPU offloads 10 B of its input until 10, not 1: all it does comes 9 s later.
+
+    The exchange of fc begins at 15 then and takes 2.2 s on both. The input comes back from 13, when backward of loss
+    has begun, to 23; the weight gradient of conv1 is there at 24, and its exchange takes 11 s.
+    """
+    slow = Topology(tuple(replace(node, link=link("uplink", 1.0)) if node.name == "switch" else node for node in TREE))
+    server = replace(SERVER, topology=replace(slow, peers=PEERED.peers))
+    other = VdnnAll().plan(toy_setting(WORKLOAD, COSTS))
+    plans = [placed(aggregate_gradients(plan, Aggregation.RING)) for plan in (BASE, other)]
+    trace = simulate_server(plans, COSTS, server, PinnedMemory.ARENA)
+    ends = [[span.end_s for span in gpu.spans_on(Stream.COMMUNICATION)] for gpu in trace.gpus]
+
+    assert ends[0] == ends[1]
+    assert ends[0] == pytest.approx([17.2, 35.0])
+
+
+def test_copies_of_two_gpus_share_the_uplink() -> None:
+    """Offloading the input, 10 B, takes 1 s alone at 10 B/s, and 2 s where both GPUs do it at once."""
+    plan, placement = placed(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)))
+    alone = simulate(plan, COSTS, SERVER, placement, PinnedMemory.ARENA)
+    both = replay_two(plan)
+
+    assert alone.spans_on(Stream.MEMORY)[0].end_s == pytest.approx(1.0)
+    assert both.gpus[0].spans_on(Stream.MEMORY)[0].end_s == pytest.approx(2.0)
+    uplink = [load for load in both.loads if load.hop == Hop("uplink", Way.UP)]
+    assert [(load.bytes_per_s, load.copies) for load in uplink][:3] == [(10.0, 1), (10.0, 2), (0.0, 0)]
+
+
+def test_an_update_waits_for_the_sum_and_says_so() -> None:
+    """The end of the iteration is no kernel; where a kernel reads a sum its stall is that of the aggregation."""
+    workload = replace(WORKLOAD, optimizer=Optimizer.SGD)
+    costs = toy_costs(workload, {})
+    plan = aggregate_gradients(Base().plan(toy_setting(workload, costs)), Aggregation.RING)
+    trace = simulate_server([placed(plan)] * 2, costs, SERVER, PinnedMemory.ARENA)
+    stalls = trace.gpus[0].stalls
+
+    assert {stall.cause for stall in stalls} == {StallCause.AGGREGATION}
+    assert trace.iteration_s > 19.2
+
+
+def test_a_gpu_that_never_comes_is_a_deadlock() -> None:
+    """The second GPU exchanges nothing, so the first waits for ever at its first exchange."""
+    plans = [placed(aggregate_gradients(BASE, Aggregation.RING)), placed(BASE)]
+
+    with pytest.raises(SimulationDeadlock, match=r"aggregation of the gradients of fc \(ring\)"):
+        simulate_server(plans, COSTS, SERVER, PinnedMemory.ARENA)
+
+
+def test_every_weight_gradient_is_exchanged_once() -> None:
+    plan = aggregate_gradients(BASE, Aggregation.CPU)
+    exchanged = [operation for operation in plan.operations if isinstance(operation, AllReduce)]
+
+    assert [plan.buffers[each.buffers[0]].name for each in exchanged] == [
+        "weight gradient of fc",
+        "weight gradient of conv1",
+    ]
+    assert [each.collective for each in exchanged] == [0, 1]

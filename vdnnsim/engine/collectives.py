@@ -1,0 +1,80 @@
+"""Exchanges between GPUs in simulated time: they begin when every GPU has reached them, and move copies that contend.
+
+Adding up is bound by memory: n gradients are read and one is written, by the host at the bandwidth of its memory, which
+copies share, or by a GPU at the bandwidth of its DRAM, beside its kernels and at no cost to them.
+"""
+
+from collections.abc import Iterable
+
+import simpy
+
+from vdnnsim.engine.interconnect import Interconnect
+from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.topology import Hop
+from vdnnsim.plan.operations import Aggregation, AllReduce
+
+Process = simpy.events.ProcessGenerator
+
+
+class Collectives:
+    """The exchanges of one iteration of all GPUs of a server."""
+
+    def __init__(self, env: simpy.Environment, server: Server, interconnect: Interconnect, gpus: int) -> None:
+        assert server.topology is not None
+        self._env = env
+        self._topology = server.topology
+        self._dram_bytes_per_s = server.gpu.dram_bytes_per_s
+        self._links = interconnect
+        self._gpus = gpus
+        self._arrived: dict[int, int] = {}
+        self._done: dict[int, simpy.Event] = {}
+
+    def join(self, all_reduce: AllReduce, nbytes: int) -> simpy.Event:
+        """A GPU reaches an exchange of nbytes; return the event of its end, which comes to all GPUs at once."""
+        number = all_reduce.collective
+        done = self._done.setdefault(number, self._env.event())
+        self._arrived[number] = self._arrived.get(number, 0) + 1
+        if self._arrived[number] == self._gpus:
+            self._env.process(self._run(all_reduce.aggregation, nbytes, done))
+        return done
+
+    def _run(self, aggregation: Aggregation, nbytes: int, done: simpy.Event) -> Process:
+        match aggregation:
+            case Aggregation.CPU:
+                yield from self._through_host(nbytes)
+            case Aggregation.GPU:
+                yield from self._through_first_gpu(nbytes)
+            case Aggregation.RING:  # pragma: no branch
+                yield from self._around_ring(nbytes)
+        done.succeed()
+
+    def _through_host(self, nbytes: int) -> Process:
+        everyone = range(self._gpus)
+        yield from self._copy((self._topology.to_host(gpu) for gpu in everyone), nbytes)
+        # The link below the root of the tree is host memory.
+        memory = self._topology.from_host(0)[:1]
+        yield self._links.start(memory, (self._gpus + 1) * nbytes).done
+        yield from self._copy((self._topology.from_host(gpu) for gpu in everyone), nbytes)
+
+    def _through_first_gpu(self, nbytes: int) -> Process:
+        others = range(1, self._gpus)
+        yield from self._copy((self._topology.between(gpu, 0) for gpu in others), nbytes)
+        yield self._env.timeout((self._gpus + 1) * nbytes / self._dram_bytes_per_s)
+        yield from self._copy((self._topology.between(0, gpu) for gpu in others), nbytes)
+
+    def _around_ring(self, nbytes: int) -> Process:
+        ring = [self._topology.between(gpu, (gpu + 1) % self._gpus) for gpu in range(self._gpus)]
+        part = -(-nbytes // self._gpus)
+        for step in range(2 * (self._gpus - 1)):
+            yield from self._copy(ring, part)
+            if step < self._gpus - 1:
+                yield self._env.timeout(3 * part / self._dram_bytes_per_s)
+
+    def _copy(self, paths: Iterable[tuple[Hop, ...]], nbytes: int) -> Process:
+        """Run copies at once, and wait until all are done."""
+        copies = [self._env.process(self._one(path, nbytes)) for path in paths]
+        yield self._env.all_of(copies)
+
+    def _one(self, path: tuple[Hop, ...], nbytes: int) -> Process:
+        yield self._env.timeout(self._topology.latency_s(path))
+        yield self._links.start(path, nbytes).done

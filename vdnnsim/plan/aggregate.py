@@ -1,0 +1,66 @@
+"""Data-parallel training: adds to the plan of one GPU what it exchanges with the others.
+
+After the last kernel that writes the weight gradient of a layer, the gradient is summed over all GPUs on the
+communication stream, beside what backward of the other layers computes; before the first kernel that reads a sum, and
+before the end of the iteration, the compute stream waits. This is a function of plans, so every policy has it.
+"""
+
+from dataclasses import replace
+
+from vdnnsim.plan.operations import (
+    Aggregation,
+    AllReduce,
+    Compute,
+    Operation,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+
+
+def aggregate_gradients(plan: TrainingPlan, aggregation: Aggregation) -> TrainingPlan:
+    """Return the plan with an exchange of every weight gradient; all GPUs must write theirs in the same order."""
+    last_writer = {
+        buffer: position
+        for position, operation in enumerate(plan.operations)
+        if isinstance(operation, Compute)
+        for buffer in operation.writes
+        if plan.buffers[buffer].kind is BufferKind.WEIGHT_GRADIENT
+    }
+    event = 1 + max((each.event for each in plan.operations if isinstance(each, RecordEvent)), default=-1)
+    operations: list[Operation] = []
+    # By buffer that is being exchanged, the event that marks its end.
+    awaited: dict[int, int] = {}
+    collectives = 0
+    for position, operation in enumerate(plan.operations):
+        operations.extend(
+            WaitEvent(awaited.pop(buffer), Stream.COMPUTE) for buffer in _touched(operation) if buffer in awaited
+        )
+        operations.append(operation)
+        if not isinstance(operation, Compute):
+            continue
+        ready = tuple(buffer for buffer in operation.writes if last_writer.get(buffer) == position)
+        if ready:
+            operations += [
+                RecordEvent(event, Stream.COMPUTE),
+                WaitEvent(event, Stream.COMMUNICATION),
+                AllReduce(collectives, ready, operation.layer, aggregation),
+                RecordEvent(event + 1, Stream.COMMUNICATION),
+            ]
+            awaited |= dict.fromkeys(ready, event + 1)
+            event += 2
+            collectives += 1
+    return replace(plan, operations=tuple(operations))
+
+
+def _touched(operation: Operation) -> tuple[int, ...]:
+    """Return the buffers that an operation of the compute stream reads or gives back."""
+    match operation:
+        case Compute(reads=reads):
+            return reads
+        case Release(buffer=buffer):
+            return (buffer,)
+        case _:
+            return ()
