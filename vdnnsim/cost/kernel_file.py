@@ -18,7 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, KernelRow, KernelShape
+from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, OPTIMIZERS, KernelRow, KernelShape, read_operator
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
@@ -165,16 +165,24 @@ def _shape(cells: Sequence[str]) -> KernelShape:
         right = f"{letters} of the letters {', '.join(sorted(GRADIENT_LETTERS))}" if letters else "nothing"
         raise _WrongCellError(f"gradients: found {quote(gradients)}, expected {right} in {phase.value}")
     shape = KernelShape(
-        operator=_text("operator", operator),
+        operator=_operator(operator),
         phase=phase,
         batch_size=batch_size,
         element_type=_choice("element_type", type_text, ElementType),
         inputs=inputs,
         gradients=gradients,
     )
-    if shape.kind not in KINDS:
-        raise _WrongCellError(f"operator: {not_one_of(shape.kind, KINDS, 'an operator')}")
+    if min(shape.output.height, shape.output.width) < 1:
+        raise _WrongCellError(f"inputs: found {inputs_text}, which leaves no output of {operator}")
     return shape
+
+
+def _operator(cell: str) -> str:
+    if (kind := cell.partition(" ")[0]) not in KINDS:
+        raise _WrongCellError(f"operator: {not_one_of(kind, KINDS, 'an operator')}")
+    if cell not in OPTIMIZERS and read_operator(cell) is None:
+        raise _WrongCellError(f"operator: found {quote(cell)}, expected {kind} with its parameters and nothing else")
+    return cell
 
 
 def _row(shape: KernelShape, cells: Sequence[str]) -> KernelRow:

@@ -4,6 +4,8 @@ A table is a CSV file beside the profile of its machine (`vdnnsim.cost.kernel_fi
 rows, in whichever network they stand.
 """
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +17,7 @@ from vdnnsim.dnn.layers import (
     ElementwiseAdd,
     FullyConnected,
     Layer,
+    Operator,
     Phase,
     Pooling,
     Size2,
@@ -29,11 +32,25 @@ WRITTEN, ADDED_TO, NOT_COMPUTED = "w", "a", "-"
 GRADIENT_LETTERS: Final = frozenset((WRITTEN, ADDED_TO, NOT_COMPUTED))
 """What a backward does to the gradient of an input."""
 
+OPTIMIZERS: Final = tuple(each.value for each in Optimizer if each is not Optimizer.NONE)
 KINDS: Final = (
     *("conv", "fc", "max_pool", "average_pool", "relu", "batch_norm", "add", "concat", "softmax_loss"),
-    *(optimizer.value for optimizer in Optimizer if optimizer is not Optimizer.NONE),
+    *OPTIMIZERS,
 )
 """The operators without their parameters."""
+
+_PLAIN: Final[Mapping[str, Operator]] = {
+    "relu": Activation(),
+    "batch_norm": BatchNormalization(),
+    "add": ElementwiseAdd(),
+    "concat": Concat(),
+    "softmax_loss": SoftmaxLoss(),
+}
+_SIZE = r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})"
+_WINDOW = rf"{_SIZE} stride {_SIZE} padding ([0-9]{{1,9}})x([0-9]{{1,9}})"
+_CONVOLUTION = re.compile(rf"conv ([1-9][0-9]{{0,8}}) {_WINDOW}( bias)?")
+_POOLING = re.compile(rf"(max|average)_pool {_WINDOW}")
+_FULLY_CONNECTED = re.compile(r"fc ([1-9][0-9]{0,8}) bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +80,21 @@ class KernelShape:
         if phase is Phase.UPDATE:
             return cls(workload.optimizer.value, phase, 1, element_type, (MapShape(layer.parameters),), "")
         gradients = _gradients(workload, layer) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else ""
-        return cls(_operator(layer), phase, workload.batch_size, element_type, layer.in_shapes, gradients)
+        return cls(operator_text(layer.operator), phase, workload.batch_size, element_type, layer.in_shapes, gradients)
+
+    @property
+    def output(self) -> MapShape:
+        """The shape of Y of one image; of an update, its weights as one vector."""
+        operator, first = read_operator(self.operator), self.inputs[0]
+        match operator:
+            case Convolution() | Pooling():
+                return operator.output_shape(first)
+            case FullyConnected(out_features=features):
+                return MapShape(features)
+            case Concat():
+                return MapShape(sum(each.channels for each in self.inputs), first.height, first.width)
+            case _:
+                return first
 
     @property
     def kind(self) -> str:
@@ -103,32 +134,35 @@ class KernelRow:
     note: str = ""
 
 
-def _operator(layer: Layer) -> str:
-    match layer.operator:
+def operator_text(operator: Operator) -> str:
+    """Return an operator with its parameters on one line."""
+    match operator:
         case Convolution(out_channels=channels, kernel=kernel, stride=stride, padding=padding, bias=bias):
             return f"conv {channels} {_window(kernel, stride, padding)}{' bias' if bias else ''}"
         case Pooling(kernel=kernel, stride=stride, padding=padding, average=average):
-            return f"{'average_pool' if average else 'max_pool'} {_window(kernel, stride, padding)}"
+            return f"{'average' if average else 'max'}_pool {_window(kernel, stride, padding)}"
         case FullyConnected(out_features=features):
             return f"fc {features} bias"
-        case Activation():
-            return "relu"
-        case BatchNormalization():
-            return "batch_norm"
-        case ElementwiseAdd():
-            return "add"
-        case Concat():
-            return "concat"
-        case SoftmaxLoss():  # pragma: no branch
-            return "softmax_loss"
+        case _:
+            return next(text for text, plain in _PLAIN.items() if plain == operator)
+
+
+def read_operator(text: str) -> Operator | None:
+    """Return the operator that `operator_text` writes so; None if there is none, as of an optimizer."""
+    if found := _CONVOLUTION.fullmatch(text):
+        channels, r, s, down, across, top, left = map(int, found.groups()[:7])
+        return Convolution(channels, (r, s), (down, across), (top, left), bias=found[8] is not None)
+    if found := _POOLING.fullmatch(text):
+        r, s, down, across, top, left = map(int, found.groups()[1:])
+        return Pooling((r, s), (down, across), (top, left), average=found[1] == "average")
+    if found := _FULLY_CONNECTED.fullmatch(text):
+        return FullyConnected(int(found[1]))
+    return _PLAIN.get(text)
 
 
 def _window(kernel: Size2, stride: Size2, padding: Size2) -> str:
-    return f"{_size(kernel)} stride {_size(stride)} padding {_size(padding)}"
-
-
-def _size(size: Size2) -> str:
-    return f"{size[0]}x{size[1]}"
+    sizes = (f"{height}x{width}" for height, width in (kernel, stride, padding))
+    return "{} stride {} padding {}".format(*sizes)
 
 
 def _gradients(workload: Workload, layer: Layer) -> str:

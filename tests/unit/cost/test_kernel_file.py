@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdnnsim.cost.kernel_file import COLUMNS, kernel_table_text, read_kernel_table, read_measured_kernels
-from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, KernelRow, KernelShape
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, OPTIMIZERS, KernelRow, KernelShape, operator_text, read_operator
+from vdnnsim.dnn.layers import (
+    Activation,
+    BatchNormalization,
+    Concat,
+    Convolution,
+    ElementwiseAdd,
+    FullyConnected,
+    Phase,
+    Pooling,
+    SoftmaxLoss,
+)
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
@@ -32,18 +42,27 @@ HEADER = ",".join(COLUMNS)
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), min_size=1, max_size=12)
 counts = st.integers(0, 10**18)
-sizes = st.integers(1, 10**9)
+sizes = st.integers(1, 10**9 - 1)
 numbers = st.floats(0, allow_infinity=False, allow_nan=False)
+large = st.integers(10**9 - 1, 10**10 - 1)
+"""Sides of maps that every window fits into."""
+windows = st.tuples(sizes, sizes)
+operators = st.builds(
+    operator_text,
+    st.builds(Convolution, sizes, windows, windows, windows, st.booleans())
+    | st.builds(Pooling, windows, windows, windows, average=st.booleans())
+    | st.builds(FullyConnected, sizes)
+    | st.sampled_from((Activation(), BatchNormalization(), ElementwiseAdd(), Concat(), SoftmaxLoss())),
+)
 
 
 @st.composite
 def rows(draw: st.DrawFn) -> KernelRow:
     phase = draw(st.sampled_from(Phase))
-    inputs = tuple(draw(st.lists(st.builds(MapShape, sizes, sizes, sizes), min_size=1, max_size=3)))
+    inputs = tuple(draw(st.lists(st.builds(MapShape, sizes, large, large), min_size=1, max_size=3)))
     letters = len(inputs) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else 0
-    parameters = draw(words)
     shape = KernelShape(
-        operator=f"{draw(st.sampled_from(KINDS))} {parameters}",
+        operator=draw(operators | st.sampled_from(OPTIMIZERS)),
         phase=phase,
         batch_size=draw(sizes),
         element_type=draw(st.sampled_from(ElementType)),
@@ -99,6 +118,13 @@ def test_what_is_written_is_read_and_the_order_of_rows_tells_nothing(
     assert kernel_table_text(reversed(table)) == text == kernel_table_text(read)
 
 
+@given(text=operators)
+def test_an_operator_is_read_as_it_is_written(text: str) -> None:
+    operator = read_operator(text)
+    assert operator is not None
+    assert operator_text(operator) == text
+
+
 def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> None:
     failed = replace(ROW, seconds=None, count=0, note="out of memory")
     path = write(tmp_path, *kernel_table_text([failed]).splitlines())
@@ -109,13 +135,20 @@ def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> No
     ("column", "cell", "message"),
     [
         ("operator", "relo", "operator: 'relo' is not an operator; did you mean 'relu'?"),
-        ("operator", "", "operator: found '', expected 1 to 1000 printable characters"),
+        ("operator", "", "operator: '' is not an operator; expected one of conv, fc, max_pool"),
+        ("operator", "fc", "operator: found 'fc', expected fc with its parameters and nothing else"),
+        ("operator", "relu 2", "operator: found 'relu 2', expected relu with its parameters and nothing else"),
         ("phase", "forwards", "phase: 'forwards' is not known; did you mean 'forward'?"),
         ("batch_size", "0", "batch_size: found 0, expected 1 or more"),
         ("batch_size", "8.0", "batch_size: found '8.0', expected a whole number, 0 or more"),
         ("element_type", "float64", "element_type: 'float64' is not known; did you mean '"),
         ("inputs", "64x28", "inputs: found '64x28', expected C x H x W, as 64x28x28"),
         ("inputs", "64x028x28", "inputs: found '64x028x28', expected C x H x W, as 64x28x28"),
+        (
+            "operator",
+            "max_pool 29x1 stride 1x1 padding 0x0",
+            "inputs: found 64x28x28, which leaves no output of max_pool",
+        ),
         ("gradients", "w", "gradients: found 'w', expected nothing in forward"),
         ("algorithm", "", "algorithm: found '', expected 1 to 1000 printable characters"),
         ("time_s", "-1", "time_s: found '-1', expected a finite number, 0 or more"),
