@@ -53,16 +53,17 @@ def _stall(cause: StallCause) -> Iterator[Column]:
     def seconds(side: Reading) -> float:
         return dict(side.stall_by_cause).get(cause, 0.0)
 
-    yield from _sides(f"stall_{cause.name.lower()}_s", f"seconds of it in which it {_WAITS[cause]}", seconds)
+    yield from _sides(f"stall_{cause.name.lower()}_s", f"seconds of it: {cause.value}", seconds)
 
 
-_WAITS = {
-    StallCause.OFFLOAD: "waited for an offload",
-    StallCause.PREFETCH: "waited for a prefetch",
-    StallCause.ON_DEMAND: "waited for a fetch on demand",
-    StallCause.PINNING: "waited for the host to pin memory",
-    StallCause.HOST: "waited for the host to issue",
-}
+_CAUSES = (
+    StallCause.OFFLOAD,
+    StallCause.PREFETCH,
+    StallCause.ON_DEMAND,
+    StallCause.PINNING,
+    StallCause.HOST,
+)
+"""What can hold up one GPU."""
 
 COLUMNS: tuple[Column, ...] = (
     Column("network", "the network that is trained", lambda row: row.case.network),
@@ -110,7 +111,7 @@ COLUMNS: tuple[Column, ...] = (
         "seconds in which the compute stream stood still before or between kernels",
         lambda side: side.stall_s,
     ),
-    *(column for cause in StallCause for column in _stall(cause)),
+    *(column for cause in _CAUSES for column in _stall(cause)),
     *_sides("requested_bytes", "most bytes asked for at once", lambda side: side.peaks.requested_bytes),
     Column("requested_error", "(simulated - measured) / measured of it", lambda row: row.memory_error),
     *_sides(
