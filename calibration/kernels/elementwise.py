@@ -52,7 +52,5 @@ def concat_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
             if dx is not None:
                 deposit(incoming, dx, added=added)
 
-    if phase is Phase.FORWARD:
-        # On CUDA a join hands the addresses of its inputs over in device memory.
-        return site.only(forward, allocates=site.device_type != "cpu")
-    return site.only(backward)
+    # On CUDA a join may hand the addresses of its inputs over in device memory.
+    return site.only(forward, allocates=True) if phase is Phase.FORWARD else site.only(backward)

@@ -38,8 +38,9 @@ from vdnnsim.dnn.workload import Workload
 class PyTorchLibrary:
     """PyTorch's kernels for one device and layout; a `KernelLibrary`.
 
-    What aten takes of its own while a kernel runs is measured on the CPU, once for each shape, by running the kernel
-    on operands of its own; it may depend on the number of threads. On CUDA such a kernel's workspace is None.
+    What aten takes of its own while a kernel runs is measured on the CPU, once for each shape and number of threads, by
+    running the kernel on operands of its own: be it only the 8 bytes of a number that multiplies a tensor. On CUDA the
+    workspace of a kernel that may take something is None.
 
     Attributes:
         device_type: PyTorch's word, `cpu` or `cuda`.
@@ -48,7 +49,7 @@ class PyTorchLibrary:
 
     device_type: str
     channels_last: bool = False
-    _measured: dict[tuple[KernelShape, str], int] = field(default_factory=dict, repr=False)
+    _measured: dict[tuple[KernelShape, str, int], int] = field(default_factory=dict, repr=False)
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
         """Return every way to compute a phase of a layer, the framework's own first.
@@ -61,9 +62,9 @@ class PyTorchLibrary:
             return tuple(self._with_workspace(site, phase, kernel) for kernel in _kernels(site, phase))
 
     def _with_workspace(self, site: Site, phase: Phase, kernel: Kernel) -> Kernel:
-        if kernel.workspace_bytes is not None or self.device_type != "cpu":
+        if self.device_type != "cpu":
             return kernel
-        key = (KernelShape.of(site.workload, site.layer, phase), kernel.algorithm)
+        key = (KernelShape.of(site.workload, site.layer, phase), kernel.algorithm, torch.get_num_threads())
         if key not in self._measured:
             tensors = operands_alone(
                 site.workload, site.layer, phase, self.device_type, channels_last=self.channels_last

@@ -64,7 +64,7 @@ class Site:
             family: what kind of algorithm it is.
             run: what computes it, from the caller's tensors and the parts of the workspace.
             parts: what the workspace holds.
-            allocates: whether aten may take memory of its own besides; how much, only a measurement tells.
+            allocates: whether aten may take device memory of its own besides; how much, only a measurement tells.
         """
         passed = workspace_bytes(parts)
 
