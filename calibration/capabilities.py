@@ -61,17 +61,20 @@ def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) ->
     Raises:
         ExecutionRefused: it asks for another; the message names the operation that does.
     """
-    leading = leading_operations(plan)
-    begun: set[int] = set()
     for position, operation in enumerate(plan.operations):
         for demand in _demands(plan, operation):
             if demand not in capabilities:
                 raise _refusal(plan, position, demand)
+    if Capability.LATE_CONTENT in capabilities:
+        return
+    leading = leading_operations(plan)
+    begun: set[int] = set()
+    for position, operation in enumerate(plan.operations):
         if isinstance(operation, Allocate | Alias):
-            late = plan.buffers[operation.buffer].given and operation.buffer not in begun and position >= leading
-            if late and Capability.LATE_CONTENT not in capabilities:
+            buffer = operation.buffer
+            if plan.buffers[buffer].given and buffer not in begun and position >= leading:
                 raise _refusal(plan, position, Capability.LATE_CONTENT)
-            begun.add(operation.buffer)
+            begun.add(buffer)
 
 
 def _demands(plan: TrainingPlan, operation: Operation) -> Iterator[Capability]:

@@ -76,15 +76,20 @@ class Device(Protocol):
         torch_device: where its tensors live.
         memory_bytes: its capacity; on the CPU, the memory of the machine.
         granule_bytes: unit to which its allocator rounds a request.
-        compute, memory: its compute stream and its memory stream.
     """
 
     name: str
     torch_device: torch.device
     memory_bytes: int
     granule_bytes: int
-    compute: DeviceStream
-    memory: DeviceStream
+
+    @property
+    def compute(self) -> DeviceStream:
+        """Its compute stream."""
+
+    @property
+    def memory(self) -> DeviceStream:
+        """Its memory stream."""
 
     def new_stream(self) -> DeviceStream:
         """Return a further stream; it lives until `close`."""

@@ -1,0 +1,229 @@
+"""A device with its kernels and small networks, and what is asked of an executor on any device."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+import torch
+
+from calibration.devices.port import Device
+from calibration.execution import Execution
+from calibration.executor import Executor
+from calibration.kernels.port import Kernel, KernelLibrary
+from calibration.reference import run_reference
+from tests.calibration.kernels.plain_network import run_plainly
+from tests.toy import ReplayTrials
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.transfer import Direction, copy_s
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent
+from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.registry import known_policies
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.trace import IterationTrace
+
+NETWORKS: tuple[Callable[[], LayerGraph], ...] = (tiny_linear, tiny_forked, tiny_residual)
+
+UNLIMITED = MemoryLimits(MemoryModel.IDEAL, device_bytes=2**60, host_bytes=2**60, granule_bytes=1)
+
+SERVER = Server(
+    name="paced",
+    gpu=Gpu(
+        name="paced",
+        memory_bytes=2**60,
+        flop_per_s={ElementType.FLOAT32: 1.0},
+        dram_bytes_per_s=1.0,
+        multiprocessors=1,
+        granule_bytes=1,
+    ),
+    link=Link(name="paced", h2d_bytes_per_s=20e6, d2h_bytes_per_s=15e6, latency_s=100e-6),
+    host=Host(memory_bytes=2**60, issue_s=20e-6, pin_latency_s=0.0, pin_bytes_per_s=1.0),
+    cost_model={},
+    figures=(),
+)
+"""A link on which a map of a tiny network takes milliseconds, as long as the kernels of `every_second_explicit`."""
+
+REFUSED = ("page_migration",)
+"""Of the policies for one GPU, those whose plans this executor cannot carry out."""
+
+Seconds = Callable[[Layer, Phase, int], float]
+"""The time of a kernel, from its place among those on offer."""
+
+
+def framework_first(_layer: Layer, _phase: Phase, place: int) -> float:
+    """The framework's own algorithm is the fastest."""
+    return 0.004 + 0.002 * place
+
+
+def every_second_explicit(layer: Layer, _phase: Phase, place: int) -> float:
+    """Every second layer is faster by its last algorithm, the others by the framework's own."""
+    return 0.004 + 0.002 * (place if layer.index % 2 else -place)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A device, its kernels and the plans for it."""
+
+    device: Device
+    library: KernelLibrary
+
+    def workload(self, network: Callable[[], LayerGraph]) -> Workload:
+        return Workload(network(), batch_size=2)
+
+    def costs(self, workload: Workload, seconds: Seconds) -> CostTable:
+        """Return the kernels of the library with made-up times and their own workspaces."""
+
+        def options(layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+            offered = self.library.kernels(workload, layer, phase)
+            costs = [
+                KernelCost(kernel.algorithm, seconds(layer, phase, place), workspace_bytes(kernel), Origin.ASSUMED)
+                for place, kernel in enumerate(offered)
+            ]
+            return tuple(sorted(costs, key=lambda cost: cost.seconds))
+
+        return CostTable(
+            {
+                (layer.index, phase): options(layer, phase)
+                for layer in workload.graph.layers
+                for phase in workload.phases(layer)
+            }
+        )
+
+    def plan(
+        self, workload: Workload, policy: Policy, seconds: Seconds = framework_first, limits: MemoryLimits = UNLIMITED
+    ) -> TrainingPlan:
+        costs = self.costs(workload, seconds)
+        return policy.plan(Setting(workload, costs, limits, ReplayTrials(costs, limits, SERVER)))
+
+    def tight_limits(self, workload: Workload, seconds: Seconds) -> MemoryLimits:
+        """Return as much memory as vdnn_all(m) needs and a tenth more, so that a dynamic policy must offload."""
+        least = self.plan(workload, VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL), seconds)
+        placement = place_plan(least, UNLIMITED)
+        assert isinstance(placement, Placement)
+        return replace(UNLIMITED, device_bytes=placement.pool_bytes * 11 // 10)
+
+    def execute(
+        self,
+        workload: Workload,
+        plan: TrainingPlan,
+        limits: MemoryLimits = UNLIMITED,
+        pace: Mapping[int, float] | None = None,
+    ) -> Execution:
+        execution = Executor(self.device, workload, self.library).execute(plan, limits, pace)
+        assert isinstance(execution, Execution), execution.explain()
+        return execution
+
+
+def workspace_bytes(kernel: Kernel) -> int:
+    """Return what a kernel says it needs; where only a measurement tells, what it is handed."""
+    return kernel.passed_bytes if kernel.workspace_bytes is None else kernel.workspace_bytes
+
+
+def every_policy() -> list[Policy]:
+    """Return every policy for one GPU that can be carried out, under both rules for algorithms where it has them."""
+    policies: list[Policy] = []
+    for name, policy in known_policies().items():
+        if name in REFUSED:
+            continue
+        if "algorithms" in {field.name for field in msgspec.structs.fields(policy)}:
+            policies += [msgspec.convert({"algorithms": rule.value}, policy) for rule in Algorithms]
+        else:
+            policies.append(policy())
+    return policies
+
+
+def assert_results_are_the_references(bench: Bench, workload: Workload, plan: TrainingPlan, run: Execution) -> None:
+    """Loss, gradients and updated weights are, bit for bit, those without any memory management."""
+    chosen = {
+        (operation.layer, operation.phase): operation.algorithm
+        for operation in plan.operations
+        if isinstance(operation, Compute)
+    }
+    reference = run_reference(
+        workload,
+        bench.library,
+        lambda layer, phase: chosen[layer.index, phase],
+        device_type=bench.device.torch_device.type,
+    )
+    assert run.loss == reference.loss
+    assert_equal_tensors(run.gradients, reference.gradients, workload)
+    updated = {layer.index for layer in workload.updated_layers}
+    assert_equal_tensors(
+        run.weights, {index: each for index, each in reference.weights.items() if index in updated}, workload
+    )
+
+
+def assert_results_are_those_of_autograd(bench: Bench, workload: Workload, run: Execution) -> None:
+    """Loss and gradients are, bit for bit, those of the same network in plain PyTorch."""
+    plain = run_plainly(workload, device_type=bench.device.torch_device.type)
+    assert run.loss == plain.loss
+    assert_equal_tensors(run.gradients, plain.gradients, workload)
+
+
+def assert_equal_tensors(
+    found: Mapping[int, torch.Tensor], expected: Mapping[int, torch.Tensor], workload: Workload
+) -> None:
+    assert found.keys() == expected.keys()
+    for index, tensor in expected.items():
+        assert torch.equal(found[index], tensor), workload.graph.layers[index].name
+
+
+def assert_order_is_the_plans(plan: TrainingPlan, trace: IterationTrace) -> None:
+    """Each stream runs its operations in the plan's order, and nothing starts before what it has to wait for.
+
+    What a stream may not start before is worked out from the spans alone: an event is reached when its stream has done
+    what stands before it, a synchronization when its streams have.
+    """
+    spans = {span.operation: span for span in trace.spans}
+    assert len(spans) == len(trace.spans)
+    on_streams = {
+        Stream.COMPUTE: [i for i, each in enumerate(plan.operations) if isinstance(each, Compute)],
+        Stream.MEMORY: [i for i, each in enumerate(plan.operations) if isinstance(each, Offload | Prefetch)],
+    }
+    for stream, positions in on_streams.items():
+        assert [span.operation for span in trace.spans_on(stream)] == positions
+    done_s = dict.fromkeys(Stream, 0.0)
+    events_s: dict[int, float] = {}
+    for position, operation in enumerate(plan.operations):
+        match operation:
+            case Compute() | Offload() | Prefetch():
+                stream = Stream.COMPUTE if isinstance(operation, Compute) else Stream.MEMORY
+                assert spans[position].stream is stream
+                assert done_s[stream] <= spans[position].start_s <= spans[position].end_s <= trace.iteration_s
+                assert spans[position].issue_s <= spans[position].start_s
+                done_s[stream] = spans[position].end_s
+            case RecordEvent(event=event, stream=stream):
+                events_s[event] = done_s[stream]
+            case WaitEvent(event=event, stream=stream):
+                done_s[stream] = max(done_s[stream], events_s[event])
+            case HostSynchronize(streams=streams):
+                now_s = max(done_s[stream] for stream in streams)
+                done_s = {stream: max(now_s, each) for stream, each in done_s.items()}
+            case _:
+                pass
+
+
+def paced(bench: Bench, workload: Workload, plan: TrainingPlan, seconds: Seconds) -> dict[int, float]:
+    """Return how long each operation of a plan takes on `SERVER`, by its position."""
+    costs = bench.costs(workload, seconds)
+    pace = {}
+    for position, operation in enumerate(plan.operations):
+        match operation:
+            case Compute(layer=layer, phase=phase, algorithm=algorithm):
+                pace[position] = costs.find(layer, phase, algorithm).seconds
+            case Offload(buffer=buffer):
+                pace[position] = copy_s(SERVER.link, Direction.D2H, plan.buffers[buffer].nbytes)
+            case Prefetch(buffer=buffer):
+                pace[position] = copy_s(SERVER.link, Direction.H2D, plan.buffers[buffer].nbytes)
+            case _:
+                pass
+    return pace

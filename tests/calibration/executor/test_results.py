@@ -1,0 +1,174 @@
+"""What an executed plan computes: loss, gradients and weights, bit for bit; and in what order, in how much memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from calibration.kernels.convolution import PYTORCH
+from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from tests.calibration.executor.bench import (
+    NETWORKS,
+    UNLIMITED,
+    Bench,
+    assert_order_is_the_plans,
+    assert_results_are_the_references,
+    assert_results_are_those_of_autograd,
+    every_policy,
+    every_second_explicit,
+    framework_first,
+)
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
+from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.plan.operations import (
+    Allocate,
+    Compute,
+    HostSynchronize,
+    Operation,
+    Prefetch,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.policies.vdnn_dyn import VdnnDyn
+
+BOTH_ALGORITHMS = {PYTORCH, EXPLICIT_GEMM}
+
+
+def algorithms_of(plan: TrainingPlan) -> set[str]:
+    named = {operation.algorithm for operation in plan.operations if isinstance(operation, Compute)}
+    return named & BOTH_ALGORITHMS
+
+
+def check(bench: Bench, network: Callable[[], LayerGraph], plan: TrainingPlan, limits: MemoryLimits) -> None:
+    """Results, order, and memory to the byte: what the plan counts, what the trace says, what the device saw."""
+    workload = bench.workload(network)
+    run = bench.execute(workload, plan, limits)
+    assert_results_are_the_references(bench, workload, plan, run)
+    if algorithms_of(plan) == {PYTORCH}:
+        assert_results_are_those_of_autograd(bench, workload, run)
+    assert_order_is_the_plans(plan, run.trace)
+    placement = place_plan(plan, UNLIMITED)
+    assert isinstance(placement, Placement)
+    assert run.peaks.requested_bytes == run.trace.pool_bytes == placement.pool_bytes
+    assert run.trace.host_bytes == placement.host_bytes
+    times_s = [change.time_s for change in run.trace.memory]
+    assert times_s == sorted(times_s)
+    assert [(change.operation, change.delta_bytes) for change in run.trace.memory] == [
+        (change.operation, change.delta_bytes) for change in placement.changes.values()
+    ]
+
+
+@pytest.mark.parametrize("policy", every_policy(), ids=lambda policy: policy.label)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_policy_computes_what_plain_pytorch_does(
+    bench: Bench, network: Callable[[], LayerGraph], policy: Policy
+) -> None:
+    """Under (p) all algorithms are the framework's own; (m) takes the least workspace of each layer."""
+    plan = bench.plan(bench.workload(network), policy, framework_first)
+    if "(p)" in plan.policy:
+        assert algorithms_of(plan) == {PYTORCH}
+
+    check(bench, network, plan, UNLIMITED)
+
+
+@pytest.mark.parametrize("policy", [Base(), VdnnAll()], ids=lambda policy: policy.label)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_mixed_algorithms_compute_what_the_reference_does(
+    bench: Bench, network: Callable[[], LayerGraph], policy: Policy
+) -> None:
+    """Under base all kernels share one workspace: what one is handed, the next takes for itself."""
+    plan = bench.plan(bench.workload(network), policy, every_second_explicit)
+    assert algorithms_of(plan) == BOTH_ALGORITHMS
+
+    check(bench, network, plan, UNLIMITED)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], LayerGraph]) -> None:
+    workload = bench.workload(network)
+    limits = bench.tight_limits(workload, framework_first)
+    plan = bench.plan(workload, VdnnDyn(), framework_first, limits)
+    assert any(isinstance(operation, Prefetch) for operation in plan.operations)
+
+    check(bench, network, plan, limits)
+
+
+@pytest.mark.parametrize("policy", [Base(), VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL)], ids=lambda each: each.label)
+@pytest.mark.parametrize("optimizer", [Optimizer.SGD, Optimizer.MOMENTUM, Optimizer.ADAM])
+def test_weights_after_an_update(bench: Bench, optimizer: Optimizer, policy: Policy) -> None:
+    workload = replace(bench.workload(tiny_residual), optimizer=optimizer)
+    plan = bench.plan(workload, policy)
+
+    run = bench.execute(workload, plan)
+
+    assert run.weights
+    assert_results_are_the_references(bench, workload, plan, run)
+
+
+def test_an_inference_has_a_loss_and_no_gradients(bench: Bench) -> None:
+    workload = replace(bench.workload(tiny_linear), mode=Mode.INFERENCE)
+    plan = bench.plan(workload, VdnnAll())
+
+    run = bench.execute(workload, plan)
+
+    assert run.gradients.keys() == set()
+    assert run.loss == bench.execute(bench.workload(tiny_linear), bench.plan(bench.workload(tiny_linear), Base())).loss
+
+
+def test_a_plan_runs_again_and_again(bench: Bench) -> None:
+    """Every run begins with the same weights, and the arena of a large plan serves a small one."""
+    workload = replace(bench.workload(tiny_linear), optimizer=Optimizer.SGD)
+    for policy in (VdnnAll(), Base(), VdnnAll()):
+        plan = bench.plan(workload, policy)
+        assert_results_are_the_references(bench, workload, plan, bench.execute(workload, plan))
+
+
+def test_a_gradient_that_goes_in_the_middle_is_kept(bench: Bench) -> None:
+    """The dW of the last layer with weights goes right after the kernel that writes it."""
+    workload = bench.workload(tiny_linear)
+    plan = bench.plan(workload, Base())
+    position, gradient = next(
+        (position, buffer)
+        for position, operation in enumerate(plan.operations)
+        if isinstance(operation, Compute) and operation.phase is Phase.BACKWARD_WEIGHTS
+        for buffer in operation.writes
+        if plan.buffers[buffer].kind is BufferKind.WEIGHT_GRADIENT
+    )
+    operations: list[Operation] = [each for each in plan.operations if each != Release(gradient)]
+    operations.insert(position + 1, Release(gradient))
+
+    run = bench.execute(workload, replace(plan, operations=tuple(operations)))
+
+    assert_results_are_the_references(bench, workload, plan, run)
+
+
+def test_a_copy_that_is_kept_serves_two_prefetches(bench: Bench) -> None:
+    """The first map that comes back is thrown away again, and comes back from the same copy."""
+    workload = bench.workload(tiny_linear)
+    plan = bench.plan(workload, VdnnAll())
+    position, first = next(
+        (position, each) for position, each in enumerate(plan.operations) if isinstance(each, Prefetch)
+    )
+    event = 1 + max(each.event for each in plan.operations if isinstance(each, RecordEvent))
+    twice: tuple[Operation, ...] = (
+        replace(first, keeps_copy=True),
+        HostSynchronize((Stream.COMPUTE, Stream.MEMORY)),
+        Release(first.buffer),
+        Allocate(first.buffer, first.layer, Phase.BACKWARD_DATA),
+        RecordEvent(event, Stream.COMPUTE),
+        WaitEvent(event, Stream.MEMORY),
+        first,
+    )
+    plan = replace(plan, operations=plan.operations[:position] + twice + plan.operations[position + 1 :])
+
+    check(bench, tiny_linear, plan, UNLIMITED)
