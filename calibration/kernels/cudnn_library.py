@@ -1,0 +1,171 @@
+"""The kernels of a device: PyTorch's and, on CUDA where NVIDIA's package `cudnn` is installed, cuDNN's plans by name.
+
+A plan writes its result into the caller's tensors, in workspace that the caller passes, and takes nothing else. The
+bias is a pass of its own before or after, as in PyTorch. A dX that is to be added to what stands there is computed into
+the workspace first.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from calibration.kernels.cudnn_graphs import Offer, PlanFinder, Target, frontend
+from calibration.kernels.cudnn_plans import (
+    ConvolutionPlan,
+    ConvolutionProblem,
+    family_of,
+    result_begin_bytes,
+    workspace_beside_result_bytes,
+)
+from calibration.kernels.port import Kernel, KernelLibrary, KernelTensors
+from calibration.kernels.pytorch import PyTorchLibrary
+from calibration.kernels.site import Site, given
+from calibration.kernels.tensors import map_view
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.dnn.layers import Convolution, Layer, Phase
+from vdnnsim.dnn.workload import Workload
+
+
+def library_for(device: torch.device, *, channels_last: bool, tf32: bool) -> KernelLibrary:
+    """Return all kernels of a device: the framework's own first, cuDNN's plans behind them.
+
+    Args:
+        device: of the CPU or of CUDA.
+        channels_last: whether maps and filters lie in PyTorch's layout of that name.
+        tf32: whether plans that multiply float32 as TF32 are offered; the framework's own kernels follow PyTorch's
+            settings (`calibration.kernels.pytorch.reproducible`).
+
+    Raises:
+        DeviceError: the package `cudnn` is installed but finds no cuDNN.
+    """
+    framework = PyTorchLibrary(device.type, channels_last=channels_last)
+    if device.type != "cuda" or importlib.util.find_spec("cudnn") is None:
+        return framework
+    with torch.cuda.device(device):
+        handle = frontend().create_handle()
+    return CudnnLibrary(framework, handle, tf32)
+
+
+@dataclass
+class CudnnLibrary:
+    """PyTorch's kernels and cuDNN's plans on one GPU; a `KernelLibrary`.
+
+    Attributes:
+        handle: of cuDNN, on that GPU.
+        tf32: whether tensor cores may multiply float32.
+        left_out: plans that could not be built or executed, as `backward data: eng5_k2=1`; not offered again.
+    """
+
+    framework: PyTorchLibrary
+    handle: Any
+    tf32: bool
+    left_out: set[str] = field(default_factory=set)
+    _offers: dict[ConvolutionProblem, Offer] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Look for plans on the GPU of the handle."""
+        self._finder = PlanFinder(Target(handle=self.handle))
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether maps and filters lie in PyTorch's layout of that name."""
+        return self.framework.channels_last
+
+    def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
+        """Return every way to compute a phase of a layer, the framework's own first.
+
+        Raises:
+            ExecutionRefused: there is none; the message names the layer and the phase.
+        """
+        own = self.framework.kernels(workload, layer, phase)
+        if not isinstance(layer.operator, Convolution) or phase is Phase.UPDATE:
+            return own
+        shape = ConvolutionShape.of_layer(layer, workload.batch_size)
+        problem = ConvolutionProblem(shape, phase, workload.element_type, self.channels_last, self.tf32)
+        if problem not in self._offers:
+            self._offers[problem] = self._finder.find(problem)
+            self.left_out.update(f"{phase.value}: {name}" for name in self._offers[problem].left_out)
+        offer = self._offers[problem]
+        site = Site(workload, layer, self.channels_last, self.framework.device_type)
+        plans = (plan for plan in offer.plans if f"{phase.value}: {plan.name}" not in self.left_out)
+        return (*own, *(self._kernel(site, problem, offer, plan) for plan in plans))
+
+    def _kernel(self, site: Site, problem: ConvolutionProblem, offer: Offer, plan: ConvolutionPlan) -> Kernel:
+        def execute(tensors: dict[str, torch.Tensor], workspace: torch.Tensor | None) -> None:
+            self._execute(problem, offer, plan, tensors, workspace)
+
+        execution = PlanExecution(site, plan, execute)
+        run = {
+            Phase.FORWARD: execution.forward,
+            Phase.BACKWARD_DATA: execution.backward_data,
+            Phase.BACKWARD_WEIGHTS: execution.backward_weights,
+        }[problem.phase]
+        workspace_bytes = plan.workspace_bytes
+        if problem.phase is Phase.BACKWARD_DATA and site.added_to(0):
+            workspace_bytes = workspace_beside_result_bytes(plan, problem)
+        return Kernel(plan.name, family_of(plan, problem), workspace_bytes, workspace_bytes, run)
+
+    def _execute(
+        self,
+        problem: ConvolutionProblem,
+        offer: Offer,
+        plan: ConvolutionPlan,
+        tensors: dict[str, torch.Tensor],
+        workspace: torch.Tensor | None,
+    ) -> None:
+        cudnn = frontend()
+        cudnn.set_stream(handle=self.handle, stream=torch.cuda.current_stream().cuda_stream)
+        pointers = {offer.operands[name]: tensor.data_ptr() for name, tensor in tensors.items()}
+        workspace_pointer = 0 if workspace is None else workspace.data_ptr()
+        try:
+            offer.graph.execute_plan_at_index(pointers, workspace_pointer, offer.positions[plan.name], self.handle)
+        except (RuntimeError, cudnn.cudnnGraphNotSupportedError) as failure:
+            self.left_out.add(f"{problem.phase.value}: {plan.name}")
+            raise RuntimeError(f"cuDNN cannot execute {plan.name}: {str(failure).splitlines()[0]}") from failure
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExecution:
+    """The three phases of a convolution by one plan.
+
+    Attributes:
+        execute: runs the plan on tensors by the names of the problem's operands, in a workspace.
+    """
+
+    site: Site
+    plan: ConvolutionPlan
+    execute: Callable[[dict[str, torch.Tensor], torch.Tensor | None], None]
+
+    def forward(self, tensors: KernelTensors) -> None:
+        """Y, then the bias added in place."""
+        weights, bias = self.site.weights(tensors.weights)
+        y = given(tensors.output)
+        self.execute({"X": tensors.inputs[0], "W": weights, "Y": y}, tensors.workspace)
+        if bias is not None:
+            y.add_(bias.view(1, -1, 1, 1))
+
+    def backward_data(self, tensors: KernelTensors) -> None:
+        """DX, written or added to what stands there."""
+        weights, _ = self.site.weights(tensors.weights)
+        dx = given(tensors.input_gradients[0])
+        target = self._beside(given(tensors.workspace)) if tensors.accumulates[0] else dx
+        self.execute({"dY": given(tensors.output_gradient), "W": weights, "dX": target}, tensors.workspace)
+        if target is not dx:
+            dx.add_(target)
+
+    def backward_weights(self, tensors: KernelTensors) -> None:
+        """DW, and the sum of dY for the bias."""
+        weight_gradient, bias_gradient = self.site.weights(tensors.weight_gradient)
+        dy = given(tensors.output_gradient)
+        self.execute({"X": tensors.inputs[0], "dY": dy, "dW": weight_gradient}, tensors.workspace)
+        if bias_gradient is not None:
+            torch.sum(dy, (0, 2, 3), out=bias_gradient)
+
+    def _beside(self, workspace: torch.Tensor) -> torch.Tensor:
+        site = self.site
+        behind = workspace[result_begin_bytes(self.plan) :]
+        shape, batch_size = site.layer.in_shapes[0], site.workload.batch_size
+        return map_view(behind, shape, batch_size, site.dtype, channels_last=site.channels_last)
