@@ -88,13 +88,18 @@ def test_a_pass_that_fails_costs_the_part_before_it_failed() -> None:
 
 @pytest.mark.parametrize("model", MemoryModel)
 def test_memory_models_differ_in_gaps_alone(model: MemoryModel) -> None:
-    """Bytes in use are the same under every model; what the pool needs for them is at least that."""
+    """Bytes in use are the same under every model; what the pool needs for them is at least that.
+
+    PyTorch's allocator counts as in use what it cannot cut off a block, at most 1 MiB for each.
+    """
     scenario = replace(read_scenario(SCENARIOS / "alexnet.yaml"), memory_model=model, policies=(VdnnAll(),))
     ideal = run_scenario(replace(scenario, memory_model=MemoryModel.IDEAL)).results[0].metrics
 
-    metrics = run_scenario(scenario).results[0].metrics
+    result = run_scenario(scenario).results[0]
+    metrics, buffers = result.metrics, len(result.trace.plan.buffers)
 
-    assert metrics.max_memory_bytes == ideal.max_memory_bytes
+    slack_bytes = 2**20 * buffers if model is MemoryModel.PYTORCH else 0
+    assert 0 <= metrics.max_memory_bytes - ideal.max_memory_bytes <= slack_bytes
     assert metrics.pool_bytes >= ideal.pool_bytes
 
 
