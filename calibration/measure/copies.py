@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import cycle
 from typing import Final
 
 import torch
@@ -18,6 +19,7 @@ from vdnnsim.units import KIB
 
 _FEWEST_TOGETHER: Final = 3
 _LONGEST_TOGETHER: Final = 400
+_MOST_PLACES: Final = 1000
 
 
 class Direction(Enum):
@@ -34,24 +36,38 @@ class HostMemory(Enum):
     PAGEABLE = "pageable"
 
 
-@dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy between two blocks of at least its size.
+    """A copy between two large blocks, each time at the next of many places, so that a cache hardly knows it.
 
-    Attributes:
-        host, on_device: flat bytes.
+    Args:
+        direction: which way.
+        host_memory: what kind of block that of the host is.
+        nbytes: how much; the blocks hold it several times.
+        host: flat bytes.
+        on_device: flat bytes, as many.
+        place: where the first copy goes.
     """
 
-    direction: Direction
-    host_memory: HostMemory
-    nbytes: int
-    host: torch.Tensor
-    on_device: torch.Tensor
+    def __init__(
+        self,
+        direction: Direction,
+        host_memory: HostMemory,
+        nbytes: int,
+        host: torch.Tensor,
+        on_device: torch.Tensor,
+        *,
+        place: int = 0,
+    ) -> None:
+        self.direction, self.host_memory, self.nbytes = direction, host_memory, nbytes
+        places = min(len(host) // nbytes, _MOST_PLACES)
+        begins = [(place + number) % places * nbytes for number in range(places)]
+        target, source = (on_device, host) if direction is Direction.H2D else (host, on_device)
+        # Cut beforehand: a view takes Python longer than some copies take.
+        self._pairs = cycle([(target[begin : begin + nbytes], source[begin : begin + nbytes]) for begin in begins])
 
     def run(self) -> None:
         """Do it, or on a GPU queue it."""
-        host, on_device = self.host[: self.nbytes], self.on_device[: self.nbytes]
-        target, source = (on_device, host) if self.direction is Direction.H2D else (host, on_device)
+        target, source = next(self._pairs)
         target.copy_(source, non_blocking=True)
 
 

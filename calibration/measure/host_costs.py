@@ -1,29 +1,82 @@
 """What the host itself takes: putting an operation on a stream, and pinning memory."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from calibration.devices.port import Device
+from calibration.measure.extent import Extent
+from calibration.measure.session import Session
 from calibration.measure.statistics import Sample, summarize
-from vdnnsim.units import MIB
+from vdnnsim.units import KIB, MIB
 
 _BATCH: Final = 100
 _BATCHES: Final = 20
 _ATTEMPTS: Final = 3
-_PINNED_AGAIN: Final = 3
+_PINNED_AGAIN: Final = 5
+_SMALL: Final = 4 * KIB
 
 
-def time_issue(device: Device, issue: Callable[[], object]) -> Sample:
-    """Return the seconds of the host for one operation, each of the runs the mean over a hundred in a row."""
-    samples = [_issue_sample(device, issue)]
-    while samples[-1].is_refused and len(samples) < _ATTEMPTS:
-        samples.append(_issue_sample(device, issue))
-    return min(samples, key=lambda sample: sample.spread)
+@dataclass(frozen=True, slots=True)
+class HostCosts:
+    """Seconds of the host.
+
+    Attributes:
+        kernel, copy, mark: to put one of these on a stream, by the call that the executor makes.
+        pinning: to pin a block, by its bytes.
+    """
+
+    kernel: Sample
+    copy: Sample
+    mark: Sample
+    pinning: tuple[tuple[int, Sample], ...]
+
+
+def host_steps(extent: Extent) -> int:
+    """Return how many measurements `measure_host` takes."""
+    return 3 + len(_pin_sizes(extent))
+
+
+def measure_host(device: Device, session: Session, extent: Extent, kernel: Callable[[], None]) -> HostCosts:
+    """Measure the host while a device does nothing but what it is given.
+
+    Args:
+        device: it is issued to.
+        session: where samples are kept.
+        extent: how much is pinned.
+        kernel: a small one of those that networks are made of.
+    """
+    target, source = device.allocate(_SMALL), device.pin(_SMALL)
+
+    def copy() -> None:
+        target.copy_(source, non_blocking=True)
+
+    try:
+        return HostCosts(
+            kernel=_issue(device, session, "issue of a kernel", lambda: device.compute.launch(kernel)),
+            copy=_issue(device, session, "issue of a copy", lambda: device.memory.launch(copy)),
+            mark=_issue(device, session, "issue of a mark", device.compute.mark),
+            pinning=tuple((nbytes, _pinning(device, session, nbytes)) for nbytes in _pin_sizes(extent)),
+        )
+    finally:
+        device.synchronize([device.compute, device.memory])
+        device.release(target)
+
+
+def _issue(device: Device, session: Session, name: str, issue: Callable[[], object]) -> Sample:
+    def measure() -> Sample:
+        samples = [_issue_sample(device, issue)]
+        while samples[-1].is_refused and len(samples) < _ATTEMPTS:
+            samples.append(_issue_sample(device, issue))
+        return min(samples, key=lambda sample: sample.spread)
+
+    return session.sample(name, measure)
 
 
 def _issue_sample(device: Device, issue: Callable[[], object]) -> Sample:
+    """Return the seconds of one operation, each of the runs the mean over a hundred in a row."""
     seconds = []
     for _ in range(_BATCHES):
         # Starts from an empty queue, for a full one would make the host wait.
@@ -35,23 +88,27 @@ def _issue_sample(device: Device, issue: Callable[[], object]) -> Sample:
     return summarize(seconds)
 
 
-def pin_sizes(largest: int) -> tuple[int, ...]:
+def _pin_sizes(extent: Extent) -> tuple[int, ...]:
     """Return sizes from 1 MiB to the largest, each four times the one before."""
     sizes = [MIB]
-    while 4 * sizes[-1] <= largest:
+    while 4 * sizes[-1] <= extent.largest_pin:
         sizes.append(4 * sizes[-1])
     return tuple(sizes)
 
 
-def time_pinning(device: Device, nbytes: int) -> Sample:
+def _pinning(device: Device, session: Session, nbytes: int) -> Sample:
     """Return the seconds that pinning so many bytes takes.
 
     Blocks are held until all are pinned, for PyTorch hands a block that was given back out again at no cost.
     """
-    seconds: list[float] = []
-    held: list[torch.Tensor] = []
-    for _ in range(_PINNED_AGAIN):
-        device.begin()
-        held.append(device.pin(nbytes))
-        seconds.append(device.now_s())
-    return summarize(seconds)
+
+    def measure() -> Sample:
+        seconds: list[float] = []
+        held: list[torch.Tensor] = []
+        for _ in range(_PINNED_AGAIN):
+            device.begin()
+            held.append(device.pin(nbytes))
+            seconds.append(device.now_s())
+        return summarize(seconds)
+
+    return session.sample(f"pinning of {nbytes // MIB} MiB", measure)

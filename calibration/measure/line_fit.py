@@ -51,6 +51,18 @@ def fit_line(points: Sequence[tuple[int, float]]) -> Line:
         latency_s, byte_s = 0.0, sv / svv
     elif byte_s < 0:
         latency_s, byte_s = su / suu, 0.0
+    return _line(points, latency_s, byte_s)
+
+
+def fit_rate(points: Sequence[tuple[int, float]], latency_s: float) -> Line:
+    """Fit (bytes, seconds) by a line of given latency: b = (Sv - a Suv) / Svv, with the sums of `fit_line`."""
+    v = [nbytes / seconds for nbytes, seconds in points]
+    left = [x * (1 - latency_s / seconds) for x, (_, seconds) in zip(v, points, strict=True)]
+    byte_s = math.fsum(left) / math.fsum(x * x for x in v)
+    return _line(points, latency_s, byte_s)
+
+
+def _line(points: Sequence[tuple[int, float]], latency_s: float, byte_s: float) -> Line:
     byte_s = max(byte_s, 1 / _FASTEST_BYTES_PER_S)
     errors = [abs((latency_s + byte_s * nbytes) / seconds - 1) for nbytes, seconds in points]
     residual = math.sqrt(math.fsum(error * error for error in errors) / len(errors))

@@ -31,25 +31,40 @@ class Session:
         self.warnings: list[str] = []
 
     def take(self, name: str, kind: type[Value], measure: Callable[[], Value]) -> Value:
-        """Return a measurement, from the journal where it stands there.
-
-        A sample that is refused is not written down: a later run tries again.
-        """
+        """Return a measurement, from the journal where it stands there."""
         value = self._journal.recall(name, kind)
         if value is None:
             value = measure()
-            if not (isinstance(value, Sample) and value.is_refused):
-                self._journal.keep(name, value)
+            self._journal.keep(name, value)
         return value
 
     def sample(self, name: str, measure: Callable[[], Sample]) -> Sample:
-        """Return a sample, with a warning where its runs lie far apart; it counts as one step of the whole."""
-        sample = self.take(name, Sample, measure)
+        """Return a sample, with a warning where its runs lie far apart, as a step of its own.
+
+        A sample that is refused is not written down, so that a later run tries again.
+        """
+        sample = self._journal.recall(name, Sample)
+        if sample is None:
+            sample = measure()
+            if not sample.is_refused:
+                self._journal.keep(name, sample)
         if sample.spread > WARNED_SPREAD:
             self.warnings.append(f"{name}: {sample.runs}")
-        self._listener.done(name)
+        self.done(name)
         return sample
 
+    def together(self, name: str, measure: Callable[[], tuple[Sample, ...]]) -> tuple[Sample, ...]:
+        """Return samples of what ran together, as a step of its own; nothing, with a warning, where it was unsteady."""
+        samples = self._journal.recall(name, tuple[Sample, ...])
+        if samples is None:
+            samples = measure()
+            if samples:
+                self._journal.keep(name, samples)
+        if not samples:
+            self.warnings.append(f"{name}: too unsteady, left out")
+        self.done(name)
+        return samples
+
     def done(self, name: str) -> None:
-        """Tell that a step of several measurements is finished."""
+        """Tell that a step is finished."""
         self._listener.done(name)

@@ -1,0 +1,55 @@
+"""The rates of a device alone: arithmetic by a large matrix product, its memory by a stream through it."""
+
+from dataclasses import dataclass
+
+import torch
+
+from calibration.devices.port import Device
+from calibration.kernels.tensors import dtype_of
+from calibration.measure.extent import Extent
+from calibration.measure.kernel_rates import matrix_product, memory_stream
+from calibration.measure.session import Session
+from calibration.measure.statistics import Sample
+from calibration.measure.timing import time_work
+from vdnnsim.element_type import ElementType
+
+RATE_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """Two kernels whose work is known, and the seconds that they take.
+
+    Attributes:
+        product_flop, stream_bytes: what they do.
+        product_text, stream_text: what they are.
+    """
+
+    element_type: ElementType
+    product: Sample
+    product_flop: int
+    product_text: str
+    stream: Sample
+    stream_bytes: int
+    stream_text: str
+
+    @property
+    def torch_type(self) -> torch.dtype:
+        """The element type of the matrices."""
+        return dtype_of(self.element_type)
+
+
+def measure_rates(device: Device, session: Session, extent: Extent, element_type: ElementType) -> DeviceRates:
+    """Measure both kernels on a device that does nothing else."""
+    with matrix_product(device, dtype_of(element_type), extent.product_side) as product:
+        product_sample = session.sample(
+            f"matrix product in {element_type.value}",
+            lambda: time_work(device, device.compute, product.work, extent.copies),
+        )
+    with memory_stream(device, extent.stream_bytes) as stream:
+        stream_sample = session.sample(
+            "stream through device memory", lambda: time_work(device, device.compute, stream.work, extent.copies)
+        )
+    return DeviceRates(
+        element_type, product_sample, product.amount, product.text, stream_sample, stream.amount, stream.text
+    )

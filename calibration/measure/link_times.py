@@ -1,0 +1,154 @@
+"""What the link between host and device was measured to take: copies of every size alone, and beside other work."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from calibration.devices.port import Device, DeviceStream
+from calibration.measure.copies import Copy, Direction, HostMemory, Load, copy_sizes, time_copy, time_together
+from calibration.measure.device_rates import DeviceRates
+from calibration.measure.extent import Extent
+from calibration.measure.kernel_rates import RateKernel, matrix_product, memory_stream
+from calibration.measure.session import Session
+from calibration.measure.statistics import Sample
+
+OTHER_DIRECTION: Final = "a copy in the other direction"
+MATRIX_PRODUCT: Final = "a matrix product"
+MEMORY_STREAM: Final = "a stream through device memory"
+MORE_STREAMS: Final = {1: "a copy of another stream", 3: "copies of three other streams"}
+"""What goes on beside a copy."""
+
+_SHARE: Final = 16
+"""Copies beside other work have this part of the largest, so that several find room in the same memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A copy with nothing beside it."""
+
+    direction: Direction
+    host_memory: HostMemory
+    nbytes: int
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A pinned copy beside other work.
+
+    Attributes:
+        kept: of its rate alone, what the copy keeps.
+        other_kept: of its speed alone, what the other work keeps.
+    """
+
+    direction: Direction
+    other: str
+    nbytes: int
+    sample: Sample
+    kept: float
+    other_kept: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTimes:
+    """All copies of a calibration; what ran too unsteadily beside other work is missing."""
+
+    alone: tuple[Alone, ...]
+    beside: tuple[Beside, ...]
+
+
+def link_steps(extent: Extent) -> int:
+    """Return how many measurements `measure_link` takes."""
+    return 4 * len(copy_sizes(extent.largest_copy)) + 2 * (3 + len(MORE_STREAMS))
+
+
+def measure_link(device: Device, session: Session, extent: Extent, rates: DeviceRates) -> LinkTimes:
+    """Measure copies on a device that does nothing else."""
+    sizes = copy_sizes(extent.largest_copy)
+    with _blocks(device, extent.largest_copy) as blocks:
+        alone = [
+            Alone(direction, memory, nbytes, _alone(device, session, extent, blocks.copy(direction, memory, nbytes)))
+            for direction in Direction
+            for memory in HostMemory
+            for nbytes in sizes
+        ]
+        neighbours = _Neighbours(device, session, extent, rates, blocks)
+        return LinkTimes(tuple(alone), tuple(neighbours.measure(alone)))
+
+
+def _alone(device: Device, session: Session, extent: Extent, copy: Copy) -> Sample:
+    name = f"copy {copy.direction.value} {copy.host_memory.value} {copy.nbytes} B"
+    return session.sample(name, lambda: time_copy(device, copy, extent.copies))
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """What is copied from and to."""
+
+    host: Mapping[HostMemory, torch.Tensor]
+    on_device: torch.Tensor
+
+    def copy(self, direction: Direction, memory: HostMemory, nbytes: int, place: int = 0) -> Copy:
+        """Return a copy of so many bytes, which begins as many places of that size away from the beginning."""
+        return Copy(direction, memory, nbytes, self.host[memory], self.on_device, place=place)
+
+
+@contextmanager
+def _blocks(device: Device, nbytes: int) -> Iterator[_Blocks]:
+    on_device = device.allocate(nbytes)
+    pageable = torch.empty(nbytes, dtype=torch.uint8)
+    # Pages that nobody has written to yet take their time at the first copy.
+    blocks = _Blocks({HostMemory.PINNED: device.pin(nbytes).zero_(), HostMemory.PAGEABLE: pageable.zero_()}, on_device)
+    try:
+        yield blocks
+    finally:
+        device.synchronize([device.memory])
+        device.release(on_device)
+
+
+class _Neighbours:
+    """Measures pinned copies beside other work."""
+
+    def __init__(self, device: Device, session: Session, extent: Extent, rates: DeviceRates, blocks: _Blocks) -> None:
+        self._device, self._session, self._extent, self._rates = device, session, extent, rates
+        self._blocks = blocks
+        self._nbytes = extent.largest_copy // _SHARE
+        self._streams: list[DeviceStream] = [device.new_stream() for _ in range(max(MORE_STREAMS))]
+
+    def measure(self, alone: list[Alone]) -> Iterator[Beside]:
+        alone_s = {
+            each.direction: each.sample.median
+            for each in alone
+            if each.host_memory is HostMemory.PINNED and each.nbytes == self._nbytes
+        }
+        for direction, opposite in ((Direction.H2D, Direction.D2H), (Direction.D2H, Direction.H2D)):
+            first = self._load(self._device.memory, direction, 0, alone_s)
+            yield from self._beside(
+                OTHER_DIRECTION, direction, first, [self._load(self._streams[0], opposite, 1, alone_s)]
+            )
+            for count, name in MORE_STREAMS.items():
+                others = [self._load(self._streams[n], direction, n + 1, alone_s) for n in range(count)]
+                yield from self._beside(name, direction, first, others)
+            with matrix_product(self._device, self._rates.torch_type, self._extent.product_side) as product:
+                yield from self._beside(MATRIX_PRODUCT, direction, first, [self._kernel(product, self._rates.product)])
+            with memory_stream(self._device, self._extent.stream_bytes) as stream:
+                yield from self._beside(MEMORY_STREAM, direction, first, [self._kernel(stream, self._rates.stream)])
+
+    def _load(self, stream: DeviceStream, direction: Direction, place: int, alone_s: Mapping[Direction, float]) -> Load:
+        copy = self._blocks.copy(direction, HostMemory.PINNED, self._nbytes, place)
+        return Load(stream, copy.run, alone_s[direction])
+
+    def _kernel(self, kernel: RateKernel, alone: Sample) -> Load:
+        return Load(self._device.compute, kernel.work, alone.median)
+
+    def _beside(self, other: str, direction: Direction, first: Load, others: list[Load]) -> Iterator[Beside]:
+        loads = [first, *others]
+        window_s = max(self._extent.window_s, 10 * max(load.alone_s for load in loads))
+        name = f"copy {direction.value} beside {other}"
+        samples = self._session.together(name, lambda: time_together(self._device, loads, window_s=window_s))
+        if samples:
+            kept, *others_kept = (load.alone_s / sample.median for load, sample in zip(loads, samples, strict=True))
+            yield Beside(direction, other, self._nbytes, samples[0], kept, min(others_kept))

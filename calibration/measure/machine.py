@@ -1,0 +1,223 @@
+"""What was measured, as the machine that a profile states: each figure with how it was found."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from calibration.devices.port import Device
+from calibration.measure.copies import Direction, HostMemory
+from calibration.measure.device_rates import DeviceRates
+from calibration.measure.host_costs import HostCosts
+from calibration.measure.line_fit import fit_line, fit_rate
+from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, LinkTimes
+from calibration.measure.statistics import REFUSED_SPREAD, Sample
+from vdnnsim.errors import DeviceError
+from vdnnsim.hardware.figures import state
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, MeasuredKernels, Origin, Server
+from vdnnsim.units import format_bytes, format_seconds
+
+_FEWEST_POINTS = 2
+_LEAST_FRACTION = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """All of a machine but its kernels."""
+
+    rates: DeviceRates
+    link: LinkTimes
+    host: HostCosts
+
+
+def measured_server(
+    name: str,
+    device: Device,
+    measurements: Measurements,
+    kernels: MeasuredKernels,
+    *,
+    link_name: str,
+    provenance: tuple[tuple[str, str], ...],
+) -> Server:
+    """Return the machine.
+
+    Args:
+        name: under which scenarios will know it.
+        device: what was measured.
+        measurements: of it.
+        kernels: the table of its kernels.
+        link_name: what people call its link to the host.
+        provenance: what it was measured with.
+
+    Raises:
+        DeviceError: on a GPU, a figure that no profile can do without spreads too much to be used.
+    """
+    figures = _Figures(strict=device.torch_device.type == "cuda")
+    return Server(
+        name=name,
+        gpu=_gpu(device, measurements.rates, figures),
+        link=_link(link_name, measurements.link, figures),
+        host=_host(measurements.host, figures),
+        cost_model={},
+        figures=tuple(figures.stated),
+        kernels=kernels,
+        provenance=provenance,
+    )
+
+
+class _Figures:
+    """Collects figures as they are stated.
+
+    Args:
+        strict: whether what spreads too much is refused; on a CPU, whose times are a report and no gate, it is used
+            and its source says how far it spreads.
+    """
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self.stated: list[Figure] = []
+
+    def state(self, path: str, number: float, source: str) -> float:
+        """State what was measured, to four digits, of which no measurement has more."""
+        rounded = number if isinstance(number, int) else float(f"{number:.4g}")
+        self.stated.append(state(path, rounded, Origin.MEASURED, source))
+        return rounded
+
+    def seconds(self, path: str, sample: Sample) -> float:
+        """Return the median of a sample that the figure at `path` is made of."""
+        if sample.is_refused and self._strict:
+            raise DeviceError(
+                f"{path}: {sample.runs}, expected at most {REFUSED_SPREAD:.0%}; run the same command again while "
+                "nothing else uses the machine"
+            )
+        return sample.median
+
+    def points(self, path: str, samples: Sequence[tuple[int, Sample]]) -> list[tuple[int, float]]:
+        """Return (bytes, seconds) of the steady samples; of all, where too few of them are."""
+        steady = [(nbytes, sample) for nbytes, sample in samples if not sample.is_refused]
+        if len(steady) < min(_FEWEST_POINTS, len(samples)):
+            steady = list(samples)
+        return [(nbytes, self.seconds(path, sample)) for nbytes, sample in steady]
+
+
+def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
+    is_gpu = device.torch_device.type == "cuda"
+    bandwidth = rates.stream_bytes / figures.seconds("gpu.dram_bandwidth", rates.stream)
+    peak = f"gpu.peak.{rates.element_type.value}"
+    flop_per_s = rates.product_flop / figures.seconds(peak, rates.product)
+    processors = (
+        torch.cuda.get_device_properties(device.torch_device).multi_processor_count
+        if is_gpu
+        else torch.get_num_threads()
+    )
+    return Gpu(
+        name=device.name,
+        memory_bytes=round(figures.state("gpu.memory", device.memory_bytes, "the capacity that the device tells")),
+        flop_per_s={rates.element_type: figures.state(peak, flop_per_s, f"{rates.product_text}, {rates.product.runs}")},
+        dram_bytes_per_s=figures.state(
+            "gpu.dram_bandwidth",
+            bandwidth,
+            f"{rates.stream_text}, {rates.stream.runs}, bytes read and written",
+        ),
+        multiprocessors=round(
+            figures.state(
+                "gpu.multiprocessors",
+                processors,
+                "the number that the device tells" if is_gpu else "threads that compute kernels",
+            )
+        ),
+        granule_bytes=round(
+            figures.state("gpu.granule", device.granule_bytes, "unit to which PyTorch's allocator rounds a request")
+        ),
+    )
+
+
+def _link(name: str, times: LinkTimes, figures: _Figures) -> Link:
+    lines = {direction: fit_line(_points(times, direction, HostMemory.PINNED, figures)) for direction in Direction}
+    # A profile has one latency for both directions, and the rates are fitted again beside it.
+    latency_s = sum(line.latency_s for line in lines.values()) / len(lines)
+    rates = {
+        direction: _rate(times, direction, HostMemory.PINNED, figures, latency_s=latency_s) for direction in Direction
+    }
+    each = ", ".join(f"{direction.value} {format_seconds(line.latency_s)}" for direction, line in lines.items())
+    return Link(
+        name=name,
+        h2d_bytes_per_s=rates[Direction.H2D],
+        d2h_bytes_per_s=rates[Direction.D2H],
+        latency_s=figures.state("link.latency", latency_s, f"mean of the lines through pinned copies: {each}"),
+        pageable_h2d_bytes_per_s=_rate(times, Direction.H2D, HostMemory.PAGEABLE, figures),
+        pageable_d2h_bytes_per_s=_rate(times, Direction.D2H, HostMemory.PAGEABLE, figures),
+        both_directions_fraction=_fraction("link.both_directions", times, OTHER_DIRECTION, figures),
+        beside_compute_fraction=_fraction("link.beside_compute", times, MATRIX_PRODUCT, figures),
+        beside_memory_bound_fraction=_fraction("link.beside_memory_bound", times, MEMORY_STREAM, figures),
+    )
+
+
+def _rate(
+    times: LinkTimes,
+    direction: Direction,
+    memory: HostMemory,
+    figures: _Figures,
+    *,
+    latency_s: float | None = None,
+) -> float:
+    points = _points(times, direction, memory, figures)
+    line = fit_line(points) if latency_s is None else fit_rate(points, latency_s)
+    smallest, largest = format_bytes(points[0][0]), format_bytes(points[-1][0])
+    source = (
+        f"{memory.value} copies of {smallest} to {largest}, a line from {format_seconds(line.latency_s)} on, "
+        f"{line.quality}{_more_streams(times, direction) if memory is HostMemory.PINNED else ''}"
+    )
+    return figures.state(_path(direction, memory), line.bytes_per_s, source)
+
+
+def _more_streams(times: LinkTimes, direction: Direction) -> str:
+    """Say what several streams in one direction carry together."""
+    together = [
+        f"{count + 1} streams at once carry {(count + 1) * each.kept:.2f} times as much"
+        for count, other in MORE_STREAMS.items()
+        for each in times.beside
+        if each.direction is direction and each.other == other
+    ]
+    return "".join(f"; {text}" for text in together)
+
+
+def _fraction(path: str, times: LinkTimes, other: str, figures: _Figures) -> float | None:
+    found = [each for each in times.beside if each.other == other]
+    if not found:
+        return None
+    kept = sum(each.kept for each in found) / len(found)
+    texts = (
+        f"{each.direction.value} {each.kept:.0%} beside {other}, which keeps {each.other_kept:.0%} of its own speed"
+        for each in found
+    )
+    source = f"pinned copies of {format_bytes(found[0].nbytes)}: {'; '.join(texts)}"
+    # Measured beside it, a copy may come out a little faster than alone.
+    return figures.state(path, min(1.0, max(_LEAST_FRACTION, kept)), source)
+
+
+def _host(costs: HostCosts, figures: _Figures) -> Host:
+    line = fit_line(figures.points("host.pin_bandwidth", costs.pinning))
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    sizes = f"blocks of {format_bytes(costs.pinning[0][0])} to {format_bytes(costs.pinning[-1][0])}"
+    kinds = {"kernel": costs.kernel, "copy": costs.copy, "event": costs.mark}
+    issue_s = sum(figures.seconds("host.issue", sample) for sample in kinds.values()) / len(kinds)
+    each = ", ".join(f"{kind} {format_seconds(sample.median)}" for kind, sample in kinds.items())
+    return Host(
+        memory_bytes=round(figures.state("host.memory", memory_bytes, "physical memory, of which all may be pinned")),
+        issue_s=figures.state("host.issue", issue_s, f"mean of {each}, each a hundred in a row"),
+        pin_latency_s=figures.state("host.pin_latency", line.latency_s, f"{sizes}, {line.quality}"),
+        pin_bytes_per_s=figures.state("host.pin_bandwidth", line.bytes_per_s, f"{sizes}, {line.quality}"),
+    )
+
+
+def _points(times: LinkTimes, direction: Direction, memory: HostMemory, figures: _Figures) -> list[tuple[int, float]]:
+    samples = [
+        (each.nbytes, each.sample) for each in times.alone if each.direction is direction and each.host_memory is memory
+    ]
+    return figures.points(_path(direction, memory), samples)
+
+
+def _path(direction: Direction, memory: HostMemory) -> str:
+    return f"link.{'pageable_' if memory is HostMemory.PAGEABLE else ''}{direction.value}"
