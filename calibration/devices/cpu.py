@@ -84,6 +84,9 @@ class CpuDevice:
         """Return uninitialized host memory, which this device copies from as it is."""
         return torch.empty(nbytes, dtype=torch.uint8)
 
+    def empty_cache(self) -> None:
+        """Do nothing: nothing is held for later."""
+
     def begin(self) -> None:
         """Wait for all streams, set the clock to zero and the peak to what is in use."""
         self.synchronize(self._streams)

@@ -56,7 +56,8 @@ class MemoryPeaks:
     Attributes:
         requested_bytes: what was asked for.
         allocated_bytes: what PyTorch's allocator gave for it, in blocks; None where there is no such allocator.
-        reserved_bytes: what PyTorch's allocator holds of the GPU, in segments; None likewise.
+        reserved_bytes: what PyTorch's allocator holds of the GPU, in segments; None likewise. What it already held at
+            `begin`, used or not, is not among it: call `empty_cache` first.
     """
 
     requested_bytes: int
@@ -113,6 +114,12 @@ class Device(Protocol):
 
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return uninitialized host memory, a flat uint8 tensor, pinned where the device copies from pinned memory."""
+
+    def empty_cache(self) -> None:
+        """Give back to the device what its allocator holds for later, so that what is reserved can be counted.
+
+        What comes next finds a cold allocator: do not time it.
+        """
 
     def begin(self) -> None:
         """Wait for all streams, set the clock to zero and the peaks of memory to what is in use."""

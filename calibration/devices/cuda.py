@@ -1,0 +1,182 @@
+"""A CUDA GPU as a device: streams and events of CUDA, memory of PyTorch's caching allocator."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+
+import torch
+
+from calibration.devices.port import DeviceStream, Interval, Mark, MemoryPeaks, OutOfDeviceMemory
+from vdnnsim.errors import ExecutionRefused
+
+# PyTorch's caching allocator rounds to this (c10/core/AllocatorConfig.h, kMinBlockSize).
+_BLOCK_BYTES = 512
+
+
+class CudaMark:
+    """An event of a stream, timed against the event that was recorded at `begin`."""
+
+    def __init__(self, origin: torch.cuda.Event, event: torch.cuda.Event) -> None:
+        self._origin = origin
+        self.event = event
+
+    @property
+    def time_s(self) -> float:
+        """When the stream reached it; CUDA tells milliseconds, to about half a microsecond."""
+        milliseconds: float = self._origin.elapsed_time(self.event)
+        return milliseconds / 1e3
+
+
+class CudaStream:
+    """A stream of CUDA. The marks of a work stand around its launches: they tell when the GPU came to them."""
+
+    def __init__(self, stream: torch.cuda.Stream, mark: Callable[[torch.cuda.Stream], CudaMark]) -> None:
+        self.stream = stream
+        self._mark = mark
+
+    def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
+        """Launch work; see the port. It runs out of memory here, not when the stream is synchronized."""
+        if lasts_s is not None:
+            raise ExecutionRefused("a GPU takes as long as it takes; only the CPU can be paced")
+        start = self.mark()
+        with torch.cuda.stream(self.stream), _out_of_memory():
+            work()
+        return Interval(start, self.mark())
+
+    def mark(self) -> CudaMark:
+        """Record an event."""
+        return self._mark(self.stream)
+
+    def wait(self, mark: Mark) -> None:
+        """Hold the stream until a mark of another one has been reached."""
+        assert isinstance(mark, CudaMark), "a stream can only wait for marks of its own device"
+        self.stream.wait_event(mark.event)
+
+
+class CudaDevice:
+    """One GPU. It becomes the current device of the process, for pinned memory belongs to one too.
+
+    Opening it multiplies two small matrices on the compute stream: cuBLAS takes a workspace for a stream at its first
+    product there and keeps it (32 MiB on Hopper), which would otherwise count as the first iteration's.
+
+    Args:
+        index: its number among the devices that CUDA shows.
+        memory_limit_bytes: how much of it PyTorch may reserve; None for all.
+    """
+
+    granule_bytes = _BLOCK_BYTES
+
+    def __init__(self, index: int, memory_limit_bytes: int | None = None) -> None:
+        torch.cuda.set_device(index)
+        self.index = index
+        self.torch_device = torch.device("cuda", index)
+        properties = torch.cuda.get_device_properties(index)
+        self.name = properties.name
+        self.memory_bytes = properties.total_memory
+        self._limited = memory_limit_bytes is not None and memory_limit_bytes < properties.total_memory
+        if memory_limit_bytes is not None and self._limited:
+            self.memory_bytes = memory_limit_bytes
+            torch.cuda.set_per_process_memory_fraction(memory_limit_bytes / properties.total_memory, index)
+        self._origin = _timing_event()
+        self._origin_s = perf_counter()
+        self._open = True
+        self.compute = self.new_stream()
+        self.memory = self.new_stream()
+        self.compute.launch(self._bring_workspace_of_cublas)
+        self._requested_bytes = self._allocated_bytes = self._reserved_bytes = 0
+        self.begin()
+
+    def new_stream(self) -> CudaStream:
+        """Return a further stream. PyTorch has 32 of them and then gives out the first again."""
+        return CudaStream(torch.cuda.Stream(self.torch_device), self._marked)  # type: ignore[no-untyped-call]
+
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized bytes; see the port."""
+        with torch.cuda.stream(self.compute.stream), _out_of_memory():
+            return torch.empty(nbytes, dtype=torch.uint8, device=self.torch_device)
+
+    def release(self, tensor: torch.Tensor) -> None:
+        """Leave it to the caller, with whose last reference the block goes back to the compute stream's pool."""
+
+    def takes_for_itself(self, nbytes: int) -> None:
+        """Leave it to the allocator, which sees it."""
+
+    def pin(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized pinned memory; PyTorch may round its size up to a power of two."""
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def empty_cache(self) -> None:
+        """Give the segments that hold nothing back to the GPU."""
+        torch.cuda.synchronize(self.torch_device)
+        torch.cuda.empty_cache()
+
+    def begin(self) -> None:
+        """Wait for the GPU, set the clock to zero and the peaks to what is in use and reserved.
+
+        The cache stays as it is: a cold one would put calls of cudaMalloc, which wait for the GPU, between the kernels.
+        """
+        torch.cuda.synchronize(self.torch_device)
+        torch.cuda.reset_peak_memory_stats(self.torch_device)
+        statistics = torch.cuda.memory_stats(self.torch_device)
+        self._requested_bytes = statistics["requested_bytes.all.current"]
+        self._allocated_bytes = statistics["allocated_bytes.all.current"]
+        self._reserved_bytes = statistics["reserved_bytes.all.current"]
+        # Marks of before keep the event that they are timed against.
+        self._origin = _timing_event()
+        self._origin.record(self.compute.stream)
+        self._origin.synchronize()
+        self._origin_s = perf_counter()
+
+    def now_s(self) -> float:
+        """Seconds since `begin`."""
+        return perf_counter() - self._origin_s
+
+    def synchronize(self, streams: Sequence[DeviceStream]) -> None:
+        """Wait until these streams are done; what a kernel did wrong is raised here, as CUDA reports it."""
+        for each in streams:
+            assert isinstance(each, CudaStream), "a device can only synchronize streams of its own"
+            each.stream.synchronize()
+
+    def peaks(self) -> MemoryPeaks:
+        """Return the maxima since `begin`, beyond what was in use, given and reserved then."""
+        statistics = torch.cuda.memory_stats(self.torch_device)
+        return MemoryPeaks(
+            requested_bytes=statistics["requested_bytes.all.peak"] - self._requested_bytes,
+            allocated_bytes=statistics["allocated_bytes.all.peak"] - self._allocated_bytes,
+            reserved_bytes=statistics["reserved_bytes.all.peak"] - self._reserved_bytes,
+        )
+
+    def close(self) -> None:
+        """Wait for the GPU, and lift the limit of memory."""
+        if not self._open:
+            return
+        self._open = False
+        torch.cuda.synchronize(self.torch_device)
+        if self._limited:
+            torch.cuda.set_per_process_memory_fraction(1.0, self.index)
+        torch.cuda.empty_cache()
+
+    def _marked(self, stream: torch.cuda.Stream) -> CudaMark:
+        assert self._open, "the device is closed"
+        event = _timing_event()
+        event.record(stream)
+        return CudaMark(self._origin, event)
+
+    def _bring_workspace_of_cublas(self) -> None:
+        matrix = torch.ones((16, 16), device=self.torch_device)
+        torch.mm(matrix, matrix)
+        # With a bias PyTorch may take cublasLt, which has its own.
+        torch.addmm(matrix[0], matrix, matrix)
+
+
+def _timing_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _out_of_memory() -> Iterator[None]:
+    """Say in the port's words that PyTorch's allocator has no room."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as refusal:
+        raise OutOfDeviceMemory(str(refusal).partition("\n")[0]) from refusal

@@ -1,0 +1,93 @@
+"""Open a device that a user named, or say in one line why it cannot be."""
+
+import os
+import warnings
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from calibration.devices.cpu import CpuDevice
+from calibration.devices.cuda import CudaDevice
+from calibration.devices.nvidia_smi import query_gpu, query_processes
+from calibration.devices.port import Device
+from vdnnsim.errors import DeviceError
+from vdnnsim.units import format_bytes
+
+# What this process holds on a GPU beyond PyTorch's segments is its context, about half of this.
+_CONTEXT_BYTES = 1 << 30
+
+
+def open_device(
+    kind: Literal["cuda", "cpu"],
+    gpu: int | None = None,
+    *,
+    warn: Callable[[str], None],
+    memory_limit_bytes: int | None = None,
+) -> Device:
+    """Return a device; nothing of its settings is changed.
+
+    Args:
+        kind: which of the two backends.
+        gpu: the number of a GPU as CUDA counts them; None for the first.
+        warn: is told in one line what may spoil a measurement.
+        memory_limit_bytes: less memory than the device has; None for all of it.
+
+    Raises:
+        DeviceError: it is not there; the message says what is.
+    """
+    if kind == "cpu":
+        if gpu is not None:
+            raise DeviceError(f"the CPU has no GPU {gpu}; choose either")
+        return CpuDevice(memory_limit_bytes)
+    index = 0 if gpu is None else gpu
+    count = _cuda_devices()
+    if not 0 <= index < count:
+        present = "GPU 0 is the only one" if count == 1 else f"there are GPUs 0 to {count - 1}"
+        raise DeviceError(f"there is no GPU {index}: {present} that CUDA shows")
+    others = _others_on(index)
+    if others is not None:
+        warn(others)
+    return CudaDevice(index, memory_limit_bytes)
+
+
+def smi_name(index: int) -> str:
+    """Return what nvidia-smi calls a GPU of CUDA, which counts others than it does where some are hidden."""
+    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+
+
+def _cuda_devices() -> int:
+    """Return how many there are.
+
+    Raises:
+        DeviceError: none.
+    """
+    with warnings.catch_warnings(record=True) as reasons:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    count = torch.cuda.device_count() if available else 0
+    if count > 0:
+        return count
+    version = f"PyTorch {torch.__version__}"
+    build = "without CUDA" if torch.version.cuda is None else f"for CUDA {torch.version.cuda}"
+    driver = query_gpu(["driver_version"]).get("driver_version")
+    found = f"{version} is built {build}, " + (
+        "nvidia-smi finds no driver" if driver is None else f"nvidia-smi finds driver {driver}"
+    )
+    # PyTorch warns why it finds nothing, with the place in its source at the end.
+    why = "".join(f"; {str(reason.message).partition(' (Triggered')[0]}" for reason in reasons[:1])
+    raise DeviceError(f"there is no CUDA device: {found}{why}".replace("\n", " "))
+
+
+def _others_on(index: int) -> str | None:
+    name = smi_name(index)
+    processes = {pid: memory for pid, memory in query_processes(name).items() if pid != os.getpid()}
+    if processes:
+        uses = ", ".join(f"process {pid} ({memory})" for pid, memory in sorted(processes.items()))
+        return f"GPU {index} is also used by {uses}; times and free memory may suffer"
+    # Inside a container nobody is listed, but the memory is gone.
+    free_bytes, total_bytes = torch.cuda.mem_get_info(index)
+    used_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved(index)
+    if used_bytes > _CONTEXT_BYTES:
+        return f"others use {format_bytes(used_bytes)} of GPU {index}; times and free memory may suffer"
+    return None

@@ -1,0 +1,77 @@
+"""What a measurement was made with: hardware and software, and nothing of whose machine it is.
+
+Names follow a profile's section `provenance`. What a machine does not tell is left out.
+"""
+
+import os
+import platform
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from calibration.devices.cpu import CpuDevice
+from calibration.devices.nvidia_smi import query_gpu
+from calibration.devices.opening import smi_name
+from calibration.devices.port import Device
+
+_PROCESSORS = Path("/proc/cpuinfo")
+
+
+def provenance(device: Device) -> tuple[tuple[str, str], ...]:
+    """Return (name, text) of everything; ask after a measurement, so that the clocks are those under load."""
+    of_device = _of_cpu(device) if isinstance(device, CpuDevice) else _of_gpu(device)
+    return (
+        *of_device,
+        ("torch", str(torch.__version__)),
+        ("python", platform.python_version()),
+        ("system", f"{platform.system()} {platform.machine()}"),
+        ("date", datetime.now(UTC).date().isoformat()),
+    )
+
+
+def _of_gpu(device: Device) -> Iterator[tuple[str, str]]:
+    index = device.torch_device.index
+    properties = torch.cuda.get_device_properties(index)
+    yield "gpu", properties.name
+    yield "compute_capability", f"{properties.major}.{properties.minor}"
+    fields = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem")
+    links = ("pcie.link.gen.current", "pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max")
+    known = query_gpu([*fields, *links], smi_name(index))
+    if "driver_version" in known:
+        yield "driver", known["driver_version"]
+    for name, field in (("sm_clock", "sm"), ("memory_clock", "mem")):
+        if f"clocks.{field}" in known and f"clocks.max.{field}" in known:
+            yield name, f"{known[f'clocks.{field}']} seen, at most {known[f'clocks.max.{field}']}"
+    if all(field in known for field in links):
+        generation, most_generation, width, most_width = (known[field] for field in links)
+        yield "pcie", f"generation {generation} x{width} seen, at most generation {most_generation} x{most_width}"
+    if torch.version.cuda is not None:
+        yield "cuda", torch.version.cuda
+    cudnn = torch.backends.cudnn.version()
+    if cudnn is not None:
+        # 91900 is 9.19.0 (cudnn_version.h).
+        yield "cudnn", f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
+    yield "processor", _processor()
+
+
+def _of_cpu(device: CpuDevice) -> Iterator[tuple[str, str]]:
+    yield "processor", _processor()
+    yield "cores", str(len(os.sched_getaffinity(0)))
+    yield "compute_threads", str(device.compute_threads)
+    # It calls itself by its old name.
+    library = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())  # type: ignore[no-untyped-call]
+    if library is not None:
+        yield "onednn", library.group(1)
+
+
+def _processor() -> str:
+    """Return the model of the processor; its architecture where the kernel does not tell (it does on x86)."""
+    try:
+        told = _PROCESSORS.read_text(encoding="utf-8")
+    except OSError:
+        told = ""
+    model = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
+    return platform.machine() if model is None else model.group(1).strip()
