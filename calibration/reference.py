@@ -44,23 +44,21 @@ def run_reference(
     choose: ChooseAlgorithm = framework_algorithms,
     *,
     device_type: str = "cpu",
-    channels_last: bool = False,
     seed: int = 0,
 ) -> ReferenceRun:
     """Run one iteration and return what it computed.
 
     Args:
         workload: the network and what is done with it.
-        library: the kernels, of the same device and layout.
+        library: the kernels, of the same device; their layout is that of maps and filters.
         choose: the algorithm of each kernel.
         device_type: PyTorch's word, `cpu` or `cuda`.
-        channels_last: the layout of maps and filters.
         seed: of what stands in memory at the beginning.
 
     Raises:
         ExecutionRefused: the library lacks a kernel, or the algorithm chosen for it.
     """
-    memory = _Memory.filled(workload, device_type, seed, channels_last=channels_last)
+    memory = _Memory.filled(workload, device_type, seed, channels_last=library.channels_last)
     graph = workload.graph
     with torch.no_grad():
         for layer in graph.layers:

@@ -61,7 +61,7 @@ def results(workload: Workload, algorithm: str, *, channels_last: bool) -> tuple
     return forward.output, data.input_gradients[0], weights.weight_gradient
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(workload=workloads(), channels_last=st.booleans())
 def test_framework_convolution_is_that_of_autograd(workload: Workload, *, channels_last: bool) -> None:
     layer = workload.graph.layers[2]
@@ -85,7 +85,7 @@ def test_framework_convolution_is_that_of_autograd(workload: Workload, *, channe
     assert bias is None or torch.equal(dbias, bias.grad)  # type: ignore[arg-type]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(workload=workloads(), channels_last=st.booleans())
 def test_explicit_gemm_agrees_with_the_framework(workload: Workload, *, channels_last: bool) -> None:
     """Both sum the same products: each is off by at most g = n u / (1 - n u) of the sum of their magnitudes.

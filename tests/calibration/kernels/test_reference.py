@@ -5,28 +5,115 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.reference import run_reference
+from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.pytorch import PyTorchLibrary, reproducible
+from calibration.reference import ReferenceRun, run_reference
+from tests.calibration.kernels.cases import alexnet_like, three_readers
 from tests.calibration.kernels.plain_network import run_plainly
-from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
-from vdnnsim.dnn.workload import Workload
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ExecutionRefused
 
 BATCH_SIZE = 3
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("element_type", ElementType)
-@pytest.mark.parametrize("network", [tiny_linear, tiny_forked, tiny_residual])
-def test_loss_and_gradients_are_those_of_plain_pytorch(
-    network: Callable[[], LayerGraph], element_type: ElementType, *, channels_last: bool
-) -> None:
-    workload = Workload(network(), BATCH_SIZE, element_type)
+def assert_plain(workload: Workload, *, channels_last: bool, seed: int = 0) -> ReferenceRun:
+    """Compare a run of the reference under the framework's algorithms with plain PyTorch."""
     library = PyTorchLibrary("cpu", channels_last=channels_last)
-    run = run_reference(workload, library, channels_last=channels_last)
-    plain = run_plainly(workload, channels_last=channels_last)
+    run = run_reference(workload, library, seed=seed)
+    plain = run_plainly(workload, seed, channels_last=channels_last)
     assert run.loss == plain.loss
     assert run.gradients.keys() == plain.gradients.keys()
     for index, gradient in plain.gradients.items():
         assert torch.equal(run.gradients[index], gradient), workload.graph.layers[index].name
+    return run
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("element_type", ElementType)
+@pytest.mark.parametrize("network", [tiny_linear, tiny_forked, tiny_residual, alexnet_like, three_readers])
+def test_loss_and_gradients_are_those_of_plain_pytorch(
+    network: Callable[[], LayerGraph], element_type: ElementType, *, channels_last: bool
+) -> None:
+    assert_plain(Workload(network(), BATCH_SIZE, element_type), channels_last=channels_last)
+
+
+def test_two_threads_change_nothing_of_that() -> None:
+    torch.set_num_threads(2)
+    assert_plain(Workload(alexnet_like(), BATCH_SIZE), channels_last=False)
+
+
+def test_a_single_image_takes_other_convolutions_of_the_framework() -> None:
+    """With one small image and one thread PyTorch leaves oneDNN out (`use_mkldnn` in aten/native/Convolution.cpp)."""
+    assert_plain(Workload(three_readers(), 1), channels_last=False)
+
+
+def test_another_seed_is_another_iteration() -> None:
+    workload = Workload(three_readers(), 2)
+    assert assert_plain(workload, channels_last=False).loss != assert_plain(workload, channels_last=False, seed=1).loss
+
+
+def explicit_everywhere(layer: Layer, _phase: Phase) -> str | None:
+    return EXPLICIT_GEMM if layer.kind is LayerKind.CONV else None
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("network", [tiny_linear, tiny_forked, tiny_residual])
+def test_explicit_gemm_everywhere_gives_nearly_the_same(
+    network: Callable[[], LayerGraph], *, channels_last: bool
+) -> None:
+    """One layer's rounding is bounded in the test of its kernel; a network of ten adds up a few of those.
+
+    A relative error of a gradient as a whole of 1e-5 is 170 unit roundoffs of float32; a wrong kernel is off by 1.
+    The two runs are not the same bits, or the choice was not obeyed.
+    """
+    workload = Workload(network(), BATCH_SIZE)
+    library = PyTorchLibrary("cpu", channels_last=channels_last)
+    explicit = run_reference(workload, library, explicit_everywhere)
+    framework = run_reference(workload, library)
+    assert explicit.loss == pytest.approx(framework.loss, rel=1e-5)
+    for index, gradient in framework.gradients.items():
+        if workload.graph.layers[index].kind is LayerKind.CONV:
+            assert (explicit.gradients[index] - gradient).norm() <= 1e-5 * gradient.norm()
+    assert any(not torch.equal(explicit.gradients[index], g) for index, g in framework.gradients.items())
+
+
+def test_inference_computes_the_same_loss_and_no_gradient() -> None:
+    training = run_reference(Workload(three_readers(), 2), PyTorchLibrary("cpu"))
+    inference = run_reference(Workload(three_readers(), 2, mode=Mode.INFERENCE), PyTorchLibrary("cpu"))
+    assert inference.loss == training.loss
+    assert all(gradient.isnan().all() for gradient in inference.gradients.values())
+
+
+def test_sgd_moves_the_weights_against_their_gradients() -> None:
+    before = run_reference(Workload(three_readers(), 2), PyTorchLibrary("cpu"))
+    after = run_reference(Workload(three_readers(), 2, optimizer=Optimizer.SGD), PyTorchLibrary("cpu"))
+    for index, weights in before.weights.items():
+        assert torch.equal(after.weights[index], weights.add(before.gradients[index], alpha=-0.01))
+
+
+def test_an_algorithm_that_is_not_there_is_refused_by_name() -> None:
+    message = r"forward of conv: no algorithm 'Winograd'; there are pytorch, explicit_gemm"
+    with pytest.raises(ExecutionRefused, match=message):
+        run_reference(Workload(three_readers(), 2), PyTorchLibrary("cpu"), lambda _layer, _phase: "Winograd")
+
+
+def test_a_loss_of_maps_is_refused() -> None:
+    net = GraphBuilder("maps", MapShape(3, 5, 5))
+    graph = net.build(net.conv("conv", 0, 4, 3, relu=False))
+    with pytest.raises(ExecutionRefused, match="loss: reads maps of 4x3x3; a loss is computed of vectors"):
+        run_reference(Workload(graph, 2), PyTorchLibrary("cpu"))
+
+
+def test_settings_that_make_bits_repeat_are_taken_back() -> None:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
+    for allow_tf32 in (False, True):
+        with reproducible(allow_tf32=allow_tf32):
+            within = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
+            assert within == (True, False, allow_tf32, allow_tf32)
+        assert before == (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
