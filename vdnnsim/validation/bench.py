@@ -1,8 +1,9 @@
 """One workload on a device and in the simulator: every policy planned once, executed and replayed."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import DeviceError, ExecutionRefused
@@ -18,11 +19,11 @@ from vdnnsim.policies.port import Policy, Setting, TrialPort
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import Method
-from vdnnsim.validation.pacing import given_durations
+from vdnnsim.validation.pacing import Pacing, given_durations
 from vdnnsim.validation.port import Executor
 from vdnnsim.validation.reading import Peaks, Reading, predicted_peaks, requested_peak
 from vdnnsim.validation.row import Outcome, Raw, Row
-from vdnnsim.validation.runs import run_plan
+from vdnnsim.validation.runs import Given, Runs, run_free, run_paced
 from vdnnsim.validation.trials import DeviceTrials
 
 
@@ -31,15 +32,13 @@ class ValidationBench:
     """A workload, set up on both sides.
 
     Attributes:
-        calibrated: the simulator with the calibrated times.
-        given: the simulator with the durations that the device is given; the same where it is given none.
+        bench: the simulator, with the calibrated times; plans are made with these.
     """
 
     case: Case
     executor: Executor
     method: Method
-    calibrated: Bench
-    given: Bench
+    bench: Bench
 
     @classmethod
     def of(cls, case: Case, server: Server, executor: Executor, method: Method) -> "ValidationBench":
@@ -53,10 +52,7 @@ class ValidationBench:
             everything = Base().plan(Setting(bench.workload, bench.costs, bench.limits, bench))
             share_bytes = round(case.memory_share * requested_peak(everything))
             bench = replace(bench, limits=replace(bench.limits, device_bytes=share_bytes))
-        given = bench
-        if method.pacing is not None:
-            given = replace(bench, server=method.pacing.server(server), costs=method.pacing.costs(bench.costs))
-        return cls(case, executor, method, bench, given)
+        return cls(case, executor, method, bench)
 
     def rows(self, policy: Policy) -> Iterator[Row]:
         """Execute and replay a policy.
@@ -64,12 +60,12 @@ class ValidationBench:
         One that decides by trials does so by replays and again on the device; where that gives another plan, it is a
         row of its own.
         """
-        plan = self._plan(policy, self.given)
+        plan = self._plan(policy, self.bench)
         if not plan.passes:
             yield self._row(plan)
             return
         try:
-            on_device = self._plan(policy, DeviceTrials(self.executor, self.given.limits, self._durations))
+            on_device = self._plan(policy, DeviceTrials(self.executor, self.bench.limits))
         except (DeviceError, ExecutionRefused) as failure:
             yield replace(self._row(plan), decision=f"no trials on the device: {failure}")
             return
@@ -81,13 +77,13 @@ class ValidationBench:
         yield replace(self._row(on_device), decision=decision, profiled_on_device=True)
 
     def _plan(self, policy: Policy, trials: TrialPort) -> TrainingPlan:
-        plan = policy.plan(Setting(self.given.workload, self.given.costs, self.given.limits, trials))
+        plan = policy.plan(Setting(self.bench.workload, self.bench.costs, self.bench.limits, trials))
         check_plan(plan)
         return plan
 
     def _row(self, plan: TrainingPlan) -> Row:
         measured = Counter(
-            self.given.costs.find(operation.layer, operation.phase, operation.algorithm).origin is Origin.MEASURED
+            self.bench.costs.find(operation.layer, operation.phase, operation.algorithm).origin is Origin.MEASURED
             for operation in plan.operations
             if isinstance(operation, Compute)
         )
@@ -99,38 +95,51 @@ class ValidationBench:
             kernels=measured.total(),
             unmeasured_kernels=measured[False],
         )
-        replayed = _replay(plan, self.given)
+        replayed = _replay(plan, self.bench)
         if not isinstance(replayed, DoesNotFit):
-            peaks = predicted_peaks(plan, self.given.limits, caching_allocator=self.method.caching_allocator)
-            row = replace(row, simulated=Reading.of(replayed, peaks))
+            row = replace(row, simulated=self._simulated(replayed))
         try:
             return self._compared(row, plan, replayed)
         except ExecutionRefused as refusal:
-            return replace(row, outcome=Outcome.REFUSED, note=str(refusal))
+            return replace(row, outcome=Outcome.REFUSED, note=str(refusal), simulated=None)
         except DeviceError as failure:
             return replace(row, outcome=Outcome.OUT_OF_MEMORY, note=str(failure))
 
     def _compared(self, row: Row, plan: TrainingPlan, replayed: IterationTrace | DoesNotFit) -> Row:
         if isinstance(replayed, DoesNotFit):
-            answer = self.executor.execute(plan, self.given.limits)
+            answer = self.executor.execute(plan, self.bench.limits)
             if isinstance(answer, DoesNotFit):
                 return replace(row, outcome=Outcome.DOES_NOT_FIT, note=answer.explain())
             reading = Reading.of(answer.trace, Peaks.counted(answer.peaks))
             return replace(row, measured=reading, note=f"fits on the device alone; simulated: {replayed.explain()}")
-        runs = run_plan(self.executor, plan, self.given.limits, self._durations(plan), replayed, self.method)
+        method, limits = self.method, self.bench.limits
+        runs = run_free(self.executor, plan, limits, replayed, method.free_runs, method.tolerance)
+        raw = None
+        if method.pacing is not None and isinstance(runs, Runs):
+            raw = Raw(runs.measured.iteration_s, replayed.iteration_s)
+            given, stretches = partial(self._given, plan, method.pacing), method.pacing.stretches
+            runs = run_paced(self.executor, plan, limits, given, stretches, method.tolerance)
         if isinstance(runs, DoesNotFit):
             return replace(row, outcome=Outcome.OUT_OF_MEMORY, note=runs.explain())
-        raw = None
-        if self.method.pacing is not None:
-            calibrated = _replay(plan, self.calibrated)
-            assert isinstance(calibrated, IterationTrace), "durations do not decide what fits"
-            raw = Raw(runs.free_s, calibrated.iteration_s)
-        return replace(row, measured=runs.reading, raw=raw, runs_s=runs.seconds, order_fault=runs.order_fault)
+        return replace(
+            row,
+            measured=runs.measured,
+            simulated=self._simulated(runs.replay),
+            raw=raw,
+            runs_s=runs.seconds,
+            order_fault=runs.order_fault,
+        )
 
-    def _durations(self, plan: TrainingPlan) -> Mapping[int, float] | None:
-        if self.method.pacing is None:
-            return None
-        return given_durations(plan, self.given.costs, self.given.server.link)
+    def _simulated(self, replay: IterationTrace) -> Reading:
+        caching = self.method.caching_allocator
+        return Reading.of(replay, predicted_peaks(replay.plan, self.bench.limits, caching_allocator=caching))
+
+    def _given(self, plan: TrainingPlan, pacing: Pacing, stretch: float) -> Given:
+        slower = pacing.times(stretch)
+        paced = replace(self.bench, server=slower.server(self.bench.server), costs=slower.costs(self.bench.costs))
+        replay = _replay(plan, paced)
+        assert isinstance(replay, IterationTrace), "durations do not decide what fits"
+        return Given(given_durations(plan, paced.costs, paced.server.link), replay)
 
 
 def _replay(plan: TrainingPlan, bench: Bench) -> IterationTrace | DoesNotFit:

@@ -95,7 +95,11 @@ COLUMNS: tuple[Column, ...] = (
     *_sides("iteration_s", "seconds of one iteration", lambda side: float(side.iteration_s)),
     Column("iteration_error", "(simulated - measured) / measured of the iteration", lambda row: row.time_error),
     Column("runs", "runs on the device, the warm-up not counted", lambda row: len(row.runs_s)),
-    Column("spread", "(slowest - fastest) / fastest of the runs", lambda row: row.spread),
+    Column(
+        "spread",
+        "(slowest - fastest) / fastest of the runs; empty of one run, and of given durations",
+        lambda row: row.spread,
+    ),
     Column(
         "raw_measured_iteration_s",
         "seconds of one iteration whose durations were not given: one run, reported and never judged",

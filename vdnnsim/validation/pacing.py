@@ -22,13 +22,25 @@ class Pacing:
 
     Attributes:
         kernel_factor, least_kernel_s: a kernel takes the factor times its calibrated time, and this much at least.
-        copy_factor, copy_latency_s: a copy takes the latency, and its bytes over the calibrated rate times the factor.
+        copy_factor, copy_latency_s: a copy takes the latency, and the factor times what its bytes take at the rate.
+        stretches: by what all of this is multiplied in the first run, and in those that follow a miss.
     """
 
     kernel_factor: float
     least_kernel_s: float
     copy_factor: float
     copy_latency_s: float
+    stretches: tuple[float, ...]
+
+    def times(self, stretch: float) -> "Pacing":
+        """Return a slower pace."""
+        return replace(
+            self,
+            kernel_factor=self.kernel_factor * stretch,
+            least_kernel_s=self.least_kernel_s * stretch,
+            copy_factor=self.copy_factor * stretch,
+            copy_latency_s=self.copy_latency_s * stretch,
+        )
 
     def costs(self, costs: CostTable) -> CostTable:
         """Return stretched costs; they rank the algorithms as the calibrated ones do, so plans stay the same."""

@@ -87,10 +87,12 @@ def _introduction(validation: Validation) -> str:
 
 def _how(method: Method) -> str:
     if method.pacing is None:
-        return f"After a warm-up each plan ran {method.runs} times, and the run of median duration counts."
+        return f"After a warm-up each plan ran {method.free_runs} times, and the run of median duration counts."
+    stretches = ", ".join(f"{stretch:g}" for stretch in method.pacing.stretches)
     return (
-        f"Durations were given to both sides: {method.pacing.describe()}. After a run without given durations each "
-        f"plan ran until one run was within the tolerance, {method.runs} times at most, and the fastest run counts."
+        f"Durations were given to both sides: {method.pacing.describe()}. A run that misses is followed by another, "
+        f"and the closest one counts; the durations of these runs are multiplied by {stretches}, for whatever shares "
+        "the machine weighs less in longer ones."
     )
 
 

@@ -19,7 +19,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """The iteration without given durations: as fast as the device went once, and as the calibrated times say."""
+    """The iteration without given durations: as fast as the device went, and as the calibrated times say."""
 
     measured_s: float
     simulated_s: float
@@ -82,5 +82,5 @@ class Row:
 
     @property
     def spread(self) -> float | None:
-        """(slowest - fastest) / fastest of the runs; None of a single one."""
-        return max(self.runs_s) / min(self.runs_s) - 1 if len(self.runs_s) > 1 else None
+        """(slowest - fastest) / fastest of the runs; None of a single one, and where their durations were given."""
+        return max(self.runs_s) / min(self.runs_s) - 1 if len(self.runs_s) > 1 and self.raw is None else None

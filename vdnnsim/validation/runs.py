@@ -1,16 +1,52 @@
-"""The runs of one plan on a device: a warm-up, then as many as the method asks for, and which of them counts."""
+"""The runs of one plan on a device, and which of them counts.
 
-from collections.abc import Mapping
+As fast as the device goes, a warm-up is followed by several runs and the median counts. With given durations only what
+shares the machine can make a run late, so the run that comes closest counts, none follows one within the tolerance, and
+after each second miss the durations are doubled, on both sides: what disturbs weighs less in longer ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
-from vdnnsim.validation.method import Method
+from vdnnsim.validation.method import Tolerance
 from vdnnsim.validation.order import order_fault
 from vdnnsim.validation.port import Execution, Executor
 from vdnnsim.validation.reading import Peaks, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Durations for both sides.
+
+    Attributes:
+        durations_s: by position of the operation, for the device.
+        replay: the plan with the same durations in the simulator.
+    """
+
+    durations_s: Mapping[int, float]
+    replay: IterationTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run beside its replay."""
+
+    execution: Execution
+    replay: IterationTrace
+
+    @property
+    def seconds(self) -> float:
+        """What the device took."""
+        return self.execution.trace.iteration_s
+
+    @property
+    def error(self) -> float:
+        """How far the replay is off, as a share of that."""
+        return abs(self.replay.iteration_s / self.seconds - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,70 +54,84 @@ class Runs:
     """What came of the runs of one plan.
 
     Attributes:
-        reading: of the run that counts, but with the largest peak of requested bytes of all.
+        measured: of the run that counts, but with the largest peaks of all.
+        replay: of the run that counts.
         seconds: iteration time of each run.
-        free_s: iteration time of the warm-up, whose durations were not given.
         order_fault: the first departure from the order of the replay in any run; None where there is none.
     """
 
-    reading: Reading
+    measured: Reading
+    replay: IterationTrace
     seconds: tuple[float, ...]
-    free_s: float
     order_fault: str | None
 
+    @classmethod
+    def of(cls, runs: Sequence[Run], counts: Run, tolerance: Tolerance) -> "Runs":
+        """Put together what came of all runs."""
+        largest = max((run.execution.peaks for run in runs), key=lambda peaks: peaks.requested_bytes)
+        faults = (order_fault(run.execution.trace, run.replay, tolerance.clock_s) for run in runs)
+        return cls(
+            measured=Reading.of(counts.execution.trace, Peaks.counted(largest)),
+            replay=counts.replay,
+            seconds=tuple(run.seconds for run in runs),
+            order_fault=next(filter(None, faults), None),
+        )
 
-def run_plan(
+
+def run_free(
     executor: Executor,
     plan: TrainingPlan,
     limits: MemoryLimits,
-    durations_s: Mapping[int, float] | None,
-    expected: IterationTrace,
-    method: Method,
+    replay: IterationTrace,
+    runs: int,
+    tolerance: Tolerance,
 ) -> Runs | DoesNotFit:
-    """Execute a plan several times.
+    """Execute a plan as fast as the device goes.
+
+    Raises:
+        ExecutionRefused: the executor cannot execute the plan.
+        DeviceError: the device failed.
+    """
+    done: list[Run] = []
+    for number in range(1 + runs):
+        execution = executor.execute(plan, limits)
+        if isinstance(execution, DoesNotFit):
+            return execution
+        if number:  # the first one warms up
+            done.append(Run(execution, replay))
+    middle_s = median_low(run.seconds for run in done)
+    return Runs.of(done, next(run for run in done if run.seconds == middle_s), tolerance)
+
+
+def run_paced(
+    executor: Executor,
+    plan: TrainingPlan,
+    limits: MemoryLimits,
+    given: Callable[[float], Given],
+    stretches: Sequence[float],
+    tolerance: Tolerance,
+) -> Runs | DoesNotFit:
+    """Execute a plan with given durations until a run is within the tolerance.
 
     Args:
         executor: of the plan's workload.
         plan: one that has passed its check.
         limits: the memory that it may use.
-        durations_s: what each operation is made to last; None for as long as it takes.
-        expected: the replay of the plan, whose order the runs must keep.
-        method: how often to run, and which run counts.
+        given: the durations at a stretch, for both sides.
+        stretches: of the first run and of those that follow a miss.
+        tolerance: of the iteration time.
 
     Raises:
         ExecutionRefused: the executor cannot execute the plan.
-        DeviceError: memory ran out in the middle.
+        DeviceError: the device failed.
     """
-    warm_up = executor.execute(plan, limits)
-    if isinstance(warm_up, DoesNotFit):
-        return warm_up
-    executions: list[Execution] = []
-    tolerance = method.tolerance
-    while len(executions) < method.runs:
-        execution = executor.execute(plan, limits, durations_s)
-        if isinstance(execution, DoesNotFit):  # something else has taken memory meanwhile
+    done: list[Run] = []
+    for stretch in stretches:
+        both = given(stretch)
+        execution = executor.execute(plan, limits, both.durations_s)
+        if isinstance(execution, DoesNotFit):
             return execution
-        executions.append(execution)
-        if durations_s and abs(expected.iteration_s / execution.trace.iteration_s - 1) <= tolerance.calibrated:
+        done.append(Run(execution, both.replay))
+        if done[-1].error <= tolerance.calibrated:
             break
-    counts = _fastest(executions) if durations_s else _median(executions)
-    faults = (order_fault(each.trace, expected, tolerance.clock_s) for each in executions)
-    return Runs(
-        reading=Reading.of(counts.trace, _largest_peaks(executions)),
-        seconds=tuple(each.trace.iteration_s for each in executions),
-        free_s=warm_up.trace.iteration_s,
-        order_fault=next(filter(None, faults), None),
-    )
-
-
-def _fastest(executions: list[Execution]) -> Execution:
-    return min(executions, key=lambda each: each.trace.iteration_s)
-
-
-def _median(executions: list[Execution]) -> Execution:
-    middle_s = median_low(each.trace.iteration_s for each in executions)
-    return next(each for each in executions if each.trace.iteration_s == middle_s)
-
-
-def _largest_peaks(executions: list[Execution]) -> Peaks:
-    return Peaks.counted(max(executions, key=lambda each: each.peaks.requested_bytes).peaks)
+    return Runs.of(done, min(done, key=lambda run: run.error), tolerance)

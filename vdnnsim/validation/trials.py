@@ -1,6 +1,5 @@
 """The port through which a policy profiles on a real device instead of on the simulator."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vdnnsim.plan.check import check_plan
@@ -12,20 +11,15 @@ from vdnnsim.validation.port import Executor
 
 @dataclass(frozen=True, slots=True)
 class DeviceTrials:
-    """Runs each trial as one iteration on a device.
-
-    Attributes:
-        durations: what to make each operation of a plan last; None on a device that runs as fast as it can.
-    """
+    """Runs each trial as one iteration on a device, as fast as it goes."""
 
     executor: Executor
     limits: MemoryLimits
-    durations: Callable[[TrainingPlan], Mapping[int, float] | None]
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
         """Execute a plan once; one that does not fit is not begun, and so costs nothing."""
         check_plan(plan)
-        execution = self.executor.execute(plan, self.limits, self.durations(plan))
+        execution = self.executor.execute(plan, self.limits)
         if isinstance(execution, DoesNotFit):
             return Trial(execution, 0.0)
         return Trial(execution.trace, execution.trace.iteration_s)

@@ -87,6 +87,4 @@ def _fit(rows: Sequence[Row]) -> Requirement:
 
 def _disagrees(row: Row) -> bool:
     """Whether one side has room for a row and the other has not."""
-    if row.outcome is Outcome.RAN:
-        return row.simulated is None
-    return row.outcome in (Outcome.DOES_NOT_FIT, Outcome.OUT_OF_MEMORY) and row.simulated is not None
+    return row.outcome is Outcome.OUT_OF_MEMORY or (row.outcome is Outcome.RAN and row.simulated is None)

@@ -53,7 +53,7 @@ def _manifest(validation: Validation, warnings: Sequence[str], files: Sequence[s
         "warnings": list(warnings),
         "method": {
             "pacing": None if method.pacing is None else asdict(method.pacing),
-            "runs": method.runs,
+            "free_runs": method.free_runs,
             "tolerance": asdict(method.tolerance),
         },
         "requirements": [
