@@ -1,23 +1,24 @@
 """Calibrate: measure a device, and write it down as a hardware profile that scenarios can name."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from calibration.devices.arithmetic import arithmetic
 from calibration.devices.port import Device
 from calibration.journal import Journal
 from calibration.kernels.port import KernelLibrary
-from calibration.kernels.pytorch import reproducible
 from calibration.measure.copy_file import copy_table_text
 from calibration.measure.device_rates import RATE_STEPS, measure_rates
 from calibration.measure.extent import Extent
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
-from calibration.measure.link_times import LinkTimes, link_steps, measure_link
+from calibration.measure.link_times import link_steps, measure_link
 from calibration.measure.machine import Measurements, measured_server
 from calibration.measure.session import Listener, Session
+from calibration.measure.statistics import Sample
 from calibration.measure.subjects import distinct_subjects
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow
@@ -28,6 +29,9 @@ from vdnnsim.hardware.write import kernels_beside, write_profile
 from vdnnsim.replace import replace_file
 
 _FOLDER: Final = Path("hw_profiles")
+_PASSING: Final = ("date", "sm_clock", "memory_clock", "pcie")
+"""Of the provenance, what may change from one run to the next on the same machine."""
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -52,34 +56,20 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Origins:
-    """What is told of a machine that is measured.
-
-    Attributes:
-        link_name: what people call its link to the host.
-        provenance: hardware and software as (name, text), for the profile.
-        software: of that, what measurements of an earlier run must share to be of use.
-    """
-
-    link_name: str
-    provenance: tuple[tuple[str, str], ...]
-    software: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Calibration:
     """What came of it.
 
     Attributes:
-        files: what was written, the profile last.
-        warnings: what a user should know, a line each.
+        unsteady: samples of link and host that spread far, by name.
+        warnings: what else a user should know, a line each.
+        files: what was written: copies, kernels, profile.
     """
 
     server: Server
     rows: tuple[KernelRow, ...]
-    link: LinkTimes
-    files: tuple[Path, ...]
+    unsteady: Mapping[str, Sample]
     warnings: tuple[str, ...]
+    files: tuple[Path, ...]
 
 
 def profile_path(out: Path | None, device_name: str) -> Path:
@@ -97,72 +87,86 @@ def profile_path(out: Path | None, device_name: str) -> Path:
     return out
 
 
-def open_journal(profile: Path, device: Device, settings: Settings, origins: Origins) -> Journal:
-    """Return the journal beside a profile; it also shows, before anything is measured, whether one can write there.
+@dataclass(frozen=True, slots=True)
+class Calibrator:
+    """Measures one device.
 
-    Raises:
-        OutputError: one cannot.
-    """
-    identity = {
-        "device": device.name,
-        "TF32": "on" if settings.tf32 else "off",
-        "layout": "channels last" if settings.channels_last else "channels first",
-        **origins.software,
-    }
-    return Journal(profile.with_name(f"{profile.stem}.partial.jsonl"), identity)
-
-
-def calibrate(
-    device: Device,
-    library: KernelLibrary,
-    settings: Settings,
-    origins: Origins,
-    extent: Extent,
-    journal: Journal,
-    listener: Listener,
-    out: Path,
-) -> Calibration:
-    """Measure a device and write its profile.
-
-    Args:
+    Attributes:
         device: does nothing else meanwhile.
         library: its kernels.
         settings: what is measured.
-        origins: what is told of the machine.
         extent: how much is measured.
-        journal: of this or an interrupted run; it is removed at the end.
-        listener: learns how far it has come.
+        provenance: tells what hardware and software a device is measured with, as (name, text).
         out: where the profile goes, its tables beside it.
-
-    Raises:
-        DeviceError: a figure that no profile can do without could not be measured; what was measured is kept.
-        OutputError: the profile cannot be written.
     """
-    subjects = distinct_subjects(settings.workloads)
-    session = Session(journal, listener)
-    listener.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
-    layout = settings.channels_last
-    with reproducible(allow_tf32=settings.tf32):
-        rates = measure_rates(device, session, extent, settings.workloads[0].element_type)
-        with smallest_kernel(device, library, subjects, channels_last=layout) as kernel:
-            host = measure_host(device, session, extent, kernel)
-        link = measure_link(device, session, extent, rates)
-        table = KernelTable(device, library, session, channels_last=layout, budget_s=extent.kernels_s)
-        rows = table.measure(subjects)
-    if all(row.seconds is None for row in rows):
-        raise DeviceError(f"{device.name}: none of {len(rows)} kernels could be measured")
-    text = kernel_table_text(rows)
-    kernels = kernels_beside(out, text, tf32=settings.tf32, channels_last=layout)
-    server = measured_server(
-        out.stem,
-        device,
-        Measurements(rates, link, host),
-        kernels,
-        link_name=origins.link_name,
-        provenance=origins.provenance,
-    )
-    copies = out.with_name(f"{out.stem}.copies.csv")
-    replace_file(copies, copy_table_text(link).encode())
-    written = write_profile(out, server, f"{device.name}, measured under {settings.networks}", text)
-    journal.remove()
-    return Calibration(server, rows, link, (copies, *written), tuple(session.warnings))
+
+    device: Device
+    library: KernelLibrary
+    settings: Settings
+    extent: Extent
+    provenance: Callable[[Device], tuple[tuple[str, str], ...]]
+    out: Path
+
+    def journal(self) -> Journal:
+        """Return the journal beside the profile, which shows early whether one can write there.
+
+        Raises:
+            OutputError: one cannot.
+        """
+        identity = {
+            "device": self.device.name,
+            "TF32": "on" if self.settings.tf32 else "off",
+            "layout": "channels last" if self.settings.channels_last else "channels first",
+            **{name: text for name, text in self.provenance(self.device) if name not in _PASSING},
+        }
+        return Journal(self.out.with_name(f"{self.out.stem}.partial.jsonl"), identity)
+
+    def calibrate(self, journal: Journal, listener: Listener) -> Calibration:
+        """Measure the device and write its profile.
+
+        Args:
+            journal: of this or an interrupted run; it is removed at the end.
+            listener: learns how far it has come.
+
+        Raises:
+            DeviceError: a figure that no profile can do without could not be measured; what was measured is kept.
+            OutputError: the profile cannot be written.
+        """
+        session = Session(journal, listener)
+        measurements, rows = self._measure(session)
+        # After the measurements, for clocks are those under load.
+        provenance = self.provenance(self.device)
+        text = kernel_table_text(rows)
+        settings = self.settings
+        kernels = kernels_beside(self.out, text, tf32=settings.tf32, channels_last=settings.channels_last)
+        server = measured_server(
+            self.out.stem, self.device, measurements, kernels, link_name=_link_name(provenance), provenance=provenance
+        )
+        copies = self.out.with_name(f"{self.out.stem}.copies.csv")
+        replace_file(copies, copy_table_text(measurements.link).encode())
+        description = f"{self.device.name}, measured under {settings.networks}"
+        files = (copies, *write_profile(self.out, server, description, text))
+        journal.remove()
+        return Calibration(server, rows, session.unsteady, tuple(session.warnings), files)
+
+    def _measure(self, session: Session) -> tuple[Measurements, tuple[KernelRow, ...]]:
+        device, extent = self.device, self.extent
+        subjects = distinct_subjects(self.settings.workloads)
+        session.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
+        layout = self.settings.channels_last
+        with arithmetic(tf32=self.settings.tf32):
+            rates = measure_rates(device, session, extent, self.settings.workloads[0].element_type)
+            with smallest_kernel(device, self.library, subjects, channels_last=layout) as kernel:
+                host = measure_host(device, session, extent, kernel)
+            link = measure_link(device, session, extent, rates)
+            table = KernelTable(device, self.library, session, channels_last=layout, budget_s=extent.kernels_s)
+            rows = table.measure(subjects)
+        if all(row.seconds is None for row in rows):
+            raise DeviceError(f"{device.name}: none of {len(rows)} kernels could be measured: {rows[0].note}")
+        return Measurements(rates, link, host), rows
+
+
+def _link_name(provenance: Iterable[tuple[str, str]]) -> str:
+    """Return what people call the link: `PCIe generation 5 x16`."""
+    pcie = dict(provenance).get("pcie")
+    return "memory of the machine" if pcie is None else f"PCIe {pcie.partition(' seen')[0]}"

@@ -24,11 +24,13 @@ class Session:
 
     Attributes:
         warnings: what a user should know of what was measured, a line each.
+        unsteady: samples that spread far, by name.
     """
 
     def __init__(self, journal: Journal, listener: Listener) -> None:
         self._journal, self._listener = journal, listener
         self.warnings: list[str] = []
+        self.unsteady: dict[str, Sample] = {}
 
     def take(self, name: str, kind: type[Value], measure: Callable[[], Value]) -> Value:
         """Return a measurement, from the journal where it stands there."""
@@ -39,7 +41,7 @@ class Session:
         return value
 
     def sample(self, name: str, measure: Callable[[], Sample]) -> Sample:
-        """Return a sample, with a warning where its runs lie far apart, as a step of its own.
+        """Return a sample, as a step of its own.
 
         A sample that is refused is not written down, so that a later run tries again.
         """
@@ -49,7 +51,7 @@ class Session:
             if not sample.is_refused:
                 self._journal.keep(name, sample)
         if sample.spread > WARNED_SPREAD:
-            self.warnings.append(f"{name}: {sample.runs}")
+            self.unsteady[name] = sample
         self.done(name)
         return sample
 
@@ -64,6 +66,10 @@ class Session:
             self.warnings.append(f"{name}: too unsteady, left out")
         self.done(name)
         return samples
+
+    def expect(self, count: int) -> None:
+        """Tell how many steps there will be."""
+        self._listener.expect(count)
 
     def done(self, name: str) -> None:
         """Tell that a step is finished."""

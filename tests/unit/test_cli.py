@@ -222,6 +222,10 @@ def test_the_surface_is_frozen() -> None:
         else:
             surface[name] = options(command)
     assert surface == {
+        "calibrate": [
+            *("--batch-size", "--channels-last", "--csv", "--device", "--element-type"),
+            *("--gpu", "--network", "--out", "--tf32"),
+        ],
         "check": ["--policy-module"],
         "claims": ["--csv", "--paper", "--report"],
         "list hardware": ["--csv"],

@@ -13,6 +13,7 @@ try:
     import click
 
     from vdnnsim import __version__
+    from vdnnsim.cli.calibrate import calibrate
     from vdnnsim.cli.claims import claims
     from vdnnsim.cli.lists import list_
     from vdnnsim.cli.output import forget_output
@@ -50,5 +51,5 @@ def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""
 
 
-for _command in (run, list_, check, claims):
+for _command in (run, list_, check, claims, calibrate):
     cli.add_command(_command)

@@ -1,0 +1,60 @@
+"""What a calibration found, for people: a short table, and what they should know."""
+
+import statistics
+from typing import Final
+
+from calibration.calibrate import Calibration
+from calibration.measure.statistics import WARNED_SPREAD, Sample
+from vdnnsim.cost.kernel_table import KernelRow
+
+COLUMNS: Final = ("what", "value", "how it was found")
+_NAMED: Final = 5
+"""Warnings of one kind that are named; the tables have all."""
+
+
+def summary_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
+    """Return the figures of a calibration and what is to be said of its kernels, as cells."""
+    figures = [(figure.path, figure.text, figure.source) for figure in calibration.server.figures]
+    return [*figures, *_kernels(calibration.rows)]
+
+
+def warning_lines(calibration: Calibration) -> list[str]:
+    """Return what a user should know, a line each; of what is many, the worst."""
+    copies, kernels = (file.name for file in calibration.files[:2])
+    samples = sorted(calibration.unsteady.items(), key=lambda item: -item[1].spread)
+    unused = [row for row in calibration.rows if row.seconds is None]
+    unsteady = sorted(
+        (row for row in calibration.rows if row.seconds is not None and row.spread > WARNED_SPREAD),
+        key=lambda row: -row.spread,
+    )
+    lines = [
+        *calibration.warnings,
+        *_worst([f"{name}: {_judgement(sample)}" for name, sample in samples], f"unsteady figures, see {copies}"),
+        *_worst([f"{_text(row)}: {row.note}, so it is predicted" for row in unused], f"such kernels, see {kernels}"),
+        *_worst([f"{_text(row)}: spread of {row.spread:.0%}" for row in unsteady], f"unsteady kernels, see {kernels}"),
+    ]
+    return [f"warning: {line}" for line in lines]
+
+
+def _worst(lines: list[str], rest: str) -> list[str]:
+    return lines if len(lines) <= _NAMED else [*lines[:_NAMED], f"{len(lines) - _NAMED} further {rest}"]
+
+
+def _judgement(sample: Sample) -> str:
+    return f"{sample.runs}{'; not used where a profile can do without' if sample.is_refused else ''}"
+
+
+def _text(row: KernelRow) -> str:
+    return f"{row.shape.operator} of {row.shape.inputs_text}, {row.shape.phase.value}, {row.algorithm}"
+
+
+def _kernels(rows: tuple[KernelRow, ...]) -> list[tuple[str, str, str]]:
+    used = [row for row in rows if row.seconds is not None]
+    shapes = len({row.shape for row in rows})
+    spreads = sorted(row.spread for row in used)
+    middle, worst = statistics.median(spreads), spreads[-1]
+    runs = sum(row.count for row in used)
+    return [
+        ("kernels", f"{len(used)} of {len(rows)}", f"algorithms of {shapes} distinct shapes, in {runs} runs"),
+        ("spread of kernels", f"{middle:.1%}", f"in the middle; {worst:.0%} at worst"),
+    ]

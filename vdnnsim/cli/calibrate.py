@@ -1,0 +1,129 @@
+"""The command `calibrate`."""
+
+from collections.abc import Sequence
+from errno import EISDIR
+from os import strerror
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+import click
+
+from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
+from vdnnsim.cli.options import CSV, FilePath
+from vdnnsim.cli.output import print_result
+from vdnnsim.errors import InputError, OutputError
+
+if TYPE_CHECKING:
+    from calibration.calibrate import Calibration, Calibrator
+    from calibration.journal import Journal
+    from vdnnsim.element_type import ElementType
+
+_LARGEST_BATCH = 1_000_000
+
+
+@click.command()
+@GPU
+@DEVICE
+@click.option(
+    "--network", "networks", multiple=True, metavar="NAME", help="Measure the layers of NAME; may be repeated."
+)
+@click.option("--batch-size", "batch_sizes", multiple=True, type=int, metavar="N", help="Batch size; may be repeated.")
+@click.option("--element-type", default="float32", show_default=True, metavar="TYPE", help="Of maps and weights.")
+@click.option("--tf32", is_flag=True, help="Compute float32 products in TF32.")
+@click.option("--channels-last", is_flag=True, help="Lay maps as N, H, W, C.")
+@click.option("--out", metavar="PROFILE", type=FilePath(), help="Where to write; by default hw_profiles/<device>.yaml.")
+@CSV
+def calibrate(  # noqa: PLR0913  # an argument for each option
+    gpu: int | None,
+    kind: DeviceKind,
+    networks: Sequence[str],
+    batch_sizes: Sequence[int],
+    element_type: str,
+    *,
+    tf32: bool,
+    channels_last: bool,
+    out: Path | None,
+    csv_file: Path | None,
+) -> None:
+    """Measure a device, and write a hardware profile of it that scenarios can name.
+
+    Interrupted, it keeps what was measured, and the same command goes on from there. Without networks it measures those
+    of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.
+    """
+    from calibration.selection import selected_workloads
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.table import plain_table
+
+    _check(batch_sizes, csv_file)
+    if tf32 and kind == "cpu":
+        raise InputError("--tf32: the CPU has no TF32")
+    workloads = selected_workloads(kind, networks, batch_sizes, _element_type(element_type))
+    with opened(kind, gpu) as device:
+        from calibration.calibrate import Calibrator, Settings, profile_path
+        from calibration.devices.provenance import provenance
+        from calibration.kernels.cudnn_library import library_for
+        from calibration.measure.extent import extent_of
+        from calibration.summary import COLUMNS, summary_rows, warning_lines
+
+        path = profile_path(out, device.name)
+        library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
+        settings = Settings(workloads, tf32, channels_last)
+        result = _measured(Calibrator(device, library, settings, extent_of(kind), provenance, path))
+    rows = summary_rows(result)
+    if csv_file is not None:
+        write_csv(csv_file, COLUMNS, rows)
+    wrote = ", ".join(str(file) for file in result.files)
+    use = f"wrote {wrote}; scenarios name it as `hardware: {path.stem}`"
+    print_result(plain_table(COLUMNS, rows), *warning_lines(result), use)
+
+
+def _element_type(name: str) -> "ElementType":
+    from vdnnsim.element_type import ElementType
+    from vdnnsim.yaml_file import not_one_of
+
+    names = [each.value for each in ElementType]
+    if name not in names:
+        raise InputError(f"--element-type: {not_one_of(name, names, 'an element type')}")
+    return ElementType(name)
+
+
+def _check(batch_sizes: Sequence[int], csv_file: Path | None) -> None:
+    """Refuse before minutes of work what would be refused after it."""
+    for size in batch_sizes:
+        if not 1 <= size <= _LARGEST_BATCH:
+            raise InputError(f"--batch-size: found {size}, expected an integer from 1 to {_LARGEST_BATCH}")
+    if csv_file is not None:
+        nearest = next(folder for folder in csv_file.absolute().parents if folder.exists())
+        try:
+            if csv_file.is_dir():
+                raise IsADirectoryError(EISDIR, strerror(EISDIR))
+            TemporaryFile(dir=nearest).close()
+        except OSError as failure:
+            raise OutputError(f"{csv_file}: cannot be written: {failure.strerror or failure}") from None
+
+
+def _measured(calibrator: "Calibrator") -> "Calibration":
+    """Measure behind a bar of progress; whatever ends it early, say what was kept."""
+    from vdnnsim.cli.progress import ProgressBar
+
+    with calibrator.journal() as journal:
+        if journal.begun_anew is not None:
+            click.echo(f"begins anew, and not where an earlier run ended: {journal.begun_anew}", err=True)
+        if len(journal):
+            click.echo(f"goes on from {len(journal)} measurements of an earlier run", err=True)
+        try:
+            with ProgressBar() as bar:
+                return calibrator.calibrate(journal, bar)
+        except BaseException:
+            _say_what_is_kept(journal)
+            raise
+
+
+def _say_what_is_kept(journal: "Journal") -> None:
+    if len(journal):
+        click.echo(
+            f"{len(journal)} measurements are kept in {journal.path}; the same command goes on from there", err=True
+        )
+    else:
+        journal.remove()

@@ -1,0 +1,41 @@
+"""A bar of progress on standard error, drawn only where somebody watches it."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class ProgressBar:
+    """Shows how many of the steps of a long work are done, and the last of them."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task("", total=None)
+
+    def expect(self, count: int) -> None:
+        """Learn how many steps there will be."""
+        self._progress.update(self._task, total=count)
+
+    def done(self, name: str) -> None:
+        """Learn that one of them is done."""
+        self._progress.update(self._task, description=name, advance=1)
+
+    def __enter__(self) -> Self:
+        """Draw the bar until the end."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Take it away."""
+        self._progress.stop()
