@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vdnnsim.report.parity import Parity
 from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, house_style, keep_left_spine_only, new_figure, png
@@ -31,8 +31,7 @@ def draw_parity(parity: Parity) -> bytes:
 def parity_figure(parity: Parity) -> Figure:
     """Draw the slide; there must be at least one pair."""
     figure = new_figure(parity.title, parity.subtitle)
-    diagonal, errors = figure.subplots(1, 2, width_ratios=(1, 1))
-    figure.subplots_adjust(left=0.085, right=0.97, top=0.85, bottom=0.19, wspace=0.42)
+    diagonal, errors = figure.add_axes((0.085, 0.19, 0.37, 0.66)), figure.add_axes((0.655, 0.19, 0.32, 0.66))
     _draw_diagonal(diagonal, parity)
     _draw_errors(errors, parity)
     present = sorted({pair.kind for pair in parity.pairs})
@@ -113,6 +112,7 @@ def _draw_errors(axes: Axes, parity: Parity) -> None:
     axes.set_xlim(-half, half)
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_yticks(range(len(groups)), groups, fontsize=14 if len(groups) <= 12 else 11, color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.3g} %" if value else "0"))
     axes.set_xlabel("error of the simulated time")
     keep_left_spine_only(axes)
