@@ -3,6 +3,10 @@
 On CUDA the framework would choose cuDNN's, which keep a reserve between forward and backward that no plan has; the
 framework computes the same as here with cuDNN switched off for the call. No running statistics are kept: they belong
 to inference.
+
+aten sums a dY that lies within a larger map in another order than one by itself. Autograd hands over such a dY where a
+join alone reads the normalized map, with no rectifier between; a plan never does. There, and only there, the gradients
+differ from plain PyTorch's by rounding.
 """
 
 import torch

@@ -6,7 +6,7 @@ The same calls in the same order as `torch.nn.functional.cross_entropy`.
 import torch
 
 from calibration.kernels.port import Kernel, KernelTensors
-from calibration.kernels.site import Site, deposit, given
+from calibration.kernels.site import Site, given
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import ExecutionRefused
@@ -47,9 +47,8 @@ def softmax_loss_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
         given(tensors.loss).copy_(loss)
 
     def backward(tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
-        loss_gradient, total_weight, *sums = parts
+        loss_gradient, total_weight = parts
         dx = given(tensors.input_gradients[0]).flatten(1)
-        result = sums[0].flatten(1) if sums else dx
         log_probabilities = given(tensors.output).flatten(1)
         loss_gradient.fill_(1)
         total_weight.fill_(site.workload.batch_size)
@@ -61,16 +60,12 @@ def softmax_loss_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
             _MEAN,
             _IGNORE_INDEX,
             total_weight,
-            grad_input=result,
+            grad_input=dx,
         )
         # In place: a row is summed before any of it is written.
         torch.ops.aten._log_softmax_backward_data.out(  # noqa: SLF001 - as above
-            result, log_probabilities, _CLASS_DIMENSION, site.dtype, out=result
+            dx, log_probabilities, _CLASS_DIMENSION, site.dtype, out=dx
         )
-        if sums:
-            deposit(result, dx, added=True)
 
-    if phase is Phase.FORWARD:
-        return site.only(forward, scalars, allocates=True)
-    sums = (site.map_part(logits),) if site.added_to(0) else ()
-    return site.only(backward, scalars + sums, allocates=True)
+    assert not site.added_to(0), "a loss comes last, so it is the first to write the gradient of what it reads"
+    return site.only(forward if phase is Phase.FORWARD else backward, scalars, allocates=True)

@@ -38,6 +38,20 @@ def three_readers() -> LayerGraph:
     return net.build(net.fc("fc", y, 5, relu=False))
 
 
+def input_readers() -> LayerGraph:
+    """Build a normalization, a join and a sum over the input batch, whose gradient nobody computes.
+
+    A rectifier stands before the join: without one autograd hands the normalization a slice of the join's gradient,
+    which aten sums in another order than a map of its own.
+    """
+    net = GraphBuilder("input_readers", MapShape(4, 8, 8))
+    y = net.batch_norm("bn", 0, relu=False)
+    y = net.add("add", y, 0, relu=True)
+    y = net.concat("join", (y, 0))
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 5, relu=False))
+
+
 def added_to(reader: Callable[[GraphBuilder, int], int]) -> Iterator[tuple[LayerGraph, Layer]]:
     """Build a graph in which a layer's dX is added to that of a layer behind it, and one in which it is written.
 

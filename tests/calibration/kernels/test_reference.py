@@ -8,7 +8,7 @@ import torch
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
 from calibration.kernels.pytorch import PyTorchLibrary, reproducible
 from calibration.reference import ReferenceRun, run_reference
-from tests.calibration.kernels.cases import alexnet_like, three_readers
+from tests.calibration.kernels.cases import alexnet_like, input_readers, three_readers
 from tests.calibration.kernels.plain_network import run_plainly
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
@@ -35,7 +35,9 @@ def assert_plain(workload: Workload, *, channels_last: bool, seed: int = 0) -> R
 
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("element_type", ElementType)
-@pytest.mark.parametrize("network", [tiny_linear, tiny_forked, tiny_residual, alexnet_like, three_readers])
+@pytest.mark.parametrize(
+    "network", [tiny_linear, tiny_forked, tiny_residual, alexnet_like, three_readers, input_readers]
+)
 def test_loss_and_gradients_are_those_of_plain_pytorch(
     network: Callable[[], LayerGraph], element_type: ElementType, *, channels_last: bool
 ) -> None:
