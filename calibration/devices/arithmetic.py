@@ -10,7 +10,7 @@ import torch
 _OPERATORS: Final[tuple[Any, ...]] = (
     torch.backends.cuda.matmul,
     torch.backends.cudnn.conv,  # type: ignore[attr-defined]
-    torch.backends.cudnn.rnn,  # type: ignore[attr-defined]
+    torch.backends.cudnn.rnn,
 )
 
 

@@ -50,7 +50,7 @@ def _of_gpu(device: Device) -> Iterator[tuple[str, str]]:
         yield "pcie", f"generation {generation} x{width} seen, at most generation {most_generation} x{most_width}"
     if torch.version.cuda is not None:
         yield "cuda", torch.version.cuda
-    cudnn = torch.backends.cudnn.version()
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     if cudnn is not None:
         # 91900 is 9.19.0 (cudnn_version.h).
         yield "cudnn", f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
@@ -62,7 +62,7 @@ def _of_cpu(device: CpuDevice) -> Iterator[tuple[str, str]]:
     yield "cores", str(len(os.sched_getaffinity(0)))
     yield "compute_threads", str(device.compute_threads)
     # It calls itself by its old name.
-    library = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())  # type: ignore[no-untyped-call]
+    library = re.search(r"MKL-DNN v([\d.]+)", torch.__config__.show())
     if library is not None:
         yield "onednn", library.group(1)
 
