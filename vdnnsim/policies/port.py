@@ -6,6 +6,7 @@ the port in: on the simulator, or on a real GPU.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol
@@ -39,14 +40,37 @@ class TrialPort(Protocol):
         """Run a plan once and say how it went."""
 
 
+class ServerTrialPort(Protocol):
+    """Runs one iteration of all GPUs of a server."""
+
+    def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        """Run a plan on each GPU, begun together, and say how each went."""
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """All that a policy may know."""
+    """All that a policy may know.
+
+    Attributes:
+        limits: the memory of one GPU, and its part of that of the host.
+        gpus: how many GPUs train together.
+        groups: their numbers by the switch on which they hang.
+        server_trials: the port for trials of all of them; None for one GPU alone.
+    """
 
     workload: Workload
     costs: CostTable
     limits: MemoryLimits
     trials: TrialPort
+    gpus: int = 1
+    groups: tuple[tuple[int, ...], ...] = ((0,),)
+    server_trials: ServerTrialPort | None = None
+
+    def run_together(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        """Run a trial iteration of all GPUs."""
+        if self.server_trials is not None:
+            return self.server_trials.run_server_trial(plans)
+        return tuple(self.trials.run_trial(plan) for plan in plans)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,4 +99,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @abstractmethod
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Decide one iteration."""
+        """Decide one iteration of one GPU."""
+
+    def plans(self, setting: Setting) -> tuple[TrainingPlan, ...]:
+        """Decide one iteration of every GPU of the server; all do the same unless a policy says otherwise."""
+        return (self.plan(setting),) * setting.gpus

@@ -22,6 +22,8 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.resident import Resident
+from vdnnsim.policies.swap import StaggeredSwap, Swap
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
 from vdnnsim.yaml_file import describe, not_one_of, one_line, quote
@@ -29,7 +31,16 @@ from vdnnsim.yaml_file import describe, not_one_of, one_line, quote
 PolicyTypes = Mapping[str, type[Policy]]
 """Policy classes by name."""
 
-_SHIPPED: tuple[type[Policy], ...] = (Base, VdnnAll, VdnnConv, VdnnDyn, PageMigration)
+_SHIPPED: tuple[type[Policy], ...] = (
+    Base,
+    Resident,
+    VdnnAll,
+    VdnnConv,
+    VdnnDyn,
+    PageMigration,
+    Swap,
+    StaggeredSwap,
+)
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\w{1,100}")

@@ -72,7 +72,7 @@ def test_a_mapping_gives_options() -> None:
     [
         (
             "vdnn_al(m)",
-            "'vdnn_al' is not a policy; did you mean 'vdnn_all'? (base, vdnn_all, vdnn_conv, vdnn_dyn, page_migration)",
+            f"'vdnn_al' is not a policy; did you mean 'vdnn_all'? ({', '.join(TYPES)})",
         ),
         ("base(m", "found 'base(m', expected a policy as vdnn_all(m) or a mapping with the key policy"),
         (7, "found 7, expected a policy as vdnn_all(m) or a mapping with the key policy"),
