@@ -4,8 +4,9 @@ What the plan allocates before its first kernel, copy or event is allocated befo
 is filled in; what it releases after the last one is released after the clock has stopped. A plan that does not fit is
 a result, whether the plan's own arithmetic says so or the device.
 
-The settings of PyTorch that decide which kernels it chooses (`calibration.kernels.pytorch.reproducible`) are the
-caller's, as is any warming up: an executor runs each plan once for each call.
+The settings of PyTorch that decide which kernels it chooses (`calibration.devices.arithmetic`) are the
+caller's, as is any warming up: an executor runs a plan once for each call. A plan that follows another one begins with
+an empty cache, so that what the allocator reserves for it can be told; that run is slow, and not one to be timed.
 """
 
 from collections import Counter
@@ -51,6 +52,8 @@ class Executor:
         self._library = library
         self._given = GivenContent(workload, seed, channels_last=library.channels_last)
         self._arena = PinnedArena(device)
+        self._cached: TrainingPlan | None = None
+        self._reserved_bytes = 0
         # Labels and loss are of no plan; they are in use before any clock starts, so no peak counts them.
         self._labels = labels(workload, seed).to(device.torch_device)
         self._loss = torch.zeros(1, device=device.torch_device)
@@ -74,6 +77,9 @@ class Executor:
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement
+        if plan is not self._cached:
+            self._device.empty_cache()
+            self._cached, self._reserved_bytes = plan, 0
         layout = lay_copies(plan)
         self._arena.reserve(layout.nbytes)
         walk = PlanWalk(self._device, programme, self._arena, layout, self._labels, self._loss)
@@ -105,7 +111,7 @@ class Executor:
         walk.issue(leading, _end_of_work(plan), pace)
         device.synchronize(streams)
         iteration_s = device.now_s()
-        peaks = _sum(peaks_before, device.peaks())
+        peaks = self._peaks(peaks_before, device.peaks())
         walk.give_up()
         device.synchronize(streams)
         updated = {layer.index for layer in self._workload.updated_layers}
@@ -118,6 +124,18 @@ class Executor:
                 of: kept for (kind, of), kept in walk.results.items() if kind is BufferKind.WEIGHTS and of in updated
             },
         )
+
+    def _peaks(self, before: MemoryPeaks, since: MemoryPeaks) -> MemoryPeaks:
+        """Return the maxima over both parts of a run: in the first nothing is released, so all of it adds up.
+
+        What is reserved also outlives a run: to what this one reserved comes what those before it had.
+        """
+        allocated_bytes = _added(before.allocated_bytes, since.allocated_bytes)
+        reserved_bytes = _added(before.reserved_bytes, since.reserved_bytes)
+        if reserved_bytes is not None:
+            self._reserved_bytes += reserved_bytes
+            reserved_bytes = self._reserved_bytes
+        return MemoryPeaks(before.requested_bytes + since.requested_bytes, allocated_bytes, reserved_bytes)
 
 
 class DeviceLaboratory:
@@ -133,25 +151,16 @@ class DeviceLaboratory:
         return Executor(self._device, workload, self._library, self._seed)
 
 
+def _added(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
 def _end_of_work(plan: TrainingPlan) -> int:
     """Return the position behind the last operation that is not a Release."""
     end = len(plan.operations)
     while end and isinstance(plan.operations[end - 1], Release):
         end -= 1
     return end
-
-
-def _sum(before: MemoryPeaks, since: MemoryPeaks) -> MemoryPeaks:
-    """Return the maxima over both parts: in the first nothing is released, so all of it is in use in the second."""
-
-    def added(first: int | None, second: int | None) -> int | None:
-        return None if first is None or second is None else first + second
-
-    return MemoryPeaks(
-        before.requested_bytes + since.requested_bytes,
-        added(before.allocated_bytes, since.allocated_bytes),
-        added(before.reserved_bytes, since.reserved_bytes),
-    )
 
 
 def _taken_bytes(programme: Programme, number: int, buffer: Buffer) -> int:

@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from calibration.execution import Execution
+from calibration.executor import DeviceLaboratory
 from calibration.kernels.convolution import PYTORCH
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.reference import run_reference
 from tests.calibration.executor.bench import (
     NETWORKS,
     UNLIMITED,
@@ -40,6 +43,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.validation.port import Laboratory
 
 BOTH_ALGORITHMS = {PYTORCH, EXPLICIT_GEMM}
 
@@ -172,3 +176,14 @@ def test_a_copy_that_is_kept_serves_two_prefetches(bench: Bench) -> None:
     plan = replace(plan, operations=plan.operations[:position] + twice + plan.operations[position + 1 :])
 
     check(bench, tiny_linear, plan, UNLIMITED)
+
+
+def test_a_laboratory_sets_up_executors_with_a_seed(bench: Bench) -> None:
+    laboratory: Laboratory = DeviceLaboratory(bench.device, bench.library, seed=1)
+    workload = bench.workload(tiny_linear)
+
+    run = laboratory.executor(workload).execute(bench.plan(workload, Base()), UNLIMITED)
+
+    assert isinstance(run, Execution)
+    assert run.loss == run_reference(workload, bench.library, seed=1).loss
+    assert run.loss != run_reference(workload, bench.library).loss
