@@ -1,39 +1,78 @@
 """Fills the cost table of a workload on a server.
 
-A CONV layer gets every algorithm that can compute the phase, the bias pass in its time and DRAM traffic; any other
-kernel is one roofline. Layers of equal shape are computed once, so a VGG with 416 CONV layers costs what its distinct
-layers do.
+Where kernels of the element type were measured, they and what is predicted from them make up the table
+(`vdnnsim.cost.measured`). Elsewhere it is the cost model: a CONV layer gets every algorithm that can compute the phase,
+the bias pass in its time and DRAM traffic; any other kernel is one roofline. Layers of equal shape are computed once,
+so a VGG with 416 CONV layers costs what its distinct layers do.
 """
 
 from collections.abc import Hashable
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
-from vdnnsim.cost.machine import Machine
+from vdnnsim.cost.kernel_file import read_measured_kernels
+from vdnnsim.cost.kernel_table import KernelShape
+from vdnnsim.cost.machine import Machine, peak_roofline
+from vdnnsim.cost.measured import MeasuredKernelCosts
 from vdnnsim.cost.roofline import roofline_s
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost
 from vdnnsim.cost.workspace import algorithms, workspace_bytes
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.yaml_file import file_name
 
 
 def build_cost_table(workload: Workload, server: Server) -> CostTable:
     """Return seconds, workspace and DRAM traffic of every kernel that a workload may launch.
 
     Raises:
-        ProfileError: the profile lacks the rate of the element type, or a parameter of the cost model.
+        ProfileError: the profile has no kernel of the element type and no model for it, or one of them is wrong.
     """
-    machine = Machine.of_server(server, workload.element_type)
+    source = cost_source(server.name, server, workload.element_type)
     known: dict[Hashable, tuple[KernelCost, ...]] = {}
     kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
     for layer in workload.graph.layers:
         for phase in workload.phases(layer):
+            if isinstance(source, MeasuredKernelCosts):
+                shape = KernelShape.of(workload, layer, phase)
+                if shape not in known:
+                    known[shape] = source.options(
+                        shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase)
+                    )
+                kernels[layer.index, phase] = known[shape]
+                continue
             key = _same_cost(workload, layer, phase)
             if key not in known:
-                known[key] = _options(machine, workload, layer, phase)
+                known[key] = _options(source, workload, layer, phase)
             kernels[layer.index, phase] = known[key]
     return CostTable(kernels)
+
+
+def cost_source(name: str, server: Server, element_type: ElementType) -> MeasuredKernelCosts | Machine:
+    """Return what times the kernels of a server: those that were measured, else its cost model.
+
+    Args:
+        name: of the profile, for messages.
+        server: the machine.
+        element_type: of the kernels.
+
+    Raises:
+        ProfileError: it has neither for the element type, or one of them is wrong.
+    """
+    if server.kernels is not None:
+        rows = read_measured_kernels(server.kernels)
+        timed = {row.shape.element_type.value for row in rows if row.seconds is not None}
+        if element_type.value in timed:
+            return MeasuredKernelCosts(rows, peak_roofline(server, element_type), element_type)
+        if not server.cost_model:
+            table, others = file_name(server.kernels.table), ", ".join(sorted(timed)) or "none"
+            raise ProfileError(f"{table}: times no kernel in {element_type.value}, only in {others}")
+    elif not server.cost_model:
+        raise ProfileError(f"{name}: has neither kernels nor a cost_model, so nothing can be timed on it")
+    return Machine.of_server(server, element_type)
 
 
 def _same_cost(workload: Workload, layer: Layer, phase: Phase) -> Hashable:

@@ -192,6 +192,8 @@ def _row(shape: KernelShape, cells: Sequence[str]) -> KernelRow:
         raise _WrongCellError(f"time_s: found {time_text!r}, expected a time above 0")
     if seconds is None and not note:
         raise _WrongCellError("time_s: found nothing, expected a time, or a note that says why there is none")
+    if moved == "0":
+        raise _WrongCellError("moved_bytes: found 0, expected 1 or more, for every kernel reads or writes")
     return KernelRow(
         shape=shape,
         algorithm=_text("algorithm", algorithm),

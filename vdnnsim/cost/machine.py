@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
@@ -31,14 +32,33 @@ class Machine:
         Raises:
             ProfileError: the profile has no arithmetic rate for the type, or not the parameters of this model.
         """
-        rates = server.gpu.flop_per_s
-        if element_type not in rates:
-            known = ", ".join(sorted(known.value for known in rates))
-            raise ProfileError(f"{server.name}: gpu.peak: lacks {element_type.value}, has {known}")
+        flop_per_s = _peak_flop_per_s(server, element_type)
         return cls(
             parameters=CostParameters.from_mapping(server.name, server.cost_model),
-            flop_per_s=rates[element_type],
+            flop_per_s=flop_per_s,
             dram_bytes_per_s=server.gpu.dram_bytes_per_s,
             multiprocessors=server.gpu.multiprocessors,
             element_bytes=element_type.nbytes,
         )
+
+
+def peak_roofline(server: Server, element_type: ElementType) -> Roofline:
+    """Return the times of a GPU that reaches its peaks, without an overhead.
+
+    Raises:
+        ProfileError: the profile has no arithmetic rate for the type.
+    """
+    return Roofline(1 / _peak_flop_per_s(server, element_type), 1 / server.gpu.dram_bytes_per_s, 0.0)
+
+
+def _peak_flop_per_s(server: Server, element_type: ElementType) -> float:
+    """Return the peak arithmetic rate of an element type.
+
+    Raises:
+        ProfileError: the profile does not state it.
+    """
+    rates = server.gpu.flop_per_s
+    if element_type not in rates:
+        known = ", ".join(sorted(known.value for known in rates))
+        raise ProfileError(f"{server.name}: gpu.peak: lacks {element_type.value}, has {known}")
+    return rates[element_type]

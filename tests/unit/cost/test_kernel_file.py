@@ -78,7 +78,7 @@ def rows(draw: st.DrawFn) -> KernelRow:
         count=draw(counts),
         workspace_bytes=draw(counts),
         flop=draw(counts),
-        nbytes=draw(counts),
+        nbytes=draw(counts) + 1,
         origin=draw(st.sampled_from(Origin)),
         note=draw(words),
     )
@@ -159,6 +159,7 @@ def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> No
         ("spread_fraction", "", "spread_fraction: found '', expected a finite number, 0 or more"),
         ("timed_runs", "many", "timed_runs: found 'many', expected a whole number, 0 or more"),
         ("workspace_bytes", "1_000", "workspace_bytes: found '1_000', expected a whole number, 0 or more"),
+        ("moved_bytes", "0", "moved_bytes: found 0, expected 1 or more, for every kernel reads or writes"),
         ("origin", "guessed", "origin: 'guessed' is not known; did you mean 'assumed'?"),
         ("note", "two\u2028lines", "note: found 'two\\u2028lines', expected 1 to 1000 printable characters"),
     ],

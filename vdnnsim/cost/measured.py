@@ -1,0 +1,162 @@
+"""What kernels cost on a machine on which kernels were measured.
+
+A measured shape costs what its rows say. What was not measured is predicted, with origin `fitted`, from rows of its
+element type, the nearest group of them that has enough:
+
+    1. the operator with its window and stride, the phase, the algorithm: `conv 3x3 stride 1x1`, forward, `pytorch`
+    2. the kind of operator, the phase, the algorithm
+    3. the kind of operator and the phase
+    4. its class: products (CONV and FC but for their update) or what streams through memory
+    5. all of them
+
+through a roofline (`vdnnsim.cost.roofline_fit`). Its workspace comes from the first three of these groups, through what
+it grows with there (`vdnnsim.cost.workspace_fit`), and is 0 without them. Where the same layer was measured under
+another batch size, both are scaled to what was found there, so that only the growth with the batch is predicted.
+
+An unmeasured shape is offered the algorithms that were measured for most shapes like it: the same layer under the
+nearest other batch size, else the same window and stride, else the same kind. An algorithm whose measurement failed is
+not offered while another is left.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Final
+
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.cost.roofline_fit import Roofline, TimedWork, fit_roofline
+from vdnnsim.cost.table import ONLY, KernelCost
+from vdnnsim.cost.workspace_fit import WorkspaceRule, fit_workspace
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.server import Origin
+
+_PRODUCTS: Final = frozenset({"conv", "fc"})
+_ENOUGH_FOR_TIMES: Final = (8, 4, 4, 1, 1)
+_ENOUGH_FOR_WORKSPACES: Final = (4, 1, 1)
+"""How many shapes each group must have: a roofline is three numbers, a workspace one."""
+
+
+class MeasuredKernelCosts:
+    """The costs of kernels of one element type, measured or predicted; fits what it is asked for, once."""
+
+    def __init__(self, rows: Iterable[KernelRow], peaks: Roofline, element_type: ElementType) -> None:
+        """Take the rows of an element type, at least one of them timed.
+
+        Args:
+            rows: of a kernel table, of any element type.
+            peaks: of the GPU in this element type, for rates that the rows do not tell.
+            element_type: of the shapes that will be asked for.
+        """
+        of_type = [row for row in rows if row.shape.element_type is element_type]
+        self._peaks = peaks
+        self._by_shape: dict[KernelShape, list[KernelRow]] = defaultdict(list)
+        self._by_layer: dict[Hashable, list[KernelRow]] = defaultdict(list)
+        self._groups: dict[Hashable, list[KernelRow]] = defaultdict(list)
+        for row in of_type:
+            self._by_shape[row.shape].append(row)
+            if row.seconds is not None:
+                self._by_layer[_layer(row.shape)].append(row)
+                for group in (*_groups(row.shape, row.algorithm), ("like", _window(row.shape), row.shape.phase)):
+                    self._groups[group].append(row)
+        assert self._by_layer, f"no row of {element_type.value} has a time"
+        self._shapes_in = {group: len({row.shape for row in rows}) for group, rows in self._groups.items()}
+        self._rooflines: dict[Hashable, Roofline] = {}
+        self._workspaces: dict[Hashable, WorkspaceRule] = {}
+
+    def options(self, shape: KernelShape, flop: int, nbytes: int) -> tuple[KernelCost, ...]:
+        """Return every algorithm on offer for a shape, fastest first.
+
+        Args:
+            shape: what is computed.
+            flop: its FLOPs.
+            nbytes: its compulsory DRAM traffic.
+        """
+        rows = self._by_shape.get(shape, [])
+        options = [
+            KernelCost(row.algorithm, row.seconds, row.workspace_bytes, row.origin, dram_bytes=nbytes)
+            for row in rows
+            if row.seconds is not None
+        ]
+        if not options:
+            names = self._algorithms_like(shape)
+            untried = [name for name in names if name not in {row.algorithm for row in rows}]
+            options = [self.predict(shape, name, flop, nbytes) for name in untried or names]
+        return tuple(sorted(options, key=lambda each: (each.seconds, each.workspace_bytes, each.algorithm)))
+
+    def predict(self, shape: KernelShape, algorithm: str, flop: int, nbytes: int) -> KernelCost:
+        """Return what an algorithm is expected to cost for a shape, whether or not it was measured."""
+        groups = _groups(shape, algorithm)
+        roofline = self._roofline(self._nearest(groups, _ENOUGH_FOR_TIMES))
+        rule = self._workspace_rule(self._nearest(groups[:3], _ENOUGH_FOR_WORKSPACES))
+        seconds, workspace_bytes = roofline.seconds(flop, nbytes), rule.workspace_bytes(shape)
+        sibling = self._sibling(shape, algorithm)
+        if sibling is not None and sibling.seconds is not None:
+            seconds *= sibling.seconds / roofline.seconds(sibling.flop, sibling.nbytes)
+            workspace_bytes = rule.scaled_bytes(shape, sibling.shape, sibling.workspace_bytes)
+        return KernelCost(algorithm, seconds, workspace_bytes, Origin.FITTED, dram_bytes=nbytes)
+
+    def _nearest(self, groups: Sequence[Hashable], enough: Sequence[int]) -> Hashable:
+        """Return the first group with enough shapes; None if there is none."""
+        pairs = zip(groups, enough, strict=True)
+        return next((group for group, least in pairs if self._shapes_in.get(group, 0) >= least), None)
+
+    def _roofline(self, group: Hashable) -> Roofline:
+        if group not in self._rooflines:
+            work = [TimedWork(row.flop, row.nbytes, row.seconds) for row in self._groups[group] if row.seconds]
+            self._rooflines[group] = fit_roofline(work, self._peaks)
+        return self._rooflines[group]
+
+    def _workspace_rule(self, group: Hashable) -> WorkspaceRule:
+        if group not in self._workspaces:
+            measured = [(row.shape, row.workspace_bytes) for row in self._groups.get(group, [])]
+            self._workspaces[group] = fit_workspace(measured)
+        return self._workspaces[group]
+
+    def _sibling(self, shape: KernelShape, algorithm: str) -> KernelRow | None:
+        """Return the row of the same layer and algorithm under the nearest other batch size; None without one."""
+        rows = [row for row in self._by_layer.get(_layer(shape), []) if row.algorithm == algorithm]
+        return min((row for row in rows if row.shape != shape), key=lambda row: _distance(row, shape), default=None)
+
+    def _algorithms_like(self, shape: KernelShape) -> Sequence[str]:
+        """Return the algorithms that an unmeasured shape is offered."""
+        siblings = self._by_layer.get(_layer(shape), [])
+        if siblings:
+            nearest = min(siblings, key=lambda row: _distance(row, shape)).shape
+            return [row.algorithm for row in siblings if row.shape == nearest]
+        for like in (("like", _window(shape), shape.phase), ("kind", shape.kind, shape.phase)):
+            rows = self._groups.get(like, [])
+            if rows:
+                counts = Counter(row.algorithm for row in rows)
+                most = max(counts.values())
+                return [
+                    name for name, count in sorted(counts.items()) if 2 * count > self._shapes_in[like] or count == most
+                ]
+        return (ONLY,)
+
+
+def _distance(row: KernelRow, shape: KernelShape) -> tuple[float, int]:
+    """Return how far two batch sizes lie apart, by their ratio; the smaller of two that are equally far is nearer."""
+    sizes = sorted((row.shape.batch_size, shape.batch_size))
+    return sizes[1] / sizes[0], row.shape.batch_size
+
+
+def _layer(shape: KernelShape) -> Hashable:
+    return shape.operator, shape.phase, shape.inputs, shape.gradients
+
+
+def _window(shape: KernelShape) -> str:
+    """Return the operator without its channels, padding and bias: `conv 3x3 stride 1x1`."""
+    words = shape.operator.partition(" padding ")[0].split()
+    return " ".join(words[:1] + words[-3:]) if "stride" in words else shape.kind
+
+
+def _groups(shape: KernelShape, algorithm: str) -> tuple[Hashable, ...]:
+    """Return the groups of a kernel from which it is predicted, the nearest first."""
+    is_product = shape.kind in _PRODUCTS and shape.phase is not Phase.UPDATE
+    return (
+        ("window", _window(shape), shape.phase, algorithm),
+        ("algorithm", shape.kind, shape.phase, algorithm),
+        ("kind", shape.kind, shape.phase),
+        ("class", is_product),
+        "all",
+    )

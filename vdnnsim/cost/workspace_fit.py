@@ -1,0 +1,107 @@
+"""What the workspace of an algorithm grows with, found in measured workspaces.
+
+Libraries size a workspace by the tensors that they lay out anew or by the columns of an explicit matrix product. So
+the workspaces of one algorithm are held against multiples of each such quantity, and the one that meets most of them
+most closely is taken, the simplest of equals.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Final
+
+from vdnnsim.cost.kernel_table import KernelShape, read_operator
+from vdnnsim.dnn.layers import Convolution, FullyConnected, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """How many elements the tensors of a kernel have.
+
+    Attributes:
+        x, y, w: of all inputs, of the output and of the weights without bias, for the whole batch.
+        columns: C R S P Q for each image of a convolution, the matrix that an explicit product multiplies W with.
+        batch_size: images.
+    """
+
+    x: int
+    y: int
+    w: int
+    columns: int
+    batch_size: int
+
+    @classmethod
+    def of(cls, shape: KernelShape) -> "Elements":
+        """Return the elements of a shape; of an update, W alone."""
+        inputs, output = sum(each.elements for each in shape.inputs), shape.output
+        if shape.phase is Phase.UPDATE:
+            return cls(0, 0, inputs, 0, 1)
+        w = columns = 0
+        match read_operator(shape.operator):
+            case Convolution(out_channels=channels, kernel=(r, s)):
+                window = shape.inputs[0].channels * r * s
+                w, columns = channels * window, window * output.height * output.width * shape.batch_size
+            case FullyConnected(out_features=features):
+                w = features * inputs
+            case _:
+                pass
+        return cls(inputs * shape.batch_size, output.elements * shape.batch_size, w, columns, shape.batch_size)
+
+
+QUANTITIES: Final[Mapping[str, Callable[[Elements], int]]] = {
+    "nothing": lambda _: 0,
+    "one": lambda _: 1,
+    "X": lambda each: each.x,
+    "Y": lambda each: each.y,
+    "W": lambda each: each.w,
+    "columns": lambda each: each.columns,
+    "X of an image": lambda each: each.x // each.batch_size,
+    "Y of an image": lambda each: each.y // each.batch_size,
+    "columns of an image": lambda each: each.columns // each.batch_size,
+    "X and Y": lambda each: each.x + each.y,
+    "X and W": lambda each: each.x + each.w,
+    "Y and W": lambda each: each.y + each.w,
+    "X, Y and W": lambda each: each.x + each.y + each.w,
+}
+"""What a workspace may be a multiple of, the simplest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRule:
+    """A workspace as a multiple of a quantity of QUANTITIES."""
+
+    quantity: str
+    bytes_each: float
+
+    def workspace_bytes(self, shape: KernelShape) -> int:
+        """Return the workspace for a shape."""
+        return round(self.bytes_each * QUANTITIES[self.quantity](Elements.of(shape)))
+
+    def scaled_bytes(self, shape: KernelShape, known: KernelShape, known_bytes: int) -> int:
+        """Return the workspace for a shape that grows from one that is known as this rule has it."""
+        quantity = QUANTITIES[self.quantity]
+        size, known_size = quantity(Elements.of(shape)), quantity(Elements.of(known))
+        return round(known_bytes * size / known_size) if known_size else known_bytes
+
+
+def fit_workspace(measured: Sequence[tuple[KernelShape, int]]) -> WorkspaceRule:
+    """Return the rule that meets measured workspaces best; nothing where none was measured.
+
+    That is the one with the least sum of relative errors, none of which counts as more than 1.
+    """
+    elements = [Elements.of(shape) for shape, _ in measured]
+    rules: list[tuple[float, WorkspaceRule]] = []
+    for name, quantity in QUANTITIES.items():
+        sizes = [quantity(each) for each in elements]
+        ratios = [nbytes / size for (_, nbytes), size in zip(measured, sizes, strict=True) if size and nbytes]
+        # The middle one of the ratios is met exactly.
+        rule = WorkspaceRule(name, median_low(ratios) if ratios else 0.0)
+        errors = (_error(rule.bytes_each * size, nbytes) for (_, nbytes), size in zip(measured, sizes, strict=True))
+        rules.append((round(sum(errors), 9), rule))
+    return min(rules, key=lambda each: each[0])[1]
+
+
+def _error(predicted: float, found: int) -> float:
+    if round(predicted) == found:
+        return 0.0
+    return min(1.0, abs(predicted - found) / found) if found else 1.0
