@@ -105,6 +105,7 @@ def _cudnn_forward(
     operator: Convolution, x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor
 ) -> None:
     """Let cuDNN write Y itself; the framework adds the bias afterwards as well (aten/native/Convolution.cpp)."""
+    precision = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
     torch.ops.aten.cudnn_convolution.out(
         x,
         weights,
@@ -114,7 +115,7 @@ def _cudnn_forward(
         _GROUPS,
         torch.backends.cudnn.benchmark,
         torch.backends.cudnn.deterministic,
-        torch.backends.cudnn.allow_tf32,
+        precision == "tf32",
         out=y,
     )
     if bias is not None:

@@ -36,7 +36,7 @@ def library_for(device: torch.device, *, channels_last: bool, tf32: bool) -> Ker
         device: of the CPU or of CUDA.
         channels_last: whether maps and filters lie in PyTorch's layout of that name.
         tf32: whether plans that multiply float32 as TF32 are offered; the framework's own kernels follow PyTorch's
-            settings (`calibration.kernels.pytorch.reproducible`).
+            settings (`calibration.devices.arithmetic`).
 
     Raises:
         DeviceError: the package `cudnn` is installed but finds no cuDNN.

@@ -1,7 +1,5 @@
 """The kernels of PyTorch itself, on the CPU or on CUDA: calls of aten for each layer and phase, and no autograd."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -40,7 +38,8 @@ class PyTorchLibrary:
 
     What aten takes of its own while a kernel runs is measured on the CPU, once for each shape and number of threads, by
     running the kernel on operands of its own: be it only the 8 bytes of a number that multiplies a tensor. On CUDA the
-    workspace of a kernel that may take something is None.
+    workspace of a kernel that may take something is None. Which kernels PyTorch chooses there follows its settings
+    (`calibration.devices.arithmetic`).
 
     Attributes:
         device_type: PyTorch's word, `cpu` or `cuda`.
@@ -94,18 +93,3 @@ def _kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
             return batch_normalization_kernels(site, phase)
         case SoftmaxLoss():
             return softmax_loss_kernels(site, phase)
-
-
-@contextmanager
-def reproducible(*, allow_tf32: bool) -> Iterator[None]:
-    """Let PyTorch choose kernels that give the same bits each time, with or without TF32; restore its settings after.
-
-    Two runs are compared, and a kernel measured, only under these settings.
-    """
-    matmul = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = allow_tf32
-    try:
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=allow_tf32):
-            yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = matmul

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from calibration.devices.arithmetic import arithmetic
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
 from calibration.kernels.operands import operands_alone
 from calibration.kernels.port import Kernel, KernelTensors
-from calibration.kernels.pytorch import PyTorchLibrary, reproducible
+from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.reference import run_reference
 from tests.calibration.kernels.plain_network import run_plainly
 from vdnnsim.dnn.graph import LayerGraph
@@ -43,7 +44,7 @@ def test_loss_and_gradients_are_those_of_plain_pytorch(
     network: Callable[[], LayerGraph], element_type: ElementType, *, channels_last: bool, allow_tf32: bool
 ) -> None:
     workload = Workload(network(), 8, element_type)
-    with reproducible(allow_tf32=allow_tf32):
+    with arithmetic(tf32=allow_tf32):
         run = run_reference(workload, PyTorchLibrary("cuda", channels_last=channels_last), device_type="cuda")
         plain = run_plainly(workload, channels_last=channels_last, device_type="cuda")
     assert run.loss == plain.loss
@@ -61,7 +62,7 @@ def test_explicit_gemm_gives_nearly_the_same(*, channels_last: bool) -> None:
     def explicit_everywhere(layer: Layer, _phase: Phase) -> str | None:
         return EXPLICIT_GEMM if layer.kind is LayerKind.CONV else None
 
-    with reproducible(allow_tf32=False):
+    with arithmetic(tf32=False):
         explicit = run_reference(workload, library, explicit_everywhere, device_type="cuda")
         framework = run_reference(workload, library, device_type="cuda")
     for index, gradient in framework.gradients.items():
@@ -90,7 +91,7 @@ def test_conv2_1_of_vgg16_takes_the_workspace_that_cudnn_said_without_a_gpu() ->
     layer = next(layer for layer in workload.graph.layers if layer.name == "conv2_1")
     kernel, *_ = PyTorchLibrary("cuda").kernels(workload, layer, Phase.FORWARD)
     tensors = operands(workload, layer, Phase.FORWARD, kernel)
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=False, allow_tf32=True):
+    with arithmetic(tf32=True):
         taken = bytes_taken(kernel, tensors)
     version = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
     assert taken == 205_815_824, f"cuDNN {version} takes {taken:,} B"

@@ -1,5 +1,7 @@
 """The same networks in plain PyTorch: torch.nn.functional and autograd, as anyone would write them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -81,12 +83,19 @@ def _forward(
         case ElementwiseAdd():
             return inputs[0] + inputs[1]
         case BatchNormalization():
-            # On CUDA, PyTorch's own and not cuDNN's: the executor has no room for what cuDNN's keeps.
-            with torch.backends.cudnn.flags(enabled=False):
+            with without_cudnn():
                 gamma, beta = weights
                 return functional.batch_norm(x, None, None, gamma, beta, training=True)
         case SoftmaxLoss():
             return functional.cross_entropy(x.flatten(1), classes)
+
+
+@contextmanager
+def without_cudnn() -> Iterator[None]:
+    """Let PyTorch choose its own batch normalization: a plan has no room for what cuDNN's keeps for backward."""
+    torch.backends.cudnn.enabled = False
+    yield
+    torch.backends.cudnn.enabled = True
 
 
 def _flat(weights: tuple[torch.Tensor, ...]) -> torch.Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
-from calibration.kernels.pytorch import PyTorchLibrary, reproducible
+from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.reference import ReferenceRun, run_reference
 from tests.calibration.kernels.cases import alexnet_like, input_readers, three_readers
 from tests.calibration.kernels.plain_network import run_plainly
@@ -109,13 +109,3 @@ def test_a_loss_of_maps_is_refused() -> None:
     graph = net.build(net.conv("conv", 0, 4, 3, relu=False))
     with pytest.raises(ExecutionRefused, match="loss: reads maps of 4x3x3; a loss is computed of vectors"):
         run_reference(Workload(graph, 2), PyTorchLibrary("cpu"))
-
-
-def test_settings_that_make_bits_repeat_are_taken_back() -> None:
-    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
-    for allow_tf32 in (False, True):
-        with reproducible(allow_tf32=allow_tf32):
-            within = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
-            assert within == (True, False, allow_tf32, allow_tf32)
-        assert before == (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
