@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from vdnnsim.engine.simulate import simulate
-from vdnnsim.errors import DeviceError, ExecutionRefused
+from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
 from vdnnsim.experiment import Bench
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -60,7 +60,11 @@ class ValidationBench:
         One that decides by trials does so by replays and again on the device; where that gives another plan, it is a
         row of its own.
         """
-        plan = self._plan(policy, self.bench)
+        try:
+            plan = self._plan(policy, self.bench)
+        except PolicyError as refusal:
+            yield Row(self.case, policy.label, Outcome.REFUSED, note=str(refusal))
+            return
         if not plan.passes:
             yield self._row(plan)
             return

@@ -73,8 +73,9 @@ class FakeExecutor:
         costs, server = build_cost_table(self.workload, lab.server), lab.server
         if pace is not None:
             assert lab.method.pacing is not None
-            costs, server = lab.method.pacing.costs(costs), lab.method.pacing.server(server)
-            assert pace == given_durations(plan, costs, server.link)
+            slower = (lab.method.pacing.times(stretch) for stretch in lab.method.pacing.stretches)
+            paced = ((each.costs(costs), each.server(server)) for each in slower)
+            costs, server = next(each for each in paced if pace == given_durations(plan, each[0], each[1].link))
         trace = simulate(plan, costs, server, placement, PinnedMemory.ARENA)
         slowness = lab.slowness.pop(0) if len(lab.slowness) > 1 else lab.slowness[0]
         peaks = predicted_peaks(plan, limits, caching_allocator=lab.method.caching_allocator)

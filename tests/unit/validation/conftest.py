@@ -1,0 +1,44 @@
+"""A row that ran, worked out by hand: two layers, one copy out and back, 8 s and 60 B (`tests/unit/report`)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.report.conftest import move_trace
+from tests.unit.validation.fake_device import slowed
+from vdnnsim.validation.case import Case
+from vdnnsim.validation.reading import Peaks, Reading
+from vdnnsim.validation.row import Outcome, Row
+
+RowMaker = Callable[..., Row]
+
+
+def reading(factor: float = 1.0, requested_bytes: int = 60) -> Reading:
+    """An iteration of 8 s times a factor, of which 4 s are stalls, with 10 B offloaded."""
+    return Reading.of(slowed(move_trace(), factor), Peaks(requested_bytes, None, None))
+
+
+@pytest.fixture
+def make_row() -> RowMaker:
+    """Make a row whose device was slower than the simulator by a factor."""
+
+    def make(
+        slower: float = 1.0,
+        *,
+        network: str = "alexnet",
+        requested_bytes: int = 60,
+        unmeasured_kernels: int = 0,
+        order_fault: str | None = None,
+    ) -> Row:
+        return replace(
+            Row(Case(network, 1), "move(m)", Outcome.RAN, "m"),
+            kernels=4,
+            unmeasured_kernels=unmeasured_kernels,
+            measured=reading(slower, requested_bytes),
+            simulated=reading(),
+            runs_s=(8.0 * slower,),
+            order_fault=order_fault,
+        )
+
+    return make

@@ -1,0 +1,77 @@
+"""The order of a toy iteration under vdnn_all, and what it takes to break it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.trace import IterationTrace
+from vdnnsim.validation.order import order_fault
+
+
+@pytest.fixture
+def trace() -> IterationTrace:
+    workload = toy_workload(toy_chain(3))
+    costs = toy_costs(workload, {})
+    return replay(VdnnAll().plan(toy_setting(workload, costs)), costs)
+
+
+def moved(trace: IterationTrace, operation: int, delay_s: float) -> IterationTrace:
+    """Let one span start and end later, or earlier."""
+    return replace(
+        trace,
+        spans=tuple(
+            replace(span, start_s=span.start_s + delay_s, end_s=span.end_s + delay_s)
+            if span.operation == operation
+            else span
+            for span in trace.spans
+        ),
+    )
+
+
+def test_a_trace_keeps_its_own_order(trace: IterationTrace) -> None:
+    assert order_fault(trace, trace, 0.0) is None
+
+
+def test_one_that_is_slower_all_over_keeps_it_too(trace: IterationTrace) -> None:
+    slower = replace(
+        trace, spans=tuple(replace(span, start_s=2 * span.start_s, end_s=2 * span.end_s) for span in trace.spans)
+    )
+    assert order_fault(slower, trace, 0.0) is None
+
+
+def test_two_kernels_in_the_wrong_order(trace: IterationTrace) -> None:
+    """Forward of conv1 and conv2 are the first two kernels."""
+    first, second, *rest = trace.spans_on(Stream.COMPUTE)
+    swapped = replace(trace, spans=(second, first, *rest, *trace.spans_on(Stream.MEMORY)))
+    assert order_fault(swapped, trace, 0.0) == (
+        "forward of conv2 (only) ran as number 1 of its stream, expected forward of conv1 (only)"
+    )
+
+
+def test_a_copy_that_is_missing(trace: IterationTrace) -> None:
+    copies = trace.spans_on(Stream.MEMORY)
+    short = replace(trace, spans=(*trace.spans_on(Stream.COMPUTE), *copies[:-1]))
+    assert order_fault(short, trace, 0.0) == (f"{len(copies) - 1} spans on the memory stream, expected {len(copies)}")
+
+
+def test_an_offload_that_starts_before_the_one_that_the_host_waited_for(trace: IterationTrace) -> None:
+    """Both streams are synchronized at the end of conv1, so its offload of 10 s ends before that of conv2 is issued."""
+    offload = [span for span in trace.spans if isinstance(trace.plan.operations[span.operation], Offload)][1]
+    early = moved(trace, offload.operation, -0.5)
+    former, latter = "offload of map input during forward of conv1", "offload of map conv1 during forward of conv2"
+    assert order_fault(early, trace, 0.0) == f"{latter} started before {former} had ended"
+    assert order_fault(early, trace, 0.5) is None
+
+
+def test_a_kernel_that_starts_before_the_prefetch_that_it_reads(trace: IterationTrace) -> None:
+    """The host waits for the memory stream before it issues the kernel that follows a prefetch."""
+    position = next(number for number, operation in enumerate(trace.plan.operations) if isinstance(operation, Prefetch))
+    late = moved(trace, position, 1000.0)
+    fault = order_fault(late, trace, 0.0)
+    assert fault is not None
+    assert "started before" in fault
+    kernels = [operation for operation in trace.plan.operations if isinstance(operation, Compute)]
+    assert len(kernels) == len(trace.spans_on(Stream.COMPUTE))

@@ -1,0 +1,67 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.cost.table import CostTable
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Link
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.validation.pacing import Pacing, given_durations
+
+PACING = Pacing(kernel_factor=3.0, least_kernel_s=2.0, copy_factor=4.0, copy_latency_s=0.5, stretches=(1.0, 2.0))
+
+
+def test_a_kernel_takes_the_factor_or_the_least() -> None:
+    """Three times 1 s are 3 s; three times 0.1 s are less than the least, 2 s."""
+    workload = toy_workload(toy_chain(1))
+    costs = PACING.costs(toy_costs(workload, {("conv1", Phase.FORWARD): 0.1}))
+    assert costs.fastest(0, Phase.FORWARD).seconds == 2.0
+    assert costs.fastest(1, Phase.FORWARD).seconds == pytest.approx(3.0)
+
+
+def test_algorithms_keep_their_rank_where_the_least_makes_them_equal() -> None:
+    """Of two algorithms below the least, the faster stays first, and (m) still takes the one without workspace."""
+    fast = replace(
+        toy_costs(toy_workload(toy_chain(1)), {}).fastest(0, Phase.FORWARD),
+        algorithm="fast",
+        seconds=0.1,
+        workspace_bytes=8,
+    )
+    lean = replace(fast, algorithm="lean", seconds=0.2, workspace_bytes=0)
+    costs = PACING.costs(CostTable({(0, Phase.FORWARD): (fast, lean)}))
+    assert [option.algorithm for option in costs.options(0, Phase.FORWARD)] == ["fast", "lean"]
+    assert costs.memory_optimal(0, Phase.FORWARD).algorithm == "lean"
+
+
+def test_a_copy_takes_the_latency_and_its_bytes_at_a_fraction_of_the_rate() -> None:
+    """A map of 10 B at 1 B/s, four times slower: 0.5 + 40 s. What else a link is said to do is left out."""
+    link = Link("link", 1.0, 1.0, 0.0, both_directions_fraction=0.5)
+    paced = PACING.server(replace(TOY_SERVER, link=link))
+    assert paced.link == Link("link, paced", 0.25, 0.25, 0.5)
+
+
+def test_a_stretch_multiplies_everything() -> None:
+    slower = PACING.times(2.0)
+    assert (slower.kernel_factor, slower.least_kernel_s) == (6.0, 4.0)
+    assert (slower.copy_factor, slower.copy_latency_s) == (8.0, 1.0)
+
+
+def test_given_durations_are_those_of_the_replay() -> None:
+    """Each span of a replay with the paced costs lasts what the device is told for its operation."""
+    workload = toy_workload(toy_chain(3))
+    server = PACING.server(TOY_SERVER)
+    costs = PACING.costs(toy_costs(workload, {}))
+    plan = VdnnAll().plan(toy_setting(workload, costs))
+    durations = given_durations(plan, costs, server.link)
+    trace = replay(plan, costs, server=server, limits=TOY_LIMITS)
+    assert {span.operation for span in trace.spans} == set(durations)
+    for span in trace.spans:
+        assert span.end_s - span.start_s == pytest.approx(durations[span.operation])
+
+
+def test_what_was_given_is_said_in_one_line() -> None:
+    assert PACING.describe() == (
+        "a kernel takes 3 times its calibrated time and at least 2.00 s, a copy 500 ms and 4 times what its bytes take "
+        "at the calibrated rate"
+    )

@@ -1,0 +1,101 @@
+"""Pictures are tested on what they say."""
+
+from dataclasses import replace
+
+import pytest
+from matplotlib.figure import Figure
+
+from tests.toy import TOY_SERVER
+from tests.unit.report.conftest import move_trace
+from tests.unit.validation.conftest import RowMaker, reading
+from tests.unit.validation.fake_device import slowed
+from vdnnsim.report.parity import Pair, Parity
+from vdnnsim.report.plots.memory_overlay import memory_overlay_figure
+from vdnnsim.report.plots.overlay import overlay_figure
+from vdnnsim.report.plots.parity import parity_figure
+from vdnnsim.report.plots.style import ALARM
+from vdnnsim.validation.method import FREE_GPU, PACED_CPU
+from vdnnsim.validation.pictures import draw_validation, instructive_row
+from vdnnsim.validation.validate import Validation
+
+PARITY = Parity(
+    title="title",
+    subtitle="subtitle",
+    pairs=(Pair("a (1)", 0, 1.0, 1.02), Pair("a (1)", 0, 2.0, 2.0), Pair("b (2)", 1, 1.0, 1.5)),
+    kinds=("known", "unknown"),
+    tolerance=0.05,
+    band="within 5 %",
+)
+
+
+def legend_texts(figure: Figure) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def test_all_rows_stand_beside_their_network() -> None:
+    figure = parity_figure(PARITY)
+    diagonal, errors = figure.axes
+    assert (diagonal.get_xlabel(), diagonal.get_ylabel()) == ("measured iteration time", "simulated iteration time")
+    assert [text.get_text() for text in errors.get_yticklabels()] == ["a (1)", "b (2)"]
+    assert legend_texts(figure) == ["known", "unknown", "within 5 %"]
+
+
+def test_what_is_outside_the_band_has_a_red_rim() -> None:
+    """Only the last pair, 50 % off, is; the band itself is drawn too."""
+    _, errors = parity_figure(PARITY).axes
+    rims = [line.get_markeredgecolor() for line in errors.get_lines() if line.get_marker() in ("o", "D")]
+    assert rims == ["white", "white", ALARM]
+    low, high = errors.get_xlim()
+    assert low == -high
+    assert high > 0.5
+
+
+def test_a_kind_that_is_not_there_is_not_in_the_legend() -> None:
+    assert legend_texts(parity_figure(replace(PARITY, pairs=PARITY.pairs[:2]))) == ["known", "within 5 %"]
+
+
+def test_both_timelines_share_an_axis_of_time() -> None:
+    """The measured iteration takes 12 s where the simulated one takes 8: both halves show the longer one."""
+    figure = overlay_figure("title", "subtitle", slowed(move_trace(), 1.5), move_trace())
+    whole, part = figure.axes
+    assert whole.get_xlim() == (0, 12.0)
+    assert part.get_xlim()[1] == pytest.approx(12.0)
+    rows = [text.get_text() for text in whole.get_yticklabels()]
+    assert rows == ["measured", "simulated"] * 3
+    assert {"compute stream", "stalls", "memory stream"} <= {text.get_text() for text in whole.texts}
+    assert "offload (and its stalls)" in legend_texts(figure)
+    written = [text.get_text() for text in part.texts]
+    assert written.count("conv1") == 4  # forward and backward, measured and simulated
+
+
+def test_memory_has_both_maxima_in_its_legend() -> None:
+    figure = memory_overlay_figure("title", "subtitle", slowed(move_trace(), 1.5), move_trace())
+    assert legend_texts(figure) == ["measured, maximum 60 B", "simulated, maximum 60 B"]
+    (axes,) = figure.axes
+    assert axes.get_xlim()[1] >= 12.0
+
+
+def test_the_row_that_is_shown_waits_most_for_copies(make_row: RowMaker) -> None:
+    """Both wait for copies, one of them for half of its time; the other does so for none of it."""
+    idle = make_row()
+    assert idle.simulated is not None
+    idle = replace(idle, simulated=replace(idle.simulated, stall_by_cause=()))
+    waiting = make_row(network="vgg16")
+    assert instructive_row([idle, waiting]) is waiting
+
+
+def test_titles_say_what_came_out(make_row: RowMaker) -> None:
+    """One row is 20 % too fast in the simulator, one is exact: 10 % in the mean, one of two within 5 %."""
+    rows = make_row(1.25), make_row(network="vgg16")
+    pictures = draw_validation(Validation("a GPU", (), TOY_SERVER, (), FREE_GPU, rows))
+    assert [each.description for each in pictures] == [
+        "Simulated iteration times are 10.0 % off in the mean, 1 of 2 rows within 5 %",
+        "move(m): 10.0 s measured, 8.00 s simulated; the compute stream stands still 50.0 % and 50.0 % of it",
+        "move(m): the device was asked for 60 B at most, as simulated",
+    ]
+
+
+def test_a_title_tells_that_memory_differs(make_row: RowMaker) -> None:
+    row = replace(make_row(), measured=reading(requested_bytes=80))
+    pictures = draw_validation(Validation("a CPU", (), TOY_SERVER, (), PACED_CPU, (row,)))
+    assert pictures[2].description == "move(m): the device was asked for 80 B at most, simulated 60 B"

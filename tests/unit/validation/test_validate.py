@@ -1,0 +1,171 @@
+"""A whole validation on a device that answers with the simulator's replay."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from tests.unit.validation.fake_device import MAXWELL, FakeExecutor, FakeLaboratory
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.units import GIB
+from vdnnsim.validation.case import Case
+from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method
+from vdnnsim.validation.row import Outcome, Row
+from vdnnsim.validation.validate import validation_rows
+from vdnnsim.validation.verdict import requirements
+
+TYPES = known_policies()
+PAPER = (
+    "base(m)",
+    "base(p)",
+    "vdnn_all(m)",
+    "vdnn_all(p)",
+    "vdnn_conv(m)",
+    "vdnn_conv(p)",
+    "vdnn_dyn",
+    "page_migration",
+)
+
+
+def rows_of(lab: FakeLaboratory, *policies: str) -> tuple[Row, ...]:
+    return validation_rows(
+        lab, MAXWELL, lab.method, [resolve_policy(name, TYPES) for name in policies], lambda _case, _policy: None
+    )
+
+
+def method(base: Method, *cases: Case) -> Method:
+    return replace(base, cases=cases or (Case("alexnet", 16),))
+
+
+@pytest.mark.parametrize("base", [PACED_CPU, FREE_GPU])
+def test_a_device_that_does_as_simulated_holds_everything(base: Method) -> None:
+    """With 60 % of what base(p) asks for, that one does not fit, and page migration would migrate."""
+    lab = FakeLaboratory(method(base, Case("alexnet", 16), Case("googlenet", 8, memory_share=0.6)))
+    begun: list[str] = []
+    policies = [resolve_policy(name, TYPES) for name in PAPER]
+    rows = validation_rows(
+        lab, MAXWELL, lab.method, policies, lambda case, policy: begun.append(f"{case.label} {policy.name}")
+    )
+    assert all(each.holds for each in requirements(rows, lab.method.tolerance))
+    assert begun[0] == "alexnet (16) base"
+    assert len(begun) == len(rows) == 2 * len(PAPER)
+    outcomes = {(row.case.network, row.policy): row.outcome for row in rows}
+    assert outcomes["googlenet", "base(p)"] is Outcome.DOES_NOT_FIT
+    assert outcomes["googlenet", "page_migration(p)"] is Outcome.REFUSED
+    assert outcomes["googlenet", "vdnn_all(m)"] is Outcome.RAN
+    assert all((row.raw is None) == (base is FREE_GPU) for row in rows if row.outcome is Outcome.RAN)
+
+
+def test_a_kernel_without_a_measured_time_makes_a_row_never_calibrated() -> None:
+    """All times of this machine come from a fit."""
+    (row,) = rows_of(FakeLaboratory(method(FREE_GPU)), "base(p)")
+    assert row.kernels == row.unmeasured_kernels > 0
+    assert not row.calibrated
+
+
+def test_on_a_gpu_the_median_of_the_runs_behind_the_warm_up_counts() -> None:
+    """The warm-up is twice as slow and does not count; of 0, 4, 2, 3 and 1 % the median is 2 %."""
+    lab = FakeLaboratory(method(FREE_GPU), slowness=[1.0, 0.0, 0.04, 0.02, 0.03, 0.01])
+    (row,) = rows_of(lab, "base(p)")
+    assert len(row.runs_s) == 5
+    assert row.time_error == pytest.approx(1 / 1.02 - 1)
+    assert row.spread == pytest.approx(0.04)
+
+
+def test_given_durations_are_tried_again_until_a_run_is_within_the_tolerance() -> None:
+    """Two runs without given durations, two misses, then one within 5 %: at twice the durations."""
+    lab = FakeLaboratory(method(PACED_CPU), slowness=[0.5, 0.5, 0.2, 0.1, 0.04, 9.0])
+    (row,) = rows_of(lab, "base(p)")
+    assert len(row.runs_s) == 3
+    assert row.time_error == pytest.approx(1 / 1.04 - 1)
+    assert row.runs_s[2] / row.runs_s[1] == pytest.approx(2 * 1.04 / 1.1, rel=1e-3)
+    assert row.raw is not None
+    assert row.raw.measured_s == pytest.approx(1.5 * row.raw.simulated_s)
+
+
+def test_of_runs_that_all_miss_the_closest_counts() -> None:
+    lab = FakeLaboratory(method(PACED_CPU), slowness=[0.0, 0.0, 0.3, 0.1, 0.2])
+    (row,) = rows_of(lab, "base(p)")
+    assert row.time_error == pytest.approx(1 / 1.1 - 1)
+    assert not all(each.holds for each in requirements([row], lab.method.tolerance))
+
+
+def test_memory_that_runs_out_marks_its_row_and_the_others_go_on() -> None:
+    lab = FakeLaboratory(method(FREE_GPU), out_of_memory_under="base(m)")
+    lost, ran = rows_of(lab, "base(m)", "base(p)")
+    assert (lost.outcome, lost.note) == (Outcome.OUT_OF_MEMORY, "out of memory in the middle")
+    assert ran.outcome is Outcome.RAN
+
+
+def test_a_device_with_less_room_than_the_profile_says_is_a_difference() -> None:
+    """base(p) of vgg16 (64) takes 8 GiB of the profile's 12; this device has 4."""
+    lab = FakeLaboratory(method(FREE_GPU, Case("vgg16", 64)), capacity_bytes=4 * GIB)
+    (row,) = rows_of(lab, "base(p)")
+    assert row.outcome is Outcome.OUT_OF_MEMORY
+    assert "asked for" in row.note
+    assert "what fits" in [each.name for each in requirements([row], lab.method.tolerance) if not each.holds]
+
+
+def test_vdnn_dyn_decides_alike_where_the_device_does_as_simulated() -> None:
+    (row,) = rows_of(FakeLaboratory(method(FREE_GPU)), "vdnn_dyn")
+    assert row.decision == "same: none(p)"
+
+
+def test_vdnn_dyn_that_decides_otherwise_on_the_device_is_a_row_of_its_own() -> None:
+    """The profile has room for base(p) of vgg16 (64), which is the second pass; 8 GiB have not."""
+    lab = FakeLaboratory(method(FREE_GPU, Case("vgg16", 64)), capacity_bytes=8 * GIB)
+    simulated, on_device = rows_of(lab, "vdnn_dyn")
+    assert simulated.decision == on_device.decision == "conv(p) on the device, none(p) in the simulator"
+    assert (simulated.profiled_on_device, on_device.profiled_on_device) == (False, True)
+    assert on_device.label == "vdnn_dyn by device trials"
+
+
+def test_trials_that_fail_on_the_device_are_told() -> None:
+    lab = FakeLaboratory(method(FREE_GPU), out_of_memory_under="vdnn_dyn")
+    (row,) = rows_of(lab, "vdnn_dyn")
+    assert row.decision == "no trials on the device: out of memory in the middle"
+    assert row.outcome is Outcome.OUT_OF_MEMORY
+
+
+class Undecided(Policy, frozen=True, kw_only=True):
+    """A policy that does not know this network."""
+
+    name: ClassVar[str] = "undecided"
+    summary: ClassVar[str] = "refuses"
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        raise PolicyError(f"undecided: cannot plan {setting.workload.graph.name}")
+
+
+def test_a_policy_that_refuses_a_network_marks_its_row() -> None:
+    lab = FakeLaboratory(method(FREE_GPU))
+    (row,) = validation_rows(lab, MAXWELL, lab.method, [Undecided()], lambda _case, _policy: None)
+    assert (row.outcome, row.policy, row.note) == (Outcome.REFUSED, "undecided", "undecided: cannot plan alexnet")
+
+
+class Broken(FakeLaboratory):
+    """A device on which one network cannot be set up."""
+
+    failure: Exception = DeviceError("no room for the weights")
+
+    def executor(self, workload: Workload) -> FakeExecutor:
+        if workload.graph.name == "vgg16":
+            raise self.failure
+        return super().executor(workload)
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [(DeviceError("no room"), Outcome.OUT_OF_MEMORY), (ExecutionRefused("no such layer"), Outcome.REFUSED)],
+)
+def test_a_network_that_cannot_be_set_up_marks_all_its_rows(failure: Exception, outcome: Outcome) -> None:
+    lab = Broken(method(FREE_GPU, Case("vgg16", 8), Case("alexnet", 16)))
+    lab.failure = failure
+    rows = rows_of(lab, "base(m)", "base(p)")
+    assert [row.outcome for row in rows] == [outcome, outcome, Outcome.RAN, Outcome.RAN]
+    assert rows[0].note == str(failure)
+    assert rows[0].policy == "base(m)"

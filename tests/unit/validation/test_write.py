@@ -1,0 +1,133 @@
+"""The folder of a validation: what stands in its page, its table, its manifest and its pictures."""
+
+import csv
+import io
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.toy import TOY_SERVER
+from tests.unit.validation.conftest import RowMaker
+from vdnnsim.validation.case import Case
+from vdnnsim.validation.columns import COLUMNS, column_names
+from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method
+from vdnnsim.validation.row import Outcome, Raw, Row
+from vdnnsim.validation.table import HEADER, summary_cells
+from vdnnsim.validation.validate import Validation
+from vdnnsim.validation.write import validation_files, write_validation
+
+UNFIT = Row(Case("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT, note="conv1 asked for 2 B")
+REFUSED = Row(Case("vgg16", 1), "page_migration(p)", Outcome.REFUSED, note="copies page by page")
+
+
+def validation(method: Method, *rows: Row) -> Validation:
+    return Validation(
+        device="the device",
+        provenance=(("driver", "1.2"),),
+        server=replace(TOY_SERVER, provenance=(("driver", "1.1"),)),
+        sources=(("hw_profiles/toy.yaml", "ab12"),),
+        method=method,
+        rows=rows,
+    )
+
+
+def files(method: Method, *rows: Row) -> Mapping[str, bytes]:
+    return validation_files(validation(method, *rows), ("driver: 1.1 in the profile, 1.2 here",))
+
+
+def test_a_folder_has_a_page_a_table_a_manifest_and_three_pictures(make_row: RowMaker, tmp_path: Path) -> None:
+    written = write_validation(validation(FREE_GPU, make_row(), UNFIT), (), tmp_path / "here")
+    names = {"README.md", "validation.csv", "run.json", "iteration_time.png", "timelines.png", "memory.png"}
+    assert {path.name for path in written} == names
+    for path in written:
+        if path.suffix == ".png":
+            assert struct.unpack(">II", path.read_bytes()[16:24]) == (1600, 900)
+
+
+def test_equal_validations_give_equal_bytes(make_row: RowMaker) -> None:
+    rows = make_row(1.01), make_row(1.02, network="vgg16", unmeasured_kernels=2), UNFIT
+    assert files(FREE_GPU, *rows) == files(FREE_GPU, *rows)
+
+
+def test_the_page_says_what_holds_and_what_does_not(make_row: RowMaker) -> None:
+    good = files(FREE_GPU, make_row(1.01), UNFIT, REFUSED)["README.md"].decode()
+    assert "**Everything that is required holds.**" in good
+    assert "- base(p), vgg16 (1): does not fit: conv1 asked for 2 B\n" in good
+    assert "- page_migration(p), vgg16 (1): refused: copies page by page\n" in good
+    assert "- driver: 1.2\n- warning: driver: 1.1 in the profile, 1.2 here\n" in good
+    late = make_row(1.25, order_fault="b ran before a")
+    bad = files(FREE_GPU, late)["README.md"].decode()
+    assert "**Does not hold: iteration time, kernels calibrated, order of kernels and copies.**" in bad
+    assert "- order of kernels and copies: move(m), alexnet (1): b ran before a\n" in bad
+    wide = files(FREE_GPU, make_row(1.25))["README.md"].decode()
+    assert "- iteration time, kernels calibrated: move(m), alexnet (1): time -20.0 %, memory +0 %\n" in wide
+
+
+def test_given_durations_are_said_to_prove_no_times(make_row: RowMaker) -> None:
+    """8 s of a CPU without given durations, where its calibrated times say 6: -25 %."""
+    page = files(PACED_CPU, replace(make_row(), raw=Raw(8.0, 6.0)))["README.md"].decode()
+    assert "Not proven: the cost model." in page
+    assert "| alexnet (1) | move(m) | 8.00 s | 6.00 s | -25 % |" in page
+    assert "Not proven: the cost model." not in files(FREE_GPU, make_row())["README.md"].decode()
+
+
+def test_decisions_on_the_device_are_told_once(make_row: RowMaker) -> None:
+    rows = [replace(make_row(), decision="all(p) on the device, conv(p) in the simulator") for _ in range(2)]
+    page = files(FREE_GPU, rows[0], replace(rows[1], profiled_on_device=True))["README.md"].decode()
+    assert page.count("- alexnet (1): all(p) on the device, conv(p) in the simulator\n") == 1
+
+
+def test_the_table_has_every_number_and_leaves_empty_what_there_is_not(make_row: RowMaker) -> None:
+    """8.8 s measured against 8 s: (8 - 8.8) / 8.8 = -1/11. The device has no allocator with blocks."""
+    text = files(FREE_GPU, make_row(1.1, unmeasured_kernels=1), UNFIT)["validation.csv"].decode()
+    ran, unfit = csv.DictReader(io.StringIO(text))
+    assert float(ran["iteration_error"]) == pytest.approx(-1 / 11)
+    assert (ran["measured_requested_bytes"], ran["requested_error"]) == ("60", "0.0")
+    assert (ran["measured_reserved_bytes"], ran["memory_share"], ran["spread"]) == ("", "", "")
+    assert (ran["calibrated"], ran["unmeasured_kernels"], ran["order"]) == ("false", "1", "kept")
+    assert float(ran["simulated_stall_offload_s"]) == 2.0
+    assert (ran["measured_stall_pinning_s"], ran["simulated_offloaded_bytes"]) == ("0.0", "10")
+    assert (unfit["outcome"], unfit["measured_iteration_s"], unfit["calibrated"]) == ("does not fit", "", "")
+
+
+def test_every_column_has_a_name_of_its_own_and_a_meaning() -> None:
+    assert len(set(column_names())) == len(COLUMNS)
+    assert all(column.meaning for column in COLUMNS)
+
+
+def test_the_manifest_has_both_provenances_and_every_run(make_row: RowMaker) -> None:
+    content = json.loads(files(FREE_GPU, make_row(1.25), UNFIT)["run.json"])
+    assert content["device"] == {"name": "the device", "driver": "1.2"}
+    assert content["profile"] == {"name": "toy", "driver": "1.1"}
+    assert content["inputs"] == [{"name": "hw_profiles/toy.yaml", "sha256": "ab12"}]
+    assert content["warnings"] == ["driver: 1.1 in the profile, 1.2 here"]
+    assert content["rows"][0]["runs_s"] == [10.0]
+    assert content["rows"][1]["measured_iteration_s"] is None
+    holds = {each["name"]: each["holds"] for each in content["requirements"]}
+    assert holds["iteration time, kernels calibrated"] is False
+
+
+def test_without_a_row_to_compare_there_are_no_pictures() -> None:
+    assert set(files(FREE_GPU, UNFIT)) == {"README.md", "validation.csv", "run.json"}
+
+
+def test_the_summary_says_in_its_last_column_what_is_odd(make_row: RowMaker) -> None:
+    """61 B measured are 1.6 % more than the 60 B simulated, which are so 1.6 % less."""
+    rows = [
+        make_row(1.25),
+        make_row(order_fault="b ran before a"),
+        make_row(requested_bytes=61),
+        replace(make_row(), simulated=None),
+        UNFIT,
+    ]
+    cells = summary_cells(rows)
+    assert all(len(each) == len(HEADER) for each in cells)
+    assert cells[0] == (
+        *("alexnet (1)", "move(m)", "yes", "10.0 s", "8.00 s", "-20.0 %"),
+        *("5.00 s", "4.00 s", "60 B", "60 B", ""),
+    )
+    assert [each[-1] for each in cells] == ["", "order", "memory -1.6 %", "fits on the device alone", "does not fit"]
