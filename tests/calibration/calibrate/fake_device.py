@@ -1,0 +1,155 @@
+"""A device whose clock is a number: each work takes what it says, and nothing waits."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from calibration.devices.port import DeviceStream, Interval, Mark, MemoryPeaks, OutOfDeviceMemory
+from calibration.kernels.port import Kernel, KernelTensors
+from vdnnsim.cost.kernel_table import KernelShape
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Workload
+
+LAUNCH_S = 1e-6
+SHORTEST_S = 10e-6
+
+
+@dataclass(frozen=True)
+class FakeMark:
+    time_s: float
+
+
+class FakeStream:
+    """A stream that does its work at once and only pretends that it takes time."""
+
+    def __init__(self, device: "FakeDevice") -> None:
+        self._device = device
+        self.ready_s = 0.0
+
+    def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
+        assert lasts_s is None
+        device = self._device
+        device.host_s += LAUNCH_S
+        start_s = max(self.ready_s, device.host_s)
+        device.lasts_s = SHORTEST_S
+        work()
+        device.launched += 1
+        self.ready_s = start_s + device.lasts_s
+        return Interval(device.mark_at(start_s), device.mark_at(self.ready_s))
+
+    def mark(self) -> FakeMark:
+        self._device.host_s += LAUNCH_S
+        return self._device.mark_at(max(self.ready_s, self._device.host_s))
+
+    def wait(self, mark: Mark) -> None:
+        raise NotImplementedError
+
+
+class FakeDevice:
+    """One device.
+
+    Attributes:
+        host_s: what the clock of the host shows.
+        lasts_s: what the work takes that is running.
+        launched: number of works.
+        live_bytes: memory that is allocated.
+        own_bytes: what the next work takes for itself.
+    """
+
+    name = "Fake"
+    torch_device = torch.device("cpu")
+    granule_bytes = 512
+
+    def __init__(self, memory_bytes: int = 2**30) -> None:
+        self.memory_bytes = memory_bytes
+        self.host_s = self._origin_s = self.lasts_s = 0.0
+        self.launched = self.live_bytes = self.own_bytes = self._peak_bytes = 0
+        self.streams: list[FakeStream] = []
+        self.compute, self.memory = self.new_stream(), self.new_stream()
+
+    def new_stream(self) -> FakeStream:
+        self.streams.append(FakeStream(self))
+        return self.streams[-1]
+
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        if self.live_bytes + nbytes > self.memory_bytes:
+            raise OutOfDeviceMemory("full")
+        self.live_bytes += nbytes
+        return torch.zeros(nbytes, dtype=torch.uint8)
+
+    def release(self, tensor: torch.Tensor) -> None:
+        self.live_bytes -= tensor.nbytes
+
+    def takes_for_itself(self, nbytes: int) -> None:
+        if self.live_bytes + nbytes > self.memory_bytes:
+            raise OutOfDeviceMemory("full")
+
+    def take_during_work(self, nbytes: int) -> None:
+        """Pretend that the running work allocates and frees so much."""
+        self._peak_bytes = max(self._peak_bytes, nbytes)
+
+    def pin(self, nbytes: int) -> torch.Tensor:
+        self.host_s += 1e-3
+        return torch.zeros(nbytes, dtype=torch.uint8)
+
+    def empty_cache(self) -> None:
+        pass
+
+    def begin(self) -> None:
+        self.synchronize(self.streams)
+        self._origin_s = self.host_s
+        self._peak_bytes = 0
+
+    def now_s(self) -> float:
+        return self.host_s - self._origin_s
+
+    def mark_at(self, time_s: float) -> FakeMark:
+        return FakeMark(time_s - self._origin_s)
+
+    def synchronize(self, streams: Sequence[DeviceStream]) -> None:
+        for stream in streams:
+            assert isinstance(stream, FakeStream)
+            self.host_s = max(self.host_s, stream.ready_s)
+
+    def peaks(self) -> MemoryPeaks:
+        return MemoryPeaks(self._peak_bytes, None, None)
+
+    def close(self) -> None:
+        pass
+
+    def work(self, *seconds: float) -> Callable[[], None]:
+        """Return a work that takes these seconds one run after the other, over and over again."""
+        runs = 0
+
+        def run() -> None:
+            nonlocal runs
+            self.lasts_s = seconds[runs % len(seconds)]
+            runs += 1
+
+        return run
+
+
+@dataclass
+class FakeLibrary:
+    """Two algorithms for every shape, both of a time of their own.
+
+    Attributes:
+        ran: how often each was run.
+    """
+
+    device: FakeDevice
+    ran: Counter[tuple[KernelShape, str]] = field(default_factory=Counter)
+
+    def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
+        shape = KernelShape.of(workload, layer, phase)
+
+        def kernel(algorithm: str, seconds: float, passed_bytes: int) -> Kernel:
+            def run(_: KernelTensors) -> None:
+                self.ran[shape, algorithm] += 1
+                self.device.lasts_s = seconds
+
+            return Kernel(algorithm, "", passed_bytes, passed_bytes, run)
+
+        return (kernel("quick", 1e-3, 4096), kernel("small", 2e-3, 0))

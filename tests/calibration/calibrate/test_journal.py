@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+
+from calibration.journal import Journal
+from calibration.measure.statistics import Sample
+from vdnnsim.errors import OutputError
+
+WITH = {"device": "Fake", "torch": "2.11.0"}
+SAMPLE = Sample(1.5, 0.0625, 7)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A journal with two measurements."""
+    path = tmp_path / "new" / "fake.partial.jsonl"
+    with Journal(path, WITH) as journal:
+        journal.keep("first", SAMPLE)
+        journal.keep("second", (SAMPLE, SAMPLE))
+    return path
+
+
+def test_what_was_kept_is_recalled(path: Path) -> None:
+    with Journal(path, WITH) as journal:
+        assert len(journal) == 2
+        assert journal.begun_anew is None
+        assert journal.recall("first", Sample) == SAMPLE
+        assert journal.recall("second", tuple[Sample, ...]) == (SAMPLE, SAMPLE)
+        assert journal.recall("third", Sample) is None
+
+
+def test_each_measurement_is_on_the_disk_at_once(path: Path) -> None:
+    with Journal(path, WITH) as journal:
+        journal.keep("third", SAMPLE)
+        assert len(path.read_bytes().splitlines()) == 4
+
+
+def test_a_file_cut_off_anywhere_loses_the_cut_measurement_alone(path: Path) -> None:
+    """Whatever byte a crash ends it at: all whole lines are known, and the next measurement follows on a new line."""
+    whole = path.read_bytes()
+    ends = [position + 1 for position, byte in enumerate(whole) if byte == ord("\n")]
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        with Journal(path, WITH) as journal:
+            assert journal.begun_anew is None
+            assert len(journal) == max(0, sum(end <= length for end in ends) - 1)
+            journal.keep("next", SAMPLE)
+            count = len(journal)
+        with Journal(path, WITH) as journal:
+            assert len(journal) == count
+            assert journal.recall("next", Sample) == SAMPLE
+
+
+@pytest.mark.parametrize(
+    ("identity", "reason"),
+    [
+        (WITH | {"torch": "2.13.0"}, "torch was 2.11.0 and is 2.13.0"),
+        (WITH | {"driver": "580"}, "driver was unknown and is 580"),
+        ({"device": "Fake"}, "torch was 2.11.0 and is unknown"),
+    ],
+)
+def test_under_other_settings_it_begins_anew_and_says_why(path: Path, identity: dict[str, str], reason: str) -> None:
+    with Journal(path, identity) as journal:
+        assert (len(journal), journal.begun_anew) == (0, reason)
+        journal.keep("first", SAMPLE)
+    with Journal(path, identity) as journal:
+        assert (len(journal), journal.begun_anew) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "content", "reason"),
+    [
+        (0, b'{"format":2,"identity":{}}', "was written by another version of vdnnsim"),
+        (0, b"{}", "is damaged"),
+        (1, b'{"key":', "is damaged"),
+    ],
+)
+def test_what_it_cannot_read_it_does_not_use(path: Path, line: int, content: bytes, reason: str) -> None:
+    lines = path.read_bytes().split(b"\n")
+    lines[line] = content
+    path.write_bytes(b"\n".join(lines))
+
+    with Journal(path, WITH) as journal:
+        assert len(journal) == 0
+        assert journal.begun_anew == f"{path} {reason}"
+
+
+def test_it_is_removed(path: Path) -> None:
+    Journal(path, WITH).remove()
+
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(OutputError, match=r"fake\.jsonl: cannot be written: file exists"):
+        Journal(tmp_path / "file" / "fake.jsonl", WITH)
+
+
+def test_a_full_disk_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Journal(path, WITH) as journal:
+        full = OSError(28, "No space left on device")
+
+        def fail(_: object) -> None:
+            raise full
+
+        monkeypatch.setattr(journal, "_write", fail)
+        with pytest.raises(OutputError, match="cannot be written: no space left on device"):
+            journal.keep("third", SAMPLE)

@@ -1,0 +1,57 @@
+"""The operands of a kernel outside of any plan."""
+
+import pytest
+import torch
+
+from calibration.measure.operands import kernel_operands
+from calibration.measure.subjects import Subject, distinct_subjects
+from tests.calibration.calibrate.fake_device import FakeDevice
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.element_type import ElementType
+
+
+def every_operator() -> Workload:
+    net = GraphBuilder("all", MapShape(4, 8, 8))
+    left = net.conv("conv", 0, 4, 3, padding=1)
+    right = net.batch_norm("bn", net.conv("twin", left, 4, 3, padding=1, relu=False))
+    y = net.add("add", left, right)
+    y = net.concat("concat", (y, net.pool("pool", left, 3, stride=1, padding=1)))
+    return Workload(net.build(net.fc("fc", y, 3, relu=False)), 2, ElementType.FLOAT32, Optimizer.ADAM)
+
+
+SUBJECTS = distinct_subjects([every_operator()])
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+def test_operands_are_what_the_phase_touches(subject: Subject, *, channels_last: bool) -> None:
+    """Maps in their shape and layout; Y over X and dX over dY in place; a gradient for each input that needs one."""
+    device, layer, workload = FakeDevice(), subject.layer, subject.workload
+    with kernel_operands(device, subject, channels_last=channels_last) as tensors:
+        maps = [each for each in (*tensors.inputs, tensors.output, *tensors.input_gradients) if each is not None]
+        for each in maps:
+            assert each.shape[0] == workload.batch_size
+            assert each.is_contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+        if subject.phase is Phase.FORWARD:
+            assert [each.shape[1:].numel() for each in tensors.inputs] == [each.elements for each in layer.in_shapes]
+            assert tensors.output is not None
+            assert (tensors.output is tensors.inputs[0]) is layer.in_place
+        if subject.phase in (Phase.BACKWARD_DATA, Phase.BACKWARD):
+            needed = [workload.graph.maps[x].needs_gradient for x in layer.inputs]
+            assert [each is not None for each in tensors.input_gradients] == needed
+            assert tensors.accumulates == tuple(workload.accumulates(layer, x) for x in layer.inputs)
+        if subject.phase.is_backward:
+            assert (tensors.output_gradient is None) is (layer.kind is LayerKind.LOSS)
+        if subject.phase is Phase.UPDATE:
+            assert len(tensors.states) == 2
+        assert (tensors.statistics is not None) is (layer.kind is LayerKind.BN and subject.phase is not Phase.UPDATE)
+        assert (tensors.labels is not None) is (layer.kind is LayerKind.LOSS)
+        flat = [tensors.weights, tensors.weight_gradient, *tensors.states]
+        assert {len(each) for each in flat if each is not None} <= {layer.parameters}
+        held = device.live_bytes
+
+    assert held > 0
+    assert device.live_bytes == 0
