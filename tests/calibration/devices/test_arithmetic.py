@@ -1,0 +1,40 @@
+import pytest
+import torch
+
+from calibration.devices.arithmetic import arithmetic
+
+
+def settings_of_pytorch() -> tuple[object, ...]:
+    cudnn = torch.backends.cudnn
+    return (
+        torch.backends.cuda.matmul.fp32_precision,
+        cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+        cudnn.rnn.fp32_precision,  # type: ignore[attr-defined]
+        cudnn.deterministic,
+        cudnn.benchmark,
+    )
+
+
+@pytest.mark.parametrize(("tf32", "precision"), [(True, "tf32"), (False, "ieee")])
+def test_it_is_set_inside_and_as_before_outside(tf32: bool, precision: str) -> None:  # noqa: FBT001  # a parameter of the test
+    torch.backends.cudnn.benchmark = True
+    before = settings_of_pytorch()
+    with arithmetic(tf32=tf32):
+        assert settings_of_pytorch() == (precision, precision, precision, True, False)
+    assert settings_of_pytorch() == before
+    torch.backends.cudnn.benchmark = False
+
+
+def test_it_is_put_back_after_a_failure() -> None:
+    before = settings_of_pytorch()
+    with pytest.raises(ValueError, match="within"), arithmetic(tf32=False):
+        raise ValueError("within")
+    assert settings_of_pytorch() == before
+
+
+def test_who_asks_in_the_old_way_afterwards_is_answered() -> None:
+    """PyTorch raises where the old and the new settings contradict each other; put back, they do not."""
+    with arithmetic(tf32=False):
+        pass
+    assert torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32

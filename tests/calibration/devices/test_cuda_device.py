@@ -1,0 +1,161 @@
+"""What the CUDA device tells PyTorch, with PyTorch's CUDA replaced by a GPU that counts its events.
+
+What only a real GPU can show, that streams overlap and memory is counted, stands in tests/gpu/test_device.py.
+"""
+
+import types
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from calibration.devices.cuda import CudaDevice
+from calibration.devices.port import MemoryPeaks, OutOfDeviceMemory
+from vdnnsim.errors import ExecutionRefused
+
+
+class Gpu:
+    """A GPU on which an event takes a millisecond and nothing else takes time.
+
+    Attributes:
+        log: what it was told, in order.
+        memory: its allocator's statistics.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.memory = dict.fromkeys(
+            (
+                f"{kind}_bytes.all.{when}"
+                for kind in ("requested", "allocated", "reserved")
+                for when in ("current", "peak")
+            ),
+            0,
+        )
+        self.clock_ms = 0
+
+    def stream(self, _device: torch.device) -> types.SimpleNamespace:
+        stream = types.SimpleNamespace(synchronize=lambda: self.log.append("synchronize stream"))
+        stream.wait_event = lambda event: self.log.append(f"wait for {event.time_ms}")
+        return stream
+
+    def event(self, *, enable_timing: bool) -> types.SimpleNamespace:
+        assert enable_timing
+        event = types.SimpleNamespace(synchronize=lambda: None)
+
+        def record(_stream: object) -> None:
+            self.clock_ms += 1
+            event.time_ms = self.clock_ms
+            self.log.append(f"event {self.clock_ms}")
+
+        event.record = record
+        event.elapsed_time = lambda other: float(other.time_ms - event.time_ms)
+        return event
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    gpu = Gpu()
+    properties = types.SimpleNamespace(name="NVIDIA H200", total_memory=1000)
+    replaced = {
+        "Event": gpu.event,
+        "Stream": gpu.stream,
+        "set_device": lambda _: None,
+        "get_device_properties": lambda _: properties,
+        "set_per_process_memory_fraction": lambda fraction, _: gpu.log.append(f"fraction {fraction}"),
+        "stream": lambda _: nullcontext(),
+        "synchronize": lambda _: gpu.log.append("synchronize"),
+        "reset_peak_memory_stats": lambda _: gpu.log.append("reset peaks"),
+        "memory_stats": lambda _: dict(gpu.memory),
+        "empty_cache": lambda: gpu.log.append("empty cache"),
+    }
+    for name, replacement in replaced.items():
+        monkeypatch.setattr(torch.cuda, name, replacement)
+    monkeypatch.setattr(CudaDevice, "_bring_workspace_of_cublas", lambda _: gpu.log.append("products"))
+    return gpu
+
+
+def test_the_workspace_of_cublas_comes_before_the_clock_and_the_peaks(gpu: Gpu) -> None:
+    CudaDevice(0)
+    assert gpu.log == ["event 1", "products", "event 2", "synchronize", "reset peaks", "event 3"]
+
+
+def test_marks_stand_around_the_work_and_count_from_begin(gpu: Gpu) -> None:
+    """The origin is the third event; the marks are the fourth and the fifth: 1 and 2 ms later."""
+    device = CudaDevice(0)
+    gpu.log.clear()
+    interval = device.compute.launch(lambda: gpu.log.append("work"))
+    assert gpu.log == ["event 4", "work", "event 5"]
+    assert (interval.start.time_s, interval.end.time_s) == (0.001, 0.002)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_mark_keeps_the_clock_that_it_was_made_under() -> None:
+    """Origins are events 3 and 5, the marks 4 and 6: each 1 ms after its own."""
+    device = CudaDevice(0)
+    first = device.compute.mark()
+    device.begin()
+    assert (first.time_s, device.memory.mark().time_s) == (0.001, 0.001)
+
+
+def test_a_wait_is_for_the_event_of_the_mark(gpu: Gpu) -> None:
+    device = CudaDevice(0)
+    device.memory.wait(device.compute.mark())
+    assert gpu.log[-1] == "wait for 4"
+
+
+def test_peaks_are_beyond_what_stood_at_begin(gpu: Gpu) -> None:
+    """100, 512 and 2048 stand at begin; the peaks of 150, 1024 and 4096 lie 50, 512 and 2048 above."""
+    device = CudaDevice(0)
+    for kind, current in (("requested", 100), ("allocated", 512), ("reserved", 2048)):
+        gpu.memory[f"{kind}_bytes.all.current"] = current
+    device.begin()
+    for kind, peak in (("requested", 150), ("allocated", 1024), ("reserved", 4096)):
+        gpu.memory[f"{kind}_bytes.all.peak"] = peak
+    assert device.peaks() == MemoryPeaks(50, 512, 2048)
+
+
+def test_a_limit_is_a_fraction_of_the_memory_and_is_lifted_at_the_end(gpu: Gpu) -> None:
+    device = CudaDevice(0, memory_limit_bytes=250)
+    assert device.memory_bytes == 250
+    device.close()
+    assert [entry for entry in gpu.log if entry.startswith("fraction")] == ["fraction 0.25", "fraction 1.0"]
+
+
+@pytest.mark.parametrize("limit_bytes", [None, 1000, 2000])
+def test_no_limit_below_the_memory_is_none(gpu: Gpu, limit_bytes: int | None) -> None:
+    device = CudaDevice(0, limit_bytes)
+    device.close()
+    assert device.memory_bytes == 1000
+    assert not any(entry.startswith("fraction") for entry in gpu.log)
+
+
+def test_a_pace_is_refused_before_anything_is_queued(gpu: Gpu) -> None:
+    device = CudaDevice(0)
+    gpu.log.clear()
+    with pytest.raises(ExecutionRefused, match="only the CPU can be paced"):
+        device.compute.launch(lambda: gpu.log.append("work"), lasts_s=1.0)
+    assert gpu.log == []
+
+
+def test_running_out_of_memory_is_told_in_one_line(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nmore")
+
+    device = CudaDevice(0)
+    with pytest.raises(OutOfDeviceMemory, match=r"^CUDA out of memory\. Tried to allocate 2 GiB\.$"):
+        device.compute.launch(refuse)
+    monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(OutOfDeviceMemory, match="Tried to allocate 2 GiB"):
+        device.allocate(2**31)
+    assert gpu.log
+
+
+def test_a_closed_device_takes_nothing_more_and_closes_again(gpu: Gpu) -> None:
+    device = CudaDevice(0)
+    device.close()
+    gpu.log.clear()
+    device.close()
+    with pytest.raises(AssertionError, match="closed"):
+        device.compute.launch(lambda: gpu.log.append("work"))
+    assert gpu.log == []

@@ -1,0 +1,174 @@
+"""What opening a device says when it cannot, and of what it warns. PyTorch's own answers are replaced."""
+
+import os
+import subprocess
+import sys
+import types
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibration.availability import require_torch
+from calibration.devices import opening
+from calibration.devices.cpu import CpuDevice
+from calibration.devices.opening import open_device
+from vdnnsim.errors import DeviceError
+
+Smi = Callable[[Mapping[str, str]], Path]
+ROOT = Path(__file__).parents[3]
+PROCESSES = "--query-compute-apps=pid,used_gpu_memory"
+GIB = 2**30
+
+
+def unexpected(text: str) -> None:
+    raise AssertionError(text)
+
+
+def test_pytorch_is_asked_for_before_anything_imports_it() -> None:
+    """A process in which `import torch` finds nothing can still import the module that says so."""
+    script = (
+        "import sys; sys.modules['torch'] = None; from calibration.availability import require_torch; require_torch()"
+    )
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.stderr.splitlines()[-1] == (
+        "vdnnsim.errors.DeviceError: a real device needs PyTorch, which is not installed; "
+        "`pip install 'vdnnsim[calibrate]'` installs what a real device needs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("import no_such_module_of_torch", "PyTorch cannot be imported, no_such_module_of_torch is missing"),
+        (
+            "raise OSError('libcudart.so: no such file\\nmore')",
+            "cannot be imported: libcudart.so: no such file; ",
+        ),
+        ("raise ImportError('undefined symbol: x')", "cannot be imported: undefined symbol: x; "),
+        ("__version__ = '2.4.1+cu121'", "PyTorch 2.4.1+cu121 found, expected 2.11 or later; "),
+        ("__version__ = 'unknown'", "PyTorch unknown found, expected 2.11 or later; "),
+    ],
+)
+def test_a_pytorch_that_is_broken_or_too_old_is_named(tmp_path: Path, body: str, message: str) -> None:
+    (tmp_path / "torch.py").write_text(body + "\n", encoding="utf-8")
+    script = "from calibration.availability import require_torch; require_torch()"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert message in result.stderr.splitlines()[-1]
+
+
+def test_this_pytorch_will_do() -> None:
+    require_torch()
+
+
+def test_the_cpu_is_opened_with_its_limit() -> None:
+    device = open_device("cpu", warn=unexpected, memory_limit_bytes=4096)
+    assert isinstance(device, CpuDevice)
+    assert device.memory_bytes == 4096
+    device.close()
+
+
+def test_the_cpu_has_no_gpu() -> None:
+    with pytest.raises(DeviceError, match="the CPU has no GPU 1; choose either"):
+        open_device("cpu", 1, warn=unexpected)
+
+
+def test_no_cuda_device_says_how_pytorch_is_built_and_that_no_driver_answers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch, "__version__", "2.13.0+cpu")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(DeviceError) as raised:
+        open_device("cuda", 0, warn=unexpected)
+    assert str(raised.value) == (
+        "there is no CUDA device: PyTorch 2.13.0+cpu is built without CUDA, nvidia-smi finds no driver"
+    )
+
+
+def test_no_cuda_device_says_what_pytorch_warned_of_and_which_driver_there_is(
+    monkeypatch: pytest.MonkeyPatch, nvidia_smi: Smi
+) -> None:
+    def too_old() -> bool:
+        warnings.warn(
+            "CUDA initialization: The NVIDIA driver on your system is too old. (Triggered internally at x.cpp:1.)",
+            stacklevel=1,
+        )
+        return False
+
+    nvidia_smi({"--query-gpu=driver_version": "470.82.01"})
+    monkeypatch.setattr(torch.cuda, "is_available", too_old)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with pytest.raises(DeviceError) as raised:
+        open_device("cuda", warn=unexpected)
+    assert str(raised.value) == (
+        f"there is no CUDA device: PyTorch {torch.__version__} is built for CUDA 13.0, nvidia-smi finds driver "
+        "470.82.01; CUDA initialization: The NVIDIA driver on your system is too old."
+    )
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
+    """Two idle GPUs of 80 GiB, of which this process has reserved 3 GiB; returns with what one was opened."""
+    opened: list[tuple[int, int | None]] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda index: types.SimpleNamespace(uuid=f"0000-{index}", name="A")
+    )
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (76 * GIB, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 3 * GIB)
+    monkeypatch.setattr(opening, "CudaDevice", lambda index, limit: opened.append((index, limit)))
+    return opened
+
+
+@pytest.mark.parametrize("number", [2, -1])
+def test_a_gpu_that_is_not_there(two_gpus: list[tuple[int, int | None]], number: int) -> None:
+    with pytest.raises(DeviceError, match=rf"there is no GPU {number}: there are GPUs 0 to 1 that CUDA shows"):
+        open_device("cuda", number, warn=unexpected)
+    assert two_gpus == []
+
+
+def test_a_gpu_that_is_not_there_beside_the_only_one(
+    two_gpus: list[tuple[int, int | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(DeviceError, match="there is no GPU 1: GPU 0 is the only one that CUDA shows"):
+        open_device("cuda", 1, warn=unexpected)
+    assert two_gpus == []
+
+
+def test_an_idle_gpu_is_opened_without_a_word(two_gpus: list[tuple[int, int | None]], nvidia_smi: Smi) -> None:
+    """80 GiB less 76 free less 3 of this process leave 1 GiB, which its context may be. This process is no other."""
+    nvidia_smi({PROCESSES: f"{os.getpid()}, 3584 MiB"})
+    open_device("cuda", 1, warn=unexpected, memory_limit_bytes=GIB)
+    open_device("cuda", warn=unexpected)
+    assert two_gpus == [(1, GIB), (0, None)]
+
+
+def test_other_processes_are_named_with_their_memory(two_gpus: list[tuple[int, int | None]], nvidia_smi: Smi) -> None:
+    calls = nvidia_smi({PROCESSES: f"4000000001, 1024 MiB\n{os.getpid()}, 512 MiB\n4000000002, 20 MiB"})
+    said: list[str] = []
+    open_device("cuda", 1, warn=said.append)
+    both = "process 4000000001 (1024 MiB), process 4000000002 (20 MiB)"
+    assert said == [f"GPU 1 is also used by {both}; times and free memory may suffer"]
+    assert two_gpus == [(1, None)]
+    assert "--id=GPU-0000-1" in calls.read_text(encoding="utf-8")
+
+
+def test_memory_that_nobody_listed_holds_is_told(
+    two_gpus: list[tuple[int, int | None]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """80 GiB less 60 free less 3 of this process: 17 GiB."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60 * GIB, 80 * GIB))
+    said: list[str] = []
+    open_device("cuda", 0, warn=said.append)
+    assert said == ["others use 17.0 GiB of GPU 0; times and free memory may suffer"]
+    assert two_gpus == [(0, None)]

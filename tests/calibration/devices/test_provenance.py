@@ -1,0 +1,113 @@
+import os
+import platform
+import re
+import socket
+import types
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import pytest
+import torch
+
+from calibration.devices import provenance as module
+from calibration.devices.cpu import CpuDevice
+from calibration.devices.port import Device
+from calibration.devices.provenance import provenance
+from vdnnsim.hardware.privacy import what_identifies
+
+Smi = Callable[[Mapping[str, str]], Path]
+UUID = "12345678-9abc-def0-1234-56789abcdef0"
+QUERY = (
+    "--query-gpu=driver_version,clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem,"
+    "pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max"
+)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """What provenance asks of a GPU."""
+    properties = types.SimpleNamespace(name="NVIDIA H200", major=9, minor=0, uuid=UUID)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91900)
+    return cast("Device", types.SimpleNamespace(torch_device=torch.device("cuda", 0)))
+
+
+def days() -> set[str]:
+    return {datetime.now(UTC).date().isoformat()}
+
+
+def test_of_a_cpu_it_says_what_computes_and_with_what() -> None:
+    device, earlier = CpuDevice(), days()
+    found = dict(provenance(device))
+    device.close()
+    assert found["torch"] == torch.__version__
+    assert found["python"] == platform.python_version()
+    assert found["cores"] == str(len(os.sched_getaffinity(0)))
+    assert found["compute_threads"] == str(device.compute_threads)
+    assert found["date"] in earlier | days()
+    assert found["processor"]
+    assert re.fullmatch(r"\d+\.\d+(\.\d+)?", found["onednn"])
+
+
+def test_of_a_gpu_it_says_driver_clocks_and_link(gpu: Device, nvidia_smi: Smi) -> None:
+    nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 5, 16, 16"})
+    found = dict(provenance(gpu))
+    assert found["gpu"] == "NVIDIA H200"
+    assert found["compute_capability"] == "9.0"
+    assert found["driver"] == "580.65.06"
+    assert found["sm_clock"] == "1755 MHz seen, at most 1980 MHz"
+    assert found["memory_clock"] == "3201 MHz seen, at most 3201 MHz"
+    assert found["pcie"] == "generation 5 x16 seen, at most generation 5 x16"
+    assert (found["cuda"], found["cudnn"]) == ("13.0", "9.19.0")
+
+
+def test_what_nvidia_smi_does_not_tell_is_left_out(gpu: Device, nvidia_smi: Smi) -> None:
+    nvidia_smi({QUERY: "580.65.06, 1755 MHz, [N/A], 3201 MHz, 3201 MHz, [N/A], 5, 16, 16"})
+    found = dict(provenance(gpu))
+    assert "memory_clock" in found
+    assert not {"sm_clock", "pcie"} & found.keys()
+
+
+def test_without_nvidia_smi_pytorch_still_tells_its_part(
+    gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = dict(provenance(gpu))
+    assert (found["gpu"], found["cuda"]) == ("NVIDIA H200", "13.0")
+    assert not {"driver", "sm_clock", "memory_clock", "pcie"} & found.keys()
+
+
+def test_nothing_of_it_tells_whose_machine_it_is(gpu: Device, nvidia_smi: Smi) -> None:
+    nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 5, 16, 16"})
+    cpu = CpuDevice()
+    told = [*provenance(cpu), *provenance(gpu)]
+    cpu.close()
+    names = {name for name, _ in told}
+    assert all(re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) for name in names)
+    assert [(name, text) for name, text in told if what_identifies(name, text)] == []
+    everything = "\n".join(text for _, text in told)
+    assert UUID not in everything
+    assert socket.gethostname() not in everything
+
+
+@pytest.mark.parametrize(
+    ("told", "model"),
+    [
+        ("processor\t: 0\nmodel name\t: Some CPU @ 2.00GHz\nflags\t\t: fpu\n", "Some CPU @ 2.00GHz"),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", platform.machine()),
+        (None, platform.machine()),
+    ],
+)
+def test_the_processor_is_named_by_its_model_or_its_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None, model: str
+) -> None:
+    file = tmp_path / "cpuinfo"
+    if told is not None:
+        file.write_text(told, encoding="utf-8")
+    monkeypatch.setattr(module, "_PROCESSORS", file)
+    device = CpuDevice()
+    assert dict(provenance(device))["processor"] == model
+    device.close()
