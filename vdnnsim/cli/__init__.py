@@ -18,6 +18,7 @@ try:
     from vdnnsim.cli.lists import list_
     from vdnnsim.cli.output import forget_output
     from vdnnsim.cli.scenarios import check, run
+    from vdnnsim.cli.validate import validate
     from vdnnsim.errors import VdnnsimError
 except KeyboardInterrupt:
     sys.exit("Aborted!")
@@ -51,5 +52,5 @@ def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""
 
 
-for _command in (run, list_, check, claims, calibrate):
+for _command in (run, list_, check, claims, calibrate, validate):
     cli.add_command(_command)

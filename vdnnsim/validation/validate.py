@@ -7,7 +7,6 @@ from vdnnsim.errors import DeviceError, ExecutionRefused
 from vdnnsim.hardware.server import Server
 from vdnnsim.policies.port import Policy
 from vdnnsim.validation.bench import ValidationBench
-from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.port import Laboratory
 from vdnnsim.validation.row import Outcome, Row
@@ -37,7 +36,7 @@ def validation_rows(
     server: Server,
     method: Method,
     policies: Sequence[Policy],
-    begins: Callable[[Case, Policy], None],
+    done: Callable[[str], None],
 ) -> tuple[Row, ...]:
     """Execute and replay each case of a method under each policy.
 
@@ -48,7 +47,7 @@ def validation_rows(
         server: the machine that its profile describes.
         method: what to run and how.
         policies: in the order of the rows.
-        begins: is told of each case and policy before it begins.
+        done: is told of each case and policy that is finished.
 
     Raises:
         ProfileError: the machine's times do not cover a workload.
@@ -59,9 +58,11 @@ def validation_rows(
             bench = ValidationBench.of(case, server, laboratory.executor(case.workload), method)
         except (DeviceError, ExecutionRefused) as failure:
             outcome = Outcome.REFUSED if isinstance(failure, ExecutionRefused) else Outcome.OUT_OF_MEMORY
-            rows += [Row(case, policy.label, outcome, note=str(failure)) for policy in policies]
+            for policy in policies:
+                rows.append(Row(case, policy.label, outcome, note=str(failure)))
+                done(f"{case.label}, {policy.label}")
             continue
         for policy in policies:
-            begins(case, policy)
             rows += bench.rows(policy)
+            done(f"{case.label}, {policy.label}")
     return tuple(rows)

@@ -33,7 +33,7 @@ PAPER = (
 
 def rows_of(lab: FakeLaboratory, *policies: str) -> tuple[Row, ...]:
     return validation_rows(
-        lab, MAXWELL, lab.method, [resolve_policy(name, TYPES) for name in policies], lambda _case, _policy: None
+        lab, MAXWELL, lab.method, [resolve_policy(name, TYPES) for name in policies], lambda _name: None
     )
 
 
@@ -45,14 +45,12 @@ def method(base: Method, *cases: Case) -> Method:
 def test_a_device_that_does_as_simulated_holds_everything(base: Method) -> None:
     """With 60 % of what base(p) asks for, that one does not fit, and page migration would migrate."""
     lab = FakeLaboratory(method(base, Case("alexnet", 16), Case("googlenet", 8, memory_share=0.6)))
-    begun: list[str] = []
+    done: list[str] = []
     policies = [resolve_policy(name, TYPES) for name in PAPER]
-    rows = validation_rows(
-        lab, MAXWELL, lab.method, policies, lambda case, policy: begun.append(f"{case.label} {policy.name}")
-    )
+    rows = validation_rows(lab, MAXWELL, lab.method, policies, done.append)
     assert all(each.holds for each in requirements(rows, lab.method.tolerance))
-    assert begun[0] == "alexnet (16) base"
-    assert len(begun) == len(rows) == 2 * len(PAPER)
+    assert done[0] == "alexnet (16), base(m)"
+    assert len(done) == len(rows) == 2 * len(PAPER)
     outcomes = {(row.case.network, row.policy): row.outcome for row in rows}
     assert outcomes["googlenet", "base(p)"] is Outcome.DOES_NOT_FIT
     assert outcomes["googlenet", "page_migration(p)"] is Outcome.REFUSED
@@ -143,7 +141,7 @@ class Undecided(Policy, frozen=True, kw_only=True):
 
 def test_a_policy_that_refuses_a_network_marks_its_row() -> None:
     lab = FakeLaboratory(method(FREE_GPU))
-    (row,) = validation_rows(lab, MAXWELL, lab.method, [Undecided()], lambda _case, _policy: None)
+    (row,) = validation_rows(lab, MAXWELL, lab.method, [Undecided()], lambda _name: None)
     assert (row.outcome, row.policy, row.note) == (Outcome.REFUSED, "undecided", "undecided: cannot plan alexnet")
 
 

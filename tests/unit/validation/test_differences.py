@@ -1,0 +1,31 @@
+from dataclasses import replace
+from pathlib import Path
+
+from tests.toy import TOY_SERVER
+from vdnnsim.hardware.server import MeasuredKernels
+from vdnnsim.validation.differences import differences
+
+MEASURED = replace(
+    TOY_SERVER,
+    kernels=MeasuredKernels(Path("toy.kernels.csv"), "ab12", tf32=False, channels_last=False),
+    provenance=(("driver", "1.1"), ("cudnn", "9.19"), ("date", "2026-01-01"), ("sm_clock", "100 MHz seen")),
+)
+
+
+def test_what_is_the_same_is_not_told_and_neither_is_what_passes() -> None:
+    now = (("driver", "1.1"), ("cudnn", "9.19"), ("date", "2026-02-02"), ("sm_clock", "200 MHz seen"))
+    assert differences(MEASURED, now) == ()
+
+
+def test_another_driver_and_what_only_one_side_has() -> None:
+    assert differences(MEASURED, (("driver", "1.2"), ("torch", "2.11"))) == (
+        "driver: 1.1 in the profile toy, 1.2 here",
+        "cudnn: 9.19 in the profile toy, nothing here",
+        "torch: nothing in the profile toy, 2.11 here",
+    )
+
+
+def test_a_profile_without_measured_kernels_says_so() -> None:
+    assert differences(TOY_SERVER, (("driver", "1.2"),)) == (
+        "toy: no kernel of this machine was measured, all of its times are predicted",
+    )

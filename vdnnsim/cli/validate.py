@@ -1,0 +1,111 @@
+"""The command `validate`."""
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+import click
+
+from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
+from vdnnsim.cli.options import CSV, FilePath
+from vdnnsim.cli.output import print_result
+from vdnnsim.errors import OutputError, ProfileError
+
+if TYPE_CHECKING:
+    from calibration.devices.port import Device
+    from vdnnsim.hardware.profile import Profile
+    from vdnnsim.validation.validate import Validation
+
+_FOLDER = Path("reports") / "validation"
+
+
+@click.command()
+@GPU
+@DEVICE
+@click.option(
+    "--profile", metavar="PROFILE", help="The device's own profile; by default the one that `calibrate` writes for it."
+)
+@click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/validation/<profile>/.")
+@CSV
+def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path | None, csv_file: Path | None) -> None:
+    """Execute plans of every policy on a device, replay the same plans, and compare; exit with 3 beyond the tolerance.
+
+    A GPU runs as fast as it goes. The CPU is told how long to take for each kernel and copy, and the simulator is told
+    the same: that proves order, overlap, stalls and memory, and not the kernel times.
+    """
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.table import plain_table
+    from vdnnsim.validation.columns import cells, column_names
+    from vdnnsim.validation.differences import differences
+    from vdnnsim.validation.table import HEADER, summary_cells
+    from vdnnsim.validation.verdict import requirements
+    from vdnnsim.validation.write import write_validation
+
+    with opened(kind, gpu) as device:
+        machine = _profile(profile, device, kind)
+        folder = _FOLDER / machine.server.name if out is None else out
+        for target in (folder, *([] if csv_file is None else [csv_file.absolute().parent])):
+            _check_writable(target)
+        validation = _validated(device, machine, kind)
+    warnings = differences(validation.server, validation.provenance)
+    if csv_file is not None:
+        write_csv(csv_file, column_names(), [cells(row) for row in validation.rows])
+    files = write_validation(validation, warnings, folder)
+    judged = requirements(validation.rows, validation.method.tolerance)
+    print_result(
+        plain_table(HEADER, summary_cells(validation.rows)),
+        *(f"warning: {each}" for each in warnings),
+        *(f"{'holds' if each.holds else 'FAILS'}: {each.name} {each.required}: {each.found}" for each in judged),
+        f"wrote {len(files)} files to {folder}/; read {folder / 'README.md'} first",
+        piped_width=200,
+    )
+    if not all(each.holds for each in judged):
+        sys.exit(3)
+
+
+def _profile(name: str | None, device: "Device", kind: DeviceKind) -> "Profile":
+    from calibration.calibrate import profile_path
+    from vdnnsim.hardware.profile import find_profile, load_profile
+
+    if name is not None:
+        return load_profile(find_profile(name, Path()))
+    path = profile_path(None, device.name)
+    if not path.is_file():
+        how = "vdnnsim calibrate --device cpu" if kind == "cpu" else "vdnnsim calibrate"
+        raise ProfileError(f"{path}: not found; `{how}` measures {device.name} and writes it")
+    return load_profile(path)
+
+
+def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Validation":
+    from calibration.devices.arithmetic import arithmetic
+    from calibration.devices.provenance import provenance
+    from calibration.executor import DeviceLaboratory
+    from calibration.kernels.cudnn_library import library_for
+    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.policies.registry import known_policies
+    from vdnnsim.validation.case import every_policy
+    from vdnnsim.validation.method import FREE_GPU, PACED_CPU
+    from vdnnsim.validation.validate import Validation, validation_rows
+
+    kernels = machine.server.kernels
+    tf32, channels_last = (kernels.tf32, kernels.channels_last) if kernels else (False, False)
+    method, policies = PACED_CPU if kind == "cpu" else FREE_GPU, every_policy(known_policies())
+    laboratory = DeviceLaboratory(device, library_for(device.torch_device, channels_last=channels_last, tf32=tf32))
+    with arithmetic(tf32=tf32), ProgressBar() as bar:
+        bar.expect(len(method.cases) * len(policies))
+        rows = validation_rows(laboratory, machine.server, method, policies, bar.done)
+    sources = [(machine.file, machine.sha256)]
+    if kernels is not None:
+        sources.append((kernels.table.name, kernels.sha256))
+    # After the runs, for clocks are those under load.
+    return Validation(device.name, provenance(device), machine.server, tuple(sources), method, rows)
+
+
+def _check_writable(folder: Path) -> None:
+    """Refuse before minutes of work what would be refused after it."""
+    nearest = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    try:
+        TemporaryFile(dir=nearest).close()
+    except OSError as failure:
+        raise OutputError(f"{folder}: cannot be written: {failure.strerror or failure}") from None
