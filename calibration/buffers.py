@@ -15,7 +15,7 @@ def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part 
 
     None for a workspace, and for memory into which others are laid.
     """
-    if buffer.of is None:
+    if buffer.of is None or buffer.kind is BufferKind.WORKSPACE:
         return None
     dtype = dtype_of(workload.element_type)
     match buffer.kind:
@@ -25,11 +25,9 @@ def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part 
             return Part(whole, dtype, channels_last)
         case BufferKind.WEIGHTS | BufferKind.WEIGHT_GRADIENT | BufferKind.OPTIMIZER_STATE:
             return Part((workload.graph.layers[buffer.of].parameters,), dtype)
-        case BufferKind.STATISTICS:
+        case BufferKind.STATISTICS:  # pragma: no branch
             elements = workload.graph.layers[buffer.of].statistics_bytes // torch.float32.itemsize
             return Part((elements,), torch.float32)
-        case BufferKind.WORKSPACE:
-            return None
 
 
 class DeviceBuffers:

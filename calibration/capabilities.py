@@ -49,10 +49,8 @@ EXECUTOR_CAPABILITIES = frozenset(
 
 def leading_operations(plan: TrainingPlan) -> int:
     """Return how many operations at the head of a plan only take memory; they come before the clock starts."""
-    for position, operation in enumerate(plan.operations):
-        if not isinstance(operation, Allocate | Alias):
-            return position
-    return len(plan.operations)
+    operations = enumerate(plan.operations)
+    return next((i for i, each in operations if not isinstance(each, Allocate | Alias)), len(plan.operations))
 
 
 def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) -> None:

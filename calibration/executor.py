@@ -190,15 +190,14 @@ def _overflow(programme: Programme, walk: PlanWalk, limits: MemoryLimits, device
     """Say for which operation the device had no room, and what held the rest."""
     plan = programme.plan
     operation = plan.operations[walk.position]
-    match operation:
-        case Allocate(buffer=buffer, layer=layer, phase=phase):
-            nbytes = _taken_bytes(programme, buffer, plan.buffers[buffer])
-        case Compute(layer=layer, phase=phase):
-            call = programme.calls[walk.position]
-            buffer = operation.writes[0] if call.workspace is None else call.workspace
-            nbytes = call.workspace_bytes
-        case _:
-            raise AssertionError(f"operation {walk.position} takes no memory")
+    assert isinstance(operation, Allocate | Compute), f"operation {walk.position} takes no memory"
+    if isinstance(operation, Allocate):
+        buffer = operation.buffer
+        nbytes = _taken_bytes(programme, buffer, plan.buffers[buffer])
+    else:
+        call = programme.calls[walk.position]
+        buffer = operation.writes[0] if call.workspace is None else call.workspace
+        nbytes = call.workspace_bytes
     held: Counter[BufferKind] = Counter()
     for number in walk.held:
         kind = plan.buffers[number].kind
@@ -210,8 +209,8 @@ def _overflow(programme: Programme, walk: PlanWalk, limits: MemoryLimits, device
         pool=Pool.DEVICE,
         operation=walk.position,
         buffer=buffer,
-        layer=layer,
-        phase=phase,
+        layer=operation.layer,
+        phase=operation.phase,
         requested_bytes=round_up(nbytes, limits.granule_bytes),
         free_bytes=free,
         largest_free_bytes=free,

@@ -143,7 +143,7 @@ class PlanWalk:
                 self._events[event] = self.log.marks[position] = self._streams[stream].mark()
             case WaitEvent(event=event, stream=stream):
                 self._streams[stream].wait(self._events[event])
-            case _:
+            case _:  # pragma: no cover
                 raise AssertionError(f"operation {position} was refused")
 
     def _compute(self, call: KernelCall, lasts_s: float | None) -> None:

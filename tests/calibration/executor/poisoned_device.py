@@ -15,13 +15,14 @@ _POISON = 0xFF
 class LateStream:
     """A stream whose work begins late."""
 
-    def __init__(self, stream: DeviceStream, late_s: float) -> None:
+    def __init__(self, stream: DeviceStream, late_s: float, delay: Callable[[float], None]) -> None:
         self.stream = stream
         self._late_s = late_s
+        self._delay = delay
 
     def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
         def late_work() -> None:
-            sleep(self._late_s)
+            self._delay(self._late_s)
             work()
 
         return self.stream.launch(late_work if self._late_s else work, lasts_s=lasts_s)
@@ -42,8 +43,9 @@ class PoisonedDevice:
         self.torch_device = device.torch_device
         self.memory_bytes = device.memory_bytes
         self.granule_bytes = device.granule_bytes
-        self.compute = LateStream(device.compute, kernels_late_s)
-        self.memory = LateStream(device.memory, copies_late_s)
+        delay = sleep if device.torch_device.type == "cpu" else _spin
+        self.compute = LateStream(device.compute, kernels_late_s, delay)
+        self.memory = LateStream(device.memory, copies_late_s, delay)
 
     def new_stream(self) -> DeviceStream:
         return self._device.new_stream()
@@ -84,3 +86,8 @@ class PoisonedDevice:
 
 def _poison(tensor: torch.Tensor) -> None:
     tensor.fill_(_POISON)
+
+
+def _spin(seconds: float) -> None:
+    """Keep a stream of a GPU busy, at clocks of at most 2 GHz."""
+    torch.cuda._sleep(round(seconds * 2e9))  # type: ignore[no-untyped-call]  # noqa: SLF001  # as PyTorch's own tests

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from calibration.execution import Execution
-from calibration.executor import DeviceLaboratory
+from calibration.executor import DeviceLaboratory, Executor
 from calibration.kernels.convolution import PYTORCH
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.reference import run_reference
 from tests.calibration.executor.bench import (
     NETWORKS,
@@ -25,6 +26,7 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
 from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.element_type import ElementType
 from vdnnsim.plan.operations import (
     Allocate,
     Compute,
@@ -63,7 +65,10 @@ def check(bench: Bench, network: Callable[[], LayerGraph], plan: TrainingPlan, l
     assert_order_is_the_plans(plan, run.trace)
     placement = place_plan(plan, UNLIMITED)
     assert isinstance(placement, Placement)
-    assert run.peaks.requested_bytes == run.trace.pool_bytes == placement.pool_bytes
+    assert run.trace.pool_bytes == placement.pool_bytes
+    assert run.peaks.requested_bytes >= placement.pool_bytes
+    if bench.states_workspaces(workload):
+        assert run.peaks.requested_bytes == placement.pool_bytes
     assert run.trace.host_bytes == placement.host_bytes
     times_s = [change.time_s for change in run.trace.memory]
     assert times_s == sorted(times_s)
@@ -107,6 +112,25 @@ def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], L
     check(bench, network, plan, limits)
 
 
+@pytest.mark.parametrize("element_type", [ElementType.FLOAT16, ElementType.BFLOAT16])
+def test_narrow_elements(bench: Bench, element_type: ElementType) -> None:
+    workload = replace(bench.workload(tiny_residual), element_type=element_type)
+    plan = bench.plan(workload, VdnnAll(), every_second_explicit)
+
+    assert_results_are_the_references(bench, workload, plan, bench.execute(workload, plan))
+
+
+def test_maps_whose_channels_lie_last(bench: Bench) -> None:
+    last = replace(bench, library=PyTorchLibrary(bench.device.torch_device.type, channels_last=True))
+    workload = bench.workload(tiny_residual)
+    plan = last.plan(workload, VdnnAll())
+
+    run = last.execute(workload, plan)
+
+    assert_results_are_the_references(last, workload, plan, run)
+    assert_results_are_those_of_autograd(last, workload, run)
+
+
 @pytest.mark.parametrize("policy", [Base(), VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL)], ids=lambda each: each.label)
 @pytest.mark.parametrize("optimizer", [Optimizer.SGD, Optimizer.MOMENTUM, Optimizer.ADAM])
 def test_weights_after_an_update(bench: Bench, optimizer: Optimizer, policy: Policy) -> None:
@@ -130,11 +154,14 @@ def test_an_inference_has_a_loss_and_no_gradients(bench: Bench) -> None:
 
 
 def test_a_plan_runs_again_and_again(bench: Bench) -> None:
-    """Every run begins with the same weights, and the arena of a large plan serves a small one."""
+    """Every run of one executor begins with the same weights."""
     workload = replace(bench.workload(tiny_linear), optimizer=Optimizer.SGD)
+    executor = Executor(bench.device, workload, bench.library)
     for policy in (VdnnAll(), Base(), VdnnAll()):
         plan = bench.plan(workload, policy)
-        assert_results_are_the_references(bench, workload, plan, bench.execute(workload, plan))
+        run = executor.execute(plan, UNLIMITED)
+        assert isinstance(run, Execution)
+        assert_results_are_the_references(bench, workload, plan, run)
 
 
 def test_a_gradient_that_goes_in_the_middle_is_kept(bench: Bench) -> None:
