@@ -42,12 +42,10 @@ class Settings:
     Attributes:
         workloads: whose kernels; all of one element type.
         tf32: whether float32 products are computed in TF32.
-        channels_last: whether maps lie as N, H, W, C.
     """
 
     workloads: tuple[Workload, ...]
     tf32: bool = False
-    channels_last: bool = False
 
     @property
     def networks(self) -> str:
@@ -116,7 +114,7 @@ class Calibrator:
         identity = {
             "device": self.device.name,
             "TF32": "on" if self.settings.tf32 else "off",
-            "layout": "channels last" if self.settings.channels_last else "channels first",
+            "layout": "channels last" if self.library.channels_last else "channels first",
             **{name: text for name, text in self.provenance(self.device) if name not in _PASSING},
         }
         return Journal(self.out.with_name(f"{self.out.stem}.partial.jsonl"), identity)
@@ -137,14 +135,14 @@ class Calibrator:
         # After the measurements, for clocks are those under load.
         provenance = self.provenance(self.device)
         text = kernel_table_text(rows)
-        settings = self.settings
-        kernels = kernels_beside(self.out, text, tf32=settings.tf32, channels_last=settings.channels_last)
+        channels_last = self.library.channels_last
+        kernels = kernels_beside(self.out, text, tf32=self.settings.tf32, channels_last=channels_last)
         server = measured_server(
             self.out.stem, self.device, measurements, kernels, link_name=_link_name(provenance), provenance=provenance
         )
         copies = self.out.with_name(f"{self.out.stem}.copies.csv")
         replace_file(copies, copy_table_text(measurements.link).encode())
-        description = f"{self.device.name}, measured under {settings.networks}"
+        description = f"{self.device.name}, measured under {self.settings.networks}"
         files = (copies, *write_profile(self.out, server, description, text))
         journal.remove()
         return Calibration(server, rows, session.unsteady, tuple(session.warnings), files)
@@ -153,13 +151,12 @@ class Calibrator:
         device, extent = self.device, self.extent
         subjects = distinct_subjects(self.settings.workloads)
         session.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
-        layout = self.settings.channels_last
         with arithmetic(tf32=self.settings.tf32):
             rates = measure_rates(device, session, extent, self.settings.workloads[0].element_type)
-            with smallest_kernel(device, self.library, subjects, channels_last=layout) as kernel:
+            with smallest_kernel(device, self.library, subjects) as kernel:
                 host = measure_host(device, session, extent, kernel)
             link = measure_link(device, session, extent, rates)
-            table = KernelTable(device, self.library, session, channels_last=layout, budget_s=extent.kernels_s)
+            table = KernelTable(device, self.library, session, budget_s=extent.kernels_s)
             rows = table.measure(subjects)
         if all(row.seconds is None for row in rows):
             raise DeviceError(f"{device.name}: none of {len(rows)} kernels could be measured: {rows[0].note}")

@@ -26,12 +26,12 @@ _MUCH_SLOWER: Final = 10
 
 @contextmanager
 def smallest_kernel(
-    device: Device, library: KernelLibrary, subjects: Sequence[Subject], *, channels_last: bool
+    device: Device, library: KernelLibrary, subjects: Sequence[Subject]
 ) -> Iterator[Callable[[], None]]:
     """Hold the kernel that touches the least memory of all that are measured, ready to be launched."""
     subject = min(subjects, key=lambda each: each.workload.bytes_moved(each.layer, each.phase))
     kernel = library.kernels(subject.workload, subject.layer, subject.phase)[0]
-    with kernel_operands(device, subject, channels_last=channels_last) as tensors:
+    with kernel_operands(device, subject, channels_last=library.channels_last) as tensors:
         passed = device.allocate(kernel.passed_bytes)
         try:
             yield partial(kernel.run, replace(tensors, workspace=passed))
@@ -47,15 +47,11 @@ class KernelTable:
         device: does nothing else meanwhile.
         library: its kernels.
         session: where rows are kept.
-        channels_last: whether maps lie as N, H, W, C.
         budget_s: what all kernels together should take, so that each shape has an equal share.
     """
 
-    def __init__(
-        self, device: Device, library: KernelLibrary, session: Session, *, channels_last: bool, budget_s: float
-    ) -> None:
-        self._device, self._library, self._session = device, library, session
-        self._channels_last, self._budget_s = channels_last, budget_s
+    def __init__(self, device: Device, library: KernelLibrary, session: Session, *, budget_s: float) -> None:
+        self._device, self._library, self._session, self._budget_s = device, library, session, budget_s
 
     def measure(self, subjects: Sequence[Subject]) -> tuple[KernelRow, ...]:
         """Return the rows of all shapes; a shape that the library cannot compute has none, and a warning."""
@@ -80,7 +76,7 @@ class KernelTable:
                 try:
                     # Not before the first kernel that the journal does not know.
                     if not operands:
-                        holder = kernel_operands(self._device, subject, channels_last=self._channels_last)
+                        holder = kernel_operands(self._device, subject, channels_last=self._library.channels_last)
                         operands.append(held.enter_context(holder))
                 except (OutOfDeviceMemory, torch.OutOfMemoryError):
                     return unmeasured_row(subject, kernel, OUT_OF_MEMORY)

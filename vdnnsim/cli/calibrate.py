@@ -68,7 +68,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
 
         path = profile_path(out, device.name)
         library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
-        settings = Settings(workloads, tf32, channels_last)
+        settings = Settings(workloads, tf32)
         result = _measured(Calibrator(device, library, settings, extent_of(kind), provenance, path))
     rows = summary_rows(result)
     if csv_file is not None:

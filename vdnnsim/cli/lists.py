@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, policies_with
 from vdnnsim.cli.output import print_list
+
+if TYPE_CHECKING:
+    from vdnnsim.hardware.server import Server
 
 
 @click.group(name="list")
@@ -57,7 +61,7 @@ def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
 @list_.command()
 @CSV
 def hardware(csv_file: Path | None) -> None:
-    """List the hardware profiles that are shipped."""
+    """List the hardware profiles that are shipped, and where their kernel times come from."""
     from vdnnsim.hardware.profile import shipped_profiles
     from vdnnsim.units import format_bytes
 
@@ -67,8 +71,18 @@ def hardware(csv_file: Path | None) -> None:
             profile.server.gpu.name,
             format_bytes(profile.server.gpu.memory_bytes),
             profile.server.link.name,
+            _timed_by(profile.server),
             profile.description,
         )
         for profile in shipped_profiles()
     ]
-    print_list(("name", "gpu", "memory", "link", "description"), rows, csv_file)
+    print_list(("name", "gpu", "memory", "link", "kernels", "description"), rows, csv_file)
+
+
+def _timed_by(server: "Server") -> str:
+    from vdnnsim.cost.kernel_file import read_measured_kernels
+    from vdnnsim.cost.kernel_table import describe_kernels
+
+    if server.kernels is not None:
+        return describe_kernels(read_measured_kernels(server.kernels))
+    return "cost model" if server.cost_model else "none"

@@ -12,8 +12,12 @@ from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 
-LAUNCH_S = 1e-6
-SHORTEST_S = 10e-6
+# Powers of two, of which sums and differences are exact: the same work takes the same time whenever it runs.
+LAUNCH_S = 2.0**-20
+SHORTEST_S = 2.0**-17
+PIN_S = 2.0**-10
+QUICK_S = 2.0**-10
+SMALL_S = 1.5 * 2.0**-10
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class FakeDevice:
         self._peak_bytes = max(self._peak_bytes, nbytes)
 
     def pin(self, nbytes: int) -> torch.Tensor:
-        self.host_s += 1e-3
+        self.host_s += PIN_S
         return torch.zeros(nbytes, dtype=torch.uint8)
 
     def empty_cache(self) -> None:
@@ -136,20 +140,28 @@ class FakeLibrary:
     """Two algorithms for every shape, both of a time of their own.
 
     Attributes:
+        killed_in: the run in which the user interrupts; 0 for none.
         ran: how often each was run.
+        running: what ran last.
     """
 
     device: FakeDevice
+    killed_in: int = 0
     ran: Counter[tuple[KernelShape, str]] = field(default_factory=Counter)
+    running: tuple[KernelShape, str] | None = None
+    channels_last = False
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
         shape = KernelShape.of(workload, layer, phase)
 
         def kernel(algorithm: str, seconds: float, passed_bytes: int) -> Kernel:
             def run(_: KernelTensors) -> None:
-                self.ran[shape, algorithm] += 1
+                self.running = shape, algorithm
+                self.ran[self.running] += 1
+                if self.ran.total() == self.killed_in:
+                    raise KeyboardInterrupt
                 self.device.lasts_s = seconds
 
             return Kernel(algorithm, "", passed_bytes, passed_bytes, run)
 
-        return (kernel("quick", 1e-3, 4096), kernel("small", 2e-3, 0))
+        return (kernel("quick", QUICK_S, 4096), kernel("small", SMALL_S, 0))

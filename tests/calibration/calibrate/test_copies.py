@@ -1,0 +1,70 @@
+import pytest
+import torch
+
+from calibration.devices.port import Interval
+from calibration.measure.copies import Copy, Direction, HostMemory, Load, _covered, copy_sizes, time_together
+from tests.calibration.calibrate.fake_device import FakeDevice, FakeMark
+from vdnnsim.units import GIB, KIB, MIB
+
+
+def test_sizes_reach_from_4_kib_to_1_gib() -> None:
+    """4 KiB times 4 nine times is 4 KiB x 2^18 = 1 GiB."""
+    sizes = copy_sizes(GIB)
+
+    assert (sizes[0], sizes[1], sizes[-1], len(sizes)) == (4 * KIB, 16 * KIB, GIB, 10)
+    assert copy_sizes(64 * MIB)[-1] == 64 * MIB
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_a_copy_moves_on_from_run_to_run(direction: Direction) -> None:
+    """Two bytes at a time out of six, from the second place on: places 1, 2, 0."""
+    host, on_device = torch.zeros(6, dtype=torch.uint8), torch.zeros(6, dtype=torch.uint8)
+    source, target = (host, on_device) if direction is Direction.H2D else (on_device, host)
+    source.copy_(torch.arange(1, 7))
+    copy = Copy(direction, HostMemory.PINNED, 2, host, on_device, place=1)
+
+    contents = []
+    for _ in range(3):
+        copy.run()
+        contents.append(target.tolist())
+
+    assert contents == [[0, 0, 3, 4, 0, 0], [0, 0, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]]
+
+
+def interval(start_s: float, end_s: float) -> Interval:
+    return Interval(FakeMark(start_s), FakeMark(end_s))
+
+
+def test_only_what_lies_inside_the_others_counts() -> None:
+    """The second load runs from 1 to 4, and the two middle runs of the first fill just that."""
+    first = [interval(0, 1), interval(1, 2.5), interval(2.5, 4), interval(4, 6)]
+    second = [interval(1, 2), interval(2, 4)]
+
+    assert _covered([first, second], 0) == [1.5, 1.5]
+    assert _covered([first, second], 1) == [1, 2]
+
+
+def test_loads_run_beside_each_other_as_long_as_they_should() -> None:
+    """Of 1 and 2 ms: 20 ms hold twenty of one and ten of the other, all but the ends beside each other."""
+    device = FakeDevice()
+    loads = [
+        Load(device.memory, device.work(1e-3), alone_s=1e-3),
+        Load(device.compute, device.work(2e-3), alone_s=2e-3),
+    ]
+
+    samples = time_together(device, loads, window_s=20e-3)
+
+    assert [sample.median for sample in samples] == [pytest.approx(1e-3), pytest.approx(2e-3)]
+    assert device.launched == 30
+
+
+def test_loads_that_are_too_unsteady_give_nothing_after_three_tries() -> None:
+    """1 and 3 ms by turns; 10 runs by their times alone, then 20, then 40, and of the other one as many."""
+    device = FakeDevice()
+    loads = [
+        Load(device.memory, device.work(1e-3, 3e-3), alone_s=2e-3),
+        Load(device.compute, device.work(2e-3), alone_s=2e-3),
+    ]
+
+    assert time_together(device, loads, window_s=20e-3) == ()
+    assert device.launched == 2 * (10 + 20 + 40)

@@ -1,0 +1,178 @@
+"""Rows of a kernel table, from kernels that take the time that a test gives them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibration.devices.port import OutOfDeviceMemory
+from calibration.journal import Journal
+from calibration.kernels.port import Kernel, KernelTensors
+from calibration.measure.kernel_rows import KernelTable
+from calibration.measure.kernel_times import measure_kernel
+from calibration.measure.session import Session
+from calibration.measure.subjects import Subject, distinct_subjects
+from calibration.measure.timing import TimeBox
+from tests.calibration.calibrate.fake_device import FakeDevice, FakeLibrary
+from tests.calibration.calibrate.listeners import Silent
+from vdnnsim.cost.kernel_table import KernelRow
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import ExecutionRefused
+from vdnnsim.hardware.server import Origin
+
+BOX = TimeBox(budget_s=1.0)
+SUBJECTS = distinct_subjects([Workload(build_network("tiny_linear"), 2)])
+SUBJECT = SUBJECTS[0]
+
+
+@pytest.fixture
+def device() -> FakeDevice:
+    return FakeDevice()
+
+
+def kernel(work: Callable[[], None], workspace_bytes: int | None = 0, passed_bytes: int = 0) -> Kernel:
+    return Kernel("a", "explicit GEMM", workspace_bytes, passed_bytes, lambda _: work())
+
+
+def row_of(device: FakeDevice, measured: Kernel, box: TimeBox = BOX) -> KernelRow:
+    return measure_kernel(device, SUBJECT, measured, KernelTensors(), box)
+
+
+def test_a_row_says_what_was_measured(device: FakeDevice) -> None:
+    row = row_of(device, kernel(device.work(2e-3), 1000, 1000))
+
+    assert row.seconds == pytest.approx(2e-3)
+    assert (row.shape, row.algorithm, row.family) == (SUBJECT.shape, "a", "explicit GEMM")
+    assert (row.count, row.workspace_bytes, row.origin, row.note) == (10, 1000, Origin.MEASURED, "")
+    assert row.flop == SUBJECT.workload.flop(SUBJECT.layer, SUBJECT.phase)
+    assert row.nbytes == SUBJECT.workload.bytes_moved(SUBJECT.layer, SUBJECT.phase)
+    assert device.live_bytes == 0
+
+
+def test_the_workspace_is_passed(device: FakeDevice) -> None:
+    seen: list[int] = []
+
+    def run(tensors: KernelTensors) -> None:
+        assert tensors.workspace is not None
+        seen.append(tensors.workspace.nbytes)
+
+    row_of(device, Kernel("a", "", 300, 256, run))
+
+    assert set(seen) == {256}
+
+
+def test_an_unknown_workspace_is_measured(device: FakeDevice) -> None:
+    """100 bytes are passed; of what the kernel takes itself the peak counts, 700 bytes."""
+
+    def work() -> None:
+        device.take_during_work(500)
+        device.take_during_work(700)
+
+    assert row_of(device, kernel(work, None, 100)).workspace_bytes == 800
+
+
+def test_a_spread_above_a_quarter_is_refused(device: FakeDevice) -> None:
+    """1 and 3 ms by turns spread by 2 / 2; the row keeps that, and has no seconds."""
+    row = row_of(device, kernel(device.work(1e-3, 3e-3)))
+
+    assert (row.seconds, row.note, row.count) == (None, "spread of 100%", 50)
+    assert row.spread == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("failure", [OutOfDeviceMemory("full"), torch.OutOfMemoryError("full")])
+def test_out_of_memory_in_the_middle_marks_the_row(device: FakeDevice, failure: Exception) -> None:
+    """It fails in its fourth run; its workspace is given back."""
+    runs = 0
+
+    def work() -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 4:
+            raise failure
+
+    row = row_of(device, kernel(work, 64, 64))
+
+    assert (row.seconds, row.count, row.note, row.workspace_bytes) == (None, 0, "out of memory", 64)
+    assert device.live_bytes == 0
+
+
+@pytest.mark.parametrize(("workspace_bytes", "passed_bytes"), [(2**20, 2**20), (2**20, 0)])
+def test_a_workspace_that_does_not_fit_marks_the_row(workspace_bytes: int, passed_bytes: int) -> None:
+    """Whether the caller would pass it or the kernel take it."""
+    device = FakeDevice(memory_bytes=2**19)
+
+    row = row_of(device, kernel(device.work(1e-3), workspace_bytes, passed_bytes))
+
+    assert (row.seconds, row.note) == (None, "out of memory")
+    assert device.launched == 0
+
+
+def test_a_kernel_that_fails_marks_the_row(device: FakeDevice) -> None:
+    def work() -> None:
+        raise RuntimeError("not\nimplemented for 'Half'")
+
+    assert row_of(device, kernel(work)).note == "failed: not implemented for 'Half'"
+
+
+def test_a_broken_device_ends_it(device: FakeDevice) -> None:
+    def work() -> None:
+        raise torch.AcceleratorError("an illegal memory access was encountered")
+
+    with pytest.raises(torch.AcceleratorError):
+        row_of(device, kernel(work))
+
+
+class _Library(FakeLibrary):
+    """Offers what a test gives it, and nothing for backward weights."""
+
+    def __init__(self, device: FakeDevice, *kernels: Kernel) -> None:
+        super().__init__(device)
+        self._kernels = kernels
+
+    def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
+        del workload
+        if phase is Phase.BACKWARD_WEIGHTS:
+            raise ExecutionRefused(f"{layer.name} has no {phase.value}")
+        return self._kernels
+
+
+def table_of(
+    device: FakeDevice, path: Path, subjects: tuple[Subject, ...], *kernels: Kernel
+) -> tuple[tuple[KernelRow, ...], Session]:
+    with Journal(path / "journal", {}) as journal:
+        session = Session(journal, Silent())
+        table = KernelTable(device, _Library(device, *kernels), session, budget_s=0.01)
+        return table.measure(subjects), session
+
+
+def test_what_is_much_slower_than_another_algorithm_is_run_once(device: FakeDevice, tmp_path: Path) -> None:
+    """1 ms ten times; 5 ms five times, the least, for a budget of 20 ms does not hold more; 50 ms once."""
+    kernels = [replace(kernel(device.work(seconds)), algorithm=str(seconds)) for seconds in (1e-3, 5e-3, 50e-3)]
+
+    rows, _ = table_of(device, tmp_path, SUBJECTS[:1], *kernels)
+
+    assert [row.count for row in rows] == [10, 5, 1]
+    assert rows[2].seconds == pytest.approx(50e-3)
+    assert rows[2].note == "run once, being much slower than another algorithm"
+
+
+def test_operands_that_do_not_fit_mark_all_rows_of_the_shape(tmp_path: Path) -> None:
+    """The first layer of the network does not fit into 64 KiB, its loss does."""
+    device = FakeDevice(memory_bytes=2**16)
+    subjects = (SUBJECTS[0], SUBJECTS[-1])
+
+    rows, _ = table_of(device, tmp_path, subjects, kernel(device.work(1e-3)))
+
+    assert [row.note for row in rows] == ["out of memory", ""]
+    assert device.live_bytes == 0
+
+
+def test_what_the_library_cannot_compute_is_said_and_left_out(device: FakeDevice, tmp_path: Path) -> None:
+    rows, session = table_of(device, tmp_path, SUBJECTS[:2], kernel(device.work(1e-3)))
+
+    assert [row.shape.phase for row in rows] == [Phase.FORWARD]
+    assert session.warnings == [f"{SUBJECTS[1].name}: conv1_1 has no backward weights"]

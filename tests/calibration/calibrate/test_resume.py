@@ -1,0 +1,112 @@
+"""An interrupted calibration goes on where it ended, wherever that was."""
+
+from pathlib import Path
+
+import pytest
+
+from calibration.calibrate import Calibrator, Settings
+from calibration.devices.port import Device
+from calibration.measure.extent import Extent
+from calibration.measure.timing import TimeBox
+from tests.calibration.calibrate.fake_device import FakeDevice, FakeLibrary
+from tests.calibration.calibrate.listeners import Killer
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.units import KIB, MIB
+
+SMALL = Extent(
+    largest_copy=64 * KIB,
+    largest_pin=MIB,
+    product_side=4,
+    stream_bytes=MIB,
+    copies=TimeBox(budget_s=1e-3),
+    kernels_s=0.1,
+    window_s=1e-4,
+)
+
+
+def small_network() -> Workload:
+    net = GraphBuilder("small", MapShape(2, 4, 4))
+    y = net.conv("conv", 0, 2, 3, padding=1)
+    return Workload(net.build(net.fc("fc", y, 2, relu=False)), 2)
+
+
+def calibrator(folder: Path, torch_version: str = "2.11.0") -> tuple[Calibrator, FakeLibrary]:
+    device = FakeDevice()
+    library = FakeLibrary(device)
+
+    def provenance(_: Device) -> tuple[tuple[str, str], ...]:
+        return (("torch", torch_version), ("date", "2026-11-21"))
+
+    return Calibrator(device, library, Settings((small_network(),)), SMALL, provenance, folder / "fake.yaml"), library
+
+
+def run(folder: Path, after: int = 0) -> tuple[FakeLibrary, Killer]:
+    """Calibrate, and interrupt after so many measurements; 0 for never."""
+    measuring, library = calibrator(folder)
+    killer = Killer(after)
+    with measuring.journal() as journal:
+        if after:
+            with pytest.raises(KeyboardInterrupt):
+                measuring.calibrate(journal, killer)
+        else:
+            measuring.calibrate(journal, killer)
+    return library, killer
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_steps_are_counted_beforehand(tmp_path: Path) -> None:
+    _, listener = run(tmp_path)
+
+    assert len(listener.finished) == listener.expected
+    assert len(set(listener.finished)) == listener.expected
+    assert sorted(contents(tmp_path)) == ["fake.copies.csv", "fake.kernels.csv", "fake.yaml"]
+
+
+def test_nothing_is_measured_twice_wherever_it_was_killed(tmp_path: Path) -> None:
+    """Killed after each of its measurements: before and after together run each kernel as often as one whole run.
+
+    The kernel by which the issue of the host is timed is among them. The fake device is as fast each time, so the
+    files come out the same too.
+    """
+    (tmp_path / "whole").mkdir()
+    whole, listener = run(tmp_path / "whole")
+    for after in range(1, listener.expected + 1):
+        folder = tmp_path / str(after)
+        first, _ = run(folder, after)
+        assert list(contents(folder)) == ["fake.partial.jsonl"]
+
+        second, _ = run(folder)
+
+        assert first.ran + second.ran == whole.ran
+        assert contents(folder) == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("killed_in", [1, 150, 2150, 2200])
+def test_what_was_cut_short_is_measured_again(tmp_path: Path, killed_in: int) -> None:
+    """Killed in the middle of a measurement: the kernel that was running starts over, all others are kept."""
+    whole, _ = run(tmp_path / "whole")
+    assert killed_in < whole.ran.total()
+    measuring, library = calibrator(tmp_path / "killed")
+    library.killed_in = killed_in
+    with measuring.journal() as journal, pytest.raises(KeyboardInterrupt):
+        measuring.calibrate(journal, Killer(0))
+
+    second, _ = run(tmp_path / "killed")
+
+    again = library.ran + second.ran - whole.ran
+    assert set(again) <= {library.running}
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_other_software_begins_anew(tmp_path: Path) -> None:
+    run(tmp_path, after=10)
+    measuring, _ = calibrator(tmp_path, torch_version="2.13.0")
+
+    with measuring.journal() as journal:
+        assert len(journal) == 0
+        assert journal.begun_anew == "torch was 2.11.0 and is 2.13.0"
