@@ -49,6 +49,13 @@ class Profile:
     description: str
     server: Server
 
+    @property
+    def sources(self) -> tuple[tuple[str, str], ...]:
+        """The name and SHA-256 of every file that the machine is read from: the profile, then its kernels."""
+        kernels = self.server.kernels
+        table = () if kernels is None else ((file_name(kernels.table), kernels.sha256),)
+        return ((self.file, self.sha256), *table)
+
 
 def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     """Return the file of a profile.

@@ -51,6 +51,7 @@ def write_profile(path: Path, server: Server, description: str, table: str | Non
         ProfileError: the profile would tell whose machine it is.
     """
     assert path.name == f"{server.name}.yaml", f"{path} is no place for {server.name}"
+    assert server.topology is None, "a profile has no words for several GPUs"
     contents: dict[str, bytes] = {}
     # The table goes first: a profile never names one that is not there yet.
     if server.kernels is not None:

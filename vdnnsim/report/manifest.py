@@ -6,6 +6,7 @@ equal bytes.
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -52,13 +53,19 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
             "memory_model": result.memory_model.value,
             "pinned_memory": result.pinned_memory.value,
         },
-        "hardware": msgspec.to_builtins(server, str_keys=True),
+        "hardware": msgspec.to_builtins(server, str_keys=True, enc_hook=_name),
         "oracle": _metrics(result.oracle),
         "algorithm_profiling_s": result.algorithm_profiling_s,
         "results": [_policy(each) for each in result.results],
         "files": sorted(files),
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _name(value: object) -> str:
+    """Return the name of a file alone: where it lies differs between machines, and its hash stands among the inputs."""
+    assert isinstance(value, Path), f"{value!r} has no place in a manifest"
+    return value.name
 
 
 def _policy(result: PolicyResult) -> dict[str, Any]:

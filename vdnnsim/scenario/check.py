@@ -3,6 +3,8 @@
 from collections import Counter
 from pathlib import Path
 
+from vdnnsim.cost.kernel_file import read_measured_kernels
+from vdnnsim.cost.kernel_table import describe_kernels
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import load_profile
@@ -37,8 +39,13 @@ def _check_profile(path: Path) -> str:
         CostParameters.from_mapping(profile.file, server.cost_model)
     origins = Counter(figure.origin.value for figure in server.figures)
     counted = ", ".join(f"{count} {origin}" for origin, count in origins.most_common())
-    return (
-        f"{file_name(path)}: a hardware profile: {server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind "
-        f"{server.link.name}; {len(server.figures)} figures: {counted}"
-        f"{'' if server.cost_model else '; no cost_model: cannot be simulated'}"
-    )
+    machine = f"{server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind {server.link.name}"
+    parts = [f"{file_name(path)}: a hardware profile: {machine}", f"{len(server.figures)} figures: {counted}"]
+    if server.kernels is not None:
+        rows = read_measured_kernels(server.kernels)
+        parts.append(f"{len(rows)} kernels of {len({row.shape for row in rows})} shapes: {describe_kernels(rows)}")
+    elif not server.cost_model:
+        parts.append("neither kernels nor a cost_model: cannot be simulated")
+    if server.provenance:
+        parts.append(", ".join(f"{name} {text}" for name, text in server.provenance))
+    return "; ".join(parts)

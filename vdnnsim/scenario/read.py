@@ -12,6 +12,7 @@ Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_mo
 from pathlib import Path
 from typing import Final
 
+from vdnnsim.cost.build import cost_source
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -61,6 +62,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
             .members(_REQUIRED, _OPTIONAL)["element_type"]
             .wrong(f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}")
         )
+    cost_source(profile.file, profile.server, workload.element_type)
     return Scenario(
         name=printable(path.stem),
         workload=workload,
@@ -68,7 +70,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
         policies=policies,
         memory_model=memory_model,
         pinned_memory=pinned_memory,
-        sources=((file.name, file.sha256), (profile.file, profile.sha256)),
+        sources=((file.name, file.sha256), *profile.sources),
     )
 
 
@@ -115,5 +117,6 @@ def _profile(entry: Entry, folder: Path) -> Profile:
     except ProfileError as failure:
         raise ProfileError(str(entry.wrong(str(failure)))) from None
     profile = load_profile(path)
-    CostParameters.from_mapping(profile.file, profile.server.cost_model)
+    if profile.server.cost_model:
+        CostParameters.from_mapping(profile.file, profile.server.cost_model)
     return profile

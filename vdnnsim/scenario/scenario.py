@@ -15,7 +15,8 @@ class Scenario:
     Attributes:
         name: stem of the scenario's file, with escapes for what cannot be printed.
         policies: in the order of the file; each becomes one row of the results.
-        sources: (name, SHA-256) of every file that was read: the scenario first, then the profile.
+        sources: (name, SHA-256) of every file that was read: the scenario first, then the profile and
+            the table of its kernels, if it has one.
     """
 
     name: str

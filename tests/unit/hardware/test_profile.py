@@ -296,7 +296,8 @@ def test_a_profile_that_does_not_exist_is_refused() -> None:
     assert refusal("no.yaml") == "'no.yaml' is not a file; looked for scenarios/no.yaml and no.yaml"
     assert refusal("n" * 300 + ".yaml").startswith(f"'{'n' * 80}...' is not a file; looked for ")
     looked_in = f"; looked in hw_profiles, scenarios/hw_profiles, {ROOT / 'hw_profiles'}"
-    titan = f"; did you mean 'titan_x_maxwell'?{looked_in}"
+    shipped = ", ".join(profile.server.name for profile in shipped_profiles())
+    titan = f"; did you mean 'titan_x_maxwell'? ({shipped}){looked_in}"
     for name in ("titan_x_maxwel", "titan_x/../x", "titan_x\n", "titan\0x"):
         assert refusal(name) == f"{name!r} is not a hardware profile{titan}"
-    assert refusal("gtx") == f"'gtx' is not a hardware profile; expected titan_x_maxwell{looked_in}"
+    assert refusal("gtx") == f"'gtx' is not a hardware profile; expected one of {shipped}{looked_in}"

@@ -1,0 +1,171 @@
+"""A scenario on a machine whose kernels were measured: a small table, written here by a law that is known."""
+
+import csv
+import hashlib
+import json
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.cli import main
+from vdnnsim.cost.kernel_file import kernel_table_text
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.cost.table import ONLY
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.hardware.write import kernels_beside, write_profile
+
+ROOT = Path(__file__).parents[3]
+SCENARIO = """
+schema_version: 1
+workload: {network: NETWORK, batch_size: 8, element_type: float32}
+hardware: mine.yaml
+policies: [base(p), vdnn_all(m)]
+"""
+
+
+def measured(network: str) -> list[KernelRow]:
+    """Every kernel takes 1 ms for a GB and 10 us; `wide` convolutions are 1 us faster and want 1 MiB."""
+    workload = Workload(build_network(network), 8)
+    rows: dict[tuple[KernelShape, str], KernelRow] = {}
+    for layer in workload.graph.layers:
+        for phase in workload.phases(layer):
+            shape, nbytes = KernelShape.of(workload, layer, phase), workload.bytes_moved(layer, phase)
+            for algorithm in ("pytorch", "wide") if shape.kind == "conv" else (ONLY,):
+                wide = algorithm == "wide"
+                rows[shape, algorithm] = KernelRow(
+                    shape=shape,
+                    algorithm=algorithm,
+                    family="",
+                    seconds=nbytes * 1e-12 + 10e-6 - 1e-6 * wide,
+                    spread=0.01,
+                    count=9,
+                    workspace_bytes=2**20 * wide,
+                    flop=workload.flop(layer, phase),
+                    nbytes=nbytes,
+                    origin=Origin.MEASURED,
+                )
+    return list(rows.values())
+
+
+def calibrated(folder: Path, rows: list[KernelRow]) -> Server:
+    """Write the machine with a table of its kernels and without a cost model."""
+    titan = read_profile(find_profile("titan_x_maxwell", ROOT))
+    figures = tuple(figure for figure in titan.figures if not figure.path.startswith("cost_model"))
+    path, table = folder / "mine.yaml", kernel_table_text(rows)
+    server = replace(
+        titan,
+        name="mine",
+        cost_model={},
+        figures=figures,
+        kernels=kernels_beside(path, table, tf32=False, channels_last=False),
+        provenance=(("date", "2026-11-21"), ("torch", "2.11.0")),
+    )
+    write_profile(path, server, "measured by a law", table)
+    return server
+
+
+def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
+    stdout, stderr = StringIO(), StringIO()
+    with chdir(folder), redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return int(end.value.code or 0), stdout.getvalue(), stderr.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A calibrated machine, a scenario of what was measured and one of another network."""
+    calibrated(tmp_path, measured("tiny_linear"))
+    for network in ("tiny_linear", "tiny_residual"):
+        (tmp_path / f"{network}.yaml").write_text(SCENARIO.replace("NETWORK", network), encoding="utf-8")
+    return tmp_path
+
+
+def test_a_measured_network_takes_the_sum_of_its_kernels(folder: Path) -> None:
+    """base(p) copies nothing, so its iteration is its kernels one after the other, the faster algorithm of each.
+
+    The host issues an operation in 5 us, less than any kernel takes, but cannot run ahead of the first one.
+    """
+    code, _, errors = run(folder, "run", "tiny_linear.yaml", "--out", "out")
+    assert code == 0, errors
+    with (folder / "out" / "results.csv").open(encoding="utf-8") as file:
+        base, offloads = csv.DictReader(file)
+    workload = Workload(build_network("tiny_linear"), 8)
+    times = {(row.shape, row.algorithm): row.seconds or 0.0 for row in measured("tiny_linear")}
+    kernels_s = 0.0
+    for layer in workload.graph.layers:
+        for phase in workload.phases(layer):
+            shape = KernelShape.of(workload, layer, phase)
+            kernels_s += times[shape, "wide" if shape.kind == "conv" else ONLY]
+    assert kernels_s <= float(base["iteration_s"]) <= kernels_s + 20e-6
+    assert float(offloads["iteration_s"]) > float(base["iteration_s"])
+    assert int(offloads["offloaded_bytes"]) > 0
+
+
+def test_a_network_that_was_not_measured_is_simulated_too(folder: Path) -> None:
+    code, _, errors = run(folder, "run", "tiny_residual.yaml", "--out", "out")
+    assert code == 0, errors
+    assert (folder / "out" / "report.md").is_file()
+
+
+def test_the_table_is_an_input_with_its_hash(folder: Path) -> None:
+    run(folder, "run", "tiny_linear.yaml", "--out", "out")
+    manifest = json.loads((folder / "out" / "run.json").read_text(encoding="utf-8"))
+    names = ("tiny_linear.yaml", "mine.yaml", "mine.kernels.csv")
+    assert manifest["inputs"] == [
+        {"name": name, "sha256": hashlib.sha256((folder / name).read_bytes()).hexdigest()} for name in names
+    ]
+    assert manifest["hardware"]["kernels"]["table"] == "mine.kernels.csv"
+    assert str(folder) not in json.dumps(manifest)
+
+
+def test_check_says_what_a_measured_profile_holds(folder: Path) -> None:
+    rows = measured("tiny_linear")
+    shapes = len({row.shape for row in rows})
+    code, said, _ = run(folder, "check", "mine.yaml")
+    assert code == 0
+    assert f"; {len(rows)} kernels of {shapes} shapes: {len(rows)} measured; date 2026-11-21, torch 2.11.0\n" in said
+    code, said, _ = run(folder, "check", "tiny_linear.yaml")
+    assert (code, "on mine, under base(p), vdnn_all(m)" in said) == (0, True)
+
+
+def test_a_failed_measurement_is_counted(tmp_path: Path) -> None:
+    first, *others = measured("tiny_linear")
+    calibrated(tmp_path, [replace(first, seconds=None, count=0, note="out of memory"), *others])
+    _, said, _ = run(tmp_path, "check", "mine.yaml")
+    assert f"shapes: {len(others)} measured, 1 without a time; " in said
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_what_is_wrong_with_a_table_is_one_line(folder: Path, command: str) -> None:
+    table = folder / "mine.kernels.csv"
+    table.write_text(table.read_text(encoding="utf-8").replace("measured,", "guessed,", 1), encoding="utf-8")
+    code, _, errors = run(folder, command, "tiny_linear.yaml")
+    assert (code, errors.splitlines()) == (1, [errors.rstrip("\n")])
+    assert errors.startswith("vdnnsim: mine.kernels.csv: line 2: origin: 'guessed' is not known")
+    assert run(folder, "check", "mine.yaml")[2] == errors
+
+
+def test_an_element_type_that_was_not_measured_is_refused(folder: Path) -> None:
+    scenario = folder / "tiny_linear.yaml"
+    scenario.write_text(scenario.read_text(encoding="utf-8").replace("float32", "float16"), encoding="utf-8")
+    code, _, errors = run(folder, "run", "tiny_linear.yaml")
+    assert (code, errors) == (1, "vdnnsim: mine.kernels.csv: times no kernel in float16, only in float32\n")
+
+
+def test_a_cost_model_stands_in_for_an_element_type_that_was_not_measured(folder: Path) -> None:
+    titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
+    profile = folder / "mine.yaml"
+    model = titan[titan.index("\ncost_model:") :]
+    profile.write_text(profile.read_text(encoding="utf-8") + model, encoding="utf-8")
+    scenario = folder / "tiny_linear.yaml"
+    scenario.write_text(scenario.read_text(encoding="utf-8").replace("float32", "float16"), encoding="utf-8")
+    assert run(folder, "run", "tiny_linear.yaml", "--out", "out")[0] == 0
