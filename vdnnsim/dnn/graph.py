@@ -18,6 +18,7 @@ from vdnnsim.dnn.layers import (
     LayerKind,
     Operator,
     Pooling,
+    Size2,
     SoftmaxLoss,
     Stage,
 )
@@ -99,15 +100,15 @@ class GraphBuilder:
         name: str,
         x: int,
         out_channels: int,
-        kernel: int,
+        kernel: int | Size2,
         *,
         stride: int = 1,
-        padding: int = 0,
+        padding: int | Size2 = 0,
         bias: bool = True,
         relu: bool = True,
     ) -> int:
-        """Add a square convolution and, unless told otherwise, its in-place rectifier."""
-        operator = Convolution(out_channels, (kernel, kernel), (stride, stride), (padding, padding), bias)
+        """Add a convolution, square unless its size is a pair, and, unless told otherwise, its in-place rectifier."""
+        operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), bias)
         return self._add_with_activation(name, operator, (x,), relu=relu)
 
     def batch_norm(self, name: str, x: int, *, relu: bool = True) -> int:
@@ -122,9 +123,9 @@ class GraphBuilder:
         """Add a square maximum pooling."""
         return self._add(name, Pooling((kernel, kernel), (stride, stride), (padding, padding)), (x,))
 
-    def average_pool(self, name: str, x: int, kernel: int, *, stride: int) -> int:
+    def average_pool(self, name: str, x: int, kernel: int, *, stride: int, padding: int = 0) -> int:
         """Add a square average pooling."""
-        return self._add(name, Pooling((kernel, kernel), (stride, stride), average=True), (x,))
+        return self._add(name, Pooling((kernel, kernel), (stride, stride), (padding, padding), average=True), (x,))
 
     def concat(self, name: str, inputs: tuple[int, ...]) -> int:
         """Add a join along the channels."""
@@ -187,6 +188,10 @@ class GraphBuilder:
             )
             for index, producer in enumerate(self._producers)
         )
+
+
+def _pair(size: int | Size2) -> Size2:
+    return (size, size) if isinstance(size, int) else size
 
 
 def _output_shape(operator: Operator, in_shapes: tuple[MapShape, ...]) -> MapShape:

@@ -27,6 +27,7 @@ ELEMENTS_PER_STEP = 20 * (3_211_264 + 1_605_632 + 802_816 + 401_408 + 100_352)
         ("vgg316", 143_667_240 + 3 * WEIGHTS_PER_STEP),
         ("vgg416", 143_667_240 + 4 * WEIGHTS_PER_STEP),
         ("resnet50", 25_557_032),
+        ("inception_v3", 23_834_568),
         # conv1 75 x 32 + 32, conv2 800 x 32 + 32, conv3 800 x 64 + 64; ip1 (64 x 3 x 3) x 64 + 64, ip2 64 x 10 + 10.
         ("cifar10_quick", 2_432 + 25_632 + 51_264 + 36_928 + 650),
         # 75 x 16 + 16; 144 x 16 + 16; 144 x 32 + 32; 288 x 32 + 32; 288 x 64 + 64; (64 x 4 x 4) x 10 + 10.
@@ -43,15 +44,16 @@ def test_parameters(name: str, parameters: int) -> None:
 
     `vgg_a_8conv` is VGG-11, `vgg_d_13conv` everybody's VGG-16; the vDNN paper's VGG-16 with its 16 CONV layers is
     VGG-19. OverFeat and GoogLeNet without auxiliary classifiers from the layers of github.com/soumith/
-    convnet-benchmarks, b458aab6. The deep ones add what stands above. ResNet-50 as torchvision's `resnet50` counts it;
-    Caffe's quick network of CIFAR-10 layer by layer, as are our own, a bias for each filter where it has one.
+    convnet-benchmarks, b458aab6. The deep ones add what stands above. ResNet-50 as torchvision's `resnet50` counts it,
+    Inception-v3 as its `inception_v3` without the 3,326,696 of the auxiliary classifier in 27,161,264. Caffe's quick
+    network of CIFAR-10 layer by layer, as are our own, a bias for each filter where it has one.
     """
     assert build_network(name).parameters == parameters
 
 
 def test_every_network_is_counted_here() -> None:
-    """Fifteen networks, each with its own name."""
-    assert len(NETWORKS) == 15
+    """Sixteen networks, each with its own name."""
+    assert len(NETWORKS) == 16
     assert [build_network(name).name for name in NETWORKS] == list(NETWORKS)
 
 
@@ -74,6 +76,9 @@ def test_every_network_is_counted_here() -> None:
         # 3 CONV and 3 BN layers in each of 3 + 4 + 6 + 3 blocks, one of each in the stem and in 4 projections. ACTV: 3
         # in a block, the last behind its addition, and one in the stem.
         ("resnet50", 3 * 16 + 1 + 4, 3 * 16 + 1, 2, 0, 1, 3 * 16 + 1 + 4, 16),
+        # CONV, BN and ACTV: stem 5; modules 3 x 7, 4, 4 x 10, 6, 2 x 9. Pooling: stem 2, one in each of 11 modules, and
+        # the average. Joins: one in each module and two more in each of the last two.
+        ("inception_v3", 94, 94, 14, 15, 1, 94, 0),
         # No ACTV behind ip1.
         ("cifar10_quick", 3, 3, 3, 0, 2, 0, 0),
         ("tiny_linear", 5, 5, 3, 0, 1, 0, 0),
@@ -252,5 +257,6 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_and_all_others(typed: s
 
     assert str(failure.value) == (
         f"{typed!r} is not a network; did you mean {offered!r}? (alexnet, overfeat, googlenet, vgg16, vgg116, vgg216, "
-        "vgg316, vgg416, vgg_a_8conv, vgg_d_13conv, resnet50, cifar10_quick, tiny_linear, tiny_forked, tiny_residual)"
+        "vgg316, vgg416, vgg_a_8conv, vgg_d_13conv, resnet50, inception_v3, cifar10_quick, tiny_linear, tiny_forked, "
+        "tiny_residual)"
     )

@@ -10,6 +10,7 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.alexnet import alexnet
 from vdnnsim.dnn.networks.cifar10_quick import cifar10_quick
 from vdnnsim.dnn.networks.googlenet import googlenet
+from vdnnsim.dnn.networks.inception_v3 import inception_v3
 from vdnnsim.dnn.networks.overfeat import overfeat
 from vdnnsim.dnn.networks.resnet import resnet50
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
@@ -29,6 +30,7 @@ NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "vgg_a_8conv": partial(vgg, "vgg_a_8conv", (1, 1, 2, 2, 2)),
     "vgg_d_13conv": partial(vgg, "vgg_d_13conv", (2, 2, 3, 3, 3)),
     "resnet50": resnet50,
+    "inception_v3": inception_v3,
     "cifar10_quick": cifar10_quick,
     "tiny_linear": tiny_linear,
     "tiny_forked": tiny_forked,

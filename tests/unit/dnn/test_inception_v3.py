@@ -1,0 +1,105 @@
+"""Inception-v3 against Table 1 of Szegedy et al. (2016) and the layers of torchvision's `inception_v3`."""
+
+import pytest
+
+from vdnnsim.dnn.layers import Convolution, LayerKind, Pooling
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
+
+GRAPH = build_network("inception_v3")
+SHAPES = {each.name: each.shape for each in GRAPH.maps}
+
+
+def test_the_trunk_shrinks_as_in_table_1() -> None:
+    """299 pixels a side become 149, 147, 147, 73, 73, 71, 35; modules at 35, 17 and 8 pixels; their average.
+
+    The stem is that of the code: where it has a convolution of 1x1, one of 3x3 and a pooling, the paper's table has three
+    convolutions of 3x3, the second of stride 2.
+    """
+    trunk = [
+        ("Conv2d_1a_3x3.bn", MapShape(32, 149, 149)),
+        ("Conv2d_2a_3x3.bn", MapShape(32, 147, 147)),
+        ("Conv2d_2b_3x3.bn", MapShape(64, 147, 147)),
+        ("maxpool1", MapShape(64, 73, 73)),
+        ("Conv2d_3b_1x1.bn", MapShape(80, 73, 73)),
+        ("Conv2d_4a_3x3.bn", MapShape(192, 71, 71)),
+        ("maxpool2", MapShape(192, 35, 35)),
+        ("Mixed_5b", MapShape(256, 35, 35)),
+        ("Mixed_5c", MapShape(288, 35, 35)),
+        ("Mixed_5d", MapShape(288, 35, 35)),
+        ("Mixed_6a", MapShape(768, 17, 17)),
+        ("Mixed_6e", MapShape(768, 17, 17)),
+        ("Mixed_7a", MapShape(1280, 8, 8)),
+        ("Mixed_7b", MapShape(2048, 8, 8)),
+        ("Mixed_7c", MapShape(2048, 8, 8)),
+        ("avgpool", MapShape(2048)),
+    ]
+
+    assert {name: SHAPES[name] for name, _ in trunk} == dict(trunk)
+
+
+@pytest.mark.parametrize(
+    ("module", "branches"),
+    [
+        ("Mixed_5b", (64, 64, 96, 32)),
+        ("Mixed_5c", (64, 64, 96, 64)),
+        ("Mixed_6a", (384, 96, 288)),
+        ("Mixed_6b", (192, 192, 192, 192)),
+        ("Mixed_6e", (192, 192, 192, 192)),
+        ("Mixed_7a", (320, 192, 768)),
+        ("Mixed_7b", (320, 768, 768, 192)),
+    ],
+)
+def test_a_module_joins_its_branches(module: str, branches: tuple[int, ...]) -> None:
+    """Channels of the branches; a pooling of stride 2 hands its input's on: 288 and 768.
+
+    256 = 64 + 64 + 96 + 32; 768 = 384 + 96 + 288 = 4 x 192; 1,280 = 320 + 192 + 768; 2,048 = 320 + 2 x 2 x 384 + 192.
+    """
+    (join,) = [layer for layer in GRAPH.layers if layer.name == module]
+
+    assert tuple(shape.channels for shape in join.in_shapes) == branches
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "padding"),
+    [
+        ("Mixed_6b.branch7x7_2", (1, 7), (0, 3)),
+        ("Mixed_6b.branch7x7_3", (7, 1), (3, 0)),
+        ("Mixed_6b.branch7x7dbl_2", (7, 1), (3, 0)),
+        ("Mixed_6b.branch7x7dbl_5", (1, 7), (0, 3)),
+        ("Mixed_7a.branch7x7x3_2", (1, 7), (0, 3)),
+        ("Mixed_7b.branch3x3_2a", (1, 3), (0, 1)),
+        ("Mixed_7b.branch3x3dbl_3b", (3, 1), (1, 0)),
+        ("Mixed_5b.branch5x5_2", (5, 5), (2, 2)),
+    ],
+)
+def test_rows_and_columns_keep_the_size_of_their_input(
+    name: str, kernel: tuple[int, int], padding: tuple[int, int]
+) -> None:
+    """Heights come first: a row of seven is a kernel of (1, 7), padded by 3 at its left and right."""
+    (layer,) = [layer for layer in GRAPH.layers if layer.name == f"{name}.conv"]
+
+    assert isinstance(layer.operator, Convolution)
+    assert (layer.operator.kernel, layer.operator.padding) == (kernel, padding)
+    assert (layer.out_shape.height, layer.out_shape.width) == (layer.in_shapes[0].height, layer.in_shapes[0].width)
+
+
+def test_a_row_and_a_column_of_the_last_modules_read_the_same_map() -> None:
+    inputs = {layer.name: layer.inputs for layer in GRAPH.layers}
+
+    assert inputs["Mixed_7c.branch3x3_2a.conv"] == inputs["Mixed_7c.branch3x3_2b.conv"]
+    assert inputs["Mixed_7c.branch3x3dbl_3a.conv"] == inputs["Mixed_7c.branch3x3dbl_3b.conv"]
+
+
+def test_modules_average_around_each_pixel_and_steps_take_the_maximum() -> None:
+    """Nine averages of 3 x 3 with a border of one; maxima of stride 2 in the stem and in the two modules that step."""
+    pools = [layer.operator for layer in GRAPH.layers if isinstance(layer.operator, Pooling)]
+    averages, maxima = Pooling((3, 3), (1, 1), (1, 1), average=True), Pooling((3, 3), (2, 2))
+
+    assert (pools.count(averages), pools.count(maxima)) == (9, 4)
+
+
+def test_no_convolution_has_a_bias() -> None:
+    operators = [layer.operator for layer in GRAPH.layers if layer.kind is LayerKind.CONV]
+
+    assert all(isinstance(each, Convolution) and not each.bias for each in operators)
