@@ -52,14 +52,18 @@ def test_pytorch_is_asked_for_before_anything_imports_it() -> None:
         ("__version__ = 'unknown'", "PyTorch unknown found, expected 2.11 or later; "),
     ],
 )
-def test_a_pytorch_that_is_broken_or_too_old_is_named(tmp_path: Path, body: str, message: str) -> None:
+def test_a_pytorch_that_is_broken_or_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str
+) -> None:
     (tmp_path / "torch.py").write_text(body + "\n", encoding="utf-8")
-    script = "from calibration.availability import require_torch; require_torch()"
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert message in result.stderr.splitlines()[-1]
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch")
+    with pytest.raises(DeviceError) as raised:
+        require_torch()
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+    # The real one comes back when monkeypatch undoes its deletion.
+    sys.modules.pop("torch", None)
 
 
 def test_this_pytorch_will_do() -> None:
