@@ -1,0 +1,158 @@
+"""Stands in for NVIDIA's package `cudnn`, as far as plans are found with it: an invented list of engines.
+
+It does with plans what frontends before 1.32 do: a graph lists them, a filter bars those whose engine has a note, and
+what is barred or broken is not built.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from types import ModuleType, SimpleNamespace
+from typing import Any, Self
+
+
+class NotSupportedError(Exception):
+    """An engine that cannot compute the problem."""
+
+
+class Note(Enum):
+    """Some of the numerical notes."""
+
+    TENSOR_CORE = 0
+    DOWN_CONVERT_INPUTS = 1
+    NONDETERMINISTIC = 2
+    FFT = 3
+
+
+class Behavior(Enum):
+    """One of the behavior notes."""
+
+    RUNTIME_COMPILATION = 0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine: its workspace is this many bytes more for each unit of its one knob."""
+
+    notes: frozenset[Note] = frozenset()
+    workspace_bytes: int = 0
+    works: bool = True
+    behaviors: tuple[Behavior, ...] = ()
+
+
+@dataclass
+class Tensor:
+    """A tensor of a graph and what was set of it."""
+
+    name: str = "result"
+    dim: list[int] = field(default_factory=list)
+    stride: list[int] = field(default_factory=list)
+    is_output: bool = False
+
+    def set_output(self, is_output: bool) -> Self:  # noqa: FBT001  # as the package has it
+        self.is_output = is_output
+        return self
+
+    def set_dim(self, dim: list[int]) -> Self:
+        self.dim = dim
+        return self
+
+    def set_stride(self, stride: list[int]) -> Self:
+        self.stride = stride
+        return self
+
+    def set_data_type(self, _: object) -> Self:
+        return self
+
+
+@dataclass
+class Graph:
+    """A graph of one convolution."""
+
+    frontend: "Frontend"
+    plans: list[str] = field(default_factory=list)
+    barred: set[Note] = field(default_factory=set)
+    device: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    def tensor(self, *, name: str, dim: list[int], stride: list[int], data_type: object) -> Tensor:
+        assert data_type is not None
+        return Tensor(name, dim, stride)
+
+    def conv_fprop(self, **asked: object) -> Tensor:
+        self.asked = {"operation": "fprop", **asked}
+        return Tensor()
+
+    def conv_dgrad(self, **asked: object) -> Tensor:
+        self.asked = {"operation": "dgrad", **asked}
+        return Tensor()
+
+    def conv_wgrad(self, **asked: object) -> Tensor:
+        self.asked = {"operation": "wgrad", **asked}
+        return Tensor()
+
+    def validate(self) -> None: ...
+
+    def build_operation_graph(self) -> None: ...
+
+    def create_execution_plans(self, modes: list[str]) -> None:
+        assert modes == ["A", "B", "FALLBACK"]
+        if not self.frontend.heuristics:
+            raise NotSupportedError
+        self.plans += self.frontend.heuristics
+
+    def create_execution_plan(self, engine: int, knobs: dict[object, object]) -> None:
+        assert not knobs
+        if engine not in self.frontend.engines:
+            raise NotSupportedError
+        self.plans.append(f"eng{engine}")
+
+    def deselect_numeric_notes(self, notes: list[Note]) -> None:
+        self.barred.update(notes)
+
+    def get_execution_plan_count(self) -> int:
+        return len(self.plans)
+
+    def get_plan_name_at_index(self, position: int) -> str:
+        return self.plans[position]
+
+    def build_plan_at_index(self, position: int) -> None:
+        engine = self._engine(position)
+        if not engine.works or engine.notes & self.barred:
+            raise RuntimeError
+
+    def get_workspace_size_plan_at_index(self, position: int) -> int:
+        knob = self.plans[position].partition("_k2=")[2]
+        return self._engine(position).workspace_bytes + int(knob or 0)
+
+    def get_behavior_notes_for_plan_at_index(self, position: int) -> list[Behavior]:
+        return list(self._engine(position).behaviors)
+
+    def _engine(self, position: int) -> Engine:
+        return self.frontend.engines[int(self.plans[position].partition("_")[0].removeprefix("eng"))]
+
+
+class Frontend(ModuleType):
+    """The package.
+
+    Args:
+        engines: by number.
+        heuristics: names of the plans that heuristics list; none where they do not support the graph.
+    """
+
+    heur_mode = SimpleNamespace(A="A", B="B", FALLBACK="FALLBACK")
+    data_type = SimpleNamespace(FLOAT="float", HALF="half", BFLOAT16="bfloat16")
+    numerical_note = Note
+    cudnnGraphNotSupportedError = NotSupportedError  # noqa: N815  # as the package has it
+
+    def __init__(self, engines: dict[int, Engine], heuristics: list[str]) -> None:
+        super().__init__("cudnn")
+        self.engines, self.heuristics = engines, heuristics
+        self.graphs: list[Graph] = []
+
+    def backend_version(self) -> int:
+        return 91901
+
+    def pygraph(self, **device: object) -> Graph:
+        graph = Graph(self, device={key: device[key] for key in device if not key.endswith("data_type")})
+        self.graphs.append(graph)
+        return graph

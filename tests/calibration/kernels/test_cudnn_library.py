@@ -1,0 +1,152 @@
+"""What cuDNN's plans are wrapped in, without cuDNN: a convolution of PyTorch on the CPU computes where a plan would."""
+
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional
+
+from calibration.kernels.cudnn_library import CudnnLibrary, PlanExecution, library_for
+from calibration.kernels.cudnn_plans import ConvolutionPlan
+from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.operands import operands_alone
+from calibration.kernels.port import Kernel, KernelTensors
+from calibration.kernels.pytorch import PyTorchLibrary
+from calibration.kernels.site import Site
+from tests.calibration.kernels.cases import added_to, with_workspace
+from tests.calibration.kernels.frontend_double import Engine, Frontend, Note
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Workload
+
+OWN_BYTES = 100
+PLAN = ConvolutionPlan("eng1", OWN_BYTES, frozenset())
+
+Tensors = dict[str, torch.Tensor]
+
+
+def conv(net: GraphBuilder, y: int) -> int:
+    return net.conv("under test", y, 4, 3, padding=1, relu=False)
+
+
+def written_and_added() -> tuple[tuple[Workload, Layer], ...]:
+    return tuple((Workload(graph, 2), layer) for graph, layer in added_to(conv))
+
+
+def backward(dy: torch.Tensor, x: torch.Tensor, w: torch.Tensor, which: int) -> torch.Tensor:
+    """Return dX (0) or dW (1)."""
+    mask, transposed = (which == 0, which == 1, False), False
+    gradients: tuple[torch.Tensor, ...] = torch.ops.aten.convolution_backward(
+        dy, x, w, None, (1, 1), (1, 1), (1, 1), transposed, (0, 0), 1, mask
+    )
+    return gradients[which]
+
+
+def execute_on_cpu(phase: Phase) -> Callable[[Tensors, torch.Tensor | None], None]:
+    """Return what computes a phase of the convolution, without bias, and spoils the plan's own workspace."""
+
+    def execute(tensors: Tensors, workspace: torch.Tensor | None) -> None:
+        assert workspace is not None
+        workspace[:OWN_BYTES] = 0x55
+        match phase:
+            case Phase.FORWARD:
+                tensors["Y"].copy_(functional.conv2d(tensors["X"], tensors["W"], padding=1))
+            case Phase.BACKWARD_DATA:
+                tensors["dX"].copy_(backward(tensors["dY"], tensors["dX"], tensors["W"], 0))
+            case _:
+                tensors["dW"].copy_(backward(tensors["dY"], tensors["X"], tensors["dW"], 1))
+
+    return execute
+
+
+def run(workload: Workload, layer: Layer, phase: Phase, *, channels_last: bool = False) -> KernelTensors:
+    """Run a phase as the library does and return its operands."""
+    site = Site(workload, layer, channels_last, "cpu")
+    execution = PlanExecution(site, PLAN, execute_on_cpu(phase))
+    runs = {
+        Phase.FORWARD: execution.forward,
+        Phase.BACKWARD_DATA: execution.backward_data,
+        Phase.BACKWARD_WEIGHTS: execution.backward_weights,
+    }
+    x_bytes = layer.in_shapes[0].elements * workload.batch_size * 4
+    kernel = Kernel("eng1", "", None, 256 + x_bytes, runs[phase])
+    tensors = operands_alone(workload, layer, phase, "cpu", channels_last=channels_last)
+    tensors = with_workspace(tensors, kernel)
+    kernel.run(tensors)
+    return tensors
+
+
+def framework(workload: Workload, layer: Layer, phase: Phase, *, channels_last: bool = False) -> KernelTensors:
+    """Run a phase as PyTorch's own library does, on the same operands."""
+    kernel = PyTorchLibrary("cpu", channels_last=channels_last).kernels(workload, layer, phase)[0]
+    tensors = with_workspace(operands_alone(workload, layer, phase, "cpu", channels_last=channels_last), kernel)
+    kernel.run(tensors)
+    return tensors
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_results_land_where_the_frameworks_do(*, channels_last: bool, accumulates: bool) -> None:
+    """Y with its bias, dX written or added, dW and the bias's gradient; equal but for the order of sums."""
+    workload, layer = written_and_added()[0 if accumulates else 1]
+    assert workload.accumulates(layer, layer.inputs[0]) is accumulates
+    for phase in layer.training_phases:
+        ours = run(workload, layer, phase, channels_last=channels_last)
+        theirs = framework(workload, layer, phase, channels_last=channels_last)
+        pairs = (
+            (ours.output, theirs.output),
+            (ours.weight_gradient, theirs.weight_gradient),
+            *zip(ours.input_gradients, theirs.input_gradients, strict=True),
+        )
+        for mine, expected in pairs:
+            if mine is not None:
+                torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_on_a_cpu_there_is_nothing_but_the_framework() -> None:
+    library = library_for(torch.device("cpu"), channels_last=True, tf32=False)
+    assert library == PyTorchLibrary("cpu", channels_last=True)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> CudnnLibrary:
+    engines = {
+        0: Engine(),
+        1: Engine(workspace_bytes=OWN_BYTES),
+        2: Engine(frozenset({Note.TENSOR_CORE})),
+        3: Engine(works=False),
+    }
+    monkeypatch.setitem(sys.modules, "cudnn", Frontend(engines, ["eng1", "eng3", "eng0", "eng2"]))
+    return CudnnLibrary(PyTorchLibrary("cuda"), handle=7, tf32=False)
+
+
+def test_plans_stand_behind_the_frameworks_kernels(library: CudnnLibrary) -> None:
+    """Where dX is added, its 2 x 6 x 8 x 8 elements of 4 B lie in the workspace too, behind 100 B rounded to 256."""
+    (added, added_layer), (written, written_layer) = written_and_added()
+
+    kernels = library.kernels(written, written_layer, Phase.BACKWARD_DATA)
+    assert [kernel.algorithm for kernel in kernels] == ["pytorch", EXPLICIT_GEMM, "eng1", "eng0"]
+    assert [kernel.workspace_bytes for kernel in kernels[2:]] == [100, 0]
+    assert [kernel.passed_bytes for kernel in kernels[2:]] == [100, 0]
+    assert kernels[3].family == "implicit GEMM"
+    assert library.left_out == {"backward data: eng3"}
+
+    adding = library.kernels(added, added_layer, Phase.BACKWARD_DATA)
+    assert [kernel.passed_bytes for kernel in adding[2:]] == [256 + 3_072, 3_072]
+
+
+def test_a_plan_that_was_left_out_is_not_offered_again(library: CudnnLibrary) -> None:
+    _, (workload, layer) = written_and_added()
+    library.kernels(workload, layer, Phase.FORWARD)
+    library.left_out.add("forward: eng1")
+    names = [kernel.algorithm for kernel in library.kernels(workload, layer, Phase.FORWARD)]
+    assert names == ["pytorch", EXPLICIT_GEMM, "eng0"]
+
+
+def test_other_layers_have_the_frameworks_kernels_alone(library: CudnnLibrary) -> None:
+    _, (workload, _) = written_and_added()
+    fc = next(layer for layer in workload.graph.layers if layer.name == "fc")
+    assert [kernel.algorithm for kernel in library.kernels(workload, fc, Phase.FORWARD)] == ["only"]
+    assert not library.left_out
+    assert library.channels_last is False

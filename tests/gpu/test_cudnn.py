@@ -1,0 +1,122 @@
+"""cuDNN's plans on a GPU: their workspaces are all that they take, and their results those of PyTorch."""
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from calibration.devices.arithmetic import arithmetic
+from calibration.kernels.cudnn_library import library_for
+from calibration.kernels.operands import operands_alone
+from calibration.kernels.port import Kernel, KernelLibrary, KernelTensors
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Convolution, Layer, Phase
+from vdnnsim.dnn.networks.tiny import tiny_forked
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.skipif(importlib.util.find_spec("cudnn") is None, reason="nvidia-cudnn-frontend is not installed"),
+]
+
+FRAMEWORKS_OWN = 2
+"""PyTorch's own and explicit GEMM stand before the plans."""
+
+
+def library(*, channels_last: bool = False, tf32: bool = False) -> KernelLibrary:
+    return library_for(torch.device("cuda", 0), channels_last=channels_last, tf32=tf32)
+
+
+def strided() -> Workload:
+    """Two convolutions, so that the second has a dX; its stride leaves a rest."""
+    net = GraphBuilder("strided", MapShape(8, 31, 29))
+    y = net.conv("below", 0, 16, 3, padding=1, relu=False)
+    y = net.conv("above", y, 32, 5, stride=2, padding=2, relu=False)
+    return Workload(net.build(net.fc("fc", y, 5, relu=False)), 4)
+
+
+def convolutions(workload: Workload) -> Iterator[tuple[Layer, Phase]]:
+    for layer in workload.graph.layers:
+        if isinstance(layer.operator, Convolution):
+            yield from ((layer, phase) for phase in layer.training_phases)
+
+
+def run(workload: Workload, layer: Layer, phase: Phase, kernel: Kernel, *, channels_last: bool) -> KernelTensors:
+    """Run a kernel on operands that are the same each time, in a workspace of what is no number."""
+    tensors = operands_alone(workload, layer, phase, "cuda", channels_last=channels_last)
+    workspace = torch.full((kernel.passed_bytes,), 0xFF, dtype=torch.uint8, device="cuda")
+    tensors = replace(tensors, workspace=workspace if kernel.passed_bytes else None)
+    kernel.run(tensors)
+    torch.cuda.synchronize()
+    return tensors
+
+
+def results(tensors: KernelTensors, phase: Phase) -> torch.Tensor:
+    found = {
+        Phase.FORWARD: tensors.output,
+        Phase.BACKWARD_DATA: (*tensors.input_gradients, None)[0],
+        Phase.BACKWARD_WEIGHTS: tensors.weight_gradient,
+    }[phase]
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("element_type", "tf32", "tolerance"),
+    [
+        # As of explicit GEMM: a few roundings of float32 in each sum.
+        (ElementType.FLOAT32, False, 1e-5),
+        # Both factors and, in 16 bits, the result are rounded by each of the two; TF32 keeps 11 bits as float16 does.
+        (ElementType.FLOAT32, True, 6 * 2.0**-11),
+        (ElementType.FLOAT16, False, 6 * 2.0**-11),
+        (ElementType.BFLOAT16, False, 6 * 2.0**-8),
+    ],
+)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("forked", [False, True])
+def test_every_plan_computes_what_pytorch_does(
+    element_type: ElementType, tolerance: float, *, tf32: bool, channels_last: bool, forked: bool
+) -> None:
+    """Against PyTorch's own kernel in the same arithmetic, in the norm; the forked network adds to a dX."""
+    workload = replace(Workload(tiny_forked(), 8) if forked else strided(), element_type=element_type)
+    offered = library(channels_last=channels_last, tf32=tf32)
+    plans = 0
+    with arithmetic(tf32=tf32):
+        for layer, phase in convolutions(workload):
+            kernels = offered.kernels(workload, layer, phase)
+            own = results(run(workload, layer, phase, kernels[0], channels_last=channels_last), phase).double()
+            for kernel in kernels[FRAMEWORKS_OWN:]:
+                plans += 1
+                found = results(run(workload, layer, phase, kernel, channels_last=channels_last), phase).double()
+                assert (found - own).norm() <= tolerance * own.norm(), (layer.name, phase, kernel.algorithm)
+    assert plans
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_plan_gives_the_same_bits_each_time(*, channels_last: bool) -> None:
+    workload = strided()
+    offered = library(channels_last=channels_last, tf32=True)
+    for layer, phase in convolutions(workload):
+        for kernel in offered.kernels(workload, layer, phase)[FRAMEWORKS_OWN:]:
+            first = results(run(workload, layer, phase, kernel, channels_last=channels_last), phase)
+            second = results(run(workload, layer, phase, kernel, channels_last=channels_last), phase)
+            assert torch.equal(first, second), (layer.name, phase, kernel.algorithm)
+
+
+def test_a_plan_takes_nothing_but_the_workspace_that_it_is_passed() -> None:
+    workload = strided()
+    offered = library(tf32=True)
+    for layer, phase in convolutions(workload):
+        for kernel in offered.kernels(workload, layer, phase)[FRAMEWORKS_OWN:]:
+            tensors = operands_alone(workload, layer, phase, "cuda", channels_last=False)
+            tensors = replace(tensors, workspace=torch.empty(kernel.passed_bytes, dtype=torch.uint8, device="cuda"))
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            kernel.run(tensors)
+            torch.cuda.synchronize()
+            assert torch.cuda.max_memory_allocated() == before, (layer.name, phase, kernel.algorithm)
