@@ -4,14 +4,12 @@ What the plan allocates before its first kernel, copy or event is allocated befo
 is filled in; what it releases after the last one is released after the clock has stopped. A plan that does not fit is
 a result, whether the plan's own arithmetic says so or the device.
 
-The settings of PyTorch that decide which kernels it chooses (`calibration.devices.arithmetic`) are the
-caller's, as is any warming up: an executor runs a plan once for each call. A plan that follows another one begins with
-an empty cache, so that what the allocator reserves for it can be told; that run is slow, and not one to be timed.
+The settings of PyTorch that decide which kernels it chooses (`calibration.devices.arithmetic`) are the caller's, as is
+any warming up: an executor runs a plan once for each call. A plan that follows another one begins with an empty cache,
+so that what the allocator reserves for it can be told; that run is slow, and not one to be timed.
 """
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 
@@ -23,17 +21,15 @@ from calibration.given import GivenContent
 from calibration.kernels.initial import labels
 from calibration.kernels.port import KernelLibrary
 from calibration.programme import Programme
+from calibration.taken_memory import overflow_at, placement_of
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Allocate, Compute, Release
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_plan
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
-
-_NO_LIMIT_BYTES = 2**62
+from vdnnsim.plan.operations import Release
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 
 
 class Executor:
@@ -44,19 +40,32 @@ class Executor:
         workload: of which the plans are.
         library: the kernels, of the same device.
         seed: of weights, optimizer states, input batch and labels.
+        arena: host memory to share with other executors of the device; None for its own.
     """
 
-    def __init__(self, device: Device, workload: Workload, library: KernelLibrary, seed: int = 0) -> None:
+    def __init__(
+        self,
+        device: Device,
+        workload: Workload,
+        library: KernelLibrary,
+        seed: int = 0,
+        arena: PinnedArena | None = None,
+    ) -> None:
         self._device = device
         self._workload = workload
         self._library = library
         self._given = GivenContent(workload, seed, channels_last=library.channels_last)
-        self._arena = PinnedArena(device)
-        self._cached: TrainingPlan | None = None
+        self._arena = arena or PinnedArena(device)
+        self._programme: Programme | None = None
         self._reserved_bytes = 0
         # Labels and loss are of no plan; they are in use before any clock starts, so no peak counts them.
         self._labels = labels(workload, seed).to(device.torch_device)
         self._loss = torch.zeros(1, device=device.torch_device)
+
+    def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+        """Return what each algorithm says it needs; see the port."""
+        offered = self._library.kernels(self._workload, layer, phase)
+        return {kernel.algorithm: kernel.workspace_bytes for kernel in offered}
 
     def execute(
         self, plan: TrainingPlan, limits: MemoryLimits, pace: Mapping[int, float] | None = None
@@ -67,8 +76,7 @@ class Executor:
             PlanError: the plan breaks the contract of plans.
             ExecutionRefused: it asks for what this executor cannot do; the message names it.
         """
-        check_plan(plan)
-        programme = Programme.of(plan, self._workload, self._library)
+        programme = self._made_ready(plan)
         content = {
             buffer: self._given.of(plan, buffer, form)
             for buffer, form in enumerate(programme.forms)
@@ -77,18 +85,24 @@ class Executor:
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement
-        if plan is not self._cached:
+        if programme is not self._programme:
             self._device.empty_cache()
-            self._cached, self._reserved_bytes = plan, 0
+            self._programme, self._reserved_bytes = programme, 0
         layout = lay_copies(plan)
         self._arena.reserve(layout.nbytes)
         walk = PlanWalk(self._device, programme, self._arena, layout, self._labels, self._loss)
         try:
             return self._run(programme, walk, content, limits, pace or {})
         except OutOfDeviceMemory:
-            return _overflow(programme, walk, limits, self._device)
+            return overflow_at(programme, walk.position, walk.held, limits, self._device.memory_bytes)
         finally:
             walk.abandon()
+
+    def _made_ready(self, plan: TrainingPlan) -> Programme:
+        if self._programme is not None and self._programme.plan is plan:
+            return self._programme
+        check_plan(plan)
+        return Programme.of(plan, self._workload, self._library)
 
     def _run(
         self,
@@ -116,7 +130,7 @@ class Executor:
         device.synchronize(streams)
         updated = {layer.index for layer in self._workload.updated_layers}
         return Execution(
-            trace=trace_of(plan, walk.log, _placement_of_what_was_taken(programme, limits), iteration_s),
+            trace=trace_of(plan, walk.log, placement_of(programme, limits), iteration_s),
             peaks=peaks,
             loss=float(self._loss),
             gradients={of: kept for (kind, of), kept in walk.results.items() if kind is BufferKind.WEIGHT_GRADIENT},
@@ -145,10 +159,11 @@ class DeviceLaboratory:
         self._device = device
         self._library = library
         self._seed = seed
+        self._arena = PinnedArena(device)
 
     def executor(self, workload: Workload) -> Executor:
         """Return an executor of plans of a workload."""
-        return Executor(self._device, workload, self._library, self._seed)
+        return Executor(self._device, workload, self._library, self._seed, self._arena)
 
 
 def _added(first: int | None, second: int | None) -> int | None:
@@ -161,59 +176,3 @@ def _end_of_work(plan: TrainingPlan) -> int:
     while end and isinstance(plan.operations[end - 1], Release):
         end -= 1
     return end
-
-
-def _taken_bytes(programme: Programme, number: int, buffer: Buffer) -> int:
-    """Return what a buffer takes of the device: of a workspace as much as its greediest kernel needs."""
-    if buffer.kind is not BufferKind.WORKSPACE:
-        return buffer.nbytes
-    return max((call.workspace_bytes for call in programme.calls_with(number)), default=0)
-
-
-def _placement_of_what_was_taken(programme: Programme, limits: MemoryLimits) -> Placement:
-    """Count a plan as `ideal` does, but with the workspaces that kernels took instead of those that it foresaw."""
-    plan = programme.plan
-    taken = replace(
-        plan,
-        buffers=tuple(
-            replace(buffer, nbytes=_taken_bytes(programme, number, buffer))
-            for number, buffer in enumerate(plan.buffers)
-        ),
-    )
-    unlimited = MemoryLimits(MemoryModel.IDEAL, _NO_LIMIT_BYTES, _NO_LIMIT_BYTES, limits.granule_bytes)
-    placement = place_plan(taken, unlimited)
-    assert isinstance(placement, Placement)
-    return placement
-
-
-def _overflow(programme: Programme, walk: PlanWalk, limits: MemoryLimits, device: Device) -> DoesNotFit:
-    """Say for which operation the device had no room, and what held the rest."""
-    plan = programme.plan
-    operation = plan.operations[walk.position]
-    assert isinstance(operation, Allocate | Compute), f"operation {walk.position} takes no memory"
-    if isinstance(operation, Allocate):
-        buffer = operation.buffer
-        nbytes = _taken_bytes(programme, buffer, plan.buffers[buffer])
-    else:
-        call = programme.calls[walk.position]
-        buffer = operation.writes[0] if call.workspace is None else call.workspace
-        nbytes = call.workspace_bytes
-    held: Counter[BufferKind] = Counter()
-    for number in walk.held:
-        kind = plan.buffers[number].kind
-        held[kind] += round_up(_taken_bytes(programme, number, plan.buffers[number]), limits.granule_bytes)
-    capacity = min(limits.device_bytes, device.memory_bytes)
-    free = max(0, capacity - held.total())
-    return DoesNotFit(
-        plan=plan,
-        pool=Pool.DEVICE,
-        operation=walk.position,
-        buffer=buffer,
-        layer=operation.layer,
-        phase=operation.phase,
-        requested_bytes=round_up(nbytes, limits.granule_bytes),
-        free_bytes=free,
-        largest_free_bytes=free,
-        capacity_bytes=capacity,
-        held_bytes=tuple(held.most_common()),
-    )

@@ -46,11 +46,15 @@ class Programme:
     Attributes:
         calls: by position of the Compute in the plan.
         forms: by buffer.
+        passed_bytes: by workspace, the most that one of its kernels is handed.
+        taken_bytes: by buffer, what it takes of the device: a workspace as much as the greediest of its kernels needs.
     """
 
     plan: TrainingPlan
     calls: Mapping[int, KernelCall]
     forms: Sequence[Part | None]
+    passed_bytes: Mapping[int, int]
+    taken_bytes: Sequence[int]
 
     @classmethod
     def of(cls, plan: TrainingPlan, workload: Workload, library: KernelLibrary) -> "Programme":
@@ -66,11 +70,13 @@ class Programme:
             for position, operation in enumerate(plan.operations)
             if isinstance(operation, Compute)
         }
-        return cls(plan, calls, forms)
-
-    def calls_with(self, workspace: int) -> tuple[KernelCall, ...]:
-        """The kernels that share a workspace."""
-        return tuple(call for call in self.calls.values() if call.workspace == workspace)
+        passed_bytes: dict[int, int] = {}
+        taken_bytes = [0 if buffer.kind is BufferKind.WORKSPACE else buffer.nbytes for buffer in plan.buffers]
+        for call in calls.values():
+            if call.workspace is not None:
+                passed_bytes[call.workspace] = max(passed_bytes.get(call.workspace, 0), call.kernel.passed_bytes)
+                taken_bytes[call.workspace] = max(taken_bytes[call.workspace], call.workspace_bytes)
+        return cls(plan, calls, forms, passed_bytes, taken_bytes)
 
 
 def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tuple[Part | None, ...]:

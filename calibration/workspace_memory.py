@@ -27,8 +27,7 @@ class WorkspaceMemory:
             OutOfDeviceMemory: there is no room.
         """
         self._taken[workspace] = 0
-        passed = (call.kernel.passed_bytes for call in self._programme.calls_with(workspace))
-        self._resize(workspace, max(passed, default=0))
+        self._resize(workspace, self._programme.passed_bytes.get(workspace, 0))
 
     def lend(self, call: KernelCall) -> torch.Tensor | None:
         """Return what a kernel wants to be handed.

@@ -1,6 +1,10 @@
 """Where copies lie in the arena, worked out by hand; slices begin at multiples of 512 B."""
 
 from dataclasses import replace
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calibration.arena import PinnedArena, lay_copies
 from calibration.devices.cpu import CpuDevice
@@ -67,3 +71,31 @@ def test_the_arena_only_grows(device: CpuDevice) -> None:
     arena.reserve(2000)
 
     assert arena.slice(1500, 500).nbytes == 500
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=40), st.lists(st.integers(0, 2000), min_size=5))
+def test_no_two_copies_share_bytes(steps: list[tuple[int, bool]], sizes: list[int]) -> None:
+    """A step offloads a buffer that is not on the host, or brings it back and may keep its copy."""
+    operations: list[Operation] = []
+    on_host: dict[int, int] = {}
+    lives: list[tuple[int, int, int]] = []
+    for buffer, keeps_copy in steps:
+        if buffer not in on_host:
+            on_host[buffer] = len(operations)
+            operations.append(Offload(buffer, 0))
+            continue
+        operations.append(back(buffer, keeps_copy=keeps_copy))
+        if not keeps_copy:
+            lives.append((buffer, on_host.pop(buffer), len(operations)))
+    lives += [(buffer, first, len(operations)) for buffer, first in on_host.items()]
+
+    layout = lay_copies(plan_of(tuple(sizes[:5]), *operations))
+
+    for (one, begin, end), (other, other_begin, other_end) in combinations(lives, 2):
+        if begin < other_end and other_begin < end:
+            start, other_start = layout.offsets[begin], layout.offsets[other_begin]
+            assert start + sizes[one] <= other_start or other_start + sizes[other] <= start
+    for buffer, begin, end in lives:
+        copies = [i for i in range(begin, end) if i in layout.offsets and operations[i].buffer == buffer]  # type: ignore[union-attr]
+        assert {layout.offsets[i] for i in copies} == {layout.offsets[begin]}
+        assert layout.offsets[begin] + sizes[buffer] <= layout.nbytes
