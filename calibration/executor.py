@@ -25,6 +25,7 @@ from calibration.taken_memory import overflow_at, placement_of
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Release
@@ -61,6 +62,11 @@ class Executor:
         # Labels and loss are of no plan; they are in use before any clock starts, so no peak counts them.
         self._labels = labels(workload, seed).to(device.torch_device)
         self._loss = torch.zeros(1, device=device.torch_device)
+
+    def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+        """Return what each algorithm says it needs; see the port."""
+        offered = self._library.kernels(self._workload, layer, phase)
+        return {kernel.algorithm: kernel.workspace_bytes for kernel in offered}
 
     def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
         """Return what each algorithm says it needs; see the port."""

@@ -25,6 +25,7 @@ from vdnnsim.validation.reading import Peaks, Reading, predicted_peaks, requeste
 from vdnnsim.validation.row import Outcome, Raw, Row
 from vdnnsim.validation.runs import Given, Runs, run_free, run_paced
 from vdnnsim.validation.trials import DeviceTrials
+from vdnnsim.validation.workspaces import stated_workspaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,10 @@ class ValidationBench:
 
         Raises:
             ProfileError: the machine's times do not cover the workload.
+            ExecutionRefused: the device cannot compute a layer of it.
         """
         bench = Bench.of(case.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+        bench = replace(bench, costs=stated_workspaces(bench.costs, bench.workload, executor))
         if case.memory_share is not None:
             everything = Base().plan(Setting(bench.workload, bench.costs, bench.limits, bench))
             share_bytes = round(case.memory_share * requested_peak(everything))

@@ -30,6 +30,10 @@ on this machine; in the others some kernels were never measured, and a fitted ro
 Not proven: other machines, other versions of the driver, CUDA, cuDNN and PyTorch, several GPUs, half precision, and
 iterations with an optimizer, which the papers leave out too."""
 
+_NEVER_PROVEN = """\
+Not proven either: the workspaces that a profile alone predicts for kernels that were never measured. A plan that is to
+be executed counts what the device's library states of them."""
+
 _READING = """\
 Time, stalls and memory: measured, then simulated; memory is the most that was asked for at once. A policy is calibrated
 where every kernel of its plan was. validation.csv has all digits, stalls by cause, allocated and reserved bytes."""
@@ -62,6 +66,7 @@ def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Seq
         *(f"![{_escape(text)}]({name})" for name, text in pictures.items()),
         "## What does this prove, and what not?",
         _PACED_PROOF if paced else _FREE_PROOF,
+        _NEVER_PROVEN,
         "## What came of every row?",
         _table(HEADER, summary_cells(validation.rows), left=3),
         _READING,

@@ -7,6 +7,7 @@ imports PyTorch.
 from collections.abc import Mapping
 from typing import Protocol
 
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -47,6 +48,15 @@ class Execution(Protocol):
 
 class Executor(Protocol):
     """Executes plans of one workload on one device."""
+
+    def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+        """Return by algorithm the bytes of workspace that the device's library states, without running anything.
+
+        None where only a measurement tells.
+
+        Raises:
+            ExecutionRefused: the library has no kernel for this.
+        """
 
     def execute(
         self, plan: TrainingPlan, limits: MemoryLimits, pace: Mapping[int, float] | None = None

@@ -11,15 +11,16 @@ from vdnnsim.validation.port import Executor
 
 @dataclass(frozen=True, slots=True)
 class DeviceTrials:
-    """Runs each trial as one iteration on a device, as fast as it goes."""
+    """Runs each trial as one iteration on a device, as fast as it goes; one before it warms up."""
 
     executor: Executor
     limits: MemoryLimits
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Execute a plan once; one that does not fit is not begun, and so costs nothing."""
+        """Execute a plan; one that does not fit is not begun, and so costs nothing."""
         check_plan(plan)
-        execution = self.executor.execute(plan, self.limits)
-        if isinstance(execution, DoesNotFit):
-            return Trial(execution, 0.0)
+        for _ in range(2):
+            execution = self.executor.execute(plan, self.limits)
+            if isinstance(execution, DoesNotFit):
+                return Trial(execution, 0.0)
         return Trial(execution.trace, execution.trace.iteration_s)

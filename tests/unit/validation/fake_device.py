@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.toy import ROOT
 from vdnnsim.cost.build import build_cost_table
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import DeviceError, ExecutionRefused
@@ -38,6 +39,7 @@ class FakeLaboratory:
         extra_bytes: what it asks for beyond the plan.
         out_of_memory_under: the policy under which memory runs out in the middle.
         capacity_bytes: its own memory, where it has less than the limits say.
+        stated: the workspaces that its library states, by layer, phase and algorithm.
     """
 
     method: Method
@@ -47,6 +49,7 @@ class FakeLaboratory:
     out_of_memory_under: str = ""
     capacity_bytes: int = 2**60
     executed: list[str] = field(default_factory=list)
+    stated: Mapping[tuple[str, Phase], Mapping[str, int | None]] = field(default_factory=dict)
 
     def executor(self, workload: Workload) -> "FakeExecutor":
         return FakeExecutor(self, workload)
@@ -56,6 +59,9 @@ class FakeLaboratory:
 class FakeExecutor:
     laboratory: FakeLaboratory
     workload: Workload
+
+    def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+        return self.laboratory.stated.get((layer.name, phase), {})
 
     def execute(
         self, plan: TrainingPlan, limits: MemoryLimits, pace: Mapping[int, float] | None = None

@@ -1,0 +1,39 @@
+from dataclasses import replace
+
+from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.unit.validation.fake_device import FakeLaboratory
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Origin
+from vdnnsim.validation.method import FREE_GPU
+from vdnnsim.validation.workspaces import stated_workspaces
+
+FORWARD = ("conv1", Phase.FORWARD)
+FAST, LEAN = (KernelCost(name, 1.0, 100, Origin.FITTED) for name in ("fast", "lean"))
+
+
+def stated(options: tuple[KernelCost, ...], told: dict[str, int | None]) -> tuple[KernelCost, ...]:
+    """What becomes of the options of conv1 in forward on a device that tells this."""
+    workload = toy_workload(toy_chain(1))
+    costs = CostTable({**toy_costs(workload, {}).kernels, (0, Phase.FORWARD): options})
+    executor = FakeLaboratory(FREE_GPU, stated={FORWARD: told}).executor(workload)
+    return stated_workspaces(costs, workload, executor).options(0, Phase.FORWARD)
+
+
+def test_what_was_never_measured_takes_what_the_device_states() -> None:
+    """Of an algorithm of which only a measurement tells, the prediction stays."""
+    assert stated((FAST, LEAN), {"fast": 7, "lean": None}) == (replace(FAST, workspace_bytes=7), LEAN)
+
+
+def test_what_the_device_has_not_is_left_out() -> None:
+    assert stated((FAST, LEAN), {"lean": 3}) == (replace(LEAN, workspace_bytes=3),)
+
+
+def test_where_it_has_none_of_them_they_stay_to_be_refused() -> None:
+    assert stated((FAST, LEAN), {"other": 3}) == (FAST, LEAN)
+
+
+def test_what_was_measured_stays() -> None:
+    measured = replace(FAST, origin=Origin.MEASURED)
+    assert stated((measured, LEAN), {"fast": 7, "lean": 3}) == (measured, replace(LEAN, workspace_bytes=3))
+    assert stated((measured,), {}) == (measured,)
