@@ -19,8 +19,7 @@ class DeviceTrials:
     def run_trial(self, plan: TrainingPlan) -> Trial:
         """Execute a plan; one that does not fit is not begun, and so costs nothing."""
         check_plan(plan)
-        for _ in range(2):
-            execution = self.executor.execute(plan, self.limits)
-            if isinstance(execution, DoesNotFit):
-                return Trial(execution, 0.0)
+        _, execution = (self.executor.execute(plan, self.limits) for _ in range(2))
+        if isinstance(execution, DoesNotFit):
+            return Trial(execution, 0.0)
         return Trial(execution.trace, execution.trace.iteration_s)
