@@ -122,7 +122,7 @@ def load_profile(path: Path) -> Profile:
         kernels=_kernels(top["kernels"], path.parent) if "kernels" in top else None,
         provenance=_provenance(top["provenance"]) if "provenance" in top else (),
     )
-    return Profile(file.name, file.sha256, top["description"].text(), server)
+    return Profile(file.name, file.sha256, _telling_of_nobody("description", top["description"]), server)
 
 
 def _gpu(entry: Entry, figures: Figures) -> Gpu:
@@ -206,12 +206,17 @@ def _kernels(entry: Entry, folder: Path) -> MeasuredKernels:
 
 def _provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
     texts = entry.named_members("names and what is said of each")
-    for name, text in texts.items():
+    for name in texts:
         if not _PARAMETER.fullmatch(name):
             raise entry.wrong(f"{quote(name)} is not a name, expected small letters, digits and _")
-        if found := what_identifies(name, text.text()):
-            raise text.wrong(f"looks like {found}, expected nothing that identifies anybody")
-    return tuple((name, text.text()) for name, text in texts.items())
+    return tuple((name, _telling_of_nobody(name, text)) for name, text in texts.items())
+
+
+def _telling_of_nobody(name: str, entry: Entry) -> str:
+    text = entry.text()
+    if found := what_identifies(name, text):
+        raise entry.wrong(f"looks like {found}, expected nothing that identifies anybody")
+    return text
 
 
 def _first_file(places: Iterable[Path]) -> Path | None:

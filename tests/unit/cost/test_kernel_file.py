@@ -211,3 +211,26 @@ def test_a_table_that_changed_behind_its_profile_is_refused(tmp_path: Path) -> N
 def test_a_table_may_be_long_but_not_endless(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER, *(LINE.replace(",8,", f",{size},") for size in range(1, 100_002)))
     assert message_of(path) == "line 100002: found more than 100000 rows"
+
+
+def test_a_file_that_is_no_table_at_all_is_not_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "huge.csv"
+    with path.open("wb") as file:
+        file.truncate(64 * 2**20 + 1)
+    assert message_of(path) == "is larger than 64 MiB"
+
+
+@given(position=st.integers(0, len(f"{HEADER}\n{LINE}\n") - 1), byte=st.integers(0, 255))
+def test_a_table_with_any_byte_changed_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, position: int, byte: int
+) -> None:
+    data = bytearray(f"{HEADER}\n{LINE}\n".encode())
+    data[position] = byte
+    path = tmp_path_factory.getbasetemp() / "changed.csv"
+    path.write_bytes(data)
+    try:
+        (row,) = read_kernel_table(path)
+    except ProfileError as refused:
+        assert str(refused).isprintable()  # noqa: PT017  # it may be refused, and need not be
+    else:
+        assert row.seconds is not None

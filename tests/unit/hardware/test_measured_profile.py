@@ -131,6 +131,11 @@ def test_a_link_may_state_what_disturbs_its_copies(tmp_path: Path) -> None:
             "provenance.torch: found 2.11, expected text (put it into quotes if it looks like a",
         ),
         (
+            "description",
+            "the card of ann@example.org",
+            "description: looks like an e-mail address, expected nothing that identifies anybody",
+        ),
+        (
             "provenance.hostname",
             "thunder",
             "provenance.hostname: looks like the name of a machine, expected nothing that identifies anybody",
