@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import torch
 
-from calibration.arena import PinnedArena, lay_copies
+from calibration.arena import PinnedArena
 from calibration.capabilities import leading_operations
 from calibration.devices.port import Device, MemoryPeaks, OutOfDeviceMemory
 from calibration.execution import Execution
@@ -24,7 +24,6 @@ from calibration.programme import Programme
 from calibration.taken_memory import overflow_at, placement_of
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
-from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.check import check_plan
@@ -42,6 +41,8 @@ class Executor:
         library: the kernels, of the same device.
         seed: of weights, optimizer states, input batch and labels.
         arena: host memory to share with other executors of the device; None for its own.
+        keeps_results: whether an execution carries gradients and updated weights; on a GPU it takes longer to copy
+            those of a large network to the host than to compute them.
     """
 
     def __init__(
@@ -51,22 +52,20 @@ class Executor:
         library: KernelLibrary,
         seed: int = 0,
         arena: PinnedArena | None = None,
+        *,
+        keeps_results: bool = True,
     ) -> None:
         self._device = device
         self._workload = workload
         self._library = library
         self._given = GivenContent(workload, seed, channels_last=library.channels_last)
         self._arena = arena or PinnedArena(device)
+        self._kept = _results_of(workload) if keeps_results else frozenset()
         self._programme: Programme | None = None
         self._reserved_bytes = 0
         # Labels and loss are of no plan; they are in use before any clock starts, so no peak counts them.
         self._labels = labels(workload, seed).to(device.torch_device)
         self._loss = torch.zeros(1, device=device.torch_device)
-
-    def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
-        """Return what each algorithm says it needs; see the port."""
-        offered = self._library.kernels(self._workload, layer, phase)
-        return {kernel.algorithm: kernel.workspace_bytes for kernel in offered}
 
     def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
         """Return what each algorithm says it needs; see the port."""
@@ -83,20 +82,15 @@ class Executor:
             ExecutionRefused: it asks for what this executor cannot do; the message names it.
         """
         programme = self._made_ready(plan)
-        content = {
-            buffer: self._given.of(plan, buffer, form)
-            for buffer, form in enumerate(programme.forms)
-            if form is not None and plan.buffers[buffer].given
-        }
+        content = self._given.of(programme)
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement
         if programme is not self._programme:
             self._device.empty_cache()
             self._programme, self._reserved_bytes = programme, 0
-        layout = lay_copies(plan)
-        self._arena.reserve(layout.nbytes)
-        walk = PlanWalk(self._device, programme, self._arena, layout, self._labels, self._loss)
+        self._arena.reserve(programme.copies.nbytes)
+        walk = PlanWalk(self._device, programme, self._arena, self._labels, self._loss, self._kept)
         try:
             return self._run(programme, walk, content, limits, pace or {})
         except OutOfDeviceMemory:
@@ -134,15 +128,12 @@ class Executor:
         peaks = self._peaks(peaks_before, device.peaks())
         walk.give_up()
         device.synchronize(streams)
-        updated = {layer.index for layer in self._workload.updated_layers}
         return Execution(
             trace=trace_of(plan, walk.log, placement_of(programme, limits), iteration_s),
             peaks=peaks,
             loss=float(self._loss),
-            gradients={of: kept for (kind, of), kept in walk.results.items() if kind is BufferKind.WEIGHT_GRADIENT},
-            weights={
-                of: kept for (kind, of), kept in walk.results.items() if kind is BufferKind.WEIGHTS and of in updated
-            },
+            gradients=walk.results_of(BufferKind.WEIGHT_GRADIENT),
+            weights=walk.results_of(BufferKind.WEIGHTS),
         )
 
     def _peaks(self, before: MemoryPeaks, since: MemoryPeaks) -> MemoryPeaks:
@@ -159,17 +150,25 @@ class Executor:
 
 
 class DeviceLaboratory:
-    """A device on which executors can be set up; see `vdnnsim.validation.port.Laboratory`."""
+    """A device on which executors can be set up; see `vdnnsim.validation.port.Laboratory` and `Executor`."""
 
-    def __init__(self, device: Device, library: KernelLibrary, seed: int = 0) -> None:
+    def __init__(self, device: Device, library: KernelLibrary, seed: int = 0, *, keeps_results: bool = True) -> None:
         self._device = device
         self._library = library
         self._seed = seed
+        self._keeps_results = keeps_results
         self._arena = PinnedArena(device)
 
     def executor(self, workload: Workload) -> Executor:
         """Return an executor of plans of a workload."""
-        return Executor(self._device, workload, self._library, self._seed, self._arena)
+        return Executor(
+            self._device, workload, self._library, self._seed, self._arena, keeps_results=self._keeps_results
+        )
+
+
+def _results_of(workload: Workload) -> frozenset[BufferKind]:
+    updated = {BufferKind.WEIGHTS} if workload.updated_layers else set()
+    return frozenset(updated | {BufferKind.WEIGHT_GRADIENT})
 
 
 def _added(first: int | None, second: int | None) -> int | None:

@@ -1,12 +1,15 @@
 """What is there when an iteration begins: the content of given buffers, kept on the host to be filled in again."""
 
+from collections import Counter
+
 import torch
 
 from calibration.kernels.initial import fill_input, fill_state, fill_weights
 from calibration.kernels.tensors import Part, shaped_view
+from calibration.programme import Programme
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 
 
 class GivenContent:
@@ -18,32 +21,36 @@ class GivenContent:
         self._seed = seed
         self._drawn: dict[tuple[BufferKind, int, int], torch.Tensor] = {}
 
-    def of(self, plan: TrainingPlan, buffer: int, form: Part) -> torch.Tensor:
-        """Return the content of a given buffer, as flat elements on the host.
+    def of(self, programme: Programme) -> dict[int, torch.Tensor]:
+        """Return the content of the given buffers of a plan, by buffer, as flat elements on the host.
 
         Raises:
-            ExecutionRefused: there is none for it.
+            ExecutionRefused: there is none for one of them.
         """
-        given = plan.buffers[buffer]
-        assert given.of is not None, "a buffer with a form says what it belongs to"
-        number = sum(each.kind is given.kind and each.of == given.of for each in plan.buffers[:buffer])
-        key = (given.kind, given.of, number)
-        if key not in self._drawn:
-            content = torch.empty(torch.Size(form.shape).numel(), dtype=form.dtype)
-            self._draw(plan, buffer, number, content, form)
-            self._drawn[key] = content
-        return self._drawn[key]
+        contents = {}
+        seen: Counter[tuple[BufferKind, int]] = Counter()
+        for number, (buffer, form) in enumerate(zip(programme.plan.buffers, programme.forms, strict=True)):
+            if not buffer.given or buffer.of is None or form is None:
+                continue
+            # The states of an optimizer come in their order.
+            key = (buffer.kind, buffer.of, seen[buffer.kind, buffer.of])
+            seen[buffer.kind, buffer.of] += 1
+            if key not in self._drawn:
+                self._drawn[key] = self._draw(programme.plan, buffer, key[2], form)
+            contents[number] = self._drawn[key]
+        return contents
 
-    def _draw(self, plan: TrainingPlan, buffer: int, number: int, content: torch.Tensor, form: Part) -> None:
-        given = plan.buffers[buffer]
-        assert given.of is not None, "a buffer with a form says what it belongs to"
-        match given.kind:
-            case BufferKind.FEATURE_MAP if self._workload.graph.maps[given.of].producer is None:
+    def _draw(self, plan: TrainingPlan, buffer: Buffer, ordinal: int, form: Part) -> torch.Tensor:
+        assert buffer.of is not None, "a buffer with a form says what it belongs to"
+        content = torch.empty(torch.Size(form.shape).numel(), dtype=form.dtype)
+        graph = self._workload.graph
+        match buffer.kind:
+            case BufferKind.FEATURE_MAP if graph.maps[buffer.of].producer is None:
                 fill_input(shaped_view(content, form.shape, channels_last=form.channels_last), self._seed)
             case BufferKind.WEIGHTS:
-                layer = self._workload.graph.layers[given.of]
-                fill_weights(layer, content, self._seed, channels_last=self._channels_last)
+                fill_weights(graph.layers[buffer.of], content, self._seed, channels_last=self._channels_last)
             case BufferKind.OPTIMIZER_STATE:
-                fill_state(self._workload.graph.layers[given.of], number, content, self._seed)
+                fill_state(graph.layers[buffer.of], ordinal, content, self._seed)
             case _:
-                raise ExecutionRefused(f"{plan.policy}: {given.name} is given, and there is nothing to fill it with")
+                raise ExecutionRefused(f"{plan.policy}: {buffer.name} is given, and there is nothing to fill it with")
+        return content

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from calibration.arena import ArenaLayout, lay_copies
 from calibration.buffers import form_of
 from calibration.capabilities import EXECUTOR_CAPABILITIES, refuse_more_than
 from calibration.kernels.port import Kernel, KernelLibrary
@@ -46,6 +47,7 @@ class Programme:
     Attributes:
         calls: by position of the Compute in the plan.
         forms: by buffer.
+        copies: where its copies lie on the host.
         passed_bytes: by workspace, the most that one of its kernels is handed.
         taken_bytes: by buffer, what it takes of the device: a workspace as much as the greediest of its kernels needs.
     """
@@ -53,6 +55,7 @@ class Programme:
     plan: TrainingPlan
     calls: Mapping[int, KernelCall]
     forms: Sequence[Part | None]
+    copies: ArenaLayout
     passed_bytes: Mapping[int, int]
     taken_bytes: Sequence[int]
 
@@ -76,7 +79,7 @@ class Programme:
             if call.workspace is not None:
                 passed_bytes[call.workspace] = max(passed_bytes.get(call.workspace, 0), call.kernel.passed_bytes)
                 taken_bytes[call.workspace] = max(taken_bytes[call.workspace], call.workspace_bytes)
-        return cls(plan, calls, forms, passed_bytes, taken_bytes)
+        return cls(plan, calls, forms, lay_copies(plan), passed_bytes, taken_bytes)
 
 
 def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tuple[Part | None, ...]:

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from calibration.arena import ArenaLayout, PinnedArena
+from calibration.arena import PinnedArena
 from calibration.buffers import DeviceBuffers
 from calibration.devices.port import Device, DeviceStream, Mark
 from calibration.kernels.port import KernelTensors
@@ -33,17 +33,20 @@ from vdnnsim.plan.operations import (
 )
 from vdnnsim.plan.training_plan import BufferKind
 
-_RESULTS = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT)
-
 
 class PlanWalk:
     """One walk through a plan.
 
+    Args:
+        device: where.
+        programme: the plan made ready.
+        arena: with room for its copies.
+        labels, loss: of the batch; in memory of the device that belongs to no plan.
+        kept: kinds of buffers whose content is copied to the host before they are released.
+
     Attributes:
         position: of the operation that is being issued, or was last.
         log: what was noted.
-        results: content of weights and their gradients when they were released, by kind and index of the layer; on
-            the host, known once the compute stream has been synchronized.
     """
 
     def __init__(
@@ -51,17 +54,17 @@ class PlanWalk:
         device: Device,
         programme: Programme,
         arena: PinnedArena,
-        layout: ArenaLayout,
         labels: torch.Tensor,
         loss: torch.Tensor,
+        kept: frozenset[BufferKind],
     ) -> None:
         self._device = device
         self._programme = programme
         self._plan = programme.plan
         self._arena = arena
-        self._layout = layout
         self._labels = labels
         self._loss = loss
+        self._kept = kept
         self._buffers = DeviceBuffers(device, programme.forms)
         self._workspaces = WorkspaceMemory(programme, self._buffers)
         self._streams: dict[Stream, DeviceStream] = {Stream.COMPUTE: device.compute, Stream.MEMORY: device.memory}
@@ -70,12 +73,16 @@ class PlanWalk:
         self._here: Mark | None = None
         self.position = 0
         self.log = IssueLog()
-        self.results: dict[tuple[BufferKind, int], torch.Tensor] = {}
+        self._results: dict[tuple[BufferKind, int], torch.Tensor] = {}
 
     @property
     def held(self) -> tuple[int, ...]:
         """The buffers that hold memory at the moment."""
         return self._buffers.held
+
+    def results_of(self, kind: BufferKind) -> dict[int, torch.Tensor]:
+        """Return what was kept of a kind, flat, by index of the layer; there once the compute stream is done."""
+        return {of: kept for (each, of), kept in self._results.items() if each is kind}
 
     def take(self, stop: int) -> None:
         """Carry out the Allocates and Aliases at the head of the plan, up to a position.
@@ -159,7 +166,7 @@ class PlanWalk:
         self.log.intervals[self.position] = interval
 
     def _slice(self, buffer: int) -> torch.Tensor:
-        return self._arena.slice(self._layout.offsets[self.position], self._plan.buffers[buffer].nbytes)
+        return self._arena.slice(self._programme.copies.offsets[self.position], self._plan.buffers[buffer].nbytes)
 
     def _tensors(self, call: KernelCall) -> KernelTensors:
         def tensor(buffer: int | None) -> torch.Tensor | None:
@@ -193,7 +200,7 @@ class PlanWalk:
             case Release() if buffer.kind is BufferKind.WORKSPACE:
                 self._workspaces.release(operation.buffer)
             case Release():  # pragma: no branch
-                if buffer.kind in _RESULTS:
+                if buffer.kind in self._kept:
                     self._keep(operation.buffer)
                 self._buffers.release(operation.buffer)
 
@@ -202,7 +209,7 @@ class PlanWalk:
         of = self._plan.buffers[buffer].of
         assert of is not None, "weights say whose they are"
         content = self._buffers[buffer]
-        kept = self.results[self._plan.buffers[buffer].kind, of] = torch.empty(content.shape, dtype=content.dtype)
+        kept = self._results[self._plan.buffers[buffer].kind, of] = torch.empty(content.shape, dtype=content.dtype)
         self._device.compute.launch(partial(_copy, kept, content))
 
 

@@ -218,6 +218,17 @@ def test_a_laboratory_sets_up_executors_with_a_seed(bench: Bench) -> None:
     assert run.loss != run_reference(workload, bench.library).loss
 
 
+def test_results_stay_on_the_device_where_nobody_wants_them(bench: Bench) -> None:
+    laboratory = DeviceLaboratory(bench.device, bench.library, keeps_results=False)
+    workload = replace(bench.workload(tiny_linear), optimizer=Optimizer.SGD)
+
+    run = laboratory.executor(workload).execute(bench.plan(workload, Base()), UNLIMITED)
+
+    assert isinstance(run, Execution)
+    assert (run.gradients, run.weights) == ({}, {})
+    assert run.loss == run_reference(workload, bench.library).loss
+
+
 class CachingDevice(CpuDevice):
     """A CPU that tells of blocks and segments, of which a cache keeps what it has once reserved."""
 
