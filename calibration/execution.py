@@ -17,8 +17,8 @@ class Execution:
         trace: what happened, in the terms of the engine's trace.
         peaks: maxima of device memory as the device counted them.
         loss: the loss of the iteration.
-        gradients: dW by index of its layer, flat, copied to the host.
-        weights: W after the update, likewise, of the layers that the workload updates.
+        gradients: dW by index of its layer, flat, copied to the host; empty where nobody wants them.
+        weights: W after the update, likewise, where the workload updates them.
     """
 
     trace: IterationTrace
