@@ -54,6 +54,11 @@ _RANGES: Final[Mapping[str, Range]] = {
     "link.both_directions": _FRACTION,
     "link.beside_compute": _FRACTION,
     "link.beside_memory_bound": _FRACTION,
+    "topology.down": _RATE,
+    "topology.up": _RATE,
+    "topology.latency": _TIME,
+    "topology.kept_down": _FRACTION,
+    "topology.kept_up": _FRACTION,
     "host.memory": _MEMORY,
     "host.issue": _TIME,
     "host.pin_latency": _TIME,
@@ -65,7 +70,8 @@ _RANGES: Final[Mapping[str, Range]] = {
     "power.link": _BYTE_ENERGY,
     "power.limit": _WATTS,
 }
-"""By key path; of `gpu.peak` and `cost_model`, whose keys are free, for every figure below."""
+"""By key path; of `gpu.peak` and `cost_model`, whose keys are free, for every figure below; of `topology`, whose types
+of links have free names, without these."""
 
 
 def state(path: str, number: float, origin: Origin, source: str) -> Figure:
@@ -126,4 +132,6 @@ class Figures:
 
 
 def _range(path: str) -> Range:
-    return _RANGES[path] if path in _RANGES else _RANGES[path.rpartition(".")[0]]
+    section, _, rest = path.partition(".")
+    names = (path, path.rpartition(".")[0], f"{section}.{rest.rpartition('.')[2]}")
+    return next(_RANGES[name] for name in names if name in _RANGES)

@@ -4,6 +4,8 @@
       memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
 The sections are `gpu`, `link`, `host`, and, where they are known, `cost_model`, `kernels`, `power` and `provenance`.
+A server with several GPUs has a `topology` (`vdnnsim.hardware.topology_section`) and may leave `link` out, which then
+is the way of its first GPU to host memory; `gpu` is each of its GPUs, `host` the whole server.
 `cost_model` holds plain numbers whose names and meaning `vdnnsim.cost` defines. A machine whose kernels were measured
 names their table, which lies beside the profile, and says of what hardware and software it was measured:
 
@@ -24,9 +26,12 @@ from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.server import Gpu, Host, Link, MeasuredKernels, Power, Server
+from vdnnsim.hardware.topology_section import host_link, read_topology
 from vdnnsim.yaml_file import Entry, file_name, not_one_of, quote, read_yaml
 
 SCHEMA_VERSION: Final = 1
+_REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")
+_OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "power", "provenance", "topology")
 _FOLDER = "hw_profiles"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -105,22 +110,26 @@ def load_profile(path: Path) -> Profile:
     """
     file = read_yaml(path, ProfileError)
     file.root.check_schema_version(SCHEMA_VERSION)
-    required = ("schema_version", "name", "description", "gpu", "link", "host")
-    top = file.root.members(required, ("cost_model", "kernels", "power", "provenance"))
+    required, optional = _REQUIRED, _OPTIONAL
+    if isinstance(file.root.value, dict) and "topology" in file.root.value:
+        required, optional = tuple(key for key in _REQUIRED if key != "link"), ("link", *_OPTIONAL)
+    top = file.root.members(required, optional)
     name = top["name"].text()
     if name != path.stem or not _NAME.fullmatch(name):
         raise top["name"].expected(f"{quote(path.stem)}, the name of the file, in letters, digits and any of _.-")
     figures = Figures()
+    topology = read_topology(top["topology"], figures) if "topology" in top else None
     server = Server(
         name=name,
         gpu=_gpu(top["gpu"], figures),
-        link=_link(top["link"], figures),
+        link=host_link(topology) if topology and "link" not in top else _link(top["link"], figures),
         host=_host(top["host"], figures),
         cost_model=_cost_model(top["cost_model"], figures) if "cost_model" in top else {},
         power=_power(top["power"], figures) if "power" in top else None,
         figures=tuple(figures.stated),
         kernels=_kernels(top["kernels"], path.parent) if "kernels" in top else None,
         provenance=_provenance(top["provenance"]) if "provenance" in top else (),
+        topology=topology,
     )
     return Profile(file.name, file.sha256, _telling_of_nobody("description", top["description"]), server)
 

@@ -51,6 +51,7 @@ class TopologyLink:
         down_bytes_per_s, up_bytes_per_s: what it carries in each direction alone; of a peer link, from its first GPU to
             its second and back. Of a shared link the larger of both is the capacity.
         kept_down, kept_up: of a lossy duplex link, the fraction of a direction that is left while the other is busy.
+        kind: what it is made of, as a profile names it; empty where nobody says.
     """
 
     name: str
@@ -60,6 +61,7 @@ class TopologyLink:
     sharing: Sharing
     kept_down: float = 1.0
     kept_up: float = 1.0
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Topology:
-    """The tree and the peer links of a server, as `hardware.profile` has checked them.
+    """The tree and the peer links of a server, as `hardware.topology_section` has checked them.
 
     Attributes:
         nodes: each after its parent, the root first; GPUs are numbered in this order.

@@ -5,23 +5,22 @@ bug of whoever made the machine.
 """
 
 import hashlib
-import json
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.figure_text import figure_lines, quoted
 from vdnnsim.hardware.figures import stated_number
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import LAYOUTS, SCHEMA_VERSION
-from vdnnsim.hardware.server import Figure, MeasuredKernels, Server
+from vdnnsim.hardware.server import MeasuredKernels, Server
+from vdnnsim.hardware.topology_text import FIGURES_AT, topology_lines
 from vdnnsim.replace import replace_files
-from vdnnsim.yaml_file import LONGEST_TEXT, quote
+from vdnnsim.yaml_file import quote
 
-_LONGEST_LINE: Final = 120
-_QUANTITY = re.compile(r"[0-9][0-9.e+-]*( [A-Za-z/]+)?")
+_LINK: Final = "link."
 
 
 def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool) -> MeasuredKernels:
@@ -51,7 +50,6 @@ def write_profile(path: Path, server: Server, description: str, table: str | Non
         ProfileError: the profile would tell whose machine it is.
     """
     assert path.name == f"{server.name}.yaml", f"{path} is no place for {server.name}"
-    assert server.topology is None, "a profile has no words for several GPUs"
     contents: dict[str, bytes] = {}
     # The table goes first: a profile never names one that is not there yet.
     if server.kernels is not None:
@@ -72,18 +70,20 @@ def profile_text(server: Server, description: str) -> str:
     for name, text in (("description", description), *server.provenance):
         if found := what_identifies(name, text):
             raise ProfileError(f"{server.name}: {name}: {quote(text)} looks like {found}, which no profile may tell")
-    return "\n".join([*_head(server, description), *_figure_sections(server), *_rest(server)]) + "\n"
+    return (
+        "\n".join([*_head(server, description), *_figure_sections(server), *_rest(server), *_topology(server)]) + "\n"
+    )
 
 
 def _head(server: Server, description: str) -> Iterator[str]:
     yield f"schema_version: {SCHEMA_VERSION}"
-    yield f"name: {_quoted(server.name)}"
-    yield f"description: {_quoted(description)}"
+    yield f"name: {quoted(server.name)}"
+    yield f"description: {quoted(description)}"
 
 
 def _figure_sections(server: Server) -> Iterator[str]:
     names = {"gpu": server.gpu.name, "link": server.link.name}
-    stated = {figure.path: figure for figure in server.figures}
+    stated = {figure.path: figure for figure in server.figures if not figure.path.startswith(FIGURES_AT)}
     section, below = "", ""
     for path, number in _numbers(server):
         figure = stated.pop(path)
@@ -94,11 +94,11 @@ def _figure_sections(server: Server) -> Iterator[str]:
             section, below = first, ""
             yield from ("", f"{section}:")
             if section in names:
-                yield f"  name: {_quoted(names[section])}"
+                yield f"  name: {quoted(names[section])}"
         if middle and middle[0] != below:
             below = middle[0]
             yield f"  {below}:"
-        yield from _figure("  " * (1 + len(middle)), key, figure)
+        yield from figure_lines("  " * (1 + len(middle)), key, figure)
     assert not stated, f"figures of nothing: {', '.join(stated)}"
 
 
@@ -134,21 +134,16 @@ def _numbers(server: Server) -> Iterator[tuple[str, float]]:
             "power.link": power.joules_per_link_byte,
             "power.limit": power.limit_watts if math.isfinite(power.limit_watts) else None,
         }
+    if not _states_link(server):
+        numbers = {path: number for path, number in numbers.items() if not path.startswith(_LINK)}
     for path, number in numbers.items():
         if number is not None:
             yield path, number
 
 
-def _figure(indent: str, key: str, figure: Figure) -> Iterator[str]:
-    # What does not read as a quantity reads back as it is stated only in quotes.
-    value = figure.text if _QUANTITY.fullmatch(figure.text) else _quoted(figure.text)
-    members = (f"value: {value}", f"origin: {figure.origin.value}", f"source: {_quoted(figure.source)}")
-    line = f"{indent}{key}: {{{', '.join(members)}}}"
-    if len(line) <= _LONGEST_LINE:
-        yield line
-    else:
-        yield f"{indent}{key}:"
-        yield from (f"{indent}  {member}" for member in members)
+def _states_link(server: Server) -> bool:
+    """Whether the link is stated; else it is the way of the first GPU through the topology."""
+    return server.topology is None or any(figure.path.startswith(_LINK) for figure in server.figures)
 
 
 def _rest(server: Server) -> Iterator[str]:
@@ -156,12 +151,13 @@ def _rest(server: Server) -> Iterator[str]:
         kernels = server.kernels
         layout = LAYOUTS[kernels.channels_last]
         tf32 = "true" if kernels.tf32 else "false"
-        yield from ("", f"kernels: {{table: {_quoted(kernels.table.name)}, tf32: {tf32}, layout: {layout}}}")
+        yield from ("", f"kernels: {{table: {quoted(kernels.table.name)}, tf32: {tf32}, layout: {layout}}}")
     if server.provenance:
         yield from ("", "provenance:")
-        yield from (f"  {name}: {_quoted(text)}" for name, text in server.provenance)
+        yield from (f"  {name}: {quoted(text)}" for name, text in server.provenance)
 
 
-def _quoted(text: str) -> str:
-    assert text.isprintable() and text.strip() == text and 0 < len(text) <= LONGEST_TEXT, f"{text!r} is no line"  # noqa: PT018  # one notion
-    return json.dumps(text, ensure_ascii=False)
+def _topology(server: Server) -> Iterator[str]:
+    if server.topology is not None:
+        figures = [figure for figure in server.figures if figure.path.startswith(FIGURES_AT)]
+        yield from topology_lines(server.topology, figures)

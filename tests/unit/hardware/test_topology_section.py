@@ -1,0 +1,299 @@
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.server import Link
+from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
+from vdnnsim.hardware.write import profile_text
+
+
+def figure(value: object) -> dict[str, object]:
+    return {"value": value, "origin": "datasheet", "source": "a page"}
+
+
+def rates(down: str, up: str, latency: str, sharing: str) -> dict[str, object]:
+    return {"down": figure(down), "up": figure(up), "latency": figure(latency), "sharing": sharing}
+
+
+# Two GPUs behind one switch, with a peer link between them and ports of a fabric.
+SECTION: dict[str, Any] = {
+    "links": {
+        "DDR4 x4": rates("70 B/s", "70 B/s", "0 s", "shared"),
+        "PCIe gen3 x16": rates("12 B/s", "13 B/s", "2 us", "lossy_duplex")
+        | {"kept_down": figure(0.9), "kept_up": figure(0.8)},
+        "NVLink-1": rates("20 B/s", "19 B/s", "1 us", "split_duplex"),
+        "port": rates("40 B/s", "41 B/s", "3 us", "split_duplex"),
+    },
+    "nodes": {
+        "memory": {"kind": "host memory"},
+        "socket0": {"kind": "socket", "parent": "memory", "link": "DDR4 x4"},
+        "switch0": {"kind": "switch", "parent": "socket0", "link": "PCIe gen3 x16"},
+        "gpu0": {"kind": "gpu", "parent": "switch0", "link": "PCIe gen3 x16"},
+        "gpu1": {"kind": "gpu", "parent": "switch0", "link": "PCIe gen3 x16"},
+    },
+    "peers": [{"gpus": ["gpu0", "gpu1"], "link": "NVLink-1"}],
+    "fabric": {"gpus": ["gpu0", "gpu1"], "link": "port"},
+}
+PROFILE: dict[str, Any] = {
+    "schema_version": 1,
+    "name": "toy",
+    "description": "a toy",
+    "gpu": {
+        "name": "Toy GPU",
+        "memory": figure("10 KiB"),
+        "dram_bandwidth": figure("100 B/s"),
+        "multiprocessors": figure(2),
+        "granule": figure("512 B"),
+        "peak": {"float32": figure("1 kFLOP/s")},
+    },
+    "host": {
+        "memory": figure("1 MB"),
+        "issue": figure("0 s"),
+        "pin_latency": figure("6 us"),
+        "pin_bandwidth": figure("1 GiB/s"),
+    },
+    "topology": SECTION,
+}
+
+
+def write(folder: Path, section: object, **others: object) -> Path:
+    path = folder / "toy.yaml"
+    path.write_text(yaml.safe_dump(PROFILE | {"topology": section} | others, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def changed(*keys: object, value: object) -> dict[str, Any]:
+    """Return the section with one value set, or taken away where it is None."""
+    section = copy.deepcopy(SECTION)
+    place: Any = section
+    for key in keys[:-1]:
+        place = place[key]
+    if value is None:
+        del place[keys[-1]]
+    else:
+        place[keys[-1]] = value
+    return section
+
+
+def message_of(folder: Path, section: object) -> str:
+    path = write(folder, section)
+    with pytest.raises(ProfileError) as caught:
+        read_profile(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.removeprefix(f"{path}: topology.")
+
+
+def pcie(name: str) -> TopologyLink:
+    return TopologyLink(name, 12.0, 13.0, 2e-6, Sharing.LOSSY_DUPLEX, 0.9, 0.8, "PCIe gen3 x16")
+
+
+def test_a_section_becomes_a_topology(tmp_path: Path) -> None:
+    """A link of the tree is named after both its ends, a peer link after its GPUs, a port after the fabric."""
+    dram = TopologyLink("memory-socket0", 70.0, 70.0, 0.0, Sharing.SHARED, kind="DDR4 x4")
+    nvlink = TopologyLink("gpu0-gpu1", 20.0, 19.0, 1e-6, Sharing.SPLIT_DUPLEX, kind="NVLink-1")
+    ports = [TopologyLink(f"fabric-gpu{n}", 40.0, 41.0, 3e-6, Sharing.SPLIT_DUPLEX, kind="port") for n in (0, 1)]
+    assert read_profile(write(tmp_path, SECTION)).topology == Topology(
+        nodes=(
+            Node("memory", NodeKind.HOST_MEMORY, None, None),
+            Node("socket0", NodeKind.SOCKET, "memory", dram),
+            Node("switch0", NodeKind.SWITCH, "socket0", pcie("socket0-switch0")),
+            Node("gpu0", NodeKind.GPU, "switch0", pcie("switch0-gpu0")),
+            Node("gpu1", NodeKind.GPU, "switch0", pcie("switch0-gpu1")),
+        ),
+        peers=(PeerLink("gpu0", "gpu1", nvlink),),
+        ports=(FabricPort("gpu0", ports[0]), FabricPort("gpu1", ports[1])),
+    )
+
+
+def test_nodes_may_stand_in_any_order_and_gpus_are_numbered_by_theirs(tmp_path: Path) -> None:
+    """Backwards, gpu1 comes first; a GPU at the socket comes before it in the file, though it is nearer the root."""
+    nodes = dict(reversed(SECTION["nodes"].items()))
+    nodes = {"near": {"kind": "gpu", "parent": "socket0", "link": "port"}} | nodes
+    topology = read_profile(write(tmp_path, SECTION | {"nodes": nodes})).topology
+    assert topology is not None
+    assert [gpu.name for gpu in topology.gpus] == ["near", "gpu1", "gpu0"]
+    assert [node.name for node in topology.nodes[:3]] == ["memory", "socket0", "switch0"]
+
+
+def test_a_link_that_is_left_out_is_the_way_of_the_first_gpu(tmp_path: Path) -> None:
+    """The least of 70, 12 and 12 B/s down, of 70, 13 and 13 B/s up; 0 + 2 + 2 us."""
+    link = read_profile(write(tmp_path, SECTION)).link
+    assert link == Link("PCIe gen3 x16", 12.0, 13.0, 4e-6)
+
+
+def test_a_link_that_is_stated_stays(tmp_path: Path) -> None:
+    stated = {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")}
+    assert read_profile(write(tmp_path, SECTION, link=stated)).link == Link("wire", 3.0, 4.0, 0.005)
+
+
+def test_without_a_topology_the_link_must_be_stated(tmp_path: Path) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in PROFILE.items() if key != "topology"}))
+    with pytest.raises(ProfileError, match="'link' is missing"):
+        read_profile(path)
+
+
+def test_the_figures_of_links_are_stated_with_their_origin(tmp_path: Path) -> None:
+    """Three of each of four types, and what a lossy link keeps."""
+    figures = [each for each in read_profile(write(tmp_path, SECTION)).figures if each.path.startswith("topology.")]
+    assert len(figures) == 4 * 3 + 2
+    assert figures[3].path == "topology.links.'PCIe gen3 x16'.down"
+    assert (figures[3].text, figures[3].source) == ("12 B/s", "a page")
+
+
+@pytest.mark.parametrize("with_link", [False, True])
+def test_a_topology_that_is_written_reads_back_as_the_same(tmp_path: Path, with_link: bool) -> None:  # noqa: FBT001
+    stated = {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")}
+    path = write(tmp_path, SECTION, **({"link": stated} if with_link else {}))
+    server = read_profile(path)
+    path.write_text(profile_text(server, "a toy"), encoding="utf-8")
+    assert read_profile(path) == server
+
+
+GPU = {"kind": "gpu", "parent": "switch0", "link": "PCIe gen3 x16"}
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        (
+            changed("nodes", "gpu1", value={"kind": "gpu"}),
+            "nodes.gpu1: has no path to host memory: 'parent' is missing, expected the node above it",
+        ),
+        (
+            changed("nodes", "switch0", value={"kind": "switch", "link": "port"}),
+            "nodes.switch0: leads to no host memory: 'parent' is missing, expected the node above it",
+        ),
+        (
+            changed("nodes", "socket0", "parent", value="switch0"),
+            "nodes.socket0: has no path to host memory: socket0 -> switch0 -> socket0 is a cycle, expected a tree",
+        ),
+        (
+            changed("nodes", "switch0", "parent", value="switch0"),
+            "nodes.switch0: has no path to host memory: switch0 -> switch0 is a cycle, expected a tree",
+        ),
+        (
+            changed("nodes", "gpu1", "parent", value="swich0"),
+            (
+                "nodes.gpu1.parent: 'swich0' is not a node that others hang on; did you mean 'switch0'? "
+                "(memory, socket0, switch0)"
+            ),
+        ),
+        (
+            changed("nodes", "gpu1", "parent", value="gpu0"),
+            "nodes.gpu1.parent: 'gpu0' is not a node that others hang on; expected one of memory, socket0, switch0",
+        ),
+        (
+            changed("nodes", "heap", value={"kind": "host memory"}),
+            "nodes: found 2 nodes (memory, heap) of kind host memory, expected one, the root of the tree",
+        ),
+        (
+            changed("nodes", "memory", value=None),
+            "nodes: found no node of kind host memory, expected one, the root of the tree",
+        ),
+        (
+            changed("nodes", value={"memory": {"kind": "host memory"}}),
+            "nodes: found no nodes of kind gpu, expected 1 to 64",
+        ),
+        (
+            changed("nodes", "gpu1", "link", value=None),
+            "nodes.gpu1: 'link' is missing; required are kind, parent, link",
+        ),
+        (
+            changed("nodes", "memory", "link", value="port"),
+            "nodes.memory: is host memory, the root of the tree, expected neither parent nor link",
+        ),
+        (
+            changed("nodes", "gpu1", "kind", value="tpu"),
+            "nodes.gpu1.kind: 'tpu' is not a kind of node; did you mean 'gpu'? (host memory, socket, switch, gpu)",
+        ),
+        (
+            changed("nodes", "fabric", value=GPU),
+            "nodes.fabric: is no name of a node, expected small letters, digits and _, and not 'fabric'",
+        ),
+        (
+            changed("nodes", "GPU 2", value=GPU),
+            "nodes.'GPU 2': is no name of a node, expected small letters, digits and _, and not 'fabric'",
+        ),
+        (
+            changed("nodes", "gpu1", "link", value="NVLink-2"),
+            (
+                "nodes.gpu1.link: 'NVLink-2' is not a type of link; did you mean 'NVLink-1'? "
+                "(DDR4 x4, PCIe gen3 x16, NVLink-1, port)"
+            ),
+        ),
+        (
+            changed("peers", 0, "gpus", value=["gpu0", "gpu2"]),
+            "peers[0].gpus[1]: 'gpu2' is not a GPU of this topology; did you mean 'gpu1'? (gpu0, gpu1)",
+        ),
+        (
+            changed("peers", 0, "gpus", value=["gpu0", "switch0"]),
+            "peers[0].gpus[1]: 'switch0' is not a GPU of this topology; expected one of gpu0, gpu1",
+        ),
+        (
+            changed("peers", 0, "gpus", value=["gpu1", "gpu1"]),
+            "peers[0].gpus[1]: gpu1 stands there already, expected each GPU once",
+        ),
+        (changed("peers", 0, "gpus", value=["gpu1"]), "peers[0].gpus: found 1 GPUs, expected two"),
+        (
+            changed("peers", value=[*SECTION["peers"], {"gpus": ["gpu1", "gpu0"], "link": "NVLink-1"}]),
+            "peers[1].gpus: gpu1 and gpu0 have a peer link already, expected one",
+        ),
+        (
+            changed("fabric", "gpus", value=["gpu0", "gpu7"]),
+            "fabric.gpus[1]: 'gpu7' is not a GPU of this topology; did you mean 'gpu1'? (gpu0, gpu1)",
+        ),
+        (
+            changed("peers", value=None),
+            "links.NVLink-1: is the type of no link; expected a node, peers or the fabric to have it",
+        ),
+        (
+            changed("links", "port", "sharing", value="half"),
+            "links.port.sharing: 'half' is not a way of sharing; expected one of shared, split_duplex, lossy_duplex",
+        ),
+        (
+            changed("links", "port", "kept_up", value=figure(0.5)),
+            "links.port.kept_up: found in a link that is split_duplex, expected in lossy_duplex alone",
+        ),
+        (
+            changed("links", "PCIe gen3 x16", "kept_up", value=None),
+            "links.'PCIe gen3 x16': 'kept_up' is missing; required are down, up, latency, sharing, kept_down, kept_up",
+        ),
+        (
+            changed("links", "PCIe gen3 x16", "kept_up", value=figure(1.5)),
+            "links.'PCIe gen3 x16'.kept_up.value: found 1.5, expected from 0.001 to 1",
+        ),
+        (
+            changed("links", "port", "down", value="40 GB/s"),
+            "links.port.down: found '40 GB/s', expected a mapping with the keys value, origin, source",
+        ),
+        (
+            changed("links", "v1.0", value=SECTION["links"]["port"]),
+            "links.v1.0: is no name of a type of link, expected letters, digits, blanks and any of _-",
+        ),
+    ],
+)
+def test_a_wrong_section_is_refused_in_one_line(tmp_path: Path, section: object, message: str) -> None:
+    assert message_of(tmp_path, section) == message
+
+
+def test_more_gpus_than_anybody_has_are_refused(tmp_path: Path) -> None:
+    nodes = {**SECTION["nodes"], **{f"more{number}": dict(GPU) for number in range(63)}}
+    assert message_of(tmp_path, SECTION | {"nodes": nodes}) == "nodes: found 65 nodes of kind gpu, expected 1 to 64"
+
+
+def test_a_name_stands_once(tmp_path: Path) -> None:
+    """Two nodes of one name are a key that is repeated, which no file may have."""
+    path = write(tmp_path, SECTION)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("    gpu1:\n", "    gpu0:\n"), encoding="utf-8")
+    with pytest.raises(ProfileError, match=re.escape("'gpu0'")) as caught:
+        read_profile(path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,200 @@
+"""The section `topology` of a profile: the links of a server by type, its nodes as a tree, its peer links.
+
+    topology:
+      links:
+        DDR4 x4:       {down: ..., up: ..., latency: ..., sharing: shared}
+        PCIe gen3 x16: {down: ..., up: ..., latency: ..., sharing: lossy_duplex, kept_down: ..., kept_up: ...}
+        NVLink 1:      {down: ..., up: ..., latency: ..., sharing: split_duplex}
+      nodes:
+        memory:  {kind: host memory}
+        socket0: {kind: socket, parent: memory, link: DDR4 x4}
+        switch0: {kind: switch, parent: socket0, link: PCIe gen3 x16}
+        gpu0:    {kind: gpu, parent: switch0, link: PCIe gen3 x16}
+        gpu1:    {kind: gpu, parent: switch0, link: PCIe gen3 x16}
+      peers:
+        - {gpus: [gpu0, gpu1], link: NVLink 1}
+      fabric: {gpus: [gpu0, gpu1], link: NVLink 4}
+
+What stands for `...` are figures. Down is toward the GPUs, up toward host memory; of a peer link down is from its first
+GPU to its second. GPUs are numbered as they stand in the file. A GPU under two sockets copies to the memory of its own.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.hardware.figures import Figures
+from vdnnsim.hardware.server import Link
+from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
+from vdnnsim.yaml_file import Entry, not_one_of, quote
+
+MOST_GPUS: Final = 64
+_FABRIC = "fabric"
+_NODE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_LINK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 _-]{0,39}")
+_KEPT: Final = ("kept_down", "kept_up")
+
+
+def read_topology(entry: Entry, figures: Figures) -> Topology:
+    """Return the topology that a section describes.
+
+    Raises:
+        ProfileError: it is no tree from host memory to at least one GPU, or names what is not there.
+    """
+    keys = entry.members(("links", "nodes"), ("peers", _FABRIC))
+    types = _LinkTypes(keys["links"], figures)
+    nodes = _nodes(keys["nodes"], types)
+    gpus = [node.name for node in nodes if node.kind is NodeKind.GPU]
+    peers = tuple(_peers(keys["peers"], gpus, types)) if "peers" in keys else ()
+    ports = tuple(_ports(keys[_FABRIC], gpus, types)) if _FABRIC in keys else ()
+    types.refuse_unused()
+    return Topology(nodes, peers, ports)
+
+
+def host_link(topology: Topology) -> Link:
+    """Return what GPU 0 alone sees of its path to host memory as one link: the least rate, all latencies."""
+    up = topology.to_host(0)
+    path = [topology.links[hop.link] for hop in up]
+    return Link(
+        name=path[0].kind,
+        h2d_bytes_per_s=min(link.down_bytes_per_s for link in path),
+        d2h_bytes_per_s=min(link.up_bytes_per_s for link in path),
+        latency_s=topology.latency_s(up),
+    )
+
+
+class _LinkTypes:
+    """The links of a section by type, and which of them something hangs on."""
+
+    def __init__(self, entry: Entry, figures: Figures) -> None:
+        self._entries = entry.named_members("types of links")
+        self._links = {name: _link_type(name, each, figures) for name, each in self._entries.items()}
+        self._used: set[str] = set()
+
+    def link(self, entry: Entry, name: str) -> TopologyLink:
+        """Return a link of the type that stands here under a name of its own."""
+        kind = entry.name(list(self._links), "a type of link")
+        self._used.add(kind)
+        return self._links[kind](name)
+
+    def refuse_unused(self) -> None:
+        """Check that something hangs on a link of each type."""
+        for name, entry in self._entries.items():
+            if name not in self._used:
+                raise entry.wrong("is the type of no link; expected a node, peers or the fabric to have it")
+
+
+def _link_type(kind: str, entry: Entry, figures: Figures) -> Callable[[str], TopologyLink]:
+    if not _LINK_NAME.fullmatch(kind):
+        raise entry.wrong("is no name of a type of link, expected letters, digits, blanks and any of _-")
+    required = ("down", "up", "latency", "sharing")
+    keys = entry.members(required, _KEPT)
+    sharing = keys["sharing"].choice(Sharing, "a way of sharing")
+    if sharing is Sharing.LOSSY_DUPLEX:
+        keys = entry.members((*required, *_KEPT))
+    else:
+        for key in _KEPT:
+            if key in keys:
+                raise keys[key].wrong(f"found in a link that is {sharing.value}, expected in lossy_duplex alone")
+    rates = figures.number(keys["down"]), figures.number(keys["up"])
+    latency_s = figures.number(keys["latency"])
+    kept_down, kept_up = (figures.number(keys[key]) if key in keys else 1.0 for key in _KEPT)
+    return lambda name: TopologyLink(name, *rates, latency_s, sharing, kept_down, kept_up, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _StatedNode:
+    """A node as the file has it, before anybody knows whether all of them are a tree."""
+
+    entry: Entry
+    kind: NodeKind
+    parent: Entry | None
+    link: Entry | None
+
+
+def _nodes(entry: Entry, types: _LinkTypes) -> tuple[Node, ...]:
+    """Return the nodes, each after its parent and the GPUs last."""
+    stated = {name: _stated(name, each) for name, each in entry.named_members("nodes").items()}
+    roots = [name for name, node in stated.items() if node.kind is NodeKind.HOST_MEMORY]
+    if len(roots) != 1:
+        found = f"{len(roots)} nodes ({', '.join(roots)})" if roots else "no node"
+        raise entry.wrong(f"found {found} of kind {NodeKind.HOST_MEMORY.value}, expected one, the root of the tree")
+    gpus = [name for name, node in stated.items() if node.kind is NodeKind.GPU]
+    if not 1 <= len(gpus) <= MOST_GPUS:
+        raise entry.wrong(f"found {len(gpus) or 'no'} nodes of kind gpu, expected 1 to {MOST_GPUS}")
+    parents = {name: _parent(node, stated) for name, node in stated.items()}
+    depths = {name: _depth(name, parents, stated) for name in stated}
+    order = sorted(stated, key=lambda name: (stated[name].kind is NodeKind.GPU, depths[name]))
+    return tuple(_node(name, stated[name], parents[name], types) for name in order)
+
+
+def _stated(name: str, entry: Entry) -> _StatedNode:
+    if not _NODE_NAME.fullmatch(name) or name == _FABRIC:
+        raise entry.wrong(f"is no name of a node, expected small letters, digits and _, and not {quote(_FABRIC)}")
+    keys = entry.members(("kind",), ("parent", "link"))
+    kind = keys["kind"].choice(NodeKind, "a kind of node")
+    if kind is NodeKind.HOST_MEMORY:
+        if len(keys) > 1:
+            raise entry.wrong("is host memory, the root of the tree, expected neither parent nor link")
+    elif "parent" not in keys:
+        gone = "has no path to host memory" if kind is NodeKind.GPU else "leads to no host memory"
+        raise entry.wrong(f"{gone}: 'parent' is missing, expected the node above it")
+    else:
+        keys = entry.members(("kind", "parent", "link"))
+    return _StatedNode(entry, kind, keys.get("parent"), keys.get("link"))
+
+
+def _parent(node: _StatedNode, stated: Mapping[str, _StatedNode]) -> str | None:
+    if node.parent is None:
+        return None
+    above = [name for name, each in stated.items() if each.kind is not NodeKind.GPU]
+    return node.parent.name(above, "a node that others hang on")
+
+
+def _depth(name: str, parents: Mapping[str, str | None], stated: Mapping[str, _StatedNode]) -> int:
+    """Return how many links are between a node and host memory, if there is a way at all."""
+    way = [name]
+    while (parent := parents[way[-1]]) is not None:
+        way.append(parent)
+        if parent in way[:-1]:
+            circle = " -> ".join(way[way.index(parent) :])
+            raise stated[name].entry.wrong(f"has no path to host memory: {circle} is a cycle, expected a tree")
+    return len(way) - 1
+
+
+def _node(name: str, stated: _StatedNode, parent: str | None, types: _LinkTypes) -> Node:
+    link = types.link(stated.link, f"{parent}-{name}") if stated.link is not None else None
+    return Node(name, stated.kind, parent, link)
+
+
+def _peers(entry: Entry, gpus: list[str], types: _LinkTypes) -> Iterator[PeerLink]:
+    seen: set[frozenset[str]] = set()
+    for item in entry.items("peer links"):
+        keys = item.members(("gpus", "link"))
+        names = _gpu_names(keys["gpus"], gpus)
+        if len(names) != len(("first", "second")):
+            raise keys["gpus"].wrong(f"found {len(names)} GPUs, expected two")
+        if frozenset(names) in seen:
+            raise keys["gpus"].wrong(f"{names[0]} and {names[1]} have a peer link already, expected one")
+        seen.add(frozenset(names))
+        first, second = names
+        yield PeerLink(first, second, types.link(keys["link"], f"{first}-{second}"))
+
+
+def _ports(entry: Entry, gpus: list[str], types: _LinkTypes) -> Iterator[FabricPort]:
+    keys = entry.members(("gpus", "link"))
+    for name in _gpu_names(keys["gpus"], gpus):
+        yield FabricPort(name, types.link(keys["link"], f"{_FABRIC}-{name}"))
+
+
+def _gpu_names(entry: Entry, gpus: list[str]) -> list[str]:
+    items = entry.items("GPUs")
+    names: list[str] = []
+    for item in items:
+        if item.text() not in gpus:
+            raise item.wrong(not_one_of(item.text(), gpus, "a GPU of this topology"))
+        if item.text() in names:
+            raise item.wrong(f"{item.text()} stands there already, expected each GPU once")
+        names.append(item.text())
+    return names
