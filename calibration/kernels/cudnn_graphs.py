@@ -77,11 +77,15 @@ def frontend() -> Any:  # noqa: ANN401 - the package has no types
 
         cudnn.backend_version()
     except (ImportError, RuntimeError, OSError) as failure:
-        reason = str(failure).splitlines()[0]
         raise DeviceError(
-            f"cuDNN cannot be asked: {reason}; pip install nvidia-cudnn-frontend nvidia-cudnn-cu13"
+            f"cuDNN cannot be asked: {first_line(failure)}; pip install nvidia-cudnn-frontend nvidia-cudnn-cu13"
         ) from None
     return cudnn
+
+
+def first_line(failure: Exception) -> str:
+    """Return what an exception of the frontend says, in one line."""
+    return str(failure).partition("\n")[0] or type(failure).__name__
 
 
 def described_device(properties: Mapping[str, object]) -> Any:  # noqa: ANN401 - as above
@@ -97,7 +101,7 @@ def described_device(properties: Mapping[str, object]) -> Any:  # noqa: ANN401 -
     try:
         return cudnn.create_device_properties(json.dumps(properties))
     except RuntimeError as failure:
-        raise DeviceError(f"cuDNN cannot describe a device: {str(failure).splitlines()[0]}") from None
+        raise DeviceError(f"cuDNN cannot describe a device: {first_line(failure)}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from calibration.kernels.cudnn_graphs import Offer, PlanFinder, Target, frontend
+from calibration.kernels.cudnn_graphs import Offer, PlanFinder, Target, first_line, frontend
 from calibration.kernels.cudnn_plans import (
     ConvolutionPlan,
     ConvolutionProblem,
@@ -56,17 +56,18 @@ class CudnnLibrary:
     Attributes:
         handle: of cuDNN, on that GPU.
         tf32: whether tensor cores may multiply float32.
-        left_out: plans that could not be built or executed, as `backward data: eng5_k2=1`; not offered again.
+        left_out: names of plans that could not be built or executed; they are not offered again for that problem.
     """
 
     framework: PyTorchLibrary
     handle: Any
     tf32: bool
-    left_out: set[str] = field(default_factory=set)
+    left_out: dict[ConvolutionProblem, set[str]] = field(default_factory=dict)
     _offers: dict[ConvolutionProblem, Offer] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         """Look for plans on the GPU of the handle."""
+        self._cudnn = frontend()
         self._finder = PlanFinder(Target(handle=self.handle))
 
     @property
@@ -87,10 +88,10 @@ class CudnnLibrary:
         problem = ConvolutionProblem(shape, phase, workload.element_type, self.channels_last, self.tf32)
         if problem not in self._offers:
             self._offers[problem] = self._finder.find(problem)
-            self.left_out.update(f"{phase.value}: {name}" for name in self._offers[problem].left_out)
+            self.left_out[problem] = set(self._offers[problem].left_out)
         offer = self._offers[problem]
         site = Site(workload, layer, self.channels_last, self.framework.device_type)
-        plans = (plan for plan in offer.plans if f"{phase.value}: {plan.name}" not in self.left_out)
+        plans = (plan for plan in offer.plans if plan.name not in self.left_out[problem])
         return (*own, *(self._kernel(site, problem, offer, plan) for plan in plans))
 
     def _kernel(self, site: Site, problem: ConvolutionProblem, offer: Offer, plan: ConvolutionPlan) -> Kernel:
@@ -116,15 +117,14 @@ class CudnnLibrary:
         tensors: dict[str, torch.Tensor],
         workspace: torch.Tensor | None,
     ) -> None:
-        cudnn = frontend()
-        cudnn.set_stream(handle=self.handle, stream=torch.cuda.current_stream().cuda_stream)
+        self._cudnn.set_stream(handle=self.handle, stream=torch.cuda.current_stream().cuda_stream)
         pointers = {offer.operands[name]: tensor.data_ptr() for name, tensor in tensors.items()}
         workspace_pointer = 0 if workspace is None else workspace.data_ptr()
         try:
             offer.graph.execute_plan_at_index(pointers, workspace_pointer, offer.positions[plan.name], self.handle)
-        except (RuntimeError, cudnn.cudnnGraphNotSupportedError) as failure:
-            self.left_out.add(f"{problem.phase.value}: {plan.name}")
-            raise RuntimeError(f"cuDNN cannot execute {plan.name}: {str(failure).splitlines()[0]}") from failure
+        except (RuntimeError, self._cudnn.cudnnGraphNotSupportedError) as failure:
+            self.left_out[problem].add(plan.name)
+            raise RuntimeError(f"cuDNN cannot execute {plan.name}: {first_line(failure)}") from failure
 
 
 @dataclass(frozen=True, slots=True)

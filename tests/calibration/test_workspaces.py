@@ -9,6 +9,7 @@ from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.workspaces import PAPER_AND_RESNET, asked_workloads, main
 from calibration.workspaces_gpus import H200
 from calibration.workspaces_rows import Settings, convolution_rows, other_row
+from tests.calibration.kernels.frontend_double import Engine, Frontend
 from vdnnsim.cost.kernel_file import read_kernel_table
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.layers import Phase
@@ -131,12 +132,34 @@ def test_without_cudnn_the_command_says_how_to_get_it(tmp_path: Path, monkeypatc
     assert not list(tmp_path.iterdir())
 
 
+def test_the_command_writes_a_row_for_each_plan_and_each_other_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines 0 and 1 can be built, so each phase of each distinct convolution has two rows, any other kernel one."""
+    monkeypatch.setitem(
+        sys.modules, "cudnn", Frontend({0: Engine(), 1: Engine(workspace_bytes=9), 2: BROKEN}, ["eng2"])
+    )
+    path = tmp_path / "table.csv"
+
+    done = CliRunner().invoke(main, [str(path), "--network", "tiny_linear:8", "--channels-last"])
+
+    assert done.exit_code == 0, done.output
+    rows = read_kernel_table(path)
+    asked = distinct_subjects(asked_workloads(["tiny_linear:8"], ElementType.FLOAT32))
+    convolutions = [each for each in asked if each.shape.kind == "conv"]
+    assert len(rows) == 2 * len(convolutions) + len(asked) - len(convolutions)
+    assert "not built: backward data: eng2, backward weights: eng2, forward: eng2" in done.output
+
+
 @pytest.mark.parametrize("profile", ["h200", "h200_without_tf32"])
 def test_the_committed_tables_hold_every_kernel_of_the_default_networks_untimed(profile: str) -> None:
     rows = committed_rows(profile)
 
-    asked = {each.shape for each in distinct_subjects(asked_workloads(PAPER_AND_RESNET, ElementType.FLOAT32))}
-    assert {row.shape for row in rows} == asked
+    asked = distinct_subjects(asked_workloads(PAPER_AND_RESNET, ElementType.FLOAT32))
+    assert {row.shape: (row.flop, row.nbytes) for row in rows} == {
+        each.shape: (each.workload.flop(each.layer, each.phase), each.workload.bytes_moved(each.layer, each.phase))
+        for each in asked
+    }
     assert {(row.origin, row.count) for row in rows} == {(Origin.DATASHEET, 0)}
     assert not any(NONDETERMINISTIC_NOTE in row.note or DOWN_CONVERT_NOTE in row.note for row in rows)
 

@@ -36,10 +36,11 @@ class Engine:
     notes: frozenset[Note] = frozenset()
     workspace_bytes: int = 0
     works: bool = True
+    runs: bool = True
     behaviors: tuple[Behavior, ...] = ()
 
 
-@dataclass
+@dataclass(eq=False)
 class Tensor:
     """A tensor of a graph and what was set of it."""
 
@@ -127,6 +128,13 @@ class Graph:
     def get_behavior_notes_for_plan_at_index(self, position: int) -> list[Behavior]:
         return list(self._engine(position).behaviors)
 
+    def execute_plan_at_index(self, pointers: dict[Tensor, int], workspace: int, position: int, handle: object) -> None:
+        name = self.plans[position]
+        if not self._engine(position).runs:
+            raise RuntimeError
+        tensors = {tensor.name: pointer for tensor, pointer in pointers.items()}
+        self.frontend.executed.append((name, tensors, workspace, handle))
+
     def _engine(self, position: int) -> Engine:
         return self.frontend.engines[int(self.plans[position].partition("_")[0].removeprefix("eng"))]
 
@@ -148,9 +156,21 @@ class Frontend(ModuleType):
         super().__init__("cudnn")
         self.engines, self.heuristics = engines, heuristics
         self.graphs: list[Graph] = []
+        self.executed: list[tuple[str, dict[str, int], int, object]] = []
+        self.streams: list[int] = []
 
     def backend_version(self) -> int:
         return 91901
+
+    def backend_version_string(self) -> str:
+        return "9.19.1"
+
+    def create_device_properties(self, description: str) -> str:
+        return description
+
+    def set_stream(self, *, handle: object, stream: int) -> None:
+        assert handle is not None
+        self.streams.append(stream)
 
     def pygraph(self, **device: object) -> Graph:
         graph = Graph(self, device={key: device[key] for key in device if not key.endswith("data_type")})

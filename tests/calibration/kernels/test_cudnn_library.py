@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,14 +112,23 @@ def test_on_a_cpu_there_is_nothing_but_the_framework() -> None:
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> CudnnLibrary:
+def double(monkeypatch: pytest.MonkeyPatch) -> Frontend:
     engines = {
         0: Engine(),
         1: Engine(workspace_bytes=OWN_BYTES),
         2: Engine(frozenset({Note.TENSOR_CORE})),
         3: Engine(works=False),
+        4: Engine(workspace_bytes=7, runs=False),
     }
-    monkeypatch.setitem(sys.modules, "cudnn", Frontend(engines, ["eng1", "eng3", "eng0", "eng2"]))
+    double = Frontend(engines, ["eng1", "eng3", "eng0", "eng2"])
+    monkeypatch.setitem(sys.modules, "cudnn", double)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=5))
+    return double
+
+
+@pytest.fixture
+def library(double: Frontend) -> CudnnLibrary:
+    assert double.engines
     return CudnnLibrary(PyTorchLibrary("cuda"), handle=7, tf32=False)
 
 
@@ -126,22 +137,52 @@ def test_plans_stand_behind_the_frameworks_kernels(library: CudnnLibrary) -> Non
     (added, added_layer), (written, written_layer) = written_and_added()
 
     kernels = library.kernels(written, written_layer, Phase.BACKWARD_DATA)
-    assert [kernel.algorithm for kernel in kernels] == ["pytorch", EXPLICIT_GEMM, "eng1", "eng0"]
-    assert [kernel.workspace_bytes for kernel in kernels[2:]] == [100, 0]
-    assert [kernel.passed_bytes for kernel in kernels[2:]] == [100, 0]
+    assert [kernel.algorithm for kernel in kernels] == ["pytorch", EXPLICIT_GEMM, "eng1", "eng0", "eng4"]
+    assert [kernel.workspace_bytes for kernel in kernels[2:]] == [100, 0, 7]
+    assert [kernel.passed_bytes for kernel in kernels[2:]] == [100, 0, 7]
     assert kernels[3].family == "implicit GEMM"
-    assert library.left_out == {"backward data: eng3"}
+    assert list(library.left_out.values()) == [{"eng3"}]
 
     adding = library.kernels(added, added_layer, Phase.BACKWARD_DATA)
-    assert [kernel.passed_bytes for kernel in adding[2:]] == [256 + 3_072, 3_072]
+    assert [kernel.passed_bytes for kernel in adding[2:]] == [256 + 3_072, 3_072, 256 + 3_072]
 
 
-def test_a_plan_that_was_left_out_is_not_offered_again(library: CudnnLibrary) -> None:
+def test_a_plan_runs_on_the_current_stream_on_the_callers_memory(library: CudnnLibrary, double: Frontend) -> None:
     _, (workload, layer) = written_and_added()
-    library.kernels(workload, layer, Phase.FORWARD)
-    library.left_out.add("forward: eng1")
-    names = [kernel.algorithm for kernel in library.kernels(workload, layer, Phase.FORWARD)]
-    assert names == ["pytorch", EXPLICIT_GEMM, "eng0"]
+    kernel = library.kernels(workload, layer, Phase.BACKWARD_WEIGHTS)[2]
+    tensors = with_workspace(
+        operands_alone(workload, layer, Phase.BACKWARD_WEIGHTS, "cpu", channels_last=False), kernel
+    )
+    assert tensors.output_gradient is not None
+    assert tensors.weight_gradient is not None
+    assert tensors.workspace is not None
+
+    kernel.run(tensors)
+
+    operands = {
+        "X": tensors.inputs[0].data_ptr(),
+        "dY": tensors.output_gradient.data_ptr(),
+        "dW": tensors.weight_gradient.data_ptr(),
+    }
+    named = {"result": "dW"}
+    ((name, pointers, workspace, handle),) = double.executed
+    assert {named.get(operand, operand): pointer for operand, pointer in pointers.items()} == operands
+    assert (name, workspace, handle) == ("eng1", tensors.workspace.data_ptr(), 7)
+    assert double.streams == [5]
+
+
+def test_a_plan_that_cannot_be_executed_is_not_offered_again(library: CudnnLibrary) -> None:
+    _, (workload, layer) = written_and_added()
+    failing = library.kernels(workload, layer, Phase.FORWARD)[-1]
+    tensors = with_workspace(operands_alone(workload, layer, Phase.FORWARD, "cpu", channels_last=False), failing)
+
+    with pytest.raises(RuntimeError, match="cuDNN cannot execute eng4: RuntimeError"):
+        failing.run(tensors)
+
+    again = [kernel.algorithm for kernel in library.kernels(workload, layer, Phase.FORWARD)]
+    assert again == ["pytorch", EXPLICIT_GEMM, "eng1", "eng0"]
+    other = [kernel.algorithm for kernel in library.kernels(replace(workload, batch_size=3), layer, Phase.FORWARD)]
+    assert other == [*again, "eng4"]
 
 
 def test_other_layers_have_the_frameworks_kernels_alone(library: CudnnLibrary) -> None:
