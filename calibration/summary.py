@@ -29,7 +29,10 @@ def warning_lines(calibration: Calibration) -> list[str]:
     )
     lines = [
         *calibration.warnings,
-        *_worst([f"{name}: {_judgement(sample)}" for name, sample in samples], f"unsteady figures, see {copies}"),
+        *_worst(
+            [f"{name}: {_judgement(sample)}" for name, sample in samples],
+            f"unsteady measurements, of copies see {copies}",
+        ),
         *_worst([f"{_text(row)}: {row.note}, so it is predicted" for row in unused], f"such kernels, see {kernels}"),
         *_worst([f"{_text(row)}: spread of {row.spread:.0%}" for row in unsteady], f"unsteady kernels, see {kernels}"),
     ]

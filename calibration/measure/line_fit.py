@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vdnnsim.units import format_seconds
+
 _FASTEST_BYTES_PER_S = 1e15
 
 
@@ -27,7 +29,8 @@ class Line:
     @property
     def quality(self) -> str:
         """How well the line meets its points, for people."""
-        return f"off by {self.residual:.1%} in the mean and {self.worst:.0%} at worst"
+        begin = format_seconds(self.latency_s)
+        return f"a line from {begin} on that is off by {self.residual:.1%} in the mean and {self.worst:.0%} at worst"
 
 
 def fit_line(points: Sequence[tuple[int, float]]) -> Line:
@@ -51,18 +54,6 @@ def fit_line(points: Sequence[tuple[int, float]]) -> Line:
         latency_s, byte_s = 0.0, sv / svv
     elif byte_s < 0:
         latency_s, byte_s = su / suu, 0.0
-    return _line(points, latency_s, byte_s)
-
-
-def fit_rate(points: Sequence[tuple[int, float]], latency_s: float) -> Line:
-    """Fit (bytes, seconds) by a line of given latency: b = (Sv - a Suv) / Svv, with the sums of `fit_line`."""
-    v = [nbytes / seconds for nbytes, seconds in points]
-    left = [x * (1 - latency_s / seconds) for x, (_, seconds) in zip(v, points, strict=True)]
-    byte_s = math.fsum(left) / math.fsum(x * x for x in v)
-    return _line(points, latency_s, byte_s)
-
-
-def _line(points: Sequence[tuple[int, float]], latency_s: float, byte_s: float) -> Line:
     byte_s = max(byte_s, 1 / _FASTEST_BYTES_PER_S)
     errors = [abs((latency_s + byte_s * nbytes) / seconds - 1) for nbytes, seconds in points]
     residual = math.sqrt(math.fsum(error * error for error in errors) / len(errors))

@@ -99,11 +99,17 @@ class _Blocks:
 @contextmanager
 def _blocks(device: Device, nbytes: int) -> Iterator[_Blocks]:
     on_device = device.allocate(nbytes)
-    pageable = torch.empty(nbytes, dtype=torch.uint8)
-    # Pages that nobody has written to yet take their time at the first copy.
-    blocks = _Blocks({HostMemory.PINNED: device.pin(nbytes).zero_(), HostMemory.PAGEABLE: pageable.zero_()}, on_device)
+    host = {HostMemory.PINNED: device.pin(nbytes), HostMemory.PAGEABLE: torch.empty(nbytes, dtype=torch.uint8)}
+
+    def touch() -> None:
+        # Pages that nobody has written to yet take their time at the first copy.
+        for block in (on_device, *host.values()):
+            block.zero_()
+
+    device.compute.launch(touch)
+    device.synchronize([device.compute])
     try:
-        yield blocks
+        yield _Blocks(host, on_device)
     finally:
         device.synchronize([device.memory])
         device.release(on_device)

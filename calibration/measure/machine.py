@@ -10,7 +10,7 @@ from calibration.devices.port import Device
 from calibration.measure.copies import Direction, HostMemory
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts
-from calibration.measure.line_fit import fit_line, fit_rate
+from calibration.measure.line_fit import fit_line
 from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, LinkTimes
 from calibration.measure.statistics import REFUSED_SPREAD, Sample
 from vdnnsim.errors import DeviceError
@@ -134,42 +134,34 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
 
 
 def _link(name: str, times: LinkTimes, figures: _Figures) -> Link:
-    lines = {direction: fit_line(_points(times, direction, HostMemory.PINNED, figures)) for direction in Direction}
-    # A profile has one latency for both directions, and the rates are fitted again beside it.
-    latency_s = sum(line.latency_s for line in lines.values()) / len(lines)
-    rates = {
-        direction: _rate(times, direction, HostMemory.PINNED, figures, latency_s=latency_s) for direction in Direction
+    lines = {
+        (direction, memory): fit_line(_points(times, direction, memory, figures))
+        for direction in Direction
+        for memory in HostMemory
     }
-    each = ", ".join(f"{direction.value} {format_seconds(line.latency_s)}" for direction, line in lines.items())
+    # A profile has one latency for both directions. Their rates stay, for large copies hardly feel a latency.
+    latencies = {direction.value: lines[direction, HostMemory.PINNED].latency_s for direction in Direction}
+    latency_s = sum(latencies.values()) / len(latencies)
+    each = ", ".join(f"{direction} {format_seconds(seconds)}" for direction, seconds in latencies.items())
+
+    def rate(direction: Direction, memory: HostMemory) -> float:
+        line = lines[direction, memory]
+        sizes = [nbytes for nbytes, _ in _points(times, direction, memory, figures)]
+        source = f"{memory.value} copies of {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}, {line.quality}"
+        together = _more_streams(times, direction) if memory is HostMemory.PINNED else ""
+        return figures.state(_path(direction, memory), line.bytes_per_s, source + together)
+
     return Link(
         name=name,
-        h2d_bytes_per_s=rates[Direction.H2D],
-        d2h_bytes_per_s=rates[Direction.D2H],
+        h2d_bytes_per_s=rate(Direction.H2D, HostMemory.PINNED),
+        d2h_bytes_per_s=rate(Direction.D2H, HostMemory.PINNED),
         latency_s=figures.state("link.latency", latency_s, f"mean of the lines through pinned copies: {each}"),
-        pageable_h2d_bytes_per_s=_rate(times, Direction.H2D, HostMemory.PAGEABLE, figures),
-        pageable_d2h_bytes_per_s=_rate(times, Direction.D2H, HostMemory.PAGEABLE, figures),
+        pageable_h2d_bytes_per_s=rate(Direction.H2D, HostMemory.PAGEABLE),
+        pageable_d2h_bytes_per_s=rate(Direction.D2H, HostMemory.PAGEABLE),
         both_directions_fraction=_fraction("link.both_directions", times, OTHER_DIRECTION, figures),
         beside_compute_fraction=_fraction("link.beside_compute", times, MATRIX_PRODUCT, figures),
         beside_memory_bound_fraction=_fraction("link.beside_memory_bound", times, MEMORY_STREAM, figures),
     )
-
-
-def _rate(
-    times: LinkTimes,
-    direction: Direction,
-    memory: HostMemory,
-    figures: _Figures,
-    *,
-    latency_s: float | None = None,
-) -> float:
-    points = _points(times, direction, memory, figures)
-    line = fit_line(points) if latency_s is None else fit_rate(points, latency_s)
-    smallest, largest = format_bytes(points[0][0]), format_bytes(points[-1][0])
-    source = (
-        f"{memory.value} copies of {smallest} to {largest}, a line from {format_seconds(line.latency_s)} on, "
-        f"{line.quality}{_more_streams(times, direction) if memory is HostMemory.PINNED else ''}"
-    )
-    return figures.state(_path(direction, memory), line.bytes_per_s, source)
 
 
 def _more_streams(times: LinkTimes, direction: Direction) -> str:

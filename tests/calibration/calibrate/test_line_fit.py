@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.measure.line_fit import fit_line, fit_rate
+from calibration.measure.line_fit import fit_line
 
 SIZES = [4 * 2**10 * 4**step for step in range(10)]
 
@@ -42,12 +42,3 @@ def test_times_that_fall_with_the_size_have_no_rate() -> None:
 
     assert line.latency_s == pytest.approx(1.2)
     assert line.bytes_per_s == pytest.approx(1e15)
-
-
-def test_a_rate_beside_a_given_latency() -> None:
-    """Times 3 and 5 for 1 and 2 bytes are 1 + 2 n; beside a latency of 1 the rate is one byte in 2 s."""
-    line = fit_rate([(1, 3.0), (2, 5.0)], 1.0)
-
-    assert line.latency_s == 1.0
-    assert line.bytes_per_s == pytest.approx(0.5)
-    assert line.worst == pytest.approx(0)

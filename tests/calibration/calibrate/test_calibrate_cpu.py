@@ -1,0 +1,201 @@
+"""The command on the CPU, from its options to a profile that a scenario can name."""
+
+import csv
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from calibration.journal import Journal
+from calibration.measure.extent import Extent
+from calibration.measure.timing import TimeBox
+from vdnnsim.cli import main
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.networks import NETWORKS
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.units import MIB
+
+QUICK = Extent(
+    largest_copy=MIB,
+    largest_pin=MIB,
+    product_side=64,
+    stream_bytes=MIB,
+    copies=TimeBox(budget_s=0.005, most=20),
+    kernels_s=0.5,
+    window_s=0.005,
+)
+"""What `extent_of` gives a CPU takes 20 s."""
+
+SCENARIO = """
+schema_version: 1
+workload: {network: minimal, batch_size: 4, element_type: float32}
+hardware: cpu
+policies: [base(p), vdnn_all(m)]
+"""
+
+
+def minimal() -> LayerGraph:
+    net = GraphBuilder("minimal", MapShape(3, 16, 16))
+    y = net.conv("conv", 0, 8, 3, padding=1)
+    y = net.pool("pool", y, 2, stride=2)
+    return net.build(net.fc("fc", y, 10, relu=False))
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def vdnnsim(*arguments: str) -> Done:
+    stdout, stderr = StringIO(), StringIO()
+    with redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    # What ends with a word, as Ctrl-C does, is exit status 1.
+    code = end.value.code
+    return Done(code if isinstance(code, int) else int(code is not None), stdout.getvalue(), stderr.getvalue())
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, a very small network, and little patience."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(NETWORKS, "minimal", minimal)
+    monkeypatch.setattr("calibration.measure.extent.CPU_EXTENT", QUICK)
+    return tmp_path
+
+
+CALIBRATE = ("calibrate", "--device", "cpu", "--network", "minimal", "--batch-size", "2")
+
+
+def test_a_profile_that_can_be_used_at_once(folder: Path) -> None:
+    """Calibrate writes it with its tables, check accepts it, and run simulates with it, also a batch not measured."""
+    done = vdnnsim(*CALIBRATE, "--csv", "table.csv")
+
+    assert done.returncode == 0, done.stderr
+    profiles = folder / "hw_profiles"
+    assert sorted(path.name for path in profiles.iterdir()) == ["cpu.copies.csv", "cpu.kernels.csv", "cpu.yaml"]
+    assert "scenarios name it as `hardware: cpu`" in done.stderr
+    assert "link.h2d" in done.stdout
+    with (folder / "table.csv").open() as file:
+        assert {row["what"] for row in csv.DictReader(file)} >= {"gpu.memory", "host.issue", "kernels"}
+
+    server = read_profile(profiles / "cpu.yaml")
+    assert server.kernels is not None
+    assert server.kernels.table == profiles / "cpu.kernels.csv"
+    assert dict(server.provenance)["torch"]
+    checked = vdnnsim("check", "hw_profiles/cpu.yaml")
+    assert checked.returncode == 0
+    assert "a hardware profile: CPU" in checked.stdout
+
+    (folder / "s.yaml").write_text(SCENARIO)
+    run = vdnnsim("run", "s.yaml")
+    assert run.returncode == 0, run.stderr
+    assert "vdnn_all(m)" in run.stdout
+
+
+def test_every_kernel_of_the_network_has_its_rows(folder: Path) -> None:
+    """Of CONV three phases but no backward data, for it is first; two algorithms each. The rest has one.
+
+    ReLU, POOL and loss have forward and backward data, FC all three: 2 x 2 + 3 x 2 + 3 rows.
+    """
+    vdnnsim(*CALIBRATE)
+
+    with (folder / "hw_profiles" / "cpu.kernels.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 13
+    assert {row["algorithm"] for row in rows if row["operator"].startswith("conv")} == {"pytorch", "explicit_gemm"}
+    assert {row["batch_size"] for row in rows} == {"2"}
+    assert all(row["time_s"] or row["note"].startswith("spread of") for row in rows)
+    with (folder / "hw_profiles" / "cpu.copies.csv").open() as file:
+        copies = list(csv.DictReader(file))
+    alone = [(row["direction"], row["host_memory"], int(row["copied_bytes"])) for row in copies if not row["beside"]]
+    sizes = [4096, 16384, 65536, 262144, 1048576]
+    assert alone == [
+        (way, memory, size) for way in ("h2d", "d2h") for memory in ("pinned", "pageable") for size in sizes
+    ]
+
+
+def test_an_interrupt_keeps_what_was_measured_and_the_same_command_goes_on(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C after five measurements, then the same command: it says so both times, and ends as one whole run."""
+    keep = Journal.keep
+
+    def interrupted(journal: Journal, key: str, value: object) -> None:
+        keep(journal, key, value)
+        if len(journal) == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "keep", interrupted)
+        first = vdnnsim(*CALIBRATE)
+    assert first.returncode == 1
+    kept = "5 measurements are kept in hw_profiles/cpu.partial.jsonl; the same command goes on from there"
+    assert kept in first.stderr
+    assert "Traceback" not in first.stderr
+
+    second = vdnnsim(*CALIBRATE)
+
+    assert second.returncode == 0
+    assert second.stderr.startswith("goes on from 5 measurements of an earlier run\n")
+    assert not (folder / "hw_profiles" / "cpu.partial.jsonl").exists()
+
+
+def test_an_interrupt_before_the_first_measurement_leaves_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibration.calibrate.measure_rates", interrupted)
+
+    assert vdnnsim(*CALIBRATE).returncode == 1
+    assert list((folder / "hw_profiles").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--network", "alexnt"], "'alexnt' is not a network; did you mean 'alexnet'?"),
+        (["--batch-size", "0"], "--batch-size: found 0, expected an integer from 1 to 1000000"),
+        (["--gpu", "0"], "the CPU has no GPU 0"),
+        (["--tf32"], "--tf32: the CPU has no TF32"),
+        (["--element-type", "float23"], "--element-type: 'float23' is not an element type; did you mean 'float32'?"),
+        (["--out", "cpu.yml"], "cpu.yml: expected a name of letters, digits and any of _.- that ends in .yaml"),
+        (["--out", "my cpu.yaml"], "my cpu.yaml: expected a name"),
+        (["--out", ""], "--out: found '', expected a path"),
+        (["--out", "file/cpu.yaml"], "file/cpu.partial.jsonl: cannot be written: "),
+        (["--csv", "file/table.csv"], "file/table.csv: cannot be written: Not a directory"),
+    ],
+)
+def test_wrong_input_is_one_line_before_anything_is_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    (folder / "file").write_text("")
+    monkeypatch.setattr("calibration.calibrate.measure_rates", lambda *_: pytest.fail("measures"))
+
+    done = vdnnsim("calibrate", "--device", "cpu", *arguments)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"vdnnsim: {message}")
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+def test_without_pytorch_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    done = vdnnsim("calibrate", "--device", "cpu")
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        "vdnnsim: PyTorch is not installed, and only with it a device can be used: pip install 'vdnnsim[calibrate]'\n"
+    )

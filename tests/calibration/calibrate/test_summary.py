@@ -1,0 +1,81 @@
+"""What a calibration tells its user."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from calibration.calibrate import Calibration, profile_path
+from calibration.measure.statistics import Sample
+from calibration.summary import summary_rows, warning_lines
+from tests.calibration.calibrate.test_machine import MEASURED, server_of
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import OutputError
+from vdnnsim.hardware.server import Origin
+
+FILES = tuple(Path(f"fake.{ending}") for ending in ("copies.csv", "kernels.csv", "yaml"))
+
+
+def row(channels: int, spread: float, note: str = "") -> KernelRow:
+    shape = KernelShape("relu", Phase.FORWARD, 2, ElementType.FLOAT32, (MapShape(channels),), "")
+    return KernelRow(shape, "only", "", None if note else 1e-3, spread, 10, 0, 1, 1, Origin.MEASURED, note)
+
+
+def calibration(*rows: KernelRow, unsteady: dict[str, Sample] | None = None) -> Calibration:
+    return Calibration(server_of(MEASURED), rows, unsteady or {}, ("a link is missing",), FILES)
+
+
+def test_the_table_has_every_figure_and_the_kernels_at_its_end() -> None:
+    """Spreads of 1, 2 and 9 %: 2 % in the middle; the fourth row has no time."""
+    rows = summary_rows(calibration(row(1, 0.01), row(2, 0.09), row(3, 0.02), row(4, 0.5, "spread of 50%")))
+
+    assert [what for what, _, _ in rows[:2]] == ["gpu.memory", "gpu.peak.float32"]
+    assert rows[-2] == ("kernels", "3 of 4", "algorithms of 4 distinct shapes, in 30 runs")
+    assert rows[-1] == ("spread of kernels", "2.0%", "in the middle; 9% at worst")
+
+
+def test_what_is_unsteady_or_not_used_is_said() -> None:
+    found = warning_lines(
+        calibration(
+            row(1, 0.11), row(2, 0.09), row(3, 0.2), row(4, 0.31, "spread of 31%"), unsteady={"a": Sample(1, 0.3, 4)}
+        )
+    )
+
+    assert found == [
+        "warning: a link is missing",
+        "warning: a: median of 4 runs, spread 30%; not used where a profile can do without",
+        "warning: relu of 4x1x1, forward, only: spread of 31%, so it is predicted",
+        "warning: relu of 3x1x1, forward, only: spread of 20%",
+        "warning: relu of 1x1x1, forward, only: spread of 11%",
+    ]
+
+
+def test_of_many_the_worst_are_named() -> None:
+    """Seven unsteady rows: five lines, then the number of the others and where they stand."""
+    lines = warning_lines(calibration(*(row(number, 0.10 + number / 100) for number in range(1, 8))))[1:]
+
+    assert lines[0] == "warning: relu of 7x1x1, forward, only: spread of 17%"
+    assert len(lines) == 6
+    assert lines[-1] == "warning: 2 further unsteady kernels, see fake.kernels.csv"
+
+
+def test_a_profile_is_named_for_its_device() -> None:
+    assert profile_path(None, "NVIDIA H200 (SXM)") == Path("hw_profiles/nvidia_h200_sxm.yaml")
+    assert profile_path(Path("my/h200.yaml"), "NVIDIA H200") == Path("my/h200.yaml")
+
+
+def test_a_folder_is_no_profile(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").mkdir()
+
+    with pytest.raises(OutputError, match="is a folder, expected the name of a file"):
+        profile_path(tmp_path / "a.yaml", "CPU")
+
+
+def test_kernels_that_were_run_once_do_not_spread() -> None:
+    assert summary_rows(calibration(replace(row(1, 0.0), count=1)))[-1] == (
+        *("spread of kernels", "0.0%"),
+        "in the middle; 0% at worst",
+    )

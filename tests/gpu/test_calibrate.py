@@ -1,0 +1,114 @@
+"""The command `calibrate` on a real GPU, cut short: a small network, few sizes, little time."""
+
+import csv
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibration.devices.nvidia_smi import query_gpu
+from calibration.devices.opening import smi_name
+from calibration.measure.extent import Extent
+from calibration.measure.timing import TimeBox, time_work
+from vdnnsim.cli import main
+from vdnnsim.hardware.profile import load_profile
+from vdnnsim.units import MIB
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+QUICK = Extent(
+    largest_copy=256 * MIB,
+    largest_pin=64 * MIB,
+    product_side=4096,
+    stream_bytes=256 * MIB,
+    copies=TimeBox(budget_s=0.05),
+    kernels_s=5.0,
+    window_s=0.02,
+)
+SETTINGS = ("clocks.applications.graphics", "clocks.max.sm", "power.limit", "persistence_mode", "compute_mode")
+
+
+def vdnnsim(*arguments: str) -> tuple[int, str, str]:
+    stdout, stderr = StringIO(), StringIO()
+    with redirect_stdout(stdout), redirect_stderr(stderr), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["vdnnsim", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+    return int(end.value.code or 0), stdout.getvalue(), stderr.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("calibration.measure.extent.GPU_EXTENT", QUICK)
+    return tmp_path
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--tf32"],
+        ["--channels-last", "--element-type", "float16"],
+    ],
+)
+def test_a_profile_that_can_be_used_at_once(folder: Path, options: list[str]) -> None:
+    """It is read, checked and simulated with; rates are those of a GPU, and no setting of it was changed."""
+    before = query_gpu(SETTINGS, smi_name(0))
+
+    done = vdnnsim(
+        "calibrate", "--gpu", "0", "--network", "resnet50", "--batch-size", "8", "--out", "card.yaml", *options
+    )
+
+    assert done[0] == 0, done[2]
+    assert query_gpu(SETTINGS, smi_name(0)) == before
+    server = load_profile(folder / "card.yaml").server
+    assert server.gpu.name == torch.cuda.get_device_name(0)
+    assert server.gpu.multiprocessors == torch.cuda.get_device_properties(0).multi_processor_count
+    assert min(server.gpu.flop_per_s.values()) > 1e12
+    assert server.gpu.dram_bytes_per_s > 50e9
+    assert server.link.h2d_bytes_per_s > 1e9
+    assert server.link.pageable_h2d_bytes_per_s is not None
+    assert 1e-7 < server.host.issue_s < 1e-3
+    assert {"driver", "cuda", "torch"} <= {name for name, _ in server.provenance}
+
+    rows = rows_of(folder / "card.kernels.csv")
+    timed = [row for row in rows if row["time_s"]]
+    assert len(timed) > 0.8 * len(rows)
+    assert {row["phase"] for row in timed} == {"forward", "backward data", "backward weights", "backward"}
+    scenario = folder / "s.yaml"
+    element_type = "float16" if "float16" in options else "float32"
+    scenario.write_text(
+        "schema_version: 1\n"
+        f"workload: {{network: resnet50, batch_size: 16, element_type: {element_type}}}\n"
+        "hardware: card.yaml\npolicies: [base(p), vdnn_all(m)]\n"
+    )
+    assert vdnnsim("check", "card.yaml")[0] == 0
+    assert vdnnsim("run", "s.yaml")[0] == 0
+
+
+def test_a_short_kernel_is_timed_without_the_host_that_launches_it(folder: Path) -> None:
+    """Filling a kilobyte takes a GPU a few microseconds, and Python longer to launch."""
+    del folder
+    from calibration.devices.cuda import CudaDevice
+
+    device = CudaDevice(0)
+    block = device.allocate(1024)
+
+    def fill() -> None:
+        block.zero_()
+
+    sample = time_work(device, device.compute, fill, TimeBox(budget_s=0.1))
+    device.close()
+
+    assert sample.median < 8e-6
