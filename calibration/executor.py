@@ -9,7 +9,9 @@ any warming up: an executor runs a plan once for each call. A plan that follows 
 so that what the allocator reserves for it can be told; that run is slow, and not one to be timed.
 """
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 
@@ -121,10 +123,11 @@ class Executor:
             walk.fill(buffer, elements)
         device.synchronize(streams)
         peaks_before = device.peaks()
-        device.begin()
-        walk.issue(leading, _end_of_work(plan), pace)
-        device.synchronize(streams)
-        iteration_s = device.now_s()
+        with _undisturbed():
+            device.begin()
+            walk.issue(leading, _end_of_work(plan), pace)
+            device.synchronize(streams)
+            iteration_s = device.now_s()
         peaks = self._peaks(peaks_before, device.peaks())
         walk.give_up()
         device.synchronize(streams)
@@ -164,6 +167,18 @@ class DeviceLaboratory:
         return Executor(
             self._device, workload, self._library, self._seed, self._arena, keeps_results=self._keeps_results
         )
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep Python's garbage collector away, which may hold the host for a tenth of a second."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _results_of(workload: Workload) -> frozenset[BufferKind]:
