@@ -149,6 +149,16 @@ def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str
         assert len(list(csv.DictReader(file))) == count
 
 
+def test_list_draws_the_links_of_a_profile(tmp_path: Path) -> None:
+    """By name or path; the drawing is no table, and a name that is not there is wrong input."""
+    done = vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", folder=tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "gpu0, 12.0 GiB  PCIe gen3 x16" in done.stdout
+    assert vdnnsim("list", "hardware", "--tree", "titan_y", folder=tmp_path).returncode == 1
+    assert vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", "--csv", "x", folder=tmp_path).returncode == 2
+
+
 def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
     """A scenario names it like any other policy; only the command line brings the code."""
     (scenario.parent / "own.py").write_text(OWN_POLICY)
@@ -228,7 +238,7 @@ def test_the_surface_is_frozen() -> None:
         ],
         "check": ["--policy-module"],
         "claims": ["--csv", "--paper", "--report"],
-        "list hardware": ["--csv"],
+        "list hardware": ["--csv", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
         "run": ["--csv", "--out", "--policy-module"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, policies_with
-from vdnnsim.cli.output import print_list
+from vdnnsim.cli.output import print_list, print_result
 
 if TYPE_CHECKING:
     from vdnnsim.hardware.server import Server
@@ -60,23 +60,36 @@ def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
 
 @list_.command()
 @CSV
-def hardware(csv_file: Path | None) -> None:
+@click.option("--tree", "profile", metavar="NAME", help="Draw the links of one profile instead, by name or path.")
+def hardware(csv_file: Path | None, profile: str | None) -> None:
     """List the hardware profiles that are shipped, and where their kernel times come from."""
     from vdnnsim.hardware.profile import shipped_profiles
     from vdnnsim.units import format_bytes
 
+    if profile is not None:
+        if csv_file is not None:
+            raise click.UsageError("--tree draws no table, so --csv has nothing to write.")
+        _draw(profile)
+        return
     rows = [
         (
-            profile.server.name,
-            profile.server.gpu.name,
-            format_bytes(profile.server.gpu.memory_bytes),
-            profile.server.link.name,
-            _timed_by(profile.server),
-            profile.description,
+            each.server.name,
+            each.server.gpu.name,
+            format_bytes(each.server.gpu.memory_bytes),
+            each.server.link.name,
+            _timed_by(each.server),
+            each.description,
         )
-        for profile in shipped_profiles()
+        for each in shipped_profiles()
     ]
     print_list(("name", "gpu", "memory", "link", "kernels", "description"), rows, csv_file)
+
+
+def _draw(name: str) -> None:
+    from vdnnsim.hardware.profile import find_profile, read_profile
+    from vdnnsim.report.topology_tree import topology_tree
+
+    print_result(topology_tree(read_profile(find_profile(name, Path()))))
 
 
 def _timed_by(server: "Server") -> str:
