@@ -13,7 +13,7 @@ SHAPES = {each.name: each.shape for each in GRAPH.maps}
 def test_the_trunk_shrinks_as_in_table_1() -> None:
     """299 pixels a side become 149, 147, 147, 73, 73, 71, 35; modules at 35, 17 and 8 pixels; their average.
 
-    The stem is that of the code: where it has a convolution of 1x1, one of 3x3 and a pooling, the paper's table has three
+    The stem is that of the code: where it has convolutions of 1x1 and 3x3 and a pooling, the paper's table has three
     convolutions of 3x3, the second of stride 2.
     """
     trunk = [
