@@ -7,10 +7,13 @@ import pytest
 from calibration.devices.port import Interval
 from calibration.timeline import CLOCK_NOISE_S, IssueLog, trace_of
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, RecordEvent, Release, Stream
+from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, RecordEvent, Release, Stream, WaitEvent
 from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import IterationTrace, StallCause
 
 WORKLOAD = toy_workload(toy_chain(2))
 COSTS = toy_costs(WORKLOAD, {})
@@ -26,38 +29,60 @@ class At:
 
 
 def log_of(trace: IterationTrace) -> IssueLog:
-    """Return what a host would have noted of a simulated iteration."""
+    """Return what a host would have noted of a simulated iteration: of the streams, when they came to what."""
     log = IssueLog()
-    for span in trace.spans:
-        log.intervals[span.operation] = Interval(At(span.start_s), At(span.end_s))
-        log.issue_s[span.operation] = span.issue_s
-    for change in trace.memory:
-        log.marks[change.operation] = At(change.time_s)
-    # Each event of this plan is recorded on the compute stream, before a kernel and after the one before it.
-    done_s = 0.0
-    for position, operation in enumerate(PLAN.operations):
-        if isinstance(operation, Compute):
-            done_s = next(span.end_s for span in trace.spans if span.operation == position)
-        elif isinstance(operation, Allocate | Release):
-            done_s = max(done_s, log.marks[position].time_s)
-        elif isinstance(operation, RecordEvent):
-            assert operation.stream is Stream.COMPUTE
-            log.marks[position] = At(done_s)
+    spans = {span.operation: span for span in trace.spans}
+    changes_s = {change.operation: change.time_s for change in trace.memory}
+    reached_s = dict.fromkeys(Stream, 0.0)
+    for position, operation in enumerate(trace.plan.operations):
+        match operation:
+            case Compute() | Offload() | Prefetch():
+                span = spans[position]
+                log.intervals[position] = Interval(At(span.start_s), At(span.end_s))
+                log.issue_s[position] = span.issue_s
+                reached_s[span.stream] = span.end_s
+            case Allocate() | Release() if position in changes_s:
+                reached_s[Stream.COMPUTE] = changes_s[position]
+                log.marks[position] = At(changes_s[position])
+            case RecordEvent(stream=stream):
+                log.marks[position] = At(reached_s[stream])
+            case WaitEvent(event=event, stream=stream):
+                recorded = next(
+                    i
+                    for i, each in enumerate(trace.plan.operations)
+                    if isinstance(each, RecordEvent) and each.event == event
+                )
+                reached_s[stream] = max(reached_s[stream], log.marks[recorded].time_s)
+            case _:
+                pass
     return log
 
 
-def retold(log: IssueLog) -> IterationTrace:
-    placement = place_plan(PLAN, TOY_LIMITS)
+def retold(log: IssueLog, simulated: IterationTrace = SIMULATED) -> IterationTrace:
+    placement = place_plan(simulated.plan, TOY_LIMITS)
     assert isinstance(placement, Placement)
-    return trace_of(PLAN, log, placement, SIMULATED.iteration_s)
+    return trace_of(simulated.plan, log, placement, simulated.iteration_s)
 
 
-def test_a_simulated_iteration_is_retold_as_it_was() -> None:
-    """Spans, stalls with their causes, and memory: of the same marks comes the same trace."""
-    assert SIMULATED.stalls
-    assert any(isinstance(operation, Prefetch) for operation in PLAN.operations)
+@pytest.mark.parametrize(
+    ("policy", "device_bytes", "causes"),
+    [
+        (Base(), 1000, set()),
+        (VdnnAll(), 1000, {StallCause.OFFLOAD, StallCause.PREFETCH}),
+        (PageMigration(), 100, {StallCause.OFFLOAD, StallCause.ON_DEMAND}),
+    ],
+    ids=lambda each: each.label if isinstance(each, Policy) else None,
+)
+def test_a_simulated_iteration_is_retold_as_it_was(policy: Policy, device_bytes: int, causes: set[StallCause]) -> None:
+    """Spans, stalls with their causes, and memory: of the same marks comes the same trace.
 
-    assert retold(log_of(SIMULATED)) == SIMULATED
+    vdnn_all synchronizes the host; page migration, in memory for half of the network, makes streams wait for events.
+    """
+    limits = replace(TOY_LIMITS, device_bytes=device_bytes)
+    simulated = replay(policy.plan(toy_setting(WORKLOAD, COSTS, limits)), COSTS, limits=limits)
+    assert {stall.cause for stall in simulated.stalls} == causes
+
+    assert retold(log_of(simulated), simulated) == simulated
 
 
 def test_an_effect_that_seems_to_come_before_its_cause_is_moved_behind_it() -> None:
