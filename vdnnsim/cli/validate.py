@@ -91,7 +91,8 @@ def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Valid
     kernels = machine.server.kernels
     tf32, channels_last = (kernels.tf32, kernels.channels_last) if kernels else (False, False)
     method, policies = PACED_CPU if kind == "cpu" else FREE_GPU, every_policy(known_policies())
-    laboratory = DeviceLaboratory(device, library_for(device.torch_device, channels_last=channels_last, tf32=tf32))
+    library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
+    laboratory = DeviceLaboratory(device, library, keeps_results=False)
     with arithmetic(tf32=tf32), ProgressBar() as bar:
         bar.expect(len(method.cases) * len(policies))
         rows = validation_rows(laboratory, machine.server, method, policies, bar.done)
