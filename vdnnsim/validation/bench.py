@@ -79,7 +79,7 @@ class ValidationBench:
         if on_device.operations == plan.operations:
             yield replace(self._row(plan), decision=f"same: {plan.algorithms}")
             return
-        decision = f"{on_device.algorithms} on the device, {plan.algorithms} in the simulator"
+        decision = _difference(on_device, plan)
         yield replace(self._row(plan), decision=decision)
         yield replace(self._row(on_device), decision=decision, profiled_on_device=True)
 
@@ -147,6 +147,12 @@ class ValidationBench:
         replay = _replay(plan, paced)
         assert isinstance(replay, IterationTrace), "durations do not decide what fits"
         return Given(given_durations(plan, paced.costs, paced.server.link), replay)
+
+
+def _difference(on_device: TrainingPlan, simulated: TrainingPlan) -> str:
+    if on_device.algorithms == simulated.algorithms:
+        return f"another plan on the device, both with {simulated.algorithms}"
+    return f"{on_device.algorithms} on the device, {simulated.algorithms} in the simulator"
 
 
 def _replay(plan: TrainingPlan, bench: Bench) -> IterationTrace | DoesNotFit:

@@ -49,7 +49,7 @@ PACED_CPU: Final = Method(
         kernel_factor=3.0,
         least_kernel_s=8e-3,
         copy_factor=30.0,
-        copy_latency_s=4e-3,
+        copy_latency_s=10e-3,
         stretches=(1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0),
     ),
     free_runs=1,
