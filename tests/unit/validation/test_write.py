@@ -12,9 +12,11 @@ import pytest
 
 from tests.toy import TOY_SERVER
 from tests.unit.validation.conftest import RowMaker
+from vdnnsim.report.csv_file import csv_text
 from vdnnsim.validation.case import Case
-from vdnnsim.validation.columns import COLUMNS, column_names
+from vdnnsim.validation.columns import COLUMNS, cells, column_names
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method
+from vdnnsim.validation.page import page_text
 from vdnnsim.validation.row import Outcome, Raw, Row
 from vdnnsim.validation.table import HEADER, summary_cells
 from vdnnsim.validation.validate import Validation
@@ -39,6 +41,10 @@ def files(method: Method, *rows: Row) -> Mapping[str, bytes]:
     return validation_files(validation(method, *rows), ("driver: 1.1 in the profile, 1.2 here",))
 
 
+def page(method: Method, *rows: Row) -> str:
+    return page_text(validation(method, *rows), {}, ("driver: 1.1 in the profile, 1.2 here",))
+
+
 def test_a_folder_has_a_page_a_table_a_manifest_and_three_pictures(make_row: RowMaker, tmp_path: Path) -> None:
     written = write_validation(validation(FREE_GPU, make_row(), UNFIT), (), tmp_path / "here")
     names = {"README.md", "validation.csv", "run.json", "iteration_time.png", "timelines.png", "memory.png"}
@@ -54,36 +60,36 @@ def test_equal_validations_give_equal_bytes(make_row: RowMaker) -> None:
 
 
 def test_the_page_says_what_holds_and_what_does_not(make_row: RowMaker) -> None:
-    good = files(FREE_GPU, make_row(1.01), UNFIT, REFUSED)["README.md"].decode()
+    good = page(FREE_GPU, make_row(1.01), UNFIT, REFUSED)
     assert "**Everything that is required holds.**" in good
     assert "- base(p), vgg16 (1): does not fit: conv1 asked for 2 B\n" in good
     assert "- page_migration(p), vgg16 (1): refused: copies page by page\n" in good
     assert "- driver: 1.2\n- warning: driver: 1.1 in the profile, 1.2 here\n" in good
     late = make_row(1.25, order_fault="b ran before a")
-    bad = files(FREE_GPU, late)["README.md"].decode()
+    bad = page(FREE_GPU, late)
     assert "**Does not hold: iteration time, kernels calibrated, order of kernels and copies.**" in bad
     assert "- order of kernels and copies: move(m), alexnet (1): b ran before a\n" in bad
-    wide = files(FREE_GPU, make_row(1.25))["README.md"].decode()
+    wide = page(FREE_GPU, make_row(1.25))
     assert "- iteration time, kernels calibrated: move(m), alexnet (1): time -20.0 %, memory +0 %\n" in wide
 
 
 def test_given_durations_are_said_to_prove_no_times(make_row: RowMaker) -> None:
     """8 s of a CPU without given durations, where its calibrated times say 6: -25 %."""
-    page = files(PACED_CPU, replace(make_row(), raw=Raw(8.0, 6.0)))["README.md"].decode()
-    assert "Not proven: the cost model." in page
-    assert "| alexnet (1) | move(m) | 8.00 s | 6.00 s | -25 % |" in page
-    assert "Not proven: the cost model." not in files(FREE_GPU, make_row())["README.md"].decode()
+    text = page(PACED_CPU, replace(make_row(), raw=Raw(8.0, 6.0)))
+    assert "Not proven: the cost model." in text
+    assert "| alexnet (1) | move(m) | 8.00 s | 6.00 s | -25 % |" in text
+    assert "Not proven: the cost model." not in page(FREE_GPU, make_row())
 
 
 def test_decisions_on_the_device_are_told_once(make_row: RowMaker) -> None:
     rows = [replace(make_row(), decision="all(p) on the device, conv(p) in the simulator") for _ in range(2)]
-    page = files(FREE_GPU, rows[0], replace(rows[1], profiled_on_device=True))["README.md"].decode()
-    assert page.count("- move(m), alexnet (1): all(p) on the device, conv(p) in the simulator\n") == 1
+    text = page(FREE_GPU, rows[0], replace(rows[1], profiled_on_device=True))
+    assert text.count("- move(m), alexnet (1): all(p) on the device, conv(p) in the simulator\n") == 1
 
 
 def test_the_table_has_every_number_and_leaves_empty_what_there_is_not(make_row: RowMaker) -> None:
     """8.8 s measured against 8 s: (8 - 8.8) / 8.8 = -1/11. The device has no allocator with blocks."""
-    text = files(FREE_GPU, make_row(1.1, unmeasured_kernels=1), UNFIT)["validation.csv"].decode()
+    text = csv_text(column_names(), [cells(make_row(1.1, unmeasured_kernels=1)), cells(UNFIT)])
     ran, unfit = csv.DictReader(io.StringIO(text))
     assert float(ran["iteration_error"]) == pytest.approx(-1 / 11)
     assert (ran["measured_requested_bytes"], ran["requested_error"]) == ("60", "0.0")
@@ -124,10 +130,10 @@ def test_the_summary_says_in_its_last_column_what_is_odd(make_row: RowMaker) -> 
         replace(make_row(), simulated=None),
         UNFIT,
     ]
-    cells = summary_cells(rows)
-    assert all(len(each) == len(HEADER) for each in cells)
-    assert cells[0] == (
+    summary = summary_cells(rows)
+    assert all(len(each) == len(HEADER) for each in summary)
+    assert summary[0] == (
         *("alexnet (1)", "move(m)", "yes", "10.0 s", "8.00 s", "-20.0 %"),
         *("5.00 s", "4.00 s", "60 B", "60 B", ""),
     )
-    assert [each[-1] for each in cells] == ["", "order", "memory -1.6 %", "fits on the device alone", "does not fit"]
+    assert [each[-1] for each in summary] == ["", "order", "memory -1.6 %", "fits on the device alone", "does not fit"]
