@@ -25,6 +25,8 @@ class Compute:
 
     Attributes:
         reads, writes: ids of the buffers it touches, its workspace among the written ones.
+        repeat: 0 for the first time in an iteration, n for the n-th recomputation, which gives the same result, also where
+            random numbers are drawn.
     """
 
     layer: int
@@ -32,6 +34,7 @@ class Compute:
     algorithm: str
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +172,9 @@ Operation = (
 def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
     """Return an operation in one line for people: `prefetch of X conv2_1 during backward of conv2_2`."""
     match operation:
-        case Compute(layer=layer, phase=phase, algorithm=algorithm):
-            return f"{phase.value} of {layer_names[layer]} ({algorithm})"
+        case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat):
+            again = f", recomputed for the {repeat}. time" if repeat else ""
+            return f"{phase.value} of {layer_names[layer]} ({algorithm}{again})"
         case Allocate(buffer=buffer):
             return f"allocate {buffer_names[buffer]}"
         case Alias(buffer=buffer, storage=storage):

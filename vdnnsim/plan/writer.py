@@ -54,9 +54,18 @@ class PlanWriter:
         """Give the memory of a buffer back, or end its alias."""
         self._operations.append(Release(buffer))
 
-    def compute(self, layer: int, phase: Phase, algorithm: str, *, reads: Iterable[int], writes: Iterable[int]) -> None:
-        """Launch a kernel on the compute stream."""
-        self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes)))
+    def compute(
+        self,
+        layer: int,
+        phase: Phase,
+        algorithm: str,
+        *,
+        reads: Iterable[int],
+        writes: Iterable[int],
+        repeat: int = 0,
+    ) -> None:
+        """Launch a kernel on the compute stream; with `repeat`, one that ran before in this iteration."""
+        self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes), repeat))
 
     def offload(
         self, buffer: int, layer: int, phase: Phase = Phase.FORWARD, *, mechanism: Mechanism | None = None

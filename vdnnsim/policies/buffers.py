@@ -105,9 +105,11 @@ class IterationBuffers:
             writes.append(self._statistics[layer.index])
         return reads, writes
 
-    def compute(self, layer: Layer, phase: Phase, kernel: KernelCost, workspace: int | None) -> None:
+    def compute(
+        self, layer: Layer, phase: Phase, kernel: KernelCost, workspace: int | None, *, repeat: int = 0
+    ) -> None:
         """Launch the kernel of a phase of a layer over its buffers and the workspace, if it has one."""
         reads, writes = self.touched(layer, phase)
         if workspace is not None:
             writes.append(workspace)
-        self._writer.compute(layer.index, phase, kernel.algorithm, reads=reads, writes=writes)
+        self._writer.compute(layer.index, phase, kernel.algorithm, reads=reads, writes=writes, repeat=repeat)
