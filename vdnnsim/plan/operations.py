@@ -25,7 +25,7 @@ class Compute:
 
     Attributes:
         reads, writes: ids of the buffers it touches, its workspace among the written ones.
-        repeat: 0 for the first time in an iteration, n for the n-th recomputation, which gives the same result, also where
+        repeat: 0 for the first time in an iteration, n for the n-th recomputation, whose result is the same, even where
             random numbers are drawn.
     """
 
