@@ -1,10 +1,12 @@
 """What a calibration found, for people: a short table, and what they should know."""
 
 import statistics
+from collections.abc import Iterator
 from typing import Final
 
 from calibration.calibrate import Calibration
 from calibration.measure.statistics import WARNED_SPREAD, Sample
+from vdnnsim.cost.fit_quality import fit_quality
 from vdnnsim.cost.kernel_table import KernelRow
 
 COLUMNS: Final = ("what", "value", "how it was found")
@@ -15,7 +17,7 @@ _NAMED: Final = 5
 def summary_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
     """Return the figures of a calibration and what is to be said of its kernels, as cells."""
     figures = [(figure.path, figure.text, figure.source) for figure in calibration.server.figures]
-    return [*figures, *_kernels(calibration.rows)]
+    return [*figures, *_kernels(calibration.rows), *_predictions(calibration)]
 
 
 def warning_lines(calibration: Calibration) -> list[str]:
@@ -61,3 +63,14 @@ def _kernels(rows: tuple[KernelRow, ...]) -> list[tuple[str, str, str]]:
         ("kernels", f"{len(used)} of {len(rows)}", f"algorithms of {shapes} distinct shapes, in {runs} runs"),
         ("spread of kernels", f"{middle:.1%}", f"in the middle; {worst:.0%} at worst"),
     ]
+
+
+def _predictions(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
+    """Say how well measured kernels predict others; nothing where there are too few to leave one out."""
+    qualities = fit_quality(calibration.rows, calibration.server)
+    if qualities:
+        count = sum(each.kernels for each in qualities)
+        error = sum(each.kernels * each.mean_absolute_percentage_error for each in qualities) / count
+        bias = sum(each.kernels * each.mean_percentage_error for each in qualities) / count
+        how = f"mean absolute error, mean error {bias:+.0f}%, of {count} kernels each predicted from other layers"
+        yield ("predictions", f"{error:.0f}%", how)

@@ -18,16 +18,19 @@ class ProgressBar:
             TimeElapsedColumn(),
             TextColumn("{task.description}", markup=False),
         )
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        # A thread that draws by itself would disturb what is measured.
+        self._progress = Progress(
+            *columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal
+        )
         self._task = self._progress.add_task("", total=None)
 
     def expect(self, count: int) -> None:
         """Learn how many steps there will be."""
-        self._progress.update(self._task, total=count)
+        self._progress.update(self._task, total=count, refresh=True)
 
     def done(self, name: str) -> None:
         """Learn that one of them is done."""
-        self._progress.update(self._task, description=name, advance=1)
+        self._progress.update(self._task, description=name, advance=1, refresh=True)
 
     def __enter__(self) -> Self:
         """Draw the bar until the end."""

@@ -1,18 +1,22 @@
 """An interrupted calibration goes on where it ended, wherever that was."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from calibration.calibrate import Calibrator, Settings
 from calibration.devices.port import Device
+from calibration.kernels.port import Kernel
 from calibration.measure.extent import Extent
 from calibration.measure.timing import TimeBox
 from tests.calibration.calibrate.fake_device import FakeDevice, FakeLibrary
 from tests.calibration.calibrate.listeners import Killer
 from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import DeviceError
 from vdnnsim.units import KIB, MIB
 
 SMALL = Extent(
@@ -101,6 +105,24 @@ def test_what_was_cut_short_is_measured_again(tmp_path: Path, killed_in: int) ->
     again = library.ran + second.ran - whole.ran
     assert set(again) <= {library.running}
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_a_device_on_which_no_kernel_runs_is_refused_and_all_else_kept(tmp_path: Path) -> None:
+    """Every kernel wants a tebibyte of workspace.
+
+    Two algorithms each for forward and backward weights of CONV, two phases of its ReLU, three of FC, two of the loss.
+    """
+    measuring, library = calibrator(tmp_path)
+    offered = library.kernels
+
+    def greedy(workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
+        return tuple(replace(each, workspace_bytes=2**40) for each in offered(workload, layer, phase))
+
+    library.kernels = greedy  # type: ignore[method-assign]
+    with measuring.journal() as journal:
+        with pytest.raises(DeviceError, match=r"^Fake: none of 18 kernels could be measured: out of memory$"):
+            measuring.calibrate(journal, Killer(0))
+        assert len(journal) > 18
 
 
 def test_other_software_begins_anew(tmp_path: Path) -> None:
