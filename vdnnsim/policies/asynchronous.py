@@ -1,11 +1,13 @@
 """The iteration of Kim et al. (2018): maps leave and come back beside the kernels, with no synchronization of layers.
 
-An offload starts with the last forward reader of its map. The memory is given back when a later request would not fit
-without it, oldest first, or else just before the map comes back: only then does the compute stream wait for the copy.
-That is what an allocator does which waits for memory that is about to be freed, as TensorFlow's.
+An offload starts with the last forward reader of its map (Fig. 2: Swap-out(n) beside FWD(n+1)). The memory is given
+back when a later request would not fit without it, oldest first, or else just before the map comes back: only then does
+the compute stream wait for the copy. That is what an allocator does which waits for memory that is about to be freed,
+as TensorFlow's; it counts bytes, as the ideal pool does, and knows of no gaps.
 
-Each map comes back at its trigger, a number of steps before the first backward that reads it; a step is the backward of
-one layer that is not in place. A map without a trigger comes back behind its own offload (Fig. 5), and frees nothing.
+Each map comes back at its trigger (Fig. 6), a number of steps before the first backward that reads it; a step is the
+backward of one layer that is not in place. A map without a trigger depends on nothing but its own offload and follows
+it at once (Fig. 5): it never leaves the GPU, and frees nothing.
 
 Source: Kim, Lee, Kim, Je, Roh, "Efficient Multi-GPU Memory Management for Deep Learning Acceleration", 2018, III-B and
 III-C. How TensorFlow frees memory under a copy is not in the paper; the rule above is an assumption.
@@ -13,6 +15,7 @@ III-C. How TensorFlow frees memory under a copy is not in the paper; the rule ab
 
 from collections.abc import Mapping
 
+from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.memory.requests import round_up
@@ -36,7 +39,8 @@ def asynchronous_plan(
 ) -> TrainingPlan:
     """Write the plan that offloads the maps in `triggers`.
 
-    A trigger says how many steps before its first backward reader a map comes back, 1 or more; None for no trigger.
+    A trigger says how many steps before its first backward reader a map comes back, 1 or more; None for no trigger. One
+    that would lie before backward lies at its beginning.
     """
     writer = _AsynchronousWriter(workload, kernels, triggers, limits)
     writer.write()
@@ -48,6 +52,12 @@ def backward_steps(workload: Workload) -> tuple[int, ...]:
     return tuple(
         layer.index for layer in reversed(workload.graph.layers) if layer.backward_phases and not layer.in_place
     )
+
+
+def steps_before_backward_use(workload: Workload, feature_map: FeatureMap) -> int:
+    """Return how many steps precede the first backward that reads a map, which may be that of an in-place layer."""
+    first_reader = max(feature_map.saved_for)
+    return sum(index > first_reader for index in backward_steps(workload))
 
 
 class _AsynchronousWriter:
@@ -64,9 +74,9 @@ class _AsynchronousWriter:
         self._offloads: list[list[int]] = [[] for _ in self._layers]
         self._drops: list[list[int]] = [[] for _ in self._layers]
         self._last_reads: list[list[int]] = [[] for _ in self._layers]
-        # By layer with whose backward they come back, the maps; and those that come back at once.
-        self._fetches: list[list[int]] = [[] for _ in self._layers]
         self._untriggered = {index for index, lead in triggers.items() if lead is None}
+        # By layer with whose backward they come back.
+        self._fetches: list[list[int]] = [[] for _ in self._layers]
         # Maps on their way to the host, oldest first, and on their way back, with the event that marks the arrival.
         self._leaving: dict[int, int] = {}
         self._coming: dict[int, int] = {}
@@ -82,8 +92,8 @@ class _AsynchronousWriter:
                 self._offloads[last_forward_use(each)].append(each.index)
                 lead = triggers[each.index]
                 if lead is not None:
-                    first = steps.index(max(index for index in each.saved_for if index in steps))
-                    self._fetches[steps[max(0, first - lead)]].append(each.index)
+                    step = max(0, steps_before_backward_use(workload, each) - lead)
+                    self._fetches[steps[step]].append(each.index)
 
     def write(self) -> None:
         """Write the whole iteration."""
@@ -100,8 +110,6 @@ class _AsynchronousWriter:
         self._buffers.release_resident()
 
     def _forward(self, layer: Layer) -> None:
-        for index in [index for index in self._leaving if index in self._untriggered]:
-            self._fetch(index, layer, Phase.FORWARD)
         if not layer.in_place:
             self._allocate(self._buffers.maps[layer.output], layer, Phase.FORWARD)
         leaving = self._offloads[layer.index]
@@ -111,13 +119,16 @@ class _AsynchronousWriter:
             self.plan.wait(ready, Stream.MEMORY)
             for index in leaving:
                 self.plan.offload(self._buffers.maps[index], layer.index)
-                self._leaving[index] = self.plan.record(Stream.MEMORY)
+                if index in self._untriggered:
+                    self._copy_back(index, layer, on_demand=False)
+                else:
+                    self._leaving[index] = self.plan.record(Stream.MEMORY)
         for index in self._drops[layer.index]:
             self._release(self._buffers.maps[index])
 
     def _backward(self, layer: Layer) -> None:
         for index in self._fetches[layer.index]:
-            self._fetch(index, layer, layer.backward_phases[0])
+            self._fetch(index, layer)
         for index in layer.saved_maps:
             if index in self._coming:
                 self.plan.wait(self._coming.pop(index), Stream.COMPUTE)
@@ -132,12 +143,16 @@ class _AsynchronousWriter:
         if not layer.in_place and layer.output in self._begun_gradients:
             self._release(self._buffers.gradients[layer.output])
 
-    def _fetch(self, index: int, layer: Layer, phase: Phase) -> None:
+    def _fetch(self, index: int, layer: Layer) -> None:
         if index in self._leaving:
             self._give_back(index)
-        self._allocate(self._buffers.maps[index], layer, phase)
+        self._allocate(self._buffers.maps[index], layer, layer.backward_phases[0])
+        self._copy_back(index, layer, on_demand=index in layer.saved_maps)
+
+    def _copy_back(self, index: int, layer: Layer, *, on_demand: bool) -> None:
+        """Fetch a map once the compute stream has come to this point."""
         self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-        self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=index in layer.saved_maps)
+        self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=on_demand)
         self._coming[index] = self.plan.record(Stream.MEMORY)
 
     def _kernel(self, layer: Layer, phase: Phase) -> None:

@@ -2,30 +2,28 @@
 
 Both swap the outputs of every x-th CONV layer. `swap` is what the paper calls the original: every GPU swaps the same
 layers at the same time, as vDNN does, with a synchronization at each layer that copies, and a map comes back during the
-backward just before the one that reads it. `staggered_swap` is the paper's proposal (III-A, III-C): the i-th GPU of a
-switch group swaps layers i mod x + j x, nothing synchronizes layers, and the trigger of each swap-in is found by trial
-iterations (Fig. 7): the earliest that does not overflow, then the latest that does not delay.
+backward just before the one that reads it. `staggered_swap` is the paper's proposal: the i-th GPU of a switch group
+swaps layers i mod x + j x (III-A, Fig. 3), nothing synchronizes layers, and the trigger of each swap-in is found by
+trial iterations (III-C, `vdnnsim.policies.triggers`).
 
 The paper leaves open which layers "need to swap" and when streams synchronize. Both are options here; x = 3 is the
-reading under which the ratios of its Tables II and III come out.
+reading under which the ratios of its Tables II and III come out. The layers that are counted are the CONV layers, whose
+outputs are its feature maps (II-A), from 0 in the order of execution.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import ClassVar
 
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.liveness import needed_in_backward
-from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.asynchronous import asynchronous_plan, backward_steps
+from vdnnsim.policies.asynchronous import asynchronous_plan
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting
-
-Triggers = dict[int, int | None]
-"""By feature map, its trigger: steps of backward before the first that reads it; None for none."""
+from vdnnsim.policies.triggers import JUST_IN_TIME, Triggers, find_triggers
 
 
 class Synchronization(Enum):
@@ -43,8 +41,8 @@ class SwapIn(Enum):
     ADAPTIVE = "adaptive"
 
 
-DELAY_TOLERANCE = 1e-3
-"""A trigger delays nothing if the iteration is at most this fraction longer; the paper names no threshold."""
+LARGEST_INTERVAL = 1000
+"""No network has more CONV layers."""
 
 
 class Swap(Policy, frozen=True, kw_only=True):
@@ -66,11 +64,11 @@ class Swap(Policy, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse options that mean nothing together."""
-        if not 1 <= self.interval <= 1000:
-            message = f"interval: found {self.interval}, expected an integer from 1 to 1000"
+        if not 1 <= self.interval <= LARGEST_INTERVAL:
+            message = f"interval: found {self.interval}, expected an integer from 1 to {LARGEST_INTERVAL}"
             raise ValueError(message)
         if self.synchronization is Synchronization.LAYER and self.swap_in is not SwapIn.JUST_IN_TIME:
-            message = f"swap_in: {self.swap_in.value} needs synchronization: none"
+            message = f"swap_in: found {self.swap_in.value!r}, which needs synchronization: none"
             raise ValueError(message)
 
     def plan(self, setting: Setting) -> TrainingPlan:
@@ -79,11 +77,11 @@ class Swap(Policy, frozen=True, kw_only=True):
 
     def plans(self, setting: Setting) -> tuple[TrainingPlan, ...]:
         """Plan every GPU of the server."""
+        maps = self.swapped(setting)
         if self.swap_in is SwapIn.ADAPTIVE:
-            return _TriggerSearch(self, setting).decide()
-        lead = None if self.swap_in is SwapIn.UNTRIGGERED else 1
-        triggers: list[Triggers] = [dict.fromkeys(maps, lead) for maps in self.swapped(setting)]
-        return self.plans_with(setting, triggers)
+            return find_triggers(setting, maps, lambda triggers: self.plans_with(setting, triggers))
+        lead = None if self.swap_in is SwapIn.UNTRIGGERED else JUST_IN_TIME
+        return self.plans_with(setting, [dict.fromkeys(its, lead) for its in maps])
 
     def swapped(self, setting: Setting) -> list[list[int]]:
         """Return the maps that each GPU swaps."""
@@ -125,58 +123,3 @@ def swapped_maps(workload: Workload, interval: int, offset: int) -> list[int]:
     convolutions = [layer for layer in workload.graph.layers if layer.kind is LayerKind.CONV]
     maps = [workload.graph.maps[layer.output] for layer in convolutions[offset % interval :: interval]]
     return [each.index for each in maps if needed_in_backward(workload, each)]
-
-
-class _TriggerSearch:
-    """The three steps of III-C, with one distance for all triggers in the second and one for each in the third."""
-
-    def __init__(self, policy: Swap, setting: Setting) -> None:
-        self._policy = policy
-        self._setting = setting
-        self._maps = policy.swapped(setting)
-        self._passes: list[ProfilingPass] = []
-
-    def decide(self) -> tuple[TrainingPlan, ...]:
-        """Return the plans at the triggers found; those of step 1 where even they do not fit."""
-        triggers = self._common(1)
-        best = self._try(triggers, "step 1: just in time")
-        if best is None:
-            return self._finished(triggers)
-        farthest = len(backward_steps(self._setting.workload))
-        lead = 1
-        while lead < farthest:
-            earlier_s = self._try(self._common(lead + 1), f"step 2: {lead + 1} steps ahead")
-            if earlier_s is None:
-                break
-            lead, best = lead + 1, earlier_s
-        triggers = self._common(lead)
-        for index in dict.fromkeys(index for maps in self._maps for index in maps):
-            triggers = self._latest(triggers, index, lead, best)
-        return self._finished(triggers)
-
-    def _latest(self, triggers: list[Triggers], index: int, lead: int, best_s: float) -> list[Triggers]:
-        """Return the triggers with that of one map as late as it delays nothing, found by bisection."""
-        too_late = 0
-        while lead - too_late > 1:
-            middle = (lead + too_late) // 2
-            later = [{each: middle if each == index else its[each] for each in its} for its in triggers]
-            later_s = self._try(later, f"step 3: map {index} {middle} steps ahead")
-            if later_s is None or later_s > best_s * (1 + DELAY_TOLERANCE):
-                too_late = middle
-            else:
-                lead, triggers = middle, later
-        return triggers
-
-    def _common(self, lead: int) -> list[Triggers]:
-        return [dict.fromkeys(maps, lead) for maps in self._maps]
-
-    def _try(self, triggers: list[Triggers], name: str) -> float | None:
-        """Return the seconds of a trial iteration, until the last GPU is done; None where it does not fit."""
-        trials = self._setting.run_together(self._policy.plans_with(self._setting, triggers))
-        fits, cost_s = all(trial.fits for trial in trials), max(trial.cost_s for trial in trials)
-        self._passes.append(ProfilingPass(name, fits, cost_s))
-        return cost_s if fits else None
-
-    def _finished(self, triggers: list[Triggers]) -> tuple[TrainingPlan, ...]:
-        plans = self._policy.plans_with(self._setting, triggers)
-        return tuple(replace(plan, passes=tuple(self._passes)) for plan in plans)

@@ -1,0 +1,129 @@
+"""The adaptive trigger of Kim et al. (2018): when each swapped map comes back, found by trials (III-C, Fig. 7).
+
+1. Every map comes back just in time, one step of backward ahead. If that does not fit, nothing will; the largest batch
+   for which it does is what `vdnnsim max-batch` finds.
+2. The earliest triggers that do not overflow: one distance for all maps. It is doubled until memory overflows, then
+   bisected, where the paper goes on by increments.
+3. The latest triggers that delay nothing: just in time for as many maps as possible, for each of the rest a distance of
+   its own, bisected.
+
+An earlier trigger may itself delay, where the memory for it must be taken from a map that is still being offloaded. So
+the third step starts from the earliest distance that delays nothing against the fastest trial so far, and no triggers
+are taken that are slower than those of step 1 by more than the tolerance.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.policies.asynchronous import steps_before_backward_use
+from vdnnsim.policies.port import Setting
+
+Triggers = Mapping[int, int | None]
+"""By feature map, its trigger: steps of backward before the first that reads it; None for none."""
+
+Planner = Callable[[Sequence[Triggers]], tuple[TrainingPlan, ...]]
+"""Plans every GPU with its triggers."""
+
+JUST_IN_TIME = 1
+"""The trigger of vDNN: the step before the one that reads the map."""
+
+DELAY_TOLERANCE = 1e-3
+"""A trigger delays nothing if the iteration is at most this fraction longer; the paper names no threshold."""
+
+
+def find_triggers(setting: Setting, maps: Sequence[Sequence[int]], planner: Planner) -> tuple[TrainingPlan, ...]:
+    """Return the plans at the triggers found; those of step 1 where even they do not fit.
+
+    Args:
+        setting: where the trials run.
+        maps: the maps that each GPU swaps; where two swap the same one its trigger is the same on both.
+        planner: makes the plans of all GPUs.
+    """
+    return _TriggerSearch(setting, maps, planner).decide()
+
+
+class _TriggerSearch:
+    def __init__(self, setting: Setting, maps: Sequence[Sequence[int]], planner: Planner) -> None:
+        self._setting = setting
+        self._planner = planner
+        self._maps = maps
+        self._feature_maps = setting.workload.graph.maps
+        self._farthest = {
+            index: steps_before_backward_use(setting.workload, self._feature_maps[index])
+            for index in dict.fromkeys(index for its in maps for index in its)
+        }
+        self._triggers = self._common(JUST_IN_TIME)
+        self._fastest_s = 0.0
+        self._passes: list[ProfilingPass] = []
+
+    def decide(self) -> tuple[TrainingPlan, ...]:
+        just_in_time_s = self._try(self._triggers, "step 1: just in time")
+        if just_in_time_s is not None:
+            leads_s = {JUST_IN_TIME: just_in_time_s, **self._earlier()}
+            self._fastest_s = min(leads_s.values())
+            if self._delays(just_in_time_s):
+                lead = max(lead for lead, seconds in leads_s.items() if not self._delays(seconds))
+                self._triggers = self._common(lead)
+                self._later(list(self._farthest), lead)
+        plans = self._planner(self._for_each_gpu(self._triggers))
+        return tuple(replace(plan, passes=tuple(self._passes)) for plan in plans)
+
+    def _earlier(self) -> dict[int, float]:
+        """Step 2: return the seconds of an iteration at every common distance that was tried and fits."""
+        farthest = max(self._farthest.values(), default=JUST_IN_TIME)
+        leads_s: dict[int, float] = {}
+        fits, overflows = JUST_IN_TIME, farthest + 1
+        while overflows - fits > 1:
+            lead = (fits + overflows) // 2 if overflows <= farthest else min(2 * fits, farthest)
+            seconds = self._try(self._common(lead), f"step 2: {lead} steps ahead")
+            if seconds is None:
+                overflows = lead
+            else:
+                fits, leads_s[lead] = lead, seconds
+        return leads_s
+
+    def _later(self, maps: list[int], lead: int) -> None:
+        """Step 3, for maps that come back `lead` steps ahead, for they would delay if all came back just in time."""
+        if len(maps) == 1:
+            self._latest(maps[0], lead)
+            return
+        for half in (maps[: len(maps) // 2], maps[len(maps) // 2 :]):
+            which = self._feature_maps[half[0]].name if len(half) == 1 else f"{len(half)} maps"
+            if not self._accepts(half, JUST_IN_TIME, f"step 3: {which} just in time"):
+                self._later(half, lead)
+
+    def _latest(self, index: int, lead: int) -> None:
+        """Bisect between a trigger that delays nothing and just in time, which does."""
+        delays = JUST_IN_TIME
+        while lead - delays > 1:
+            middle = (lead + delays) // 2
+            if self._accepts([index], middle, f"step 3: {self._feature_maps[index].name} {middle} steps ahead"):
+                lead = middle
+            else:
+                delays = middle
+
+    def _accepts(self, maps: list[int], lead: int, name: str) -> bool:
+        """Try other triggers for some maps, and keep them if they fit and delay nothing."""
+        triggers = {**self._triggers, **dict.fromkeys(maps, lead)}
+        seconds = self._try(triggers, name)
+        if seconds is None or self._delays(seconds):
+            return False
+        self._triggers = triggers
+        return True
+
+    def _delays(self, seconds: float) -> bool:
+        return seconds > self._fastest_s * (1 + DELAY_TOLERANCE)
+
+    def _common(self, lead: int) -> dict[int, int]:
+        return dict.fromkeys(self._farthest, lead)
+
+    def _for_each_gpu(self, triggers: Mapping[int, int]) -> list[Triggers]:
+        return [{index: triggers[index] for index in its} for its in self._maps]
+
+    def _try(self, triggers: Mapping[int, int], name: str) -> float | None:
+        """Return the seconds of a trial iteration, until the last GPU is done; None where it does not fit."""
+        trials = self._setting.run_together(self._planner(self._for_each_gpu(triggers)))
+        fits, cost_s = all(trial.fits for trial in trials), max(trial.cost_s for trial in trials)
+        self._passes.append(ProfilingPass(name, fits, cost_s))
+        return cost_s if fits else None
