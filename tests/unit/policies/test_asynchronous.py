@@ -1,0 +1,197 @@
+"""Iterations of Kim et al. (2018) on a chain, every moment worked out by hand.
+
+conv1 conv2 conv3 fc loss: maps of 10 B, but those of fc and the loss of 2 B; kernels take 1 s, copies 5 s, at 2 B/s.
+W and dW take 2 x 192 = 384 B. Steps of backward: loss, fc, conv3, conv2, conv1. Without any stall forward lasts until
+5, backward of the loss until 6, of fc until 8, conv3 10, conv2 12, and conv1, which has no data gradient, 13.
+
+The map of conv1 leaves with its last reader, the forward of conv2, from 1 to 6; backward of conv2 is the first to read
+it again.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_workload
+from vdnnsim.cost.table import CostTable
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.asynchronous import asynchronous_plan, backward_steps, steps_before_backward_use
+from vdnnsim.trace import IterationTrace
+
+SERVER = replace(TOY_SERVER, link=replace(TOY_SERVER.link, h2d_bytes_per_s=2.0, d2h_bytes_per_s=2.0))
+CHAIN = toy_workload(toy_chain(3))
+COSTS = toy_costs(CHAIN, {})
+CONV1, CONV2 = 1, 2
+
+
+def plan_of(
+    triggers: dict[int, int | None],
+    *,
+    workload: Workload = CHAIN,
+    costs: CostTable = COSTS,
+    capacity_bytes: int = 1000,
+) -> TrainingPlan:
+    """A checked plan with these triggers."""
+    kernels = choose_kernels(workload, costs, Algorithms.PERFORMANCE_OPTIMAL)
+    limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
+    plan = asynchronous_plan(workload, kernels, triggers, limits, label="hand", algorithms="p")
+    check_plan(plan)
+    return plan
+
+
+def copies(trace: IterationTrace) -> list[tuple[str, float, float]]:
+    """What was copied when, as (map, start, end)."""
+    names = trace.plan.buffer_names
+    found = []
+    for span in trace.spans_on(Stream.MEMORY):
+        operation = trace.plan.operations[span.operation]
+        assert isinstance(operation, Offload | Prefetch)
+        found.append((names[operation.buffer], span.start_s, span.end_s))
+    return found
+
+
+def started(trace: IterationTrace, layer: str, phase: Phase) -> float:
+    """When a kernel started."""
+    (found,) = [
+        span.start_s
+        for span in trace.spans_on(Stream.COMPUTE)
+        if isinstance(op := trace.plan.operations[span.operation], Compute)
+        and (trace.plan.layers[op.layer], op.phase) == (layer, phase)
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lead", "fetched_s", "iteration_s"),
+    [
+        # With conv3, at 8: it arrives at 13, 3 s too late.
+        (1, 8.0, 16.0),
+        # With fc, at 6: it arrives at 11, 1 s too late.
+        (2, 6.0, 14.0),
+        # With the loss, at 5, when the map has not left yet: the compute stream waits for that until 6, and all is 1 s
+        # later; the map is there at 11, when it is wanted.
+        (3, 6.0, 14.0),
+        # There is nothing earlier in backward.
+        (4, 6.0, 14.0),
+        (99, 6.0, 14.0),
+    ],
+)
+def test_a_map_comes_back_at_its_trigger(lead: int, fetched_s: float, iteration_s: float) -> None:
+    trace = replay(plan_of({CONV1: lead}), COSTS, server=SERVER)
+
+    assert copies(trace) == [("map conv1", 1, 6), ("map conv1", fetched_s, fetched_s + 5)]
+    assert trace.iteration_s == iteration_s
+
+
+def test_a_map_without_a_trigger_follows_its_offload_and_frees_nothing() -> None:
+    """Fig. 5: back from 6 to 11, which backward of conv2 awaits from 10 on. As much is in memory as without swap.
+
+    That is most in backward of fc: input, conv1 to conv3, the gradient of conv3, 50 B, and that of fc, 2 B: 436 B.
+    """
+    plan, without_swap = plan_of({CONV1: None}), plan_of({})
+    trace = replay(plan, COSTS, server=SERVER)
+
+    assert copies(trace) == [("map conv1", 1, 6), ("map conv1", 6, 11)]
+    assert trace.iteration_s == 14
+    assert trace.pool_bytes == replay(without_swap, COSTS).pool_bytes == 436
+    assert sum(isinstance(op, Allocate) and op.buffer == CONV1 for op in plan.operations) == 1
+
+
+def test_nothing_synchronizes_layers() -> None:
+    """Without a map to swap no stream waits for the other: the kernels alone."""
+    assert replay(plan_of({}), COSTS, server=SERVER).iteration_s == 13
+
+
+# 384 B, and in backward of conv3: input, conv1, conv2 and the gradients of conv2 and conv3, 50 B. With an earlier
+# trigger in backward of fc: input, conv1 to conv3, the gradient of conv3, 50 B, and that of fc, 2 B.
+@pytest.mark.parametrize(("lead", "needed_bytes"), [(1, 434), (2, 436), (3, 436)])
+def test_the_earlier_a_map_comes_back_the_more_memory_is_needed(lead: int, needed_bytes: int) -> None:
+    fits, overflows = (
+        place_plan(plan_of({CONV1: lead}, capacity_bytes=capacity), replace(TOY_LIMITS, device_bytes=capacity))
+        for capacity in (needed_bytes, needed_bytes - 1)
+    )
+
+    assert not isinstance(fits, DoesNotFit)
+    assert isinstance(overflows, DoesNotFit)
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "conv4_s", "given_back"),
+    [
+        # Weights of four CONV layers and fc, 504 B, input and conv1 to conv4, 50 B, and the workspace of conv4, 10 B.
+        (564, 3.0, []),
+        # One map must go: conv1's, which left first. It is away at 6.
+        (563, 6.0, ["map conv1"]),
+        (554, 6.0, ["map conv1"]),
+        # conv1's for the map of conv4, then conv2's, which is away at 11, for its workspace.
+        (553, 11.0, ["map conv1", "map conv2"]),
+    ],
+)
+def test_memory_is_given_back_when_a_request_would_not_fit_the_oldest_first(
+    capacity_bytes: int, conv4_s: float, given_back: list[str]
+) -> None:
+    """Two maps leave, from 1 to 6 and from 6 to 11; forward of conv4 would start at 3."""
+    workload = toy_workload(toy_chain(4))
+    costs = toy_costs(workload, {}, workspace_bytes={("conv4", Phase.FORWARD): 10})
+    plan = plan_of({CONV1: 1, CONV2: 1}, workload=workload, costs=costs, capacity_bytes=capacity_bytes)
+    conv4 = next(
+        position
+        for position, op in enumerate(plan.operations)
+        if isinstance(op, Compute) and plan.layers[op.layer] == "conv4"
+    )
+
+    # Replayed with room enough, for backward may need more than this forward.
+    trace = replay(plan, costs, server=SERVER)
+
+    assert started(trace, "conv4", Phase.FORWARD) == conv4_s
+    released = [plan.buffer_names[op.buffer] for op in plan.operations[:conv4] if isinstance(op, Release)]
+    assert released == given_back
+
+
+def test_what_comes_back_together_comes_in_the_order_in_which_it_is_read() -> None:
+    """Both at the beginning of backward: that of conv2, which backward of conv3 reads, before that of conv1."""
+    trace = replay(plan_of({CONV1: 9, CONV2: 9}), COSTS, server=SERVER)
+
+    assert [name for name, _, _ in copies(trace)] == ["map conv1", "map conv2", "map conv2", "map conv1"]
+
+
+def test_the_first_reader_may_be_an_activation() -> None:
+    """Joining reads nothing in backward, so a branch's map is first read by its own rectifier, which is no step.
+
+    Steps: loss, fc, join, right, left. Before the rectifier of `left` come four, before that of `right` three. One step
+    ahead `left` comes back with the step of `right`, and its rectifier awaits it.
+    """
+    net = GraphBuilder("branches", MapShape(5, 1, 1))
+    left, right = net.conv("left", 0, 5, 1), net.conv("right", 0, 5, 1)
+    y = net.concat("join", (left, right))
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    costs = toy_costs(workload, {})
+    names = [layer.name for layer in workload.graph.layers]
+
+    trace = replay(plan_of({left: 1}, workload=workload, costs=costs), costs, server=SERVER)
+
+    assert [names[index] for index in backward_steps(workload)] == ["loss", "fc", "join", "right", "left"]
+    assert [steps_before_backward_use(workload, workload.graph.maps[each]) for each in (left, right)] == [4, 3]
+    back_s = copies(trace)[1]
+    assert back_s[1] == started(trace, "right", Phase.BACKWARD_WEIGHTS)
+    assert started(trace, "left/relu", Phase.BACKWARD_DATA) == back_s[2]
+
+
+def test_inference_swaps_nothing() -> None:
+    """Backward would need the map; there is none, and it is dropped after its last reader."""
+    workload = replace(CHAIN, mode=Mode.INFERENCE)
+    costs = toy_costs(workload, {})
+
+    plan = plan_of({CONV1: 1}, workload=workload, costs=costs)
+
+    assert not any(isinstance(op, Offload) for op in plan.operations)
+    assert replay(plan, costs, server=SERVER).iteration_s == 5
