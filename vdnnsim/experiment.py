@@ -1,6 +1,8 @@
-"""One scenario, all parts together: plan, check, place, replay, measure each policy."""
+"""One scenario, all parts together: plan, check, place, replay, measure each policy, on one GPU or on several."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -8,24 +10,36 @@ from vdnnsim.cost.build import build_cost_table
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.engine.simulate import simulate
+from vdnnsim.engine.simulate import simulate_server
+from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Aggregation, AllReduce
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting, Trial
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import ServerTrace
 
 UNLIMITED_BYTES = 2**60
 """Memory of the oracular GPU and its host."""
 
+Made = TypeVar("Made")
+
 
 def run_scenario(scenario: Scenario) -> ScenarioResult:
     """Replay every policy of a scenario and compare each with the oracular base(p)."""
-    bench = Bench.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
+    bench = Bench.of(
+        scenario.workload,
+        scenario.server,
+        scenario.memory_model,
+        scenario.pinned_memory,
+        gpus=scenario.gpus,
+        gradients=scenario.gradients,
+    )
     oracle = bench.oracle()
     return ScenarioResult(
         name=scenario.name,
@@ -36,75 +50,190 @@ def run_scenario(scenario: Scenario) -> ScenarioResult:
         sources=scenario.sources,
         oracle=oracle,
         algorithm_profiling_s=algorithm_profiling_seconds(scenario.workload, bench.costs),
-        results=tuple(bench.run(policy, oracle) for policy in scenario.policies),
+        results=tuple(row for policy in scenario.policies for row in bench.run(policy, oracle)),
+        gpus=scenario.gpus,
+        gradients=scenario.gradients,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """A workload on a machine, ready to run policies; it is also the port through which they run their trials."""
+    """A workload on a machine, ready to run policies; it is also the ports through which they run their trials.
+
+    Attributes:
+        limits: the memory of one GPU, and its part of that of the host, which all share equally.
+        gpus: how many GPUs train together, the first of the machine's.
+        gradients: how they add up their gradients; None where there is nothing to add up.
+    """
 
     workload: Workload
     server: Server
     costs: CostTable
     limits: MemoryLimits
     pinned: PinnedMemory
+    gpus: int = 1
+    gradients: Aggregation | None = None
 
     @classmethod
-    def of(cls, workload: Workload, server: Server, model: MemoryModel, pinned: PinnedMemory) -> "Bench":
+    def of(
+        cls,
+        workload: Workload,
+        server: Server,
+        model: MemoryModel,
+        pinned: PinnedMemory,
+        *,
+        gpus: int = 1,
+        gradients: Aggregation | None = None,
+    ) -> "Bench":
         """Build the cost table and the limits of a workload on a machine."""
         limits = MemoryLimits(
             model=model,
             device_bytes=server.gpu.memory_bytes,
-            host_bytes=server.host.memory_bytes,
+            host_bytes=server.host.memory_bytes // gpus,
             granule_bytes=server.gpu.granule_bytes,
         )
-        return cls(workload, server, build_cost_table(workload, server), limits, pinned)
+        return cls(workload, server, build_cost_table(workload, server), limits, pinned, gpus, gradients)
 
-    def run(self, policy: Policy, oracle: RunMetrics) -> PolicyResult:
-        """Plan and replay one policy; where its plan does not fit, replay it without a capacity."""
-        plan = policy.plan(Setting(self.workload, self.costs, self.limits, self))
-        check_plan(plan)
-        placement = place_plan(plan, self.limits)
-        refusal = None
-        if isinstance(placement, DoesNotFit):
-            refusal, placement = placement, self._place_unlimited(plan)
-        trace = self._replay(plan, placement)
-        metrics = measure(trace, self.workload.batch_size)
-        return PolicyResult(
-            policy=plan.policy,
-            algorithms=plan.algorithms,
-            gpu=0,
-            trace=trace,
-            refusal=refusal,
-            metrics=metrics,
-            performance_ratio=oracle.iteration_s / metrics.iteration_s,
-            feature_performance_ratio=oracle.feature_iteration_s / metrics.feature_iteration_s,
-        )
+    def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
+        """Plan and replay one policy, and return what came of it on each GPU.
+
+        Where the plan of one GPU does not fit, all are replayed without a capacity.
+
+        Raises:
+            PolicyError: the policy plans for another number of GPUs.
+            PlanError: a plan breaks the contract, or the plans do not fit together.
+        """
+        plans = self._ready(policy.plans(self._setting()), policy.label)
+        placements = _once(self._place, plans)
+        refusals = [each for each in placements if isinstance(each, DoesNotFit)]
+        together = self._replay(plans, _once(self._place_unlimited, plans) if refusals else placements)
+        rows = []
+        for gpu, (plan, placement, trace) in enumerate(zip(plans, placements, together.gpus, strict=True)):
+            metrics = measure(trace, self.workload.batch_size)
+            rows.append(
+                PolicyResult(
+                    policy=plan.policy,
+                    algorithms=plan.algorithms,
+                    gpu=gpu,
+                    trace=trace,
+                    refusal=placement if isinstance(placement, DoesNotFit) else next(iter(refusals), None),
+                    metrics=metrics,
+                    performance_ratio=oracle.iteration_s / metrics.iteration_s,
+                    feature_performance_ratio=oracle.feature_iteration_s / metrics.feature_iteration_s,
+                    together=together if self.gpus > 1 else None,
+                )
+            )
+        return tuple(rows)
 
     def oracle(self) -> RunMetrics:
-        """Return what base(p) would do on a GPU without a capacity."""
-        plan = Base().plan(Setting(self.workload, self.costs, self.limits, self))
-        return measure(self._replay(plan, self._place_unlimited(plan)), self.workload.batch_size)
+        """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
+        plans = self._exchanging((Base().plan(self._setting()),) * self.gpus)
+        together = self._replay(plans, _once(self._place_unlimited, plans))
+        slowest = max(together.gpus, key=lambda trace: trace.iteration_s)
+        return measure(slowest, self.workload.batch_size)
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        """Replay a plan once; of one that does not fit, replay the part before memory ran out to know its cost."""
-        check_plan(plan)
-        placement = place_plan(plan, self.limits)
-        if isinstance(placement, Placement):
-            trace = self._replay(plan, placement)
-            return Trial(trace, trace.iteration_s)
-        begun = replace(plan, operations=plan.operations[: placement.operation])
-        return Trial(placement, self._replay(begun, self._place_unlimited(begun)).iteration_s)
+        """Replay a plan once, of several GPUs on each, and return how the slowest went."""
+        return max(self.run_server_trial((plan,) * self.gpus), key=lambda trial: trial.cost_s)
 
-    def _replay(self, plan: TrainingPlan, placement: Placement) -> IterationTrace:
-        return simulate(plan, self.costs, self.server, placement, self.pinned)
+    def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        """Replay a plan on each GPU once.
+
+        Where one does not fit, none gets to its end; to know what it cost, the part before memory ran out is replayed.
+        """
+        ready = self._ready(plans, plans[0].policy)
+        placements = _once(self._place, ready)
+        refusals = [each for each in placements if isinstance(each, DoesNotFit)]
+        if not refusals:
+            return tuple(Trial(trace, trace.iteration_s) for trace in self._replay(ready, placements).gpus)
+        begun = _until_one_overflows(ready, placements)
+        traces = self._replay(begun, tuple(self._place_unlimited(plan) for plan in begun)).gpus
+        outcomes = (each if isinstance(each, DoesNotFit) else refusals[0] for each in placements)
+        return tuple(Trial(outcome, trace.iteration_s) for outcome, trace in zip(outcomes, traces, strict=True))
+
+    def _setting(self) -> Setting:
+        return Setting(
+            workload=self.workload,
+            costs=self.costs,
+            limits=self.limits,
+            trials=self,
+            gpus=self.gpus,
+            groups=self._groups(),
+            server_trials=self if self.gpus > 1 else None,
+        )
+
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """Return the GPUs that take part, by the switch on which they hang."""
+        topology = self.server.topology
+        if topology is None:
+            return ((0,),)
+        groups = [tuple(each for each in topology.group(gpu) if each < self.gpus) for gpu in range(self.gpus)]
+        return tuple(dict.fromkeys(groups))
+
+    def _ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
+        """Add the exchange of gradients to plans, and check them."""
+        if len(plans) != self.gpus:
+            raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
+        ready = self._exchanging(plans)
+        _once(check_plan, ready)
+        orders = [[each.layer for each in plan.operations if isinstance(each, AllReduce)] for plan in ready]
+        for gpu, order in enumerate(orders):
+            if order != orders[0]:
+                raise PlanError(
+                    f"{policy}: GPU {gpu} writes its weight gradients in another order than GPU 0, expected the same, "
+                    "for they are exchanged in this order"
+                )
+        return ready
+
+    def _exchanging(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
+        gradients = self.gradients
+        if gradients is None:
+            return tuple(plans)
+        return _once(lambda plan: aggregate_gradients(plan, gradients), plans)
+
+    def _replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
+        work = []
+        for plan, placement in zip(plans, placements, strict=True):
+            assert isinstance(placement, Placement)
+            work.append((plan, placement))
+        return simulate_server(work, self.costs, self.server, self.pinned)
+
+    def _place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
+        return place_plan(plan, self.limits)
 
     def _place_unlimited(self, plan: TrainingPlan) -> Placement:
         unlimited = replace(self.limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES)
         placement = place_plan(plan, unlimited)
         assert isinstance(placement, Placement)
         return placement
+
+
+def _once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:
+    """Apply a function to each plan, once to a plan that several GPUs share."""
+    made = {key: function(plan) for key, plan in {id(plan): plan for plan in plans}.items()}
+    return tuple(made[id(plan)] for plan in plans)
+
+
+def _until_one_overflows(
+    plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]
+) -> tuple[TrainingPlan, ...]:
+    """Return of each plan the part that runs: until its own memory runs out, or until it waits for one that has.
+
+    A GPU whose memory ran out comes to no later exchange, and the others wait at the first of these.
+    """
+    ends = [
+        each.operation if isinstance(each, DoesNotFit) else len(plan.operations)
+        for plan, each in zip(plans, placements, strict=True)
+    ]
+    exchanges = [
+        [position for position, each in enumerate(plan.operations[:end]) if isinstance(each, AllReduce)]
+        for plan, end in zip(plans, ends, strict=True)
+    ]
+    joint = min(len(each) for each in exchanges)
+    return tuple(
+        replace(plan, operations=plan.operations[: positions[joint] if len(positions) > joint else end])
+        for plan, end, positions in zip(plans, ends, exchanges, strict=True)
+    )
 
 
 def algorithm_profiling_seconds(workload: Workload, costs: CostTable) -> float:

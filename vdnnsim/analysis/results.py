@@ -6,8 +6,9 @@ from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import DoesNotFit
-from vdnnsim.trace import IterationTrace
+from vdnnsim.trace import IterationTrace, ServerTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +17,11 @@ class PolicyResult:
 
     Attributes:
         trace: the iteration; of a plan that does not fit, its replay on a GPU without a capacity.
-        refusal: why it does not fit; None when it does.
+        refusal: why it does not fit; None when it does. Where the plan of one GPU does not fit, none can train: those
+            that would have the refusal of the first that does not.
         performance_ratio, feature_performance_ratio: the oracular baseline's time over this one's, of the whole
             iteration and of feature extraction alone.
+        together: the iteration of all GPUs, of which this one's is a part; None for one GPU alone.
     """
 
     policy: str
@@ -29,11 +32,17 @@ class PolicyResult:
     metrics: RunMetrics
     performance_ratio: float
     feature_performance_ratio: float
+    together: ServerTrace | None = None
 
     @property
     def fits(self) -> bool:
         """Whether the policy trains the network on this machine."""
         return self.refusal is None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is this GPU on which memory does not suffice."""
+        return self.refusal is not None and self.refusal.plan is self.trace.plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,9 @@ class ScenarioResult:
         oracle: base(p) on a GPU without a capacity, which every row is compared with.
         algorithm_profiling_s: time to try every algorithm of every convolution once, which any framework that picks
             the fastest spends before training.
-        results: in the order of the scenario's policies.
+        results: in the order of the scenario's policies; of each, one for each GPU.
+        gpus: how many GPUs train together.
+        gradients: how they add up their gradients; None where there is nothing to add up.
     """
 
     name: str
@@ -57,3 +68,16 @@ class ScenarioResult:
     oracle: RunMetrics
     algorithm_profiling_s: float
     results: tuple[PolicyResult, ...]
+    gpus: int = 1
+    gradients: Aggregation | None = None
+
+    @property
+    def by_policy(self) -> tuple[tuple[PolicyResult, ...], ...]:
+        """The results of each policy together, by GPU."""
+        starts = range(0, len(self.results), self.gpus)
+        return tuple(self.results[start : start + self.gpus] for start in starts)
+
+    @property
+    def slowest(self) -> tuple[PolicyResult, ...]:
+        """Of each policy the GPU that is done last, for which the others wait; or one on which it does not fit."""
+        return tuple(max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s)) for rows in self.by_policy)

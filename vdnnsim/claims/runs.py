@@ -70,7 +70,7 @@ class PaperRuns:
             bench = self.bench(network, batch_size)
             if (network, batch_size) not in self._oracles:
                 self._oracles[network, batch_size] = bench.oracle()
-            self._results[key] = bench.run(resolved, self._oracles[network, batch_size])
+            (self._results[key],) = bench.run(resolved, self._oracles[network, batch_size])
         return self._results[key]
 
     def oracle(self, network: str, batch_size: int) -> PolicyResult:

@@ -26,9 +26,10 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
     scenario = read_scenario(path, policy_types)
     labels = ", ".join(policy.label for policy in scenario.policies)
     workload = scenario.workload
+    several = f" with {scenario.gpus} GPUs" if scenario.gpus > 1 else ""
     return (
         f"{file_name(path)}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.element_type.value}, "
-        f"{workload.mode.value} on {scenario.server.name}, under {labels}"
+        f"{workload.mode.value} on {scenario.server.name}{several}, under {labels}"
     )
 
 

@@ -5,8 +5,9 @@
     hardware: titan_x_maxwell
     policies: [base(p), vdnn_dyn, {policy: vdnn_all, algorithms: m}]
 
-Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_model` (ideal) and `pinned_memory`
-(arena). Everything is checked here and nothing later: what `read_scenario` returns can be simulated.
+Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_model` (ideal), `pinned_memory` (arena),
+`gpus` (1) and, where several GPUs train, `gradients` (cpu). Everything is checked here and nothing later: what
+`read_scenario` returns can be simulated.
 """
 
 from pathlib import Path
@@ -20,6 +21,7 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.errors import PolicyError, ProfileError, ScenarioError
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
@@ -30,6 +32,8 @@ LARGEST_BATCH: Final = 1_000_000
 LONGEST_POLICY: Final = 300
 _REQUIRED = ("network", "batch_size", "element_type")
 _OPTIONAL = ("optimizer", "mode")
+_CHOICES = ("memory_model", "pinned_memory", "gpus", "gradients")
+MOST_GPUS: Final = 1000
 
 
 def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenario:
@@ -46,7 +50,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
     """
     file = read_yaml(path, ScenarioError)
     file.root.check_schema_version(SCHEMA_VERSION)
-    keys = file.root.members(("schema_version", "workload", "hardware", "policies"), ("memory_model", "pinned_memory"))
+    keys = file.root.members(("schema_version", "workload", "hardware", "policies"), _CHOICES)
     workload = _workload(keys["workload"])
     policies = _policies(keys["policies"], known_policies() if policy_types is None else policy_types)
     memory_model, pinned_memory = MemoryModel.IDEAL, PinnedMemory.ARENA
@@ -63,6 +67,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
             .wrong(f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}")
         )
     cost_source(profile.file, profile.server, workload.element_type)
+    gpus = _gpus(keys["gpus"], profile) if "gpus" in keys else 1
     return Scenario(
         name=printable(path.stem),
         workload=workload,
@@ -71,6 +76,8 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
         memory_model=memory_model,
         pinned_memory=pinned_memory,
         sources=((file.name, file.sha256), *profile.sources),
+        gpus=gpus,
+        gradients=_gradients(keys.get("gradients"), gpus, workload.mode),
     )
 
 
@@ -107,6 +114,27 @@ def _policies(entry: Entry, types: PolicyTypes) -> tuple[Policy, ...]:
         labels[policy.label] = item
         policies.append(policy)
     return tuple(policies)
+
+
+def _gpus(entry: Entry, profile: Profile) -> int:
+    topology = profile.server.topology
+    there = 1 if topology is None else len(topology.gpus)
+    gpus = entry.integer(1, MOST_GPUS)
+    if gpus > there:
+        raise entry.wrong(f"found {gpus}, but {profile.file} has {f'{there} GPUs' if there > 1 else 'one GPU'}")
+    return gpus
+
+
+def _gradients(entry: Entry | None, gpus: int, mode: Mode) -> Aggregation | None:
+    """Return how gradients are added up, the CPU's way unless the scenario says otherwise."""
+    alone = gpus == 1 or mode is Mode.INFERENCE
+    if entry is None:
+        return None if alone else Aggregation.CPU
+    aggregation = entry.choice(Aggregation, "a way to add up gradients")
+    if alone:
+        why = "inference has no gradients" if mode is Mode.INFERENCE else "a GPU alone has none to add its own to"
+        raise entry.wrong(f"found {aggregation.value!r}, but {why}; expected no such key")
+    return aggregation
 
 
 def _profile(entry: Entry, folder: Path) -> Profile:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
 
 
@@ -17,6 +18,8 @@ class Scenario:
         policies: in the order of the file; each becomes one row of the results.
         sources: (name, SHA-256) of every file that was read: the scenario first, then the profile and
             the table of its kernels, if it has one.
+        gpus: how many GPUs of the server train together, each with the workload's batch.
+        gradients: how they add up their gradients; None where there is nothing to add up.
     """
 
     name: str
@@ -26,3 +29,5 @@ class Scenario:
     memory_model: MemoryModel
     pinned_memory: PinnedMemory
     sources: tuple[tuple[str, str], ...]
+    gpus: int = 1
+    gradients: Aggregation | None = None
