@@ -76,7 +76,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("policy", "the policy with its options", lambda row: row.policy),
     Column(
         "profiled_on_device",
-        "whether a policy that decides by trials ran them on the device and decided otherwise than by replays",
+        "whether vdnn_dyn ran its trials on the device and decided otherwise than by replays",
         lambda row: row.profiled_on_device,
     ),
     Column(
@@ -136,7 +136,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column(
         "decision",
-        "of a policy that decides by trials: whether it decides alike on the device",
+        "of vdnn_dyn: whether it decides alike when its trials run on the device",
         lambda row: row.decision,
     ),
     Column("note", "why nothing was compared", lambda row: row.note),

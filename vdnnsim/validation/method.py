@@ -61,7 +61,7 @@ PACED_CPU: Final = Method(
 FREE_GPU: Final = Method(
     cases=GPU_CASES,
     pacing=None,
-    free_runs=5,
+    free_runs=3,
     caching_allocator=True,
     # CUDA events resolve half a microsecond, and each moment is the difference of two.
     tolerance=Tolerance(calibrated=0.05, never_calibrated=0.10, every_row=False, memory=0.005, clock_s=2e-6),

@@ -71,7 +71,7 @@ def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Seq
         _table(HEADER, summary_cells(validation.rows), left=3),
         _READING,
         *_listed("What was not compared, and why?", _notes(validation.rows)),
-        *_listed("Do policies that decide by trials decide alike on the device?", _decisions(validation.rows)),
+        *_listed("Does vdnn_dyn decide alike when it profiles on the device?", _decisions(validation.rows)),
         *(_raw(validation.rows) if paced else ()),
         *_listed("What was it run on?", _provenance(validation, warnings)),
         "## What do the columns of validation.csv mean?",
@@ -131,9 +131,7 @@ def _notes(rows: Iterable[Row]) -> tuple[str, ...]:
 
 
 def _decisions(rows: Iterable[Row]) -> tuple[str, ...]:
-    return tuple(
-        f"{row.policy}, {row.case.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device
-    )
+    return tuple(f"{row.case.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device)
 
 
 def _raw(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -31,8 +31,8 @@ class Row:
 
     Attributes:
         policy, algorithms: as the plan states them.
-        profiled_on_device: whether the policy decided by trials on the device itself; else by replays, or by none.
-        decision: of a policy that decides by trials, whether it decides alike when these run on the device; else empty.
+        profiled_on_device: whether vdnn_dyn decided by trials on the device itself; else by replays.
+        decision: of vdnn_dyn, whether it decides alike when its trials run on the device; else empty.
         kernels, unmeasured_kernels: kernels of the plan, and those of them whose time was predicted, not measured.
         note: why nothing was measured, or empty.
         measured, simulated: None where there was nothing to measure or to replay.

@@ -39,6 +39,7 @@ class FakeLaboratory:
         extra_bytes: what it asks for beyond the plan.
         out_of_memory_under: the policy under which memory runs out in the middle.
         capacity_bytes: its own memory, where it has less than the limits say.
+        heeds_limits: whether it refuses a plan that asks for more than it may use.
         stated: the workspaces that its library states, by layer, phase and algorithm.
     """
 
@@ -48,6 +49,7 @@ class FakeLaboratory:
     extra_bytes: int = 0
     out_of_memory_under: str = ""
     capacity_bytes: int = 2**60
+    heeds_limits: bool = True
     executed: list[str] = field(default_factory=list)
     stated: Mapping[tuple[str, Phase], Mapping[str, int | None]] = field(default_factory=dict)
 
@@ -72,7 +74,8 @@ class FakeExecutor:
             raise ExecutionRefused(f"{plan.policy}: page by page")
         if plan.policy == lab.out_of_memory_under:
             raise DeviceError("out of memory in the middle")
-        limits = replace(limits, device_bytes=min(limits.device_bytes, lab.capacity_bytes))
+        limit_bytes = limits.device_bytes if lab.heeds_limits else lab.capacity_bytes
+        limits = replace(limits, device_bytes=min(limit_bytes, lab.capacity_bytes))
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement

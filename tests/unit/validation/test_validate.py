@@ -66,10 +66,10 @@ def test_a_kernel_without_a_measured_time_makes_a_row_never_calibrated() -> None
 
 
 def test_on_a_gpu_the_median_of_the_runs_behind_the_warm_up_counts() -> None:
-    """The warm-up is twice as slow and does not count; of 0, 4, 2, 3 and 1 % the median is 2 %."""
-    lab = FakeLaboratory(method(FREE_GPU), slowness=[1.0, 0.0, 0.04, 0.02, 0.03, 0.01])
+    """The warm-up is twice as slow and does not count; of 0, 4 and 2 % the median is 2 %."""
+    lab = FakeLaboratory(method(FREE_GPU), slowness=[1.0, 0.0, 0.04, 0.02])
     (row,) = rows_of(lab, "base(p)")
-    assert len(row.runs_s) == 5
+    assert len(row.runs_s) == 3
     assert row.time_error == pytest.approx(1 / 1.02 - 1)
     assert row.spread == pytest.approx(0.04)
 
@@ -105,6 +105,15 @@ def test_a_device_with_less_room_than_the_profile_says_is_a_difference() -> None
     (row,) = rows_of(lab, "base(p)")
     assert row.outcome is Outcome.OUT_OF_MEMORY
     assert "asked for" in row.note
+    assert "what fits" in [each.name for each in requirements([row], lab.method.tolerance) if not each.holds]
+
+
+def test_a_device_with_more_room_than_the_limits_is_a_difference() -> None:
+    """Half of what base(p) asks for is the limit; this device heeds none."""
+    lab = FakeLaboratory(method(FREE_GPU, Case("alexnet", 16, memory_share=0.5)), heeds_limits=False)
+    (row,) = rows_of(lab, "base(p)")
+    assert (row.outcome, row.simulated, row.time_error) == (Outcome.RAN, None, None)
+    assert row.note.startswith("fits on the device alone; simulated: ")
     assert "what fits" in [each.name for each in requirements([row], lab.method.tolerance) if not each.holds]
 
 

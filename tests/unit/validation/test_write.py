@@ -84,7 +84,7 @@ def test_given_durations_are_said_to_prove_no_times(make_row: RowMaker) -> None:
 def test_decisions_on_the_device_are_told_once(make_row: RowMaker) -> None:
     rows = [replace(make_row(), decision="all(p) on the device, conv(p) in the simulator") for _ in range(2)]
     text = page(FREE_GPU, rows[0], replace(rows[1], profiled_on_device=True))
-    assert text.count("- move(m), alexnet (1): all(p) on the device, conv(p) in the simulator\n") == 1
+    assert text.count("- alexnet (1): all(p) on the device, conv(p) in the simulator\n") == 1
 
 
 def test_the_table_has_every_number_and_leaves_empty_what_there_is_not(make_row: RowMaker) -> None:
