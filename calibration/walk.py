@@ -108,17 +108,20 @@ class PlanWalk:
         for self.position in range(start, stop):
             begun_s = self._device.now_s()
             operation = self._plan.operations[self.position]
-            if isinstance(operation, HostSynchronize):
-                self._device.synchronize([self._streams[each] for each in operation.streams])
-            elif isinstance(operation, Allocate | Alias | Release):
-                self._here = self.log.marks[self.position] = self._here or self._device.compute.mark()
-                self._change_memory(operation)
-            else:
-                self._launch(operation, pace.get(self.position))
-            if not isinstance(operation, Allocate | Alias | Release):
-                self._here = None
-            if not isinstance(operation, HostSynchronize):
-                self.log.host_issue_s += self._device.now_s() - begun_s
+            match operation:
+                case HostSynchronize(streams=streams):
+                    self._device.synchronize([self._streams[each] for each in streams])
+                    self._here = None
+                    continue
+                case Alias():
+                    self._change_memory(operation)
+                case Allocate() | Release():
+                    self._here = self.log.marks[self.position] = self._here or self._device.compute.mark()
+                    self._change_memory(operation)
+                case _:
+                    self._here = None
+                    self._launch(operation, pace.get(self.position))
+            self.log.host_issue_s += self._device.now_s() - begun_s
 
     def give_up(self) -> None:
         """Carry out the Releases at the end of the plan, which take no time."""

@@ -9,6 +9,8 @@ import torch
 
 from calibration.devices.port import DeviceStream, MemoryPeaks, OutOfDeviceMemory
 from calibration.devices.worker import HostClock, WorkerStream
+from vdnnsim.errors import DeviceError
+from vdnnsim.units import format_bytes
 
 # PyTorch aligns what it allocates on a CPU to this (c10/core/alignment.h, gAlignment).
 _ALIGNMENT_BYTES = 64
@@ -82,7 +84,10 @@ class CpuDevice:
 
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return uninitialized host memory, which this device copies from as it is."""
-        return torch.empty(nbytes, dtype=torch.uint8)
+        try:
+            return torch.empty(nbytes, dtype=torch.uint8)
+        except RuntimeError as refusal:
+            raise DeviceError(f"the machine refuses {format_bytes(nbytes)} for copies") from refusal
 
     def empty_cache(self) -> None:
         """Do nothing: nothing is held for later."""

@@ -7,7 +7,8 @@ from time import perf_counter
 import torch
 
 from calibration.devices.port import DeviceStream, Interval, Mark, MemoryPeaks, OutOfDeviceMemory
-from vdnnsim.errors import ExecutionRefused
+from vdnnsim.errors import DeviceError, ExecutionRefused
+from vdnnsim.units import format_bytes
 
 # PyTorch's caching allocator rounds to this (c10/core/AllocatorConfig.h, kMinBlockSize).
 _BLOCK_BYTES = 512
@@ -103,7 +104,11 @@ class CudaDevice:
 
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return uninitialized pinned memory; PyTorch may round its size up to a power of two."""
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        try:
+            return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        except RuntimeError as refusal:
+            why = str(refusal).partition("\n")[0]
+            raise DeviceError(f"the host cannot pin {format_bytes(nbytes)}: {why}") from refusal
 
     def empty_cache(self) -> None:
         """Give the segments that hold nothing back to the GPU."""

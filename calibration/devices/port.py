@@ -113,7 +113,11 @@ class Device(Protocol):
         """
 
     def pin(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized host memory, a flat uint8 tensor, pinned where the device copies from pinned memory."""
+        """Return uninitialized host memory, a flat uint8 tensor, pinned where the device copies from pinned memory.
+
+        Raises:
+            DeviceError: the host does not give it.
+        """
 
     def empty_cache(self) -> None:
         """Give back to the device what its allocator holds for later, so that what is reserved can be counted.

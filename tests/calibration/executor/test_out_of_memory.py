@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from calibration.arena import PinnedArena
 from calibration.devices.cpu import CpuDevice
 from calibration.executor import Executor
 from calibration.kernels.port import Kernel, KernelTensors
@@ -19,6 +20,7 @@ from tests.calibration.executor.bench import (
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import DeviceError
 from vdnnsim.plan.operations import Allocate
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_plan
 from vdnnsim.policies.base import Base
@@ -112,6 +114,17 @@ def test_a_device_that_has_no_room_for_what_is_allocated_first(
     assert (answer.requested_bytes, answer.free_bytes) == (131_072, 131_071)
     assert answer == place_plan(plan, limited(memory_bytes))
     device.release(device.allocate(memory_bytes))
+
+
+def test_a_host_that_does_not_give_the_arena(bench: Bench) -> None:
+    """No machine has 2^60 B; the executor that asked for them goes on with what it has."""
+    arena = PinnedArena(bench.device)
+
+    with pytest.raises(DeviceError, match=r"^the machine refuses 1073741824 GiB for copies$"):
+        arena.reserve(2**60)
+
+    arena.reserve(10)
+    assert arena.slice(0, 10).nbytes == 10
 
 
 class FailingLibrary:
