@@ -1,0 +1,51 @@
+"""The command `validate` on a real GPU, cut short. The whole of it is a report, `reports/validation/README.md`."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.gpu.test_calibrate import QUICK, vdnnsim
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.validation.case import Case
+from vdnnsim.validation.method import FREE_GPU
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+POLICIES = ("base(p)", "vdnn_all(m)", "vdnn_conv(p)", "vdnn_dyn")
+
+
+def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes asked for within half a percent, blocks around them and segments around these, and waits kept.
+
+    In 80 % of what base(p) asks for base(p) does not fit, and vdnn_dyn decides alike by trials here and by replays.
+    Whether times are within the tolerance is what the report says of networks large enough to keep a GPU busy.
+    """
+    policies = tuple(resolve_policy(name, known_policies()) for name in POLICIES)
+    cases = Case("alexnet", 32), Case("alexnet", 32, memory_share=0.8), Case("tiny_residual", 48)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("calibration.measure.extent.GPU_EXTENT", QUICK)
+    monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, cases=cases))
+    monkeypatch.setattr("vdnnsim.validation.case.every_policy", lambda _types: policies)
+    status, _, talk = vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")
+    assert status == 0, talk
+    status, _, talk = vdnnsim("validate", "--profile", "here.yaml", "--out", "report")
+    assert status in (0, 3), talk
+    with Path("report/validation.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["outcome"] for row in rows if row["memory_share"] and row["policy"] == "base(p)"] == ["does not fit"]
+    ran = [row for row in rows if row["outcome"] == "ran"]
+    assert len(ran) >= 2 * len(POLICIES)
+    for row in ran:
+        assert row["order"] == "kept"
+        assert abs(float(row["requested_error"])) <= 0.005
+        requested, allocated, reserved = (
+            int(row[f"measured_{kind}_bytes"]) for kind in ("requested", "allocated", "reserved")
+        )
+        assert requested <= allocated <= reserved
+        assert row["measured_offloaded_bytes"] == row["simulated_offloaded_bytes"]
+    assert all(row["decision"].startswith("same: ") for row in rows if row["policy"] == "vdnn_dyn")
