@@ -1,7 +1,7 @@
 """Calibrate: measure a device, and write it down as a hardware profile that scenarios can name."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,10 +16,10 @@ from calibration.measure.extent import Extent
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
 from calibration.measure.link_times import link_steps, measure_link
-from calibration.measure.machine import Measurements, measured_server
+from calibration.measure.machine import Machine, Measurements, machine_of
 from calibration.measure.session import Listener, Session
 from calibration.measure.statistics import Sample
-from calibration.measure.subjects import distinct_subjects
+from calibration.measure.subjects import Subject, distinct_subjects
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.workload import Workload
@@ -131,36 +131,47 @@ class Calibrator:
             OutputError: the profile cannot be written.
         """
         session = Session(journal, listener)
-        measurements, rows = self._measure(session)
-        # After the measurements, for clocks are those under load.
-        provenance = self.provenance(self.device)
-        text = kernel_table_text(rows)
-        channels_last = self.library.channels_last
-        kernels = kernels_beside(self.out, text, tf32=self.settings.tf32, channels_last=channels_last)
-        server = measured_server(
-            self.out.stem, self.device, measurements, kernels, link_name=_link_name(provenance), provenance=provenance
-        )
+        subjects = distinct_subjects(self.settings.workloads)
+        extent = self.extent
+        session.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
+        with arithmetic(tf32=self.settings.tf32):
+            measured = self._measure_machine(session, subjects)
+            # A link that slept shows its width and generation only after it was used.
+            machine = machine_of(self.device, measured, _link_name(self.provenance(self.device)))
+            rows = KernelTable(self.device, self.library, session, budget_s=extent.kernels_s).measure(subjects)
+        if all(row.seconds is None for row in rows):
+            raise DeviceError(f"{self.device.name}: none of {len(rows)} kernels could be measured: {rows[0].note}")
+        server, table = self._server(machine, rows)
         copies = self.out.with_name(f"{self.out.stem}.copies.csv")
-        replace_file(copies, copy_table_text(measurements.link).encode())
+        replace_file(copies, copy_table_text(measured.link).encode())
         description = f"{self.device.name}, measured under {self.settings.networks}"
-        files = (copies, *write_profile(self.out, server, description, text))
+        files = (copies, *write_profile(self.out, server, description, table))
         journal.remove()
         return Calibration(server, rows, session.unsteady, tuple(session.warnings), files)
 
-    def _measure(self, session: Session) -> tuple[Measurements, tuple[KernelRow, ...]]:
+    def _measure_machine(self, session: Session, subjects: Sequence[Subject]) -> Measurements:
         device, extent = self.device, self.extent
-        subjects = distinct_subjects(self.settings.workloads)
-        session.expect(RATE_STEPS + host_steps(extent) + link_steps(extent) + len(subjects))
-        with arithmetic(tf32=self.settings.tf32):
-            rates = measure_rates(device, session, extent, self.settings.workloads[0].element_type)
-            with smallest_kernel(device, self.library, subjects) as kernel:
-                host = measure_host(device, session, extent, kernel)
-            link = measure_link(device, session, extent, rates)
-            table = KernelTable(device, self.library, session, budget_s=extent.kernels_s)
-            rows = table.measure(subjects)
-        if all(row.seconds is None for row in rows):
-            raise DeviceError(f"{device.name}: none of {len(rows)} kernels could be measured: {rows[0].note}")
-        return Measurements(rates, link, host), rows
+        rates = measure_rates(device, session, extent, self.settings.workloads[0].element_type)
+        with smallest_kernel(device, self.library, subjects) as kernel:
+            host = measure_host(device, session, extent, kernel)
+        return Measurements(rates, measure_link(device, session, extent, rates), host)
+
+    def _server(self, machine: Machine, rows: tuple[KernelRow, ...]) -> tuple[Server, str]:
+        """Return what the profile states, and the table of its kernels."""
+        table = kernel_table_text(rows)
+        kernels = kernels_beside(self.out, table, tf32=self.settings.tf32, channels_last=self.library.channels_last)
+        server = Server(
+            name=self.out.stem,
+            gpu=machine.gpu,
+            link=machine.link,
+            host=machine.host,
+            cost_model={},
+            figures=machine.figures,
+            kernels=kernels,
+            # After the measurements, for clocks are those under load.
+            provenance=self.provenance(self.device),
+        )
+        return server, table
 
 
 def _link_name(provenance: Iterable[tuple[str, str]]) -> str:

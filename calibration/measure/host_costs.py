@@ -1,7 +1,9 @@
 """What the host itself takes: putting an operation on a stream, and pinning memory."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import torch
@@ -17,6 +19,8 @@ _BATCHES: Final = 20
 _ATTEMPTS: Final = 3
 _PINNED_AGAIN: Final = 5
 _SMALL: Final = 4 * KIB
+_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+"""Where Linux tells a container what memory it may have, pinned memory included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,15 @@ class HostCosts:
     copy: Sample
     mark: Sample
     pinning: tuple[tuple[int, Sample], ...]
+
+
+def host_memory_bytes(limit: Path = _LIMIT) -> int:
+    """Return the memory of the host, or what the container that this runs in may have of it."""
+    nbytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        return min(nbytes, int(limit.read_text(encoding="ascii")))
+    except (OSError, ValueError):  # none, or the word `max`
+        return nbytes
 
 
 def host_steps(extent: Extent) -> int:
@@ -66,13 +79,7 @@ def measure_host(device: Device, session: Session, extent: Extent, kernel: Calla
 
 
 def _issue(device: Device, session: Session, name: str, issue: Callable[[], object]) -> Sample:
-    def measure() -> Sample:
-        samples = [_issue_sample(device, issue)]
-        while samples[-1].is_refused and len(samples) < _ATTEMPTS:
-            samples.append(_issue_sample(device, issue))
-        return min(samples, key=lambda sample: sample.spread)
-
-    return session.sample(name, measure)
+    return session.sample(name, lambda: _steadiest(lambda: _issue_sample(device, issue)))
 
 
 def _issue_sample(device: Device, issue: Callable[[], object]) -> Sample:
@@ -101,14 +108,22 @@ def _pinning(device: Device, session: Session, nbytes: int) -> Sample:
 
     Blocks are held until all are pinned, for PyTorch hands a block that was given back out again at no cost.
     """
+    held: list[torch.Tensor] = []
+
+    def pin() -> float:
+        device.begin()
+        held.append(device.pin(nbytes))
+        return device.now_s()
 
     def measure() -> Sample:
-        seconds: list[float] = []
-        held: list[torch.Tensor] = []
-        for _ in range(_PINNED_AGAIN):
-            device.begin()
-            held.append(device.pin(nbytes))
-            seconds.append(device.now_s())
-        return summarize(seconds)
+        return _steadiest(lambda: summarize([pin() for _ in range(_PINNED_AGAIN)]))
 
     return session.sample(f"pinning of {nbytes // MIB} MiB", measure)
+
+
+def _steadiest(measure: Callable[[], Sample]) -> Sample:
+    """Return a sample, measured a few times as long as it is refused."""
+    samples = [measure()]
+    while samples[-1].is_refused and len(samples) < _ATTEMPTS:
+        samples.append(measure())
+    return min(samples, key=lambda sample: sample.spread)

@@ -1,6 +1,5 @@
 """What was measured, as the machine that a profile states: each figure with how it was found."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,13 +8,13 @@ import torch
 from calibration.devices.port import Device
 from calibration.measure.copies import Direction, HostMemory
 from calibration.measure.device_rates import DeviceRates
-from calibration.measure.host_costs import HostCosts
+from calibration.measure.host_costs import HostCosts, host_memory_bytes
 from calibration.measure.line_fit import fit_line
 from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, LinkTimes
 from calibration.measure.statistics import REFUSED_SPREAD, Sample
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.figures import state
-from vdnnsim.hardware.server import Figure, Gpu, Host, Link, MeasuredKernels, Origin, Server
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin
 from vdnnsim.units import format_bytes, format_seconds
 
 _FEWEST_POINTS = 2
@@ -31,39 +30,32 @@ class Measurements:
     host: HostCosts
 
 
-def measured_server(
-    name: str,
-    device: Device,
-    measurements: Measurements,
-    kernels: MeasuredKernels,
-    *,
-    link_name: str,
-    provenance: tuple[tuple[str, str], ...],
-) -> Server:
-    """Return the machine.
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """All of a machine but its kernels, as a profile states it."""
+
+    gpu: Gpu
+    link: Link
+    host: Host
+    figures: tuple[Figure, ...]
+
+
+def machine_of(device: Device, measurements: Measurements, link_name: str) -> Machine:
+    """Return what was measured of a device as a machine.
 
     Args:
-        name: under which scenarios will know it.
         device: what was measured.
         measurements: of it.
-        kernels: the table of its kernels.
         link_name: what people call its link to the host.
-        provenance: what it was measured with.
 
     Raises:
         DeviceError: on a GPU, a figure that no profile can do without spreads too much to be used.
     """
     figures = _Figures(strict=device.torch_device.type == "cuda")
-    return Server(
-        name=name,
-        gpu=_gpu(device, measurements.rates, figures),
-        link=_link(link_name, measurements.link, figures),
-        host=_host(measurements.host, figures),
-        cost_model={},
-        figures=tuple(figures.stated),
-        kernels=kernels,
-        provenance=provenance,
-    )
+    gpu = _gpu(device, measurements.rates, figures)
+    link = _link(link_name, measurements.link, figures)
+    host = _host(measurements.host, figures)
+    return Machine(gpu, link, host, tuple(figures.stated))
 
 
 class _Figures:
@@ -191,13 +183,14 @@ def _fraction(path: str, times: LinkTimes, other: str, figures: _Figures) -> flo
 
 def _host(costs: HostCosts, figures: _Figures) -> Host:
     line = fit_line(figures.points("host.pin_bandwidth", costs.pinning))
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     sizes = f"blocks of {format_bytes(costs.pinning[0][0])} to {format_bytes(costs.pinning[-1][0])}"
     kinds = {"kernel": costs.kernel, "copy": costs.copy, "event": costs.mark}
     issue_s = sum(figures.seconds("host.issue", sample) for sample in kinds.values()) / len(kinds)
     each = ", ".join(f"{kind} {format_seconds(sample.median)}" for kind, sample in kinds.items())
     return Host(
-        memory_bytes=round(figures.state("host.memory", memory_bytes, "physical memory, of which all may be pinned")),
+        memory_bytes=round(
+            figures.state("host.memory", host_memory_bytes(), "what the operating system tells; all may be pinned")
+        ),
         issue_s=figures.state("host.issue", issue_s, f"mean of {each}, each a hundred in a row"),
         pin_latency_s=figures.state("host.pin_latency", line.latency_s, f"{sizes}, {line.quality}"),
         pin_bytes_per_s=figures.state("host.pin_bandwidth", line.bytes_per_s, f"{sizes}, {line.quality}"),

@@ -1,7 +1,6 @@
 """From measurements to the figures of a profile, with numbers that can be worked out by hand."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,12 +9,12 @@ from calibration.measure.copies import Direction, HostMemory
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts
 from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_DIRECTION, Alone, Beside, LinkTimes
-from calibration.measure.machine import Measurements, measured_server
+from calibration.measure.machine import Machine, Measurements, machine_of
 from calibration.measure.statistics import Sample
 from tests.calibration.calibrate.fake_device import FakeDevice
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import DeviceError
-from vdnnsim.hardware.server import Figure, MeasuredKernels, Origin, Server
+from vdnnsim.hardware.server import Figure, Origin
 from vdnnsim.units import MIB
 
 LATENCIES_S = {Direction.H2D: 10e-6, Direction.D2H: 20e-6}
@@ -60,18 +59,17 @@ class _Gpu(FakeDevice):
     torch_device = torch.device("cuda", 0)
 
 
-def server_of(measured: Measurements, device: FakeDevice | None = None) -> Server:
-    kernels = MeasuredKernels(Path("fake.kernels.csv"), "0" * 64, tf32=False, channels_last=False)
-    return measured_server("fake", device or FakeDevice(), measured, kernels, link_name="a link", provenance=())
+def machine(measured: Measurements, device: FakeDevice | None = None) -> Machine:
+    return machine_of(device or FakeDevice(), measured, "a link")
 
 
-def figure(server: Server, path: str) -> Figure:
-    return next(each for each in server.figures if each.path == path)
+def figure(stated: Machine, path: str) -> Figure:
+    return next(each for each in stated.figures if each.path == path)
 
 
 def test_rates_are_work_by_time() -> None:
     """10^12 FLOP in 2 s; 10^12 B in half a second."""
-    gpu = server_of(MEASURED).gpu
+    gpu = machine(MEASURED).gpu
 
     assert gpu.flop_per_s == {ElementType.FLOAT32: 0.5e12}
     assert gpu.dram_bytes_per_s == 2e12
@@ -80,7 +78,7 @@ def test_rates_are_work_by_time() -> None:
 
 def test_both_directions_share_the_mean_of_their_latencies() -> None:
     """10 and 20 us, and each its rate."""
-    link = server_of(MEASURED).link
+    link = machine(MEASURED).link
 
     assert link.latency_s == pytest.approx(15e-6, rel=1e-3)
     assert link.h2d_bytes_per_s == pytest.approx(50e9, rel=1e-3)
@@ -90,7 +88,7 @@ def test_both_directions_share_the_mean_of_their_latencies() -> None:
 
 def test_fractions_are_means_over_what_was_measured() -> None:
     """(0.8 + 0.6) / 2; a copy that is faster beside other work keeps all of its rate; what is missing is None."""
-    link = server_of(MEASURED).link
+    link = machine(MEASURED).link
 
     assert link.both_directions_fraction == pytest.approx(0.7)
     assert link.beside_compute_fraction == 1.0
@@ -99,7 +97,7 @@ def test_fractions_are_means_over_what_was_measured() -> None:
 
 def test_the_host_issues_kernels_copies_and_events() -> None:
     """6, 9 and 3 us: 6 in the mean. Pinning is the line 1 ms + n / 1 GB/s."""
-    host = server_of(MEASURED).host
+    host = machine(MEASURED).host
 
     assert host.issue_s == pytest.approx(6e-6)
     assert host.pin_latency_s == pytest.approx(1e-3)
@@ -107,13 +105,13 @@ def test_the_host_issues_kernels_copies_and_events() -> None:
 
 
 def test_every_figure_says_how_it_was_measured() -> None:
-    server = server_of(MEASURED)
+    found = machine(MEASURED)
 
-    assert {each.origin for each in server.figures} == {Origin.MEASURED}
-    assert figure(server, "gpu.peak.float32").source == "a product, median of 10 runs, spread 1%"
-    assert "off by" in figure(server, "link.h2d").source
-    assert "2 streams at once carry 1.02 times as much" in figure(server, "link.h2d").source
-    assert "h2d 80% beside a copy in the other direction" in figure(server, "link.both_directions").source
+    assert {each.origin for each in found.figures} == {Origin.MEASURED}
+    assert figure(found, "gpu.peak.float32").source == "a product, median of 10 runs, spread 1%"
+    assert "off by" in figure(found, "link.h2d").source
+    assert "2 streams at once carry 1.02 times as much" in figure(found, "link.h2d").source
+    assert "h2d 80% beside a copy in the other direction" in figure(found, "link.both_directions").source
 
 
 def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
@@ -121,19 +119,19 @@ def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
     first, *rest = MEASURED.link.alone
     link = replace(MEASURED.link, alone=(replace(first, sample=wild(100 * first.sample.median)), *rest))
 
-    server = server_of(replace(MEASURED, link=link))
+    found = machine(replace(MEASURED, link=link))
 
-    assert server.link.latency_s == pytest.approx(15e-6, rel=1e-3)
-    assert "16.0 KiB to 1.00 GiB" in figure(server, "link.h2d").source
+    assert found.link.latency_s == pytest.approx(15e-6, rel=1e-3)
+    assert "16.0 KiB to 1.00 GiB" in figure(found, "link.h2d").source
 
 
 def test_what_no_profile_can_do_without_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU it is used, and its source says how far it spreads."""
     measured = replace(MEASURED, rates=replace(MEASURED.rates, product=wild(2.0)))
 
-    assert figure(server_of(measured), "gpu.peak.float32").source == "a product, median of 10 runs, spread 40%"
+    assert figure(machine(measured), "gpu.peak.float32").source == "a product, median of 10 runs, spread 40%"
     monkeypatch.setattr(
         "torch.cuda.get_device_properties", lambda _: pytest.fail("a figure before this one is refused")
     )
     with pytest.raises(DeviceError, match=r"^gpu\.peak\.float32: median of 10 runs, spread 40%, expected at most 25%"):
-        server_of(measured, _Gpu())
+        machine(measured, _Gpu())

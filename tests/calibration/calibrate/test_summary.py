@@ -8,13 +8,13 @@ import pytest
 from calibration.calibrate import Calibration, profile_path
 from calibration.measure.statistics import Sample
 from calibration.summary import summary_rows, warning_lines
-from tests.calibration.calibrate.test_machine import MEASURED, server_of
+from tests.calibration.calibrate.test_machine import MEASURED, machine
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import OutputError
-from vdnnsim.hardware.server import Origin
+from vdnnsim.hardware.server import Origin, Server
 
 FILES = tuple(Path(f"fake.{ending}") for ending in ("copies.csv", "kernels.csv", "yaml"))
 
@@ -25,7 +25,9 @@ def row(channels: int, spread: float, note: str = "") -> KernelRow:
 
 
 def calibration(*rows: KernelRow, unsteady: dict[str, Sample] | None = None) -> Calibration:
-    return Calibration(server_of(MEASURED), rows, unsteady or {}, ("a link is missing",), FILES)
+    found = machine(MEASURED)
+    server = Server("fake", found.gpu, found.link, found.host, {}, found.figures)
+    return Calibration(server, rows, unsteady or {}, ("a link is missing",), FILES)
 
 
 def test_the_table_has_every_figure_and_the_kernels_at_its_end() -> None:

@@ -1,9 +1,10 @@
 """How often a work is run: on a device whose clock the work itself moves."""
 
 import pytest
+import torch
 
 from calibration.measure.timing import TimeBox, time_work
-from tests.calibration.calibrate.fake_device import FakeDevice
+from tests.calibration.calibrate.fake_device import LAUNCH_S, FakeDevice
 
 WARM_UPS = 2
 
@@ -66,6 +67,21 @@ def test_what_spreads_too_much_is_tried_again_and_the_steadiest_counts(device: F
     assert sample.spread == pytest.approx(0, abs=1e-9)
     assert sample.count == 10
     assert device.launched == WARM_UPS + 20
+
+
+def test_a_gpu_is_kept_busy_until_a_batch_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause before ten launches lasts twice as long as they take, at 3 billion cycles a second or fewer."""
+
+    class Gpu(FakeDevice):
+        torch_device = torch.device("cuda", 0)
+
+    cycles: list[int] = []
+    monkeypatch.setattr("torch._C._cuda_sleep", cycles.append, raising=False)
+    gpu = Gpu()
+
+    time_work(gpu, gpu.compute, gpu.work(1e-5), TimeBox(budget_s=1.0))
+
+    assert cycles == [0, round(2 * LAUNCH_S * 3e9), round(2 * 10 * LAUNCH_S * 3e9)]
 
 
 def test_what_always_spreads_too_much_is_given_up(device: FakeDevice) -> None:
