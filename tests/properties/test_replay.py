@@ -1,156 +1,35 @@
 """What holds of every replay: random networks, kernels, links and policies on a machine with round numbers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, toy_setting, toy_workload
-from vdnnsim.cost.table import CostTable, KernelCost
-from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
-from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.engine.simulate import simulate
-from vdnnsim.hardware.server import Host, Link, Origin, Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from tests.random_plans import (
+    ROOMY,
+    Case,
+    cases,
+    cost_tables,
+    paging_policies,
+    servers,
+    swap_policies,
+    vdnn_policies,
+    workloads,
+)
+from tests.toy import toy_setting
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.layerwise import PrefetchSearch
-from vdnnsim.policies.page_migration import PageMigration
-from vdnnsim.policies.port import Policy
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
 from vdnnsim.trace import IterationTrace
 
-ROOMY = replace(TOY_LIMITS, device_bytes=10**9, host_bytes=10**9)
-# Eighths are exact in binary, so that sums of durations are, too.
-_SECONDS = st.integers(0, 80).map(lambda eighths: eighths / 8)
-_RATES = st.sampled_from((0.5, 1.0, 4.0, 64.0))
 
-
-@st.composite
-def graphs(draw: st.DrawFn) -> LayerGraph:
-    """CONV, POOL and BN layers in a row, now and then two branches that are joined or added, one or two FC layers."""
-    width = draw(st.integers(1, 4))
-    net = GraphBuilder("random", MapShape(width, 2, 2))
-    y = 0
-    for number in range(draw(st.integers(1, 6))):
-        kind = draw(st.sampled_from(("conv", "pool", "norm", "fork", "residual")))
-        channels, relu = draw(st.integers(1, 6)), draw(st.booleans())
-        if kind == "conv":
-            y, width = net.conv(f"conv{number}", y, channels, 1, bias=draw(st.booleans()), relu=relu), channels
-        elif kind == "pool":
-            y = net.pool(f"pool{number}", y, 1, stride=1)
-        elif kind == "norm":
-            y = net.batch_norm(f"norm{number}", y, relu=relu)
-        elif kind == "residual":
-            branch = net.conv(f"branch{number}", y, width, 1, bias=False, relu=False)
-            branch = net.batch_norm(f"branch{number}/norm", branch, relu=draw(st.booleans()))
-            a, b = draw(st.permutations((branch, y)))
-            y = net.add(f"sum{number}", a, b, relu=relu)
-        else:
-            a = net.conv(f"left{number}", y, channels, 1, relu=relu)
-            b = net.pool(f"right{number}", y, 1, stride=1)
-            y, width = net.concat(f"join{number}", (a, b)), channels + width
-    net.begin_classifier()
-    if draw(st.booleans()):
-        y = net.fc("fc1", y, 3, relu=draw(st.booleans()))
-    return net.build(net.fc("fc2", y, 2, relu=False))
-
-
-@st.composite
-def workloads(draw: st.DrawFn) -> Workload:
-    """A random network in one of the two modes, with or without an update."""
-    mode = draw(st.sampled_from(Mode))
-    optimizer = draw(st.sampled_from(Optimizer)) if mode is Mode.TRAINING else Optimizer.NONE
-    return replace(toy_workload(draw(graphs())), batch_size=draw(st.integers(1, 3)), optimizer=optimizer, mode=mode)
-
-
-@st.composite
-def cost_tables(draw: st.DrawFn, workload: Workload) -> CostTable:
-    """Up to three algorithms per kernel, each slower and smaller than the one before."""
-    table = {}
-    for layer in workload.graph.layers:
-        for phase in workload.phases(layer):
-            count = draw(st.integers(1, 3))
-            seconds = sorted(draw(st.lists(_SECONDS, min_size=count, max_size=count)))
-            sizes = sorted(draw(st.lists(st.integers(0, 40), min_size=count, max_size=count)), reverse=True)
-            table[layer.index, phase] = tuple(
-                KernelCost(f"a{i}", s, size, Origin.ASSUMED)
-                for i, (s, size) in enumerate(zip(seconds, sizes, strict=True))
-            )
-    return CostTable(table)
-
-
-@st.composite
-def vdnn_policies(draw: st.DrawFn) -> Policy:
-    """The baseline and the policies of vDNN with any options."""
-    algorithms = draw(st.sampled_from(Algorithms))
-    search = draw(st.sampled_from(PrefetchSearch))
-    return draw(
-        st.sampled_from(
-            (
-                Base(algorithms=algorithms),
-                VdnnAll(algorithms=algorithms, prefetch_search=search),
-                VdnnConv(algorithms=algorithms, prefetch_search=search),
-                VdnnDyn(prefetch_search=search),
-            )
-        )
-    )
-
-
-def paging_policies() -> st.SearchStrategy[PageMigration]:
-    """Page migration with any options."""
-    latencies = st.sampled_from(("20 us", "35 us", "50 us"))
-    return st.builds(PageMigration, algorithms=st.sampled_from(Algorithms), page_latency=latencies)
-
-
-ANY_POLICY = vdnn_policies() | paging_policies()
-
-
-@st.composite
-def servers(draw: st.DrawFn) -> Server:
-    """Links from slow to fast, hosts from instant to sluggish."""
-    link = Link("link", h2d_bytes_per_s=draw(_RATES), d2h_bytes_per_s=draw(_RATES), latency_s=draw(_SECONDS))
-    host = Host(10**9, issue_s=draw(st.sampled_from((0.0, 0.125, 2.0))), pin_latency_s=0.5, pin_bytes_per_s=8.0)
-    return replace(TOY_SERVER, link=link, host=host)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A plan and the machine to replay it on."""
-
-    plan: TrainingPlan
-    costs: CostTable
-    server: Server
-    pinned: PinnedMemory = PinnedMemory.ARENA
-
-    def play(self, limits: MemoryLimits = ROOMY) -> IterationTrace:
-        """Check, place and replay."""
-        check_plan(self.plan)
-        placement = place_plan(self.plan, limits)
-        assert isinstance(placement, Placement)
-        return simulate(self.plan, self.costs, self.server, placement, self.pinned)
-
-
-@st.composite
-def cases(draw: st.DrawFn, policies: st.SearchStrategy[Policy] = ANY_POLICY) -> Case:
-    """A plan of a random policy for a random network, ready to be replayed."""
-    workload = draw(workloads())
-    costs = draw(cost_tables(workload))
-    # vDNN_dyn decides differently with little memory, and paging begins there, so some of it is short.
-    limits = replace(ROOMY, device_bytes=draw(st.sampled_from((400, 1000, 10**9))))
-    plan = draw(policies).plan(toy_setting(workload, costs, limits))
-    return Case(plan, costs, draw(servers()), draw(st.sampled_from(PinnedMemory)))
-
-
-@given(cases(vdnn_policies()))
+@given(cases(vdnn_policies() | swap_policies()))
 def test_what_is_offloaded_comes_back_once_before_it_is_read(case: Case) -> None:
     """A prefetch follows its offload in time, and every later kernel that reads the map starts after it has ended."""
     plan, trace = case.plan, case.play()

@@ -82,8 +82,7 @@ class _AsynchronousWriter:
         self._coming: dict[int, int] = {}
         self._begun_gradients: set[int] = set()
         steps = backward_steps(workload)
-        # The later a map was made the sooner backward reads it: those that come back together come in that order.
-        for each in reversed(workload.graph.maps):
+        for each in workload.graph.maps:
             if not needed_in_backward(workload, each):
                 self._drops[last_forward_use(each)].append(each.index)
                 continue
@@ -93,7 +92,8 @@ class _AsynchronousWriter:
                 lead = triggers[each.index]
                 if lead is not None:
                     step = max(0, steps_before_backward_use(workload, each) - lead)
-                    self._fetches[steps[step]].append(each.index)
+                    # The later a map was made the sooner backward reads it: of those that come back together the first.
+                    self._fetches[steps[step]].insert(0, each.index)
 
     def write(self) -> None:
         """Write the whole iteration."""
