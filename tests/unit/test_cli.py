@@ -242,4 +242,5 @@ def test_the_surface_is_frozen() -> None:
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
         "run": ["--csv", "--out", "--policy-module"],
+        "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
     }
