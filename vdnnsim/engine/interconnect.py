@@ -128,10 +128,9 @@ def _channel(link: TopologyLink, hop: Hop) -> Hashable:
 
 
 def _capacity(link: TopologyLink, hop: Hop, busy: set[Hop]) -> float:
-    if link.sharing is Sharing.SHARED:
-        return max(link.down_bytes_per_s, link.up_bytes_per_s)
-    alone, kept = (
-        (link.down_bytes_per_s, link.kept_down) if hop.way is Way.DOWN else (link.up_bytes_per_s, link.kept_up)
-    )
-    other = Hop(hop.link, Way.UP if hop.way is Way.DOWN else Way.DOWN)
-    return alone * kept if link.sharing is Sharing.LOSSY_DUPLEX and other in busy else alone
+    alone = link.alone_bytes_per_s(hop.way)
+    if link.sharing is not Sharing.LOSSY_DUPLEX:
+        return alone
+    is_down = hop.way is Way.DOWN
+    other = Hop(hop.link, Way.UP if is_down else Way.DOWN)
+    return alone * (link.kept_down if is_down else link.kept_up) if other in busy else alone

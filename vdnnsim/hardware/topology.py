@@ -9,7 +9,7 @@ A copy between GPUs takes their peer link, else the fabric that joins their port
 turns at the lowest common node.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -62,6 +62,12 @@ class TopologyLink:
     kept_down: float = 1.0
     kept_up: float = 1.0
     kind: str = ""
+
+    def alone_bytes_per_s(self, way: "Way") -> float:
+        """Return what it carries in one direction while the other is idle."""
+        if self.sharing is Sharing.SHARED:
+            return max(self.down_bytes_per_s, self.up_bytes_per_s)
+        return self.down_bytes_per_s if way is Way.DOWN else self.up_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +159,11 @@ class Topology:
     def latency_s(self, path: Iterable[Hop]) -> float:
         """Return the latency of a path: the sum over its links."""
         return sum(self.links[hop.link].latency_s for hop in path)
+
+    def alone_s(self, path: Sequence[Hop], nbytes: int) -> float:
+        """Return how long a copy takes that meets no other."""
+        rate = min(self.links[hop.link].alone_bytes_per_s(hop.way) for hop in path)
+        return self.latency_s(path) + nbytes / rate
 
     def group(self, gpu: int) -> tuple[int, ...]:
         """Return the GPUs that hang on the same node as this one, itself among them: its switch group."""

@@ -1,4 +1,4 @@
-"""Two toy GPUs behind one switch: their own links and the uplink carry 10 B/s each way, host memory 36 B/s in all.
+"""Exchanges of two toy GPUs behind one switch (`tests.two_gpus`).
 
 The chain of one CONV and one FC layer runs 7 kernels of 1 s. The weight gradient of fc (12 B) is there at 6, that of
 conv1 (60 B) at 7; the exchange of conv1 waits for that of fc, for both run on the communication stream.
@@ -8,58 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import toy_costs, toy_setting
+from tests.two_gpus import BASE, COSTS, PEERED, SERVER, TREE, WORKLOAD, link, placed, replay_two
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.engine.simulate import simulate, simulate_server
 from vdnnsim.errors import SimulationDeadlock
-from vdnnsim.hardware.topology import (
-    Hop,
-    Node,
-    NodeKind,
-    PeerLink,
-    Sharing,
-    Topology,
-    TopologyLink,
-    Way,
-)
+from vdnnsim.hardware.topology import Hop, Topology, Way
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plan.aggregate import aggregate_gradients
-from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Aggregation, AllReduce, Stream
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.trace import ServerTrace, StallCause
-
-
-def link(name: str, rate: float = 10.0, sharing: Sharing = Sharing.SPLIT_DUPLEX) -> TopologyLink:
-    return TopologyLink(name, rate, rate, 0.0, sharing)
-
-
-TREE = (
-    Node("memory", NodeKind.HOST_MEMORY, None, None),
-    Node("socket", NodeKind.SOCKET, "memory", link("dram", 36.0, Sharing.SHARED)),
-    Node("switch", NodeKind.SWITCH, "socket", link("uplink")),
-    Node("gpu0", NodeKind.GPU, "switch", link("x0")),
-    Node("gpu1", NodeKind.GPU, "switch", link("x1")),
-)
-PEERED = Topology(TREE, (PeerLink("gpu0", "gpu1", link("nvlink")),))
-SERVER = replace(TOY_SERVER, gpu=replace(TOY_SERVER.gpu, dram_bytes_per_s=18.0), topology=PEERED)
-WORKLOAD = toy_workload(toy_chain(1))
-COSTS = toy_costs(WORKLOAD, {})
-BASE = Base().plan(toy_setting(WORKLOAD, COSTS))
-
-
-def placed(plan: TrainingPlan) -> tuple[TrainingPlan, Placement]:
-    check_plan(plan)
-    placement = place_plan(plan, TOY_LIMITS)
-    assert isinstance(placement, Placement)
-    return plan, placement
-
-
-def replay_two(plan: TrainingPlan) -> ServerTrace:
-    return simulate_server([placed(plan)] * 2, COSTS, SERVER, PinnedMemory.ARENA)
+from vdnnsim.trace import StallCause
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""Two toy GPUs behind one switch: their own links and the uplink carry 10 B/s each way, host memory 36 B/s in all."""
+
+from dataclasses import replace
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.engine.simulate import simulate_server
+from vdnnsim.hardware.topology import Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.trace import ServerTrace
+
+
+def link(name: str, rate: float = 10.0, sharing: Sharing = Sharing.SPLIT_DUPLEX) -> TopologyLink:
+    """A link without latency."""
+    return TopologyLink(name, rate, rate, 0.0, sharing)
+
+
+TREE = (
+    Node("memory", NodeKind.HOST_MEMORY, None, None),
+    Node("socket", NodeKind.SOCKET, "memory", link("dram", 36.0, Sharing.SHARED)),
+    Node("switch", NodeKind.SWITCH, "socket", link("uplink")),
+    Node("gpu0", NodeKind.GPU, "switch", link("x0")),
+    Node("gpu1", NodeKind.GPU, "switch", link("x1")),
+)
+PEERED = Topology(TREE, (PeerLink("gpu0", "gpu1", link("nvlink")),))
+SERVER = replace(TOY_SERVER, gpu=replace(TOY_SERVER.gpu, dram_bytes_per_s=18.0), topology=PEERED)
+WORKLOAD = toy_workload(toy_chain(1))
+COSTS = toy_costs(WORKLOAD, {})
+BASE = Base().plan(toy_setting(WORKLOAD, COSTS))
+
+
+def placed(plan: TrainingPlan) -> tuple[TrainingPlan, Placement]:
+    """Check a plan that must fit, and place it."""
+    check_plan(plan)
+    placement = place_plan(plan, TOY_LIMITS)
+    assert isinstance(placement, Placement)
+    return plan, placement
+
+
+def replay_two(plan: TrainingPlan) -> ServerTrace:
+    """Replay a plan on both GPUs."""
+    return simulate_server([placed(plan)] * 2, COSTS, SERVER, PinnedMemory.ARENA)

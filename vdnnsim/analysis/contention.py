@@ -1,0 +1,57 @@
+"""What copies between GPU and host lose by running beside others: how long each took, and how long it takes alone."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vdnnsim.cost.transfer import Direction, copy_s
+from vdnnsim.hardware.server import Server
+from vdnnsim.plan.operations import Offload, Pinned, Prefetch, Stream
+from vdnnsim.trace import IterationTrace, Span
+
+
+@dataclass(frozen=True, slots=True)
+class TimedCopy:
+    """One copy.
+
+    Attributes:
+        alone_s: what it takes when nothing else is on the links of its path.
+    """
+
+    span: Span
+    alone_s: float
+
+    @property
+    def taken_s(self) -> float:
+        """What it took."""
+        return self.span.end_s - self.span.start_s
+
+    @property
+    def stretch(self) -> float:
+        """How many times as long it took as it takes alone."""
+        return self.taken_s / self.alone_s
+
+
+def timed_copies(trace: IterationTrace, server: Server, gpu: int) -> tuple[TimedCopy, ...]:
+    """Return the copies of a GPU by copy engines, in their order; pages that migrate wait for faults, not for links."""
+    copies = []
+    for span in trace.spans_on(Stream.MEMORY):
+        copy = trace.plan.operations[span.operation]
+        assert isinstance(copy, Offload | Prefetch)
+        if isinstance(copy.mechanism, Pinned):
+            nbytes = trace.plan.buffers[copy.buffer].nbytes
+            copies.append(TimedCopy(span, _alone_s(server, gpu, copy, nbytes)))
+    return tuple(copies)
+
+
+def total_stretch(copies: Iterable[TimedCopy]) -> float:
+    """Return how many times as long copies took together as each alone; 1 where there are none."""
+    pairs = [(copy.taken_s, copy.alone_s) for copy in copies]
+    return sum(taken for taken, _ in pairs) / sum(alone for _, alone in pairs) if pairs else 1.0
+
+
+def _alone_s(server: Server, gpu: int, copy: Offload | Prefetch, nbytes: int) -> float:
+    is_up = isinstance(copy, Offload)
+    if server.topology is None:
+        return copy_s(server.link, Direction.D2H if is_up else Direction.H2D, nbytes)
+    path = server.topology.to_host(gpu) if is_up else server.topology.from_host(gpu)
+    return server.topology.alone_s(path, nbytes)
