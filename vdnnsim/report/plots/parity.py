@@ -18,6 +18,9 @@ _MARKERS = ("o", "D")
 _SPREAD = 0.5
 """Share of the height of a group over which its rows are spread, so that equal ones stay apart."""
 
+_WIDE = 80
+"""Ratio of longest to shortest from which only powers of ten have room on an axis."""
+
 _LEAST_HALF_WIDTH = 1.6
 """The axis of errors reaches so many tolerances to either side at least."""
 
@@ -71,7 +74,8 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
     axes.set_ylim(low, high)
     axes.set_aspect("equal", adjustable="box")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
+        subs = (1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,)
+        axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
         axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
         axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("measured iteration time")
