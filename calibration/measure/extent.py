@@ -46,7 +46,7 @@ CPU_EXTENT: Final = Extent(
     product_side=512,
     stream_bytes=64 * MIB,
     copies=TimeBox(budget_s=0.1),
-    kernels_s=10.0,
+    kernels_s=6.0,
     window_s=0.05,
 )
 

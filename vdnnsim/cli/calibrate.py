@@ -1,10 +1,7 @@
 """The command `calibrate`."""
 
 from collections.abc import Sequence
-from errno import EISDIR
-from os import strerror
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import click
@@ -12,7 +9,8 @@ import click
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
 from vdnnsim.cli.options import CSV, FilePath
 from vdnnsim.cli.output import print_result
-from vdnnsim.errors import InputError, OutputError
+from vdnnsim.cli.writable import check_file
+from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from calibration.calibrate import Calibration, Calibrator
@@ -55,7 +53,9 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.table import plain_table
 
-    _check(batch_sizes, csv_file)
+    _check(batch_sizes)
+    if csv_file is not None:
+        check_file(csv_file)
     if tf32 and kind == "cpu":
         raise InputError("--tf32: the CPU has no TF32")
     workloads = selected_workloads(kind, networks, batch_sizes, _element_type(element_type))
@@ -88,19 +88,10 @@ def _element_type(name: str) -> "ElementType":
     return ElementType(name)
 
 
-def _check(batch_sizes: Sequence[int], csv_file: Path | None) -> None:
-    """Refuse before minutes of work what would be refused after it."""
+def _check(batch_sizes: Sequence[int]) -> None:
     for size in batch_sizes:
         if not 1 <= size <= _LARGEST_BATCH:
             raise InputError(f"--batch-size: found {size}, expected an integer from 1 to {_LARGEST_BATCH}")
-    if csv_file is not None:
-        nearest = next(folder for folder in csv_file.absolute().parents if folder.exists())
-        try:
-            if csv_file.is_dir():
-                raise IsADirectoryError(EISDIR, strerror(EISDIR))
-            TemporaryFile(dir=nearest).close()
-        except OSError as failure:
-            raise OutputError(f"{csv_file}: cannot be written: {failure.strerror or failure}") from None
 
 
 def _measured(calibrator: "Calibrator") -> "Calibration":

@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +9,8 @@ import click
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
 from vdnnsim.cli.options import CSV, FilePath
 from vdnnsim.cli.output import print_result
-from vdnnsim.errors import OutputError, ProfileError
+from vdnnsim.cli.writable import check_file, check_folder
+from vdnnsim.errors import ProfileError
 
 if TYPE_CHECKING:
     from calibration.devices.port import Device
@@ -45,8 +45,9 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     with opened(kind, gpu) as device:
         machine = _profile(profile, device, kind)
         folder = _FOLDER / machine.server.name if out is None else out
-        for target in (folder, *([] if csv_file is None else [csv_file.absolute().parent])):
-            _check_writable(target)
+        check_folder(folder)
+        if csv_file is not None:
+            check_file(csv_file)
         validation = _validated(device, machine, kind)
     warnings = differences(validation.server, validation.provenance)
     if csv_file is not None:
@@ -101,12 +102,3 @@ def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Valid
         sources.append((kernels.table.name, kernels.sha256))
     # After the runs, for clocks are those under load.
     return Validation(device.name, provenance(device), machine.server, tuple(sources), method, rows)
-
-
-def _check_writable(folder: Path) -> None:
-    """Refuse before minutes of work what would be refused after it."""
-    nearest = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    try:
-        TemporaryFile(dir=nearest).close()
-    except OSError as failure:
-        raise OutputError(f"{folder}: cannot be written: {failure.strerror or failure}") from None
