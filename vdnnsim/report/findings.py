@@ -5,9 +5,13 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.workload import Mode
+from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.report.scale import percent
 from vdnnsim.report.shortage import Shortage, shortage
 from vdnnsim.units import format_bytes, format_seconds
+
+_MOST_PASSES = 8
+"""More are counted instead of told one by one; vdnn_dyn takes 7 at most."""
 
 
 def workload_text(result: ScenarioResult) -> str:
@@ -18,15 +22,26 @@ def workload_text(result: ScenarioResult) -> str:
 def caption(result: ScenarioResult) -> str:
     """What was run, in one line."""
     gpu, workload = result.server.gpu, result.workload
+    number, each = ("", "") if result.gpus == 1 else (f"{result.gpus} x ", " each")
+    gradients = "" if result.gradients is None else f", gradients: {result.gradients.value}"
     return (
-        f"{workload.graph.name}, batch {workload.batch_size}, {workload.element_type.value}, {workload.mode.value} on "
-        f"{gpu.name} with {format_bytes(gpu.memory_bytes)} ({result.memory_model.value} memory model)"
+        f"{workload.graph.name}, batch {workload.batch_size}{each}, {workload.element_type.value}, "
+        f"{workload.mode.value} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
+        f"({result.memory_model.value} memory model)"
     )
 
 
+def place(result: ScenarioResult, row: PolicyResult) -> str:
+    """Which of several GPUs a picture shows: `GPU 1 of 2, `; nothing where there is one."""
+    return f"GPU {row.gpu} of {result.gpus}, " if result.gpus > 1 else ""
+
+
 def fastest_fitting(result: ScenarioResult) -> tuple[PolicyResult, ...]:
-    """Return the fastest of the policies that fit, all of them if several are equally fast; none if none fits."""
-    fitting = [each for each in result.results if each.fits]
+    """Return the fastest of the policies that fit, all of them if several are equally fast; none if none fits.
+
+    Of several GPUs the slowest of each policy counts, here and below.
+    """
+    fitting = [each for each in result.slowest if each.fits]
     best_s = min((each.metrics.iteration_s for each in fitting), default=0.0)
     return tuple(each for each in fitting if each.metrics.iteration_s == best_s)
 
@@ -41,10 +56,10 @@ def subject(result: ScenarioResult) -> PolicyResult:
 
     That is the one that decided by trials, such as vdnn_dyn; else the leader of those that fit; else the last.
     """
-    for each in result.results:
+    for each in result.slowest:
         if each.fits and each.trace.plan.passes:
             return each
-    return leader(result) or result.results[-1]
+    return leader(result) or result.slowest[-1]
 
 
 def headline(result: ScenarioResult, shown: PolicyResult) -> str:
@@ -72,9 +87,9 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
 def comparison(result: ScenarioResult) -> str:
     """Return in one line how many policies fit, and how fast the best of them is."""
     best, capacity = leader(result), format_bytes(result.server.gpu.memory_bytes)
-    total, fitting = len(result.results), sum(each.fits for each in result.results)
+    total, fitting = len(result.slowest), sum(each.fits for each in result.slowest)
     if best is None:
-        lacking = [shortage(each) for each in result.results]
+        lacking = [shortage(each) for each in result.slowest]
         reasons = "".join(
             f", {'all' if lacking.count(what) == total > 1 else lacking.count(what)} {text}"
             for what, text in (
@@ -93,19 +108,20 @@ def comparison(result: ScenarioResult) -> str:
 
 def verdict(result: ScenarioResult) -> str:
     """Return in two sentences which policy is best and what it costs; in one, that none fits."""
-    total, best, first = len(result.results), fastest_fitting(result), leader(result)
+    total, best, first = len(result.slowest), fastest_fitting(result), leader(result)
     if first is None:
         return f"{_none_fits(result)}."
-    fitting = sum(each.fits for each in result.results)
+    fitting = sum(each.fits for each in result.slowest)
     which = f"{_joined([each.policy for each in best])} " + (
         "alone fits" if fitting == 1 else "is the fastest that fits" if len(best) == 1 else "are the fastest that fit"
     )
     metrics = first.metrics
+    everywhere = f" on each of {result.gpus} GPUs" if result.gpus > 1 else ""
     same = len({(each.metrics.max_memory_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     return (
         f"Of {_count(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
-        f"{metrics.images_per_s:.4g} images/s. That is {percent(first.performance_ratio)} of the speed of the "
-        f"oracular baseline, {'' if same else f'by {first.policy} '}with at most "
+        f"{metrics.images_per_s:.4g} images/s{everywhere}. That is {percent(first.performance_ratio)} of the speed of "
+        f"the oracular baseline, {'' if same else f'by {first.policy} '}with at most "
         f"{format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline would take "
         f"{format_bytes(result.oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
         "pinned host memory."
@@ -113,7 +129,7 @@ def verdict(result: ScenarioResult) -> str:
 
 
 def _none_fits(result: ScenarioResult) -> str:
-    least = min(result.results, key=lambda each: each.metrics.max_memory_bytes)
+    least = min(result.slowest, key=lambda each: each.metrics.max_memory_bytes)
     needed = f"{least.policy} asks for the least, {format_bytes(least.metrics.max_memory_bytes)}"
     reason = ""
     if shortage(least) is Shortage.GAPS:
@@ -127,7 +143,7 @@ def _none_fits(result: ScenarioResult) -> str:
             "that there are"
         )
     capacity = format_bytes(result.server.gpu.memory_bytes)
-    return f"None of {_count(len(result.results))} fits {workload_text(result)} into {capacity}; {needed}{reason}"
+    return f"None of {_count(len(result.slowest))} fits {workload_text(result)} into {capacity}; {needed}{reason}"
 
 
 def refusals(result: ScenarioResult) -> tuple[str, ...]:
@@ -136,21 +152,24 @@ def refusals(result: ScenarioResult) -> tuple[str, ...]:
     Those that are refused for the same reason share a line.
     """
     policies: dict[str, list[str]] = {}
-    for each in result.results:
-        if each.refusal is not None:
-            policies.setdefault(each.refusal.explain(), []).append(each.policy)
+    for rows in result.by_policy:
+        gpus: dict[str, list[int]] = {}
+        for each in rows:
+            if each.refusal is not None and each.is_short:
+                gpus.setdefault(each.refusal.explain(), []).append(each.gpu)
+        for reason, short in gpus.items():
+            where = "" if len(short) == len(rows) else f" on GPU {_joined([str(gpu) for gpu in short])}"
+            policies.setdefault(reason, []).append(f"{rows[0].policy}{where}")
     return tuple(f"{_joined(names)}: {reason}" for reason, names in policies.items())
 
 
 def profiling(result: ScenarioResult) -> tuple[str, ...]:
     """Return for each policy that decided by trials one line with its passes and their cost; then what they add to."""
     lines = []
-    for each in result.results:
+    for each in result.slowest:
         passes = each.trace.plan.passes
         if passes:
-            tried = ", ".join(
-                f"{one.name} {'fits' if one.fits else 'does not fit'}{_cost(one.cost_s)}" for one in passes
-            )
+            tried = _tried(passes)
             total_s = sum(one.cost_s for one in passes)
             lines.append(
                 f"{each.policy} settled on {each.algorithms} after {len(passes)} "
@@ -162,6 +181,13 @@ def profiling(result: ScenarioResult) -> tuple[str, ...]:
             f"{format_seconds(result.algorithm_profiling_s)}, as in any framework that picks the fastest"
         )
     return tuple(lines)
+
+
+def _tried(passes: tuple[ProfilingPass, ...]) -> str:
+    if len(passes) > _MOST_PASSES:
+        fitting = sum(one.fits for one in passes)
+        return f"{fitting} fit and {len(passes) - fitting} do not; run.json has each"
+    return ", ".join(f"{one.name} {'fits' if one.fits else 'does not fit'}{_cost(one.cost_s)}" for one in passes)
 
 
 def _cost(seconds: float) -> str:

@@ -11,8 +11,11 @@ from typing import Any
 
 import msgspec
 
+from vdnnsim.analysis.contention import timed_copies
+from vdnnsim.analysis.exchanges import waits_s
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.hardware.server import Server
 from vdnnsim.plan.placement import DoesNotFit
 from vdnnsim.report.provenance import Commit, versions
 
@@ -49,14 +52,16 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
                 "mode": workload.mode.value,
             },
             "hardware": server.name,
-            "policies": [each.policy for each in result.results],
+            "policies": [each.policy for each in result.slowest],
             "memory_model": result.memory_model.value,
             "pinned_memory": result.pinned_memory.value,
+            "gpus": result.gpus,
+            "gradients": None if result.gradients is None else result.gradients.value,
         },
         "hardware": msgspec.to_builtins(server, str_keys=True, enc_hook=_name),
         "oracle": _metrics(result.oracle),
         "algorithm_profiling_s": result.algorithm_profiling_s,
-        "results": [_policy(each) for each in result.results],
+        "results": [_policy(each) | _together(each, server) for each in result.results],
         "files": sorted(files),
     }
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -82,6 +87,18 @@ def _policy(result: PolicyResult) -> dict[str, Any]:
         "host_issue_s": result.trace.host_issue_s,
         "passes": [{"name": one.name, "fits": one.fits, "cost_s": one.cost_s} for one in passes],
         "passes_s": sum(one.cost_s for one in passes),
+    }
+
+
+def _together(result: PolicyResult, server: Server) -> dict[str, Any]:
+    """Return what other GPUs did to one; nothing for one alone."""
+    if result.together is None:
+        return {}
+    copies = timed_copies(result.trace, server, result.gpu)
+    return {
+        "copies_s": sum(copy.taken_s for copy in copies),
+        "copies_alone_s": sum(copy.alone_s for copy in copies),
+        "waited_for_gpu_s": list(waits_s(result.together)[result.gpu]),
     }
 
 

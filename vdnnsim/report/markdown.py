@@ -8,6 +8,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.report.columns import COLUMNS
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
 from vdnnsim.report.summary import FOOTNOTE, SummaryColumn, summary
+from vdnnsim.report.together import together
 
 
 def markdown_text(result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str]) -> str:
@@ -26,6 +27,7 @@ def markdown_text(result: ScenarioResult, pictures: Mapping[str, str], traces: I
         _table(summary(result)),
         *([] if fits else [_escape(FOOTNOTE) + "."]),
         *(f"![{_escape(text)}]({name})" for name, text in pictures.items()),
+        *_listed("What do the GPUs do to each other?", together(result)),
         *_listed("Why does a policy not fit?", refusals(result)),
         *_listed("What did it cost to decide?", profiling(result)),
         *_listed("Where do the numbers come from?", _sources(result)),
@@ -45,7 +47,7 @@ def markdown_text(result: ScenarioResult, pictures: Mapping[str, str], traces: I
 
 def _table(columns: tuple[SummaryColumn, ...]) -> str:
     header = [column.title for column in columns]
-    rule = ["---" if number < 2 else "---:" for number in range(len(columns))]
+    rule = ["---" if column.is_text else "---:" for column in columns]
     rows = zip(*(column.cells for column in columns), strict=True)
     cells = (header, rule, *([_escape(cell) for cell in row] for row in rows))
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)

@@ -1,23 +1,26 @@
 """A trace for https://ui.perfetto.dev, in the Chrome trace-event format: streams as tracks, memory as counters.
 
-One process is the GPU; its threads are the compute stream, the memory stream and the stalls. Times are microseconds
-with nanosecond digits. Both ends of a slice are rounded before they are subtracted, so neighbours never overlap.
+Each GPU is a process; its threads are the compute stream, the memory stream, the stalls and, of several GPUs, the
+communication stream. The links that several GPUs share are one more process, whose counters are what each carries.
+Times are microseconds with nanosecond digits. Both ends of a slice are rounded before they are subtracted, so
+neighbours never overlap.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import Compute, Offload, Operation, Prefetch, Stream, describe
-from vdnnsim.trace import IterationTrace
+from vdnnsim.plan.operations import AllReduce, Compute, Offload, Operation, Prefetch, Stream, describe
+from vdnnsim.trace import IterationTrace, ServerTrace
 
-_THREADS = {Stream.COMPUTE: 1, Stream.MEMORY: 2}
+_THREADS = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
 _STALL_THREAD = 3
 
 
-def perfetto_text(result: ScenarioResult, row: PolicyResult) -> str:
-    """Return the iteration of one policy as JSON text, one event per line."""
+def perfetto_text(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
+    """Return the iteration of one policy on all GPUs as JSON text, one event per line."""
+    row = rows[0]
     about = {
         "scenario": result.name,
         "network": result.workload.graph.name,
@@ -27,7 +30,12 @@ def perfetto_text(result: ScenarioResult, row: PolicyResult) -> str:
         "fits": row.fits,
         "gpu_memory_bytes": result.server.gpu.memory_bytes,
     }
-    events = ",\n".join((*_names(result, row), *_spans(row), *_stalls(row), *_memory(row)))
+    if row.together is not None:
+        about["gpus"] = result.gpus
+    lines = [line for each in rows for line in (*_names(result, each), *_spans(each), *_stalls(each), *_memory(each))]
+    if row.together is not None:
+        lines.extend(_links(row.together))
+    events = ",\n".join(lines)
     return f'{{"displayTimeUnit":"ms","otherData":{_json(about)},"traceEvents":[\n{events}\n]}}\n'
 
 
@@ -37,7 +45,9 @@ def _names(result: ScenarioResult, row: PolicyResult) -> Iterator[str]:
 
     yield name("process_name", 0, f"GPU {row.gpu}: {result.server.gpu.name}, {row.policy}")
     threads = {number: f"{stream.value} stream" for stream, number in _THREADS.items()} | {_STALL_THREAD: "stalls"}
-    for number, text in threads.items():
+    if not row.trace.spans_on(Stream.COMMUNICATION):
+        del threads[_THREADS[Stream.COMMUNICATION]]
+    for number, text in sorted(threads.items()):
         yield name("thread_name", number, text)
         yield f'{{"ph":"M","pid":{row.gpu},"tid":{number},"name":"thread_sort_index","args":{{"sort_index":{number}}}}}'
 
@@ -63,6 +73,10 @@ def _about(operation: Operation, trace: IterationTrace) -> tuple[str, str, str]:
     if isinstance(operation, Compute):
         phase = operation.phase.value
         return f"{plan.layers[operation.layer]} {phase}", phase, f'"algorithm":{_json(operation.algorithm)}'
+    if isinstance(operation, AllReduce):
+        nbytes = sum(plan.buffers[buffer].nbytes for buffer in operation.buffers)
+        arguments = f'"bytes":{nbytes},"by":{_json(operation.aggregation.value)}'
+        return f"gradients of {plan.layers[operation.layer]}", "exchange of gradients", arguments
     assert isinstance(operation, Offload | Prefetch)
     category = "offload"
     if isinstance(operation, Prefetch):
@@ -93,6 +107,17 @@ def _memory(row: PolicyResult) -> Iterator[str]:
         by_kind = ",".join(f"{kind}:{values[position]}" for kind, values in kinds)
         yield f'{head}"memory by kind (bytes)","args":{{{by_kind}}}}}'
         yield f'{head}"memory in use (bytes)","args":{{"total":{total}}}}}'
+
+
+def _links(together: ServerTrace) -> Iterator[str]:
+    """Yield a counter for each direction of each link that carries anything."""
+    process = len(together.gpus)
+    yield f'{{"ph":"M","pid":{process},"tid":0,"name":"process_name","args":{{"name":"links"}}}}'
+    for load in together.loads:
+        moment = _microseconds(_nanoseconds(load.time_s))
+        name = _json(f"{load.hop.link} {load.hop.way.value} (bytes/s)")
+        rate = _json(float(load.bytes_per_s))
+        yield f'{{"ph":"C","pid":{process},"ts":{moment},"name":{name},"args":{{"carried":{rate}}}}}'
 
 
 def _slice(process: int, thread: int, name: str, category: str, start_s: float, end_s: float, arguments: str) -> str:

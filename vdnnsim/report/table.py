@@ -11,7 +11,8 @@ from rich.text import Text
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.summary import FOOTNOTE, SummaryColumn, summary
+from vdnnsim.report.summary import FOOTNOTE, NOT_FITTING, SummaryColumn, summary
+from vdnnsim.report.together import together
 
 _LABEL_WIDTH = 12
 """Characters that labels may claim, as many as those of the vDNN paper's policies have."""
@@ -28,11 +29,14 @@ _SHORT = 20
 
 def result_table(result: ScenarioResult) -> RenderableType:
     """Return the results of a scenario: a caption, the table, what it says, and why rows do not fit."""
-    rows = _ResultRows(summary(result), tuple(each.fits for each in result.results))
+    columns = summary(result)
+    unfit = next(column for column in columns if column.title == "fits").cells
+    rows = _ResultRows(columns, tuple(cell != NOT_FITTING for cell in unfit))
     lines: list[RenderableType] = [Text(caption(result), style="bold"), Padding(rows, (1, 0))]
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
-    lines.extend(_hanging(line) for line in (verdict(result), *refusals(result), *profiling(result)))
+    findings = verdict(result), *together(result), *refusals(result), *profiling(result)
+    lines.extend(_hanging(line) for line in findings)
     return Group(*lines)
 
 
@@ -59,9 +63,9 @@ class _ResultRows:
             left_out.append(dropped.title.partition(",")[0])
         room = max(options.max_width - _others(columns), 1)
         table = _table()
-        for number, column in enumerate(columns):
+        for column in columns:
             table.add_column(
-                Text("\n".join(column.header).strip()), justify="left" if number < 2 else "right", no_wrap=True
+                Text("\n".join(column.header).strip()), justify="left" if column.is_text else "right", no_wrap=True
             )
         labels = (fold_label(label, room) for label in columns[0].cells)
         numbers = zip(*(column.cells for column in columns[1:]), strict=True)

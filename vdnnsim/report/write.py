@@ -30,11 +30,11 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
     from vdnnsim.report.plots import draw_pictures
 
     pictures = draw_pictures(result)
-    traces = trace_names(result.results)
+    traces = trace_names(result.slowest)
     texts = {
         "results.csv": csv_text(column_names(), result_rows(result)),
         "report.md": markdown_text(result, {each.name: each.description for each in pictures}, traces),
-        **{name: perfetto_text(result, row) for name, row in zip(traces, result.results, strict=True)},
+        **{name: perfetto_text(result, rows) for name, rows in zip(traces, result.by_policy, strict=True)},
     }
     files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
     manifest = manifest_text(result, source_commit(), (*files, "run.json"))
@@ -42,7 +42,7 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
 
 
 def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:
-    """Return a file name for the trace of each result: `trace_vdnn_all_m.json`; equal ones get a number."""
+    """Return a file name for the trace of each policy: `trace_vdnn_all_m.json`; equal ones get a number."""
     names: list[str] = []
     for each in results:
         label = re.sub(r"[^A-Za-z0-9.]+", "_", each.policy).strip("_")

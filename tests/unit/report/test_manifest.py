@@ -31,6 +31,8 @@ def test_what_was_run(result: ScenarioResult) -> None:
         "policies": ["move(m)", "keep(p)", "dyn"],
         "memory_model": "ideal",
         "pinned_memory": "arena",
+        "gpus": 1,
+        "gradients": None,
     }
     assert manifest["hardware"]["gpu"]["memory_bytes"] == 1000
     assert manifest["hardware"]["gpu"]["flop_per_s"] == {"float32": 1.0}

@@ -9,12 +9,12 @@ from vdnnsim.trace import Stall, StallCause
 
 
 def events(result: ScenarioResult, row: PolicyResult) -> list[dict[str, Any]]:
-    content: dict[str, list[dict[str, Any]]] = json.loads(perfetto_text(result, row))
+    content: dict[str, list[dict[str, Any]]] = json.loads(perfetto_text(result, (row,)))
     return content["traceEvents"]
 
 
 def test_what_the_trace_is_about(result: ScenarioResult, keep: PolicyResult) -> None:
-    assert json.loads(perfetto_text(result, keep))["otherData"] == {
+    assert json.loads(perfetto_text(result, (keep,)))["otherData"] == {
         "scenario": "question",
         "network": "toy",
         "batch_size": 1,
@@ -94,5 +94,5 @@ def test_a_prefetch_ahead_and_a_wait_for_the_host(result: ScenarioResult, move: 
 
 
 def test_one_event_per_line(result: ScenarioResult, move: PolicyResult) -> None:
-    lines = perfetto_text(result, move).splitlines()
+    lines = perfetto_text(result, (move,)).splitlines()
     assert len(lines) == len(events(result, move)) + 2

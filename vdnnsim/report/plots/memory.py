@@ -10,7 +10,7 @@ from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.training_plan import BufferKind
-from vdnnsim.report.findings import headline
+from vdnnsim.report.findings import headline, place
 from vdnnsim.report.plots.style import ALARM, GRID, INK, KIND_COLORS, MUTED, new_figure
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.trace import IterationTrace
@@ -26,8 +26,8 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     trace, metrics, capacity = shown.trace, shown.metrics, result.server.gpu.memory_bytes
     offloaded = f"{format_bytes(metrics.offloaded_bytes)} are" if metrics.offloaded_bytes else "nothing is"
     subtitle = (
-        f"GPU memory over one iteration of {format_seconds(trace.iteration_s)}; {offloaded} offloaded; "
-        f"the oracular baseline would hold {format_bytes(result.oracle.max_memory_bytes)}"
+        f"{place(result, shown)}GPU memory over one iteration of {format_seconds(trace.iteration_s)}; "
+        f"{offloaded} offloaded; the oracular baseline would hold {format_bytes(result.oracle.max_memory_bytes)}"
     )
     figure = new_figure(headline(result, shown), subtitle)
     axes = figure.subplots()

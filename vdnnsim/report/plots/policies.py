@@ -29,13 +29,16 @@ _FRACTION_PER_CHARACTER = 0.0225
 
 def policies_figure(result: ScenarioResult) -> Figure:
     """Draw bars of speed against the oracular baseline, and of maximum memory against the capacity."""
-    rows = drawn_rows(result.results)
-    others = len(result.results) - len(rows)
-    note = f"; {len(rows)} of {len(result.results)} policies, the others in results.csv" if others else ""
+    rows = drawn_rows(result.slowest)
+    others = len(result.slowest) - len(rows)
+    note = f"; {len(rows)} of {len(result.slowest)} policies, the others in results.csv" if others else ""
+    if result.gpus > 1:
+        note += "; of each policy the GPU that is done last"
     figure = new_figure(comparison(result), caption(result) + note)
     speed, memory = figure.subplots(1, 2, sharey=True)
     figure.subplots_adjust(left=0.15, right=0.9, top=0.8, bottom=0.13, wspace=0.3)
-    drawn = replace(result, results=rows)
+    # One row for each policy, as for one GPU.
+    drawn = replace(result, results=rows, gpus=1)
     _draw_speed(speed, drawn)
     _draw_memory(memory, drawn)
     labels, points = _labels([each.policy for each in rows])

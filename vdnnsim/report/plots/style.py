@@ -24,6 +24,7 @@ ALARM: Final = "#c0392b"
 OFFLOAD: Final = "#e69f00"
 PREFETCH: Final = "#cc79a7"
 ON_DEMAND: Final = "#8e2f6b"
+EXCHANGE: Final = "#b8a500"
 
 PHASE_COLORS: Final = {
     Phase.FORWARD: "#0072b2",
@@ -36,7 +37,7 @@ STALL_COLORS: Final = {
     StallCause.OFFLOAD: OFFLOAD,
     StallCause.PREFETCH: PREFETCH,
     StallCause.ON_DEMAND: ON_DEMAND,
-    StallCause.AGGREGATION: "#56b4e9",
+    StallCause.AGGREGATION: EXCHANGE,
     StallCause.PINNING: "#d55e00",
     StallCause.HOST: "#9a9a9a",
 }

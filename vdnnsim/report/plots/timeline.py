@@ -14,9 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Patch
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
-from vdnnsim.report.findings import subject, workload_text
+from vdnnsim.plan.operations import AllReduce, Compute, Offload, Prefetch, Stream
+from vdnnsim.report.findings import place, subject, workload_text
 from vdnnsim.report.plots.style import (
+    EXCHANGE,
     INK,
     LIGHT_COLORS,
     MUTED,
@@ -32,7 +33,7 @@ from vdnnsim.report.scale import Scale, percent, time_scale
 from vdnnsim.trace import IterationTrace, Span, Stall
 from vdnnsim.units import format_seconds
 
-_STREAM_ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0}
+_STREAM_ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: -1.0}
 _STALL_ROW = 1.0
 _HEIGHT = 0.8
 _KERNELS_AROUND = 5
@@ -82,16 +83,17 @@ def timeline_subject(result: ScenarioResult) -> PolicyResult:
     shown = subject(result)
     if shown.trace.spans_on(Stream.MEMORY):
         return shown
-    copying = [each for each in result.results if each.fits and each.trace.spans_on(Stream.MEMORY)]
+    copying = [each for each in result.slowest if each.fits and each.trace.spans_on(Stream.MEMORY)]
     return max(copying, key=lambda each: each.metrics.stall_s, default=shown)
 
 
 def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     """Draw the streams of one policy."""
     trace = shown.trace
-    figure = new_figure(timeline_title(result, shown), _subtitle(shown))
+    figure = new_figure(timeline_title(result, shown), f"{place(result, shown)}{_subtitle(shown)}")
     whole, part = figure.subplots(2, 1, height_ratios=(2, 3))
-    figure.subplots_adjust(left=0.135, right=0.97, top=0.79, bottom=0.2, hspace=0.3)
+    left = 0.18 if trace.spans_on(Stream.COMMUNICATION) else 0.135
+    figure.subplots_adjust(left=left, right=0.97, top=0.79, bottom=0.2, hspace=0.3)
     iteration, window = Window(0.0, trace.iteration_s), magnified_window(trace)
     _draw_streams(whole, trace, iteration, edge=0.0)
     whole.xaxis.tick_top()
@@ -148,6 +150,8 @@ def look(trace: IterationTrace, span: Span) -> tuple[str, str, str]:
     operation = plan.operations[span.operation]
     if isinstance(operation, Compute):
         return PHASE_COLORS[operation.phase], operation.phase.value, plan.layers[operation.layer]
+    if isinstance(operation, AllReduce):
+        return EXCHANGE, "exchange of gradients", plan.layers[operation.layer]
     assert isinstance(operation, Offload | Prefetch)
     name = plan.buffers[operation.buffer].name
     if isinstance(operation, Offload):
@@ -165,11 +169,11 @@ def _draw_streams(axes: Axes, trace: IterationTrace, window: Window, *, edge: fl
         # One collection per colour, for thousands of separate patches would take seconds to draw.
         place = row - _HEIGHT / 2, _HEIGHT
         axes.broken_barh(intervals, place, facecolors=color, edgecolors="white", linewidth=edge, zorder=2)
+    alone = not trace.spans_on(Stream.COMMUNICATION)
+    rows = {stream: row for stream, row in _STREAM_ROWS.items() if not (alone and stream is Stream.COMMUNICATION)}
     axes.set_xlim(0, (window.end_s - window.start_s) / window.times.factor)
-    axes.set_ylim(min(_STREAM_ROWS.values()) - 0.6, max(_STREAM_ROWS.values()) + 0.6)
-    axes.set_yticks(
-        (*_STREAM_ROWS.values(), _STALL_ROW), (*(f"{stream.value} stream" for stream in _STREAM_ROWS), "stalls")
-    )
+    axes.set_ylim(min(rows.values()) - 0.6, max(rows.values()) + 0.6)
+    axes.set_yticks((*rows.values(), _STALL_ROW), (*(f"{stream.value} stream" for stream in rows), "stalls"))
     axes.set_xlabel(f"time{window.since}, {window.times.unit}")
     keep_left_spine_only(axes)
 
