@@ -95,7 +95,7 @@ def _options(machine: Machine, workload: Workload, layer: Layer, phase: Phase) -
             origin=Origin.FITTED,
             dram_bytes=convolution_bytes(machine, shape, phase, algorithm) + bias_bytes(machine, shape, phase),
         )
-        for algorithm in algorithms(shape, phase)
+        for algorithm in algorithms(shape, phase, winograd=machine.parameters.has_winograd)
     ]
     return tuple(sorted(options, key=lambda option: (option.seconds, option.workspace_bytes, option.algorithm)))
 

@@ -30,6 +30,8 @@ memory that a block of Maxwell may use (64 x 33 complex numbers take 17 KiB, 128
 are passes of their own over DRAM and x = 4. FFT tiling is the same with F = 32, N C and N K multiplied by the number of
 tiles. The depth of the complex product is C, K or N by phase.
 
+Winograd: `vdnnsim.cost.winograd_time`.
+
 The bytes are those that the passes above read from and write to DRAM, the very numbers that the seconds are made of;
 what explicit GEMM reads and writes while it multiplies counts as well, though only the arithmetic takes time there:
 
@@ -54,12 +56,14 @@ from typing import Final
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct, tiled_product_s
+from vdnnsim.cost.winograd_time import winograd_bytes, winograd_s
 from vdnnsim.cost.workspace import (
     FFT,
     FFT_TILING,
     GEMM,
     IMPLICIT_GEMM,
     TILE_BYTES,
+    WINOGRAD_SIDES,
     complex_maps,
     tiles,
     transform_bytes,
@@ -81,6 +85,8 @@ def convolution_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algor
         return _fft_s(machine, shape, phase)
     if algorithm == FFT_TILING:
         return _fft_tiling_s(machine, shape, phase)
+    if algorithm in WINOGRAD_SIDES:
+        return winograd_s(machine, shape, phase, algorithm)
     product_s = _implicit_product_s(machine, shape, phase, implicit=algorithm == IMPLICIT_GEMM)
     nbytes = convolution_bytes(machine, shape, phase, algorithm)
     traffic_s = nbytes / (machine.dram_bytes_per_s * machine.parameters.stream_dram_fraction)
@@ -99,6 +105,8 @@ def convolution_bytes(machine: Machine, shape: ConvolutionShape, phase: Phase, a
         down, across = tiles(shape, phase)
         complex_tiles = shape.c * shape.k + down * across * shape.n * (shape.c + shape.k)
         return real_bytes + 2 * TILE_BYTES * complex_tiles
+    if algorithm in WINOGRAD_SIDES:
+        return winograd_bytes(machine, shape, phase, algorithm)
     return real_bytes
 
 

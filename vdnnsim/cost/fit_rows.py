@@ -6,7 +6,8 @@ summed, or the name of a single convolution whose shape follows. Columns:
     role            fit; held_out: never seen by the fit; other_version: another library, printed and never fitted
     group           rows that share one weight in the fit and one line of the summary
     algorithms      what the library chose from: one algorithm by name; `implicit` (implicit GEMM, no workspace);
-                    `implicit_any` (implicit GEMM in both forms); `fastest`; `fastest_without_tiling` (cuDNN before 4)
+                    `implicit_any` (implicit GEMM in both forms); `fastest`; `fastest_without_tiling` (cuDNN before 4);
+                    `fastest_with_winograd` (cuDNN from 5)
     n               batch size; calls: how often the kernel ran in the measured time
     element_type    what maps and weights are stored as
     bias            yes if the measured layer has one
@@ -138,6 +139,7 @@ def _choices(stated: str, shape: ConvolutionShape, phase: Phase) -> tuple[str, .
         "implicit": (IMPLICIT_GEMM,),
         "implicit_any": (IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM),
         "fastest": offered,
+        "fastest_with_winograd": algorithms(shape, phase, winograd=True),
         "fastest_without_tiling": tuple(name for name in offered if name != FFT_TILING),
     }
     return choices.get(stated, (stated,))

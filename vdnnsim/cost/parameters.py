@@ -5,8 +5,12 @@ A hardware profile states them in its section `cost_model`. Fractions are of the
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import Final
 
 from vdnnsim.errors import ProfileError
+
+_WINOGRAD: Final = frozenset({"winograd_flop_fraction", "winograd_dram_fraction"})
+"""Stated together, by profiles of machines whose library has Winograd."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,9 @@ class CostParameters:
             idle.
         scatter_depth: steps along the reduction in whose time ALGO_0 adds a tile of the data gradient to dX.
         fft_dram_fraction: fraction of DRAM bandwidth that Fourier transforms sustain.
+        winograd_flop_fraction: fraction of the arithmetic peak that the multiplications of Winograd sustain where its
+            transforms are fused with them; 0 where the library has no Winograd, as cuDNN 4.
+        winograd_dram_fraction: fraction of DRAM bandwidth that transforms of Winograd sustain that are not; likewise.
     """
 
     kernel_overhead_s: float
@@ -41,6 +48,13 @@ class CostParameters:
     idle_tail_waves: float
     scatter_depth: float
     fft_dram_fraction: float
+    winograd_flop_fraction: float = 0.0
+    winograd_dram_fraction: float = 0.0
+
+    @property
+    def has_winograd(self) -> bool:
+        """Whether the library has Winograd's algorithms."""
+        return self.winograd_flop_fraction > 0
 
     @classmethod
     def from_mapping(cls, name: str, values: Mapping[str, float]) -> "CostParameters":
@@ -49,10 +63,13 @@ class CostParameters:
         Raises:
             ProfileError: a parameter is missing or unknown, or a fraction of a peak is not above 0 and at most 1.
         """
-        expected = {field.name for field in fields(cls)}
-        for problem, keys in (("lacks", expected - values.keys()), ("does not know", values.keys() - expected)):
+        known = {field.name for field in fields(cls)}
+        required = known if values.keys() & _WINOGRAD else known - _WINOGRAD
+        for problem, keys in (("lacks", required - values.keys()), ("does not know", values.keys() - known)):
             if keys:
                 raise ProfileError(f"{name}: cost_model: {problem} {', '.join(sorted(keys))}")
+        if not any(values.get(key) for key in _WINOGRAD):
+            values = {key: value for key, value in values.items() if key not in _WINOGRAD}
         for key, value in values.items():
             if key.endswith(("_flop_fraction", "_dram_fraction")) and not 0 < value <= 1:
                 raise ProfileError(f"{name}: cost_model.{key}: found {value}, expected a fraction above 0, at most 1")

@@ -39,6 +39,7 @@ class TiledProduct:
         splits_depth: whether several tiles may share one reduction.
         summed_bytes: bytes of the result, where every split adds its part to it.
         tile_rows: the sizes of tiles along the rows to choose from.
+        count: how many products of this shape one kernel computes side by side.
     """
 
     rows: int
@@ -48,6 +49,7 @@ class TiledProduct:
     splits_depth: bool = False
     summed_bytes: int = 0
     tile_rows: tuple[int, ...] = TILE_ROWS
+    count: int = 1
 
 
 def tiled_product_s(machine: Machine, product: TiledProduct, flop_fraction: float) -> float:
@@ -59,7 +61,7 @@ def tiled_product_s(machine: Machine, product: TiledProduct, flop_fraction: floa
     sum_s = 2 * product.summed_bytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)
     fastest_s = float("inf")
     for tile_rows in product.tile_rows:
-        rows = -(-product.rows // tile_rows)
+        rows = -(-product.rows // tile_rows) * product.count
         for tile_columns in _TILE_COLUMNS[1:] if product.splits_depth else _TILE_COLUMNS:
             step = tile_rows * tile_columns + p.tile_load_flop * (tile_rows + tile_columns)
             tiles_per_multiprocessor = rows * -(-product.columns // tile_columns) / machine.multiprocessors

@@ -7,6 +7,8 @@ from vdnnsim.cost.workspace import (
     GEMM,
     IMPLICIT_GEMM,
     IMPLICIT_PRECOMP_GEMM,
+    WINOGRAD,
+    WINOGRAD_NONFUSED,
     algorithms,
     tiles,
     transform_side,
@@ -115,3 +117,69 @@ def test_shape_of_a_layer() -> None:
     assert shape == ConvolutionShape(128, 3, 64, (224, 224), (11, 11), (4, 4), (2, 2))
     assert shape.output_size == (55, 55)
     assert shape.flop == 2 * 128 * 64 * 55 * 55 * 3 * 121
+
+
+# Of the same file: channels, filters, input and output side, padding, then the workspaces of Winograd that is not
+# fused, forward and of the data gradient, which computes the input. Where sides differ, so do they.
+PUBLISHED_WINOGRAD = [
+    (256, 324, 1, 1, 1, 14_616_576, 14_616_576),
+    (256, 24, 5, 5, 1, 6_045_696, 6_045_696),
+    (512, 486, 19, 19, 1, 150_801_408, 150_801_408),
+    (128, 256, 5, 3, 0, 6_488_064, 11_796_480),
+    (256, 256, 38, 38, 1, 245_366_784, 245_366_784),
+    (64, 64, 75, 75, 1, 213_516_288, 213_516_288),
+]
+
+
+@pytest.mark.parametrize(("c", "k", "side", "output", "pad", "forward", "data"), PUBLISHED_WINOGRAD)
+def test_workspaces_of_winograd_that_is_not_fused_are_the_published_ones(
+    c: int, k: int, side: int, output: int, pad: int, forward: int, data: int
+) -> None:
+    shape = ConvolutionShape(32, c, k, (side, side), (3, 3), padding=(pad, pad))
+    assert shape.output_size == (output, output)
+    assert workspace_bytes(shape, Phase.FORWARD, WINOGRAD_NONFUSED, 4) == forward
+    assert workspace_bytes(shape, Phase.BACKWARD_DATA, WINOGRAD_NONFUSED, 4) == data
+    assert workspace_bytes(shape, Phase.BACKWARD_WEIGHTS, WINOGRAD_NONFUSED, 4) == forward
+
+
+# github.com/nagadomi/waifu2x/issues/122, cuDNN 5, one image; github.com/LBANN/lbann/pull/437 has 64 to 64 channels.
+@pytest.mark.parametrize(
+    ("c", "k", "phase", "nbytes"),
+    [
+        (3, 16, Phase.BACKWARD_DATA, 32_768),
+        (16, 32, Phase.FORWARD, 32_768),
+        (16, 32, Phase.BACKWARD_DATA, 65_536),
+        (32, 64, Phase.FORWARD, 131_072),
+        (32, 64, Phase.BACKWARD_DATA, 131_072),
+        (64, 64, Phase.FORWARD, 262_144),
+    ],
+)
+def test_fused_winograd_holds_its_filters_transformed(c: int, k: int, phase: Phase, nbytes: int) -> None:
+    """64 bytes each, the computed channels filled up to whole 32: C = 3 counts as 32 in its data gradient."""
+    assert workspace_bytes(ConvolutionShape(1, c, k, (126, 126), (3, 3)), phase, WINOGRAD, 4) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("phase", "more"),
+    [
+        (Phase.FORWARD, (WINOGRAD, WINOGRAD_NONFUSED)),
+        (Phase.BACKWARD_DATA, (WINOGRAD, WINOGRAD_NONFUSED)),
+        (Phase.BACKWARD_WEIGHTS, (WINOGRAD_NONFUSED,)),
+    ],
+)
+def test_a_library_with_winograd_offers_it_beside_the_others(phase: Phase, more: tuple[str, ...]) -> None:
+    assert algorithms(VGG_CONV2_2, phase, winograd=True) == (*algorithms(VGG_CONV2_2, phase), *more)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        ConvolutionShape(1, 8, 8, (14, 14), (1, 1)),
+        ConvolutionShape(1, 8, 8, (14, 14), (5, 5), padding=(2, 2)),
+        ConvolutionShape(1, 8, 8, (14, 14), (3, 3), (2, 2), (1, 1)),
+        ConvolutionShape(1, 8, 8, (14, 14), (3, 3), padding=(3, 3)),
+    ],
+    ids=["1x1", "5x5", "strided", "padding as wide as the filter"],
+)
+def test_winograd_is_for_3x3_filters_with_stride_1(shape: ConvolutionShape) -> None:
+    assert algorithms(shape, Phase.FORWARD, winograd=True) == algorithms(shape, Phase.FORWARD)
