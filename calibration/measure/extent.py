@@ -37,7 +37,7 @@ GPU_EXTENT: Final = Extent(
     product_side=8192,
     stream_bytes=GIB,
     copies=TimeBox(budget_s=0.3),
-    kernels_s=240.0,
+    kernels_s=180.0,
     window_s=0.05,
 )
 CPU_EXTENT: Final = Extent(

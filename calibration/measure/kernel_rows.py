@@ -21,16 +21,19 @@ from vdnnsim.errors import ExecutionRefused
 
 _SHORTEST_S: Final = 0.02
 _LONGEST_S: Final = 0.3
-_MUCH_SLOWER: Final = 10
+_MUCH_SLOWER: Final = 5
 
 
 @contextmanager
 def smallest_kernel(
     device: Device, library: KernelLibrary, subjects: Sequence[Subject]
 ) -> Iterator[Callable[[], None]]:
-    """Hold the kernel that touches the least memory of all that are measured, ready to be launched."""
-    subject = min(subjects, key=lambda each: each.workload.bytes_moved(each.layer, each.phase))
-    kernel = library.kernels(subject.workload, subject.layer, subject.phase)[0]
+    """Hold the kernel that touches the least memory of all that are measured, ready to be launched.
+
+    Raises:
+        ExecutionRefused: the library can compute none of them.
+    """
+    subject, kernel = _smallest(library, subjects)
     with kernel_operands(device, subject, channels_last=library.channels_last) as tensors:
         passed = device.allocate(kernel.passed_bytes)
         try:
@@ -38,6 +41,16 @@ def smallest_kernel(
         finally:
             device.synchronize([device.compute])
             device.release(passed)
+
+
+def _smallest(library: KernelLibrary, subjects: Sequence[Subject]) -> tuple[Subject, Kernel]:
+    refusals: list[ExecutionRefused] = []
+    for subject in sorted(subjects, key=lambda each: each.workload.bytes_moved(each.layer, each.phase)):
+        try:
+            return subject, library.kernels(subject.workload, subject.layer, subject.phase)[0]
+        except ExecutionRefused as refused:
+            refusals.append(refused)
+    raise refusals[0]
 
 
 class KernelTable:

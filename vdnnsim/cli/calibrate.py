@@ -74,8 +74,9 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     if csv_file is not None:
         write_csv(csv_file, COLUMNS, rows)
     wrote = ", ".join(str(file) for file in result.files)
-    use = f"wrote {wrote}; scenarios name it as `hardware: {path.stem}`"
-    print_result(plain_table(COLUMNS, rows), *warning_lines(result), use)
+    name = path.stem if path.parent == Path("hw_profiles") else path
+    talk = f"wrote {wrote}; scenarios name it as `hardware: {name}`"
+    print_result(plain_table(COLUMNS, rows), *warning_lines(result), talk)
 
 
 def _element_type(name: str) -> "ElementType":
