@@ -20,6 +20,8 @@ from msgspec.structs import FieldInfo
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.resident import Resident
@@ -40,6 +42,8 @@ _SHIPPED: tuple[type[Policy], ...] = (
     PageMigration,
     Swap,
     StaggeredSwap,
+    Memonger,
+    Checkpoint,
 )
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")

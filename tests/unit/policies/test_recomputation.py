@@ -1,0 +1,216 @@
+"""`memonger` and `checkpoint` on a chain, every second and byte worked out by hand.
+
+conv1 to conv7, fc, loss: nine modules of one layer. The input and the maps of the CONV layers hold 10 B, those of fc
+and the loss 2 B; kernels take 1 s. W are 7 x 30 + 6 elements, 432 B, and so are dW: 864 B. Nine forwards, eight data
+gradients (conv1 has none) and eight weight gradients (the loss has none) take 25 s.
+
+With nothing recomputed most is held in backward of fc: the input and seven maps, the gradients of conv7 and fc, 92 B.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import maximum_bytes
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.errors import PolicyError
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Allocate, Compute, Release
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.memonger import Memonger, Segmentation, segments_within
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.policies.resident import Resident
+from vdnnsim.policies.segments import modules
+
+CHAIN = toy_workload(toy_chain(7))
+COSTS = toy_costs(CHAIN, {})
+RESIDENT_BYTES = 864
+
+
+def plan_of(policy: Policy, workload: Workload = CHAIN) -> TrainingPlan:
+    """A checked plan with kernels of 1 s."""
+    plan = policy.plan(toy_setting(workload, toy_costs(workload, {})))
+    check_plan(plan)
+    return plan
+
+
+def recomputed(plan: TrainingPlan) -> list[str]:
+    """The layers whose forward runs again, in order."""
+    again = [op for op in plan.operations if isinstance(op, Compute) and op.repeat]
+    assert {(op.phase, op.repeat) for op in again} <= {(Phase.FORWARD, 1)}
+    return [plan.layers[op.layer] for op in again]
+
+
+@pytest.mark.parametrize(
+    ("policy", "again", "held_bytes"),
+    [
+        # Segments conv1-3, conv4-6, conv7-loss. conv3 and conv6 stay; of the last one backward reads conv7 alone. Most
+        # is held in backward of conv6: input, conv3, conv4, conv5, the gradients of conv6 and conv5.
+        (Memonger(), ["conv7", "conv4", "conv5", "conv1", "conv2"], 60),
+        # The budgets 0, 27 = sqrt(74 x 20 / 2), 17 = sqrt(20 x 30 / 2), and from 21 to 26. Of conv1-2, conv3-5,
+        # conv6-loss at 27 most is held in backward of fc: input, conv2, conv5, conv6, conv7, and gradients of 10 and
+        # 2 B. Every map for itself, at 0, holds 92 B; pairs, at 17, hold 70 B in backward of conv7; from 21 to 26 the
+        # end of the last segment alone moves.
+        (Memonger(segmentation=Segmentation.BUDGET), ["conv6", "conv7", "conv3", "conv4", "conv1"], 62),
+        # The segments of memonger, but the last one is not recomputed.
+        (Checkpoint(), ["conv4", "conv5", "conv1", "conv2"], 60),
+        (Checkpoint(segments=3), ["conv4", "conv5", "conv1", "conv2"], 60),
+        # conv1-4 and the rest; in backward of fc input, conv4 to conv7, and gradients of 10 and 2 B.
+        (Checkpoint(segments=2), ["conv1", "conv2", "conv3"], 62),
+        # Two each: conv1-2, conv3-4, conv5-6, and the rest, conv7-loss. In backward of fc input, conv2, conv4, conv6,
+        # conv7, and gradients of 10 and 2 B.
+        (Checkpoint(segments=4), ["conv5", "conv3", "conv1"], 62),
+        # One each, five, and the rest: conv1 to conv5 stay; conv6 and conv7 are in the rest.
+        (Checkpoint(segments=6), [], 92),
+        (Checkpoint(segments=1), [], 92),
+    ],
+    ids=lambda value: value.label if isinstance(value, Policy) else "",
+)
+def test_what_is_recomputed_when_and_what_is_held(policy: Policy, again: list[str], held_bytes: int) -> None:
+    trace = replay(plan_of(policy), COSTS)
+
+    assert recomputed(trace.plan) == again
+    assert trace.iteration_s == 25 + len(again)
+    assert maximum_bytes(trace) == RESIDENT_BYTES + held_bytes
+
+
+def test_one_segment_is_training_without_recomputation() -> None:
+    """All that `none` does, in the order in which it does it, but for when gradient maps end."""
+    kernels = [
+        [op for op in plan_of(policy).operations if isinstance(op, Compute)]
+        for policy in (Checkpoint(segments=1), Resident())
+    ]
+
+    assert kernels[0] == kernels[1]
+
+
+@pytest.mark.parametrize("convolutions", [14, 34, 62, 98, 142])
+def test_a_chain_needs_maps_by_the_square_root_and_one_more_forward(convolutions: int) -> None:
+    """There are n = 16, 36, ... modules of r = sqrt n layers, r segments.
+
+    In the middle of backward of the last CONV segment there are the input, r - 2 stored maps before it, r - 1
+    recomputed ones, and two gradients: 2 r maps. Of each segment all but the last layer is recomputed, of the last
+    segment all but fc and the loss: r (r - 1) - 1 layers.
+    """
+    workload = toy_workload(toy_chain(convolutions))
+    root = round((convolutions + 2) ** 0.5)
+    plan = plan_of(Memonger(), workload)
+    wide = replace(TOY_LIMITS, device_bytes=10**9)
+    placed = place_plan(plan, wide)
+
+    assert isinstance(placed, Placement)
+    weights_bytes = 2 * (60 * convolutions + 12)
+    assert placed.pool_bytes - weights_bytes == 2 * root * 10
+    assert len(recomputed(plan)) == root * (root - 1) - 1
+
+
+def residual() -> LayerGraph:
+    """conv1 0, bn1 1, bn1/relu 2, conv2 3, bn2 4, add 5 = bn2 + bn1, add/relu 6, fc 7, loss 8."""
+    net = GraphBuilder("residual", MapShape(5))
+    x = net.batch_norm("bn1", net.conv("conv1", 0, 5, 1, bias=False, relu=False))
+    y = net.batch_norm("bn2", net.conv("conv2", x, 5, 1, bias=False, relu=False), relu=False)
+    y = net.add("add", y, x)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+def test_modules_are_cut_where_one_map_passes() -> None:
+    """Not before an activation in place, whose map is not ready, nor within the block, over which bn1's Y passes."""
+    assert modules(toy_workload(residual())) == [range(1), range(1, 3), range(3, 7), range(7, 8), range(8, 9)]
+
+
+def test_a_block_is_recomputed_with_its_activations_and_what_only_forward_reads() -> None:
+    """Five modules, three to a segment: conv1 to add/relu, then fc and loss.
+
+    add/relu stays. bn2 reads conv2, conv2 reads bn1 with its activation, bn1 reads conv1; nobody's backward reads bn2.
+    """
+    plan = plan_of(Memonger(), toy_workload(residual()))
+
+    assert recomputed(plan) == ["conv1", "bn1", "bn1/relu", "conv2"]
+
+
+def test_statistics_of_a_normalization_that_runs_again_are_not_held_between() -> None:
+    """bn1's are given up after its forward and taken again; bn2's, which does not run again, wait for its backward."""
+    plan = plan_of(Memonger(), toy_workload(residual()))
+    ids = [plan.buffer_names.index(f"statistics of {name}") for name in ("bn1", "bn2")]
+    taken = [sum(isinstance(op, Allocate) and op.buffer == buffer for op in plan.operations) for buffer in ids]
+
+    assert taken == [2, 1]
+    assert sum(isinstance(op, Release) and op.buffer == ids[0] for op in plan.operations) == 2
+
+
+def test_a_network_without_a_place_to_cut_is_one_module() -> None:
+    """The input runs along to the end, where it is joined."""
+    net = GraphBuilder("around", MapShape(5))
+    y = net.add("add", net.conv("conv2", net.conv("conv1", 0, 5, 1, relu=False), 5, 1, relu=False), 0, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+
+    assert modules(workload) == [range(3), range(3, 4), range(4, 5)]
+
+
+def test_a_budget_ends_segments_and_says_what_is_stored() -> None:
+    """At 27 B: input, conv1, conv2 are 30 B; conv3 to conv5 30 B; conv6, conv7, fc and loss stay under it at 24 B."""
+    groups, stored_bytes, largest_bytes = segments_within(CHAIN, 27)
+
+    assert [(group[0].start, group[-1].stop) for group in groups] == [(0, 2), (2, 5), (5, 9)]
+    assert (stored_bytes, largest_bytes) == (20, 30)
+
+
+def test_a_search_that_cannot_narrow_the_budget_takes_its_best_guess() -> None:
+    """conv1, fc, loss: segments of 20, 2, 2 B, then sqrt(14 x 20 / 2) = 11 B gives 20 B and the rest.
+
+    sqrt(10 x 20 / 2) = 10 B and the like: sqrt 2 times that is less than 20 B, so there is nothing to try between.
+    """
+    workload = toy_workload(toy_chain(1))
+
+    assert recomputed(plan_of(Memonger(segmentation=Segmentation.BUDGET), workload)) == []
+
+
+@pytest.mark.parametrize("policy", [Memonger(), Memonger(segmentation=Segmentation.BUDGET), Checkpoint()])
+def test_inference_recomputes_nothing(policy: Policy) -> None:
+    """Nine forwards; at most two maps of 10 B at once above 432 B of weights."""
+    trace = replay(plan_of(policy, replace(CHAIN, mode=Mode.INFERENCE)), COSTS)
+
+    assert trace.iteration_s == 9
+    assert maximum_bytes(trace) == 432 + 20
+
+
+def test_weights_are_updated_at_the_end() -> None:
+    workload = replace(CHAIN, optimizer=Optimizer.MOMENTUM)
+    updates = [
+        plan.layers[op.layer]
+        for plan in (plan_of(Checkpoint(), workload),)
+        for op in plan.operations
+        if isinstance(op, Compute) and op.phase is Phase.UPDATE
+    ]
+
+    assert updates == [*(f"conv{i}" for i in range(1, 8)), "fc"]
+
+
+def test_more_segments_than_modules_are_refused() -> None:
+    with pytest.raises(PolicyError, match=r"^checkpoint\(p, segments=10\): segments: found 10, expected at most 9"):
+        plan_of(Checkpoint(segments=10))
+
+
+def test_a_negative_number_of_segments_is_refused() -> None:
+    with pytest.raises(PolicyError, match="checkpoint: segments: found -1, expected a number of segments"):
+        resolve_policy({"policy": "checkpoint", "segments": -1}, known_policies())
+
+
+@pytest.mark.parametrize("policy", [Memonger(), Checkpoint()])
+def test_resnet_50_is_cut_at_its_blocks(policy: Policy) -> None:
+    """Its 16 blocks end with an addition; the longest map that passes is theirs."""
+    workload = Workload(build_network("resnet50"), 2)
+    plan = policy.plan(toy_setting(workload, toy_costs(workload, {})))
+
+    check_plan(plan)
+    assert len(recomputed(plan)) > len(workload.graph.layers) // 2

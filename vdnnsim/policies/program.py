@@ -1,0 +1,177 @@
+"""Writes a plan from the kernels and copies of an iteration in their order; every buffer lives as briefly as it can.
+
+A policy says what runs in which order, among it kernels that run again and maps that leave and come back. The lifetimes
+follow: a buffer is allocated by the step that first writes it and released after the last step that reads what was
+written then, be it a map, a gradient map or what a layer keeps for its backward. A map that a later step computes or
+fetches anew is not held between. W, dW and optimizer states are held throughout.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.policies.algorithms import KernelChoice
+from vdnnsim.policies.buffers import IterationBuffers
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A kernel; `repeat` as in `vdnnsim.plan.operations.Compute`."""
+
+    layer: Layer
+    phase: Phase
+    repeat: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A map begins to be copied to the host after the kernels so far, on behalf of a layer."""
+
+    index: int
+    layer: Layer
+    phase: Phase = Phase.FORWARD
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The compute stream waits until a map that leaves has been copied; without a reader to come it is released."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A map begins to be copied back after the kernels so far, for a layer; the first kernel that reads it waits."""
+
+    index: int
+    layer: Layer
+    on_demand: bool
+
+
+Step = Run | Leave | Gone | Fetch
+
+
+def forward_runs(workload: Workload) -> list[Step]:
+    """Return forward of all layers."""
+    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers]
+
+
+def backward_runs(layer: Layer) -> list[Step]:
+    """Return backward of a layer."""
+    return [Run(layer, phase) for phase in layer.backward_phases]
+
+
+def update_runs(workload: Workload) -> list[Step]:
+    """Return the update of all weights at the end of an iteration."""
+    return [Run(layer, Phase.UPDATE) for layer in workload.updated_layers]
+
+
+def program_plan(
+    workload: Workload, kernels: KernelChoice, steps: Sequence[Step], *, label: str, algorithms: str
+) -> TrainingPlan:
+    """Write the plan of an iteration that takes these steps."""
+    writer = _ProgramWriter(workload, kernels)
+    writer.write(steps)
+    return writer.plan.finish(label, algorithms)
+
+
+class _ProgramWriter:
+    def __init__(self, workload: Workload, kernels: KernelChoice) -> None:
+        self.plan = PlanWriter(workload)
+        self._kernels = kernels
+        self._buffers = IterationBuffers(self.plan, workload)
+        training = workload.mode is Mode.TRAINING
+        self._throughout = {
+            buffer: owner
+            for buffer, owner in self._buffers.resident
+            if not (training and self.plan.kind(buffer) is BufferKind.STATISTICS)
+        }
+        # By map: the end of its copy to the host and back.
+        self._leaving: dict[int, int] = {}
+        self._coming: dict[int, int] = {}
+
+    def write(self, steps: Sequence[Step]) -> None:
+        """Write the whole iteration."""
+        begins, ends = self._lifetimes(steps)
+        for buffer, owner in self._throughout.items():
+            self.plan.allocate(buffer, owner, Phase.FORWARD)
+        self.plan.allocate(self._buffers.maps[0], 0, Phase.FORWARD)
+        for step, born, dying in zip(steps, begins, ends, strict=True):
+            for buffer in born:
+                self._allocate(buffer, step)
+            self._take(step)
+            for buffer in dying:
+                self.plan.release(buffer)
+        for buffer in self._throughout:
+            self.plan.release(buffer)
+
+    def _lifetimes(self, steps: Sequence[Step]) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the buffers to allocate before each step and those to release after it."""
+        begins: list[list[int]] = [[] for _ in steps]
+        ends: list[list[int]] = [[] for _ in steps]
+        last: dict[int, int] = {self._buffers.maps[0]: 0}
+        for position, step in enumerate(steps):
+            reads, writes = self._touched(step)
+            for buffer in dict.fromkeys(reads + writes):
+                if buffer in self._throughout:
+                    continue
+                if buffer not in reads:
+                    if buffer in last:
+                        ends[last[buffer]].append(buffer)
+                    begins[position].append(buffer)
+                last[buffer] = position
+        for buffer, position in last.items():
+            ends[position].append(buffer)
+        return begins, ends
+
+    def _touched(self, step: Step) -> tuple[list[int], list[int]]:
+        match step:
+            case Run(layer=layer, phase=phase):
+                return self._buffers.touched(layer, phase)
+            case Leave(index=index) | Gone(index=index):
+                return [self._buffers.maps[index]], []
+            case Fetch(index=index):  # pragma: no branch
+                return [], [self._buffers.maps[index]]
+
+    def _allocate(self, buffer: int, step: Step) -> None:
+        match step:
+            case Run(layer=layer, phase=phase):
+                self.plan.allocate(buffer, layer.index, phase)
+            case Fetch(layer=layer):
+                self.plan.allocate(buffer, layer.index, layer.backward_phases[0])
+            case _:  # pragma: no cover
+                raise AssertionError("a copy to the host takes no memory")
+
+    def _take(self, step: Step) -> None:
+        match step:
+            case Run():
+                self._run(step)
+            case Leave(index=index, layer=layer, phase=phase):
+                self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
+                self.plan.offload(self._buffers.maps[index], layer.index, phase)
+                self._leaving[self._buffers.maps[index]] = self.plan.record(Stream.MEMORY)
+            case Gone(index=index):
+                self.plan.wait(self._leaving.pop(self._buffers.maps[index]), Stream.COMPUTE)
+            case Fetch(index=index, layer=layer, on_demand=on_demand):  # pragma: no branch
+                self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
+                self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=on_demand)
+                self._coming[self._buffers.maps[index]] = self.plan.record(Stream.MEMORY)
+
+    def _run(self, step: Run) -> None:
+        layer, phase = step.layer, step.phase
+        for buffer in self._buffers.touched(layer, phase)[0]:
+            if buffer in self._coming:
+                self.plan.wait(self._coming.pop(buffer), Stream.COMPUTE)
+        kernel = self._kernels[layer.index, phase]
+        workspace = None
+        if kernel.workspace_bytes:
+            name = f"workspace of {layer.name}"
+            workspace = self.plan.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
+            self.plan.allocate(workspace, layer.index, phase)
+        self._buffers.compute(layer, phase, kernel, workspace, repeat=step.repeat)
+        if workspace is not None:
+            self.plan.release(workspace)

@@ -1,0 +1,77 @@
+"""Segments of a network whose forward runs again before their backward: what recomputation by segments has in common.
+
+After forward only the maps stay that go from one segment into another, and the output of the network. Backward of a
+recomputed segment begins with its forward, as far as its backward needs it, from the maps that stayed. Nothing runs
+more than twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vdnnsim.dnn.graph import FeatureMap
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.policies.program import Run, Step, backward_runs, forward_runs, update_runs
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Layers that follow each other, by index."""
+
+    layers: range
+    recomputed: bool
+
+
+def modules(workload: Workload) -> list[range]:
+    """Return the smallest parts of a network between which exactly one map passes, in order, as indices of layers.
+
+    They are the links of a chain, the blocks of a residual network and the modules of an Inception network. A layer in
+    place belongs to the part whose map it rewrites. A network in which maps run along from end to end is one part.
+    """
+    layers = workload.graph.layers
+    last_use = [max(each.consumers + each.rewriters, default=-1) for each in workload.graph.maps]
+    last_rewrite = [max(each.rewriters, default=-1) for each in workload.graph.maps]
+    parts = []
+    start = 0
+    alive = {0}
+    for layer in layers:
+        alive = {index for index in alive | {layer.output} if last_use[index] > layer.index}
+        passing = len(alive) == 1 and all(last_rewrite[index] <= layer.index for index in alive)
+        if passing or layer is layers[-1]:
+            parts.append(range(start, layer.index + 1))
+            start = layer.index + 1
+    return parts
+
+
+def joined(parts: Sequence[range]) -> range:
+    """Return parts that follow each other as one."""
+    return range(parts[0].start, parts[-1].stop)
+
+
+def segmented_steps(workload: Workload, segments: Sequence[Segment]) -> list[Step]:
+    """Return the steps of an iteration in which segments are recomputed; in inference there is nothing to recompute."""
+    steps = forward_runs(workload)
+    if workload.mode is Mode.INFERENCE:
+        return steps
+    for segment in reversed(segments):
+        if segment.recomputed:
+            steps += _recomputation(workload, segment)
+        for index in reversed(segment.layers):
+            steps += backward_runs(workload.graph.layers[index])
+    return steps + update_runs(workload)
+
+
+def stays(feature_map: FeatureMap, segment: Segment) -> bool:
+    """Whether a map made in a recomputed segment is held from forward on: others read it, or nobody does."""
+    return not feature_map.consumers or feature_map.consumers[-1] not in segment.layers
+
+
+def _recomputation(workload: Workload, segment: Segment) -> list[Step]:
+    layers = [workload.graph.layers[index] for index in segment.layers]
+    wanted = {index for layer in layers for index in layer.saved_maps}
+    again: list[Step] = []
+    for layer in reversed(layers):
+        if layer.output in wanted and not stays(workload.graph.maps[layer.output], segment):
+            wanted.update(layer.inputs)
+            again.append(Run(layer, Phase.FORWARD, repeat=1))
+    return again[::-1]
