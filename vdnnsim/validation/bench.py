@@ -1,6 +1,5 @@
 """One workload on a device and in the simulator: every policy planned once, executed and replayed."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -90,18 +89,20 @@ class ValidationBench:
         return plan
 
     def _row(self, plan: TrainingPlan) -> Row:
-        measured = Counter(
-            self.bench.costs.find(operation.layer, operation.phase, operation.algorithm).origin is Origin.MEASURED
+        costs = [
+            self.bench.costs.find(operation.layer, operation.phase, operation.algorithm)
             for operation in plan.operations
             if isinstance(operation, Compute)
-        )
+        ]
+        predicted = [cost for cost in costs if cost.origin is not Origin.MEASURED]
         row = Row(
             case=self.case,
             policy=plan.policy,
             outcome=Outcome.RAN,
             algorithms=plan.algorithms,
-            kernels=measured.total(),
-            unmeasured_kernels=measured[False],
+            kernels=len(costs),
+            unmeasured_kernels=len(predicted),
+            predicted_share=sum(cost.seconds for cost in predicted) / sum(cost.seconds for cost in costs),
         )
         replayed = _replay(plan, self.bench)
         if not isinstance(replayed, DoesNotFit):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vdnnsim.report.columns import Value
 from vdnnsim.trace import StallCause
 from vdnnsim.validation.reading import Reading
-from vdnnsim.validation.row import Row
+from vdnnsim.validation.row import STILL_CALIBRATED, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,17 @@ COLUMNS: tuple[Column, ...] = (
     Column("outcome", "ran, does not fit, refused or out of memory", lambda row: row.outcome.value),
     Column(
         "calibrated",
-        "whether every kernel of the plan was measured on this machine; else some are predicted",
+        f"whether at most {STILL_CALIBRATED:.0%} of the plan's kernel time is predicted, and the rest was measured, "
+        "kernel by kernel, on this machine",
         lambda row: row.calibrated if row.kernels else None,
     ),
     Column("kernels", "kernels of one iteration", lambda row: row.kernels),
     Column("unmeasured_kernels", "those of them whose time is predicted", lambda row: row.unmeasured_kernels),
+    Column(
+        "predicted_share",
+        "of the time of all kernels, what those take",
+        lambda row: float(row.predicted_share) if row.kernels else None,
+    ),
     *_sides("iteration_s", "seconds of one iteration", lambda side: float(side.iteration_s)),
     Column("iteration_error", "(simulated - measured) / measured of the iteration", lambda row: row.time_error),
     Column("runs", "runs on the device, the warm-up not counted", lambda row: len(row.runs_s)),

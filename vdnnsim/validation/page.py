@@ -25,7 +25,7 @@ them, and how PyTorch's caching allocator rounds and keeps memory."""
 _FREE_PROOF = """\
 Proven, where the table above says so: iteration time, stalls and memory of these plans on this machine, with this
 software, at the clocks that it ran at. Rows marked as calibrated stand on kernel times that were measured one by one
-on this machine; in the others some kernels were never measured, and a fitted roofline predicts their time.
+on this machine; in the others many kernels were never measured, and a fitted roofline predicts their time.
 
 Not proven: other machines, other versions of the driver, CUDA, cuDNN and PyTorch, several GPUs, half precision, and
 iterations with an optimizer, which the papers leave out too."""
@@ -35,8 +35,9 @@ Not proven either: the workspaces that a profile alone predicts for kernels that
 be executed counts what the device's library states of them."""
 
 _READING = """\
-Time, stalls and memory: measured, then simulated; memory is the most that was asked for at once. A policy is calibrated
-where every kernel of its plan was. validation.csv has all digits, stalls by cause, allocated and reserved bytes."""
+Time, stalls and memory: measured, then simulated; memory is the most that was asked for at once. A row is calibrated
+where kernels that make up at least 95 % of its kernel time were measured one by one. validation.csv has all digits,
+stalls by cause, allocated and reserved bytes."""
 
 _UNGIVEN = """\
 One run of each plan as fast as this CPU went, beside what the calibrated times say. Whatever else ran on the machine is

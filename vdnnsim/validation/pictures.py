@@ -64,7 +64,7 @@ def _parity(validation: Validation, rows: Sequence[Row]) -> Parity:
             for row in rows
             if row.measured and row.simulated
         ),
-        kinds=("every kernel calibrated", "kernels never calibrated"),
+        kinds=("kernels calibrated", "kernels never calibrated"),
         tolerance=tolerance,
         band=f"within {100 * tolerance:g} %",
     )

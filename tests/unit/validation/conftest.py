@@ -28,13 +28,14 @@ def make_row() -> RowMaker:
         *,
         network: str = "alexnet",
         requested_bytes: int = 60,
-        unmeasured_kernels: int = 0,
+        predicted_share: float = 0.0,
         order_fault: str | None = None,
     ) -> Row:
         return replace(
             Row(Case(network, 1), "move(m)", Outcome.RAN, "m"),
             kernels=4,
-            unmeasured_kernels=unmeasured_kernels,
+            unmeasured_kernels=1 if predicted_share else 0,
+            predicted_share=predicted_share,
             measured=reading(slower, requested_bytes),
             simulated=reading(),
             runs_s=(8.0 * slower,),

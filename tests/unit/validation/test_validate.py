@@ -62,6 +62,7 @@ def test_a_kernel_without_a_measured_time_makes_a_row_never_calibrated() -> None
     """All times of this machine come from a fit."""
     (row,) = rows_of(FakeLaboratory(method(FREE_GPU)), "base(p)")
     assert row.kernels == row.unmeasured_kernels > 0
+    assert row.predicted_share == 1.0
     assert not row.calibrated
 
 

@@ -26,7 +26,7 @@ def test_errors_are_shares_of_what_was_measured(make_row: RowMaker) -> None:
 
 def test_on_a_gpu_the_mean_of_each_class_counts(make_row: RowMaker) -> None:
     """Errors of 1/1.1 - 1 = -9.1 % and 0 are 4.5 % in the mean, within 5 %; 1/1.2 - 1 = -16.7 % is not within 10 %."""
-    rows = [make_row(1.1), make_row(1.0), make_row(1.2, unmeasured_kernels=1)]
+    rows = [make_row(1.1, predicted_share=0.05), make_row(1.0), make_row(1.2, predicted_share=0.06)]
     judged = requirements(rows, IN_MEAN)
     assert named(judged, "iteration time, kernels calibrated").holds
     other = named(judged, "iteration time, never calibrated")

@@ -55,7 +55,7 @@ def test_a_folder_has_a_page_a_table_a_manifest_and_three_pictures(make_row: Row
 
 
 def test_equal_validations_give_equal_bytes(make_row: RowMaker) -> None:
-    rows = make_row(1.01), make_row(1.02, network="vgg16", unmeasured_kernels=2), UNFIT
+    rows = make_row(1.01), make_row(1.02, network="vgg16", predicted_share=0.5), UNFIT
     assert files(FREE_GPU, *rows) == files(FREE_GPU, *rows)
 
 
@@ -89,12 +89,12 @@ def test_decisions_on_the_device_are_told_once(make_row: RowMaker) -> None:
 
 def test_the_table_has_every_number_and_leaves_empty_what_there_is_not(make_row: RowMaker) -> None:
     """8.8 s measured against 8 s: (8 - 8.8) / 8.8 = -1/11. The device has no allocator with blocks."""
-    text = csv_text(column_names(), [cells(make_row(1.1, unmeasured_kernels=1)), cells(UNFIT)])
+    text = csv_text(column_names(), [cells(make_row(1.1, predicted_share=0.5)), cells(UNFIT)])
     ran, unfit = csv.DictReader(io.StringIO(text))
     assert float(ran["iteration_error"]) == pytest.approx(-1 / 11)
     assert (ran["measured_requested_bytes"], ran["requested_error"]) == ("60", "0.0")
     assert (ran["measured_reserved_bytes"], ran["memory_share"], ran["spread"]) == ("", "", "")
-    assert (ran["calibrated"], ran["unmeasured_kernels"], ran["order"]) == ("false", "1", "kept")
+    assert (ran["calibrated"], ran["predicted_share"], ran["order"]) == ("false", "0.5", "kept")
     assert float(ran["simulated_stall_offload_s"]) == 2.0
     assert (ran["measured_stall_pinning_s"], ran["simulated_offloaded_bytes"]) == ("0.0", "10")
     assert (unfit["outcome"], unfit["measured_iteration_s"], unfit["calibrated"]) == ("does not fit", "", "")
