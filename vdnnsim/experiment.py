@@ -94,6 +94,18 @@ class Bench:
         )
         return cls(workload, server, build_cost_table(workload, server), limits, pinned, gpus, gradients)
 
+    def setting(self) -> Setting:
+        """Return what a policy may know."""
+        return Setting(
+            workload=self.workload,
+            costs=self.costs,
+            limits=self.limits,
+            trials=self,
+            gpus=self.gpus,
+            groups=self._groups(),
+            server_trials=self if self.gpus > 1 else None,
+        )
+
     def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
         """Plan and replay one policy, and return what came of it on each GPU.
 
@@ -103,7 +115,7 @@ class Bench:
             PolicyError: the policy plans for another number of GPUs.
             PlanError: a plan breaks the contract, or the plans do not fit together.
         """
-        plans = self._ready(policy.plans(self._setting()), policy.label)
+        plans = self._ready(policy.plans(self.setting()), policy.label)
         placements = _once(self._place, plans)
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]
         together = self._replay(plans, _once(self._place_unlimited, plans) if refusals else placements)
@@ -127,7 +139,7 @@ class Bench:
 
     def oracle(self) -> RunMetrics:
         """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
-        plans = self._exchanging((Base().plan(self._setting()),) * self.gpus)
+        plans = self._exchanging((Base().plan(self.setting()),) * self.gpus)
         together = self._replay(plans, _once(self._place_unlimited, plans))
         slowest = max(together.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
@@ -150,17 +162,6 @@ class Bench:
         traces = self._replay(begun, tuple(self._place_unlimited(plan) for plan in begun)).gpus
         outcomes = (each if isinstance(each, DoesNotFit) else refusals[0] for each in placements)
         return tuple(Trial(outcome, trace.iteration_s) for outcome, trace in zip(outcomes, traces, strict=True))
-
-    def _setting(self) -> Setting:
-        return Setting(
-            workload=self.workload,
-            costs=self.costs,
-            limits=self.limits,
-            trials=self,
-            gpus=self.gpus,
-            groups=self._groups(),
-            server_trials=self if self.gpus > 1 else None,
-        )
 
     def _groups(self) -> tuple[tuple[int, ...], ...]:
         """Return the GPUs that take part, by the switch on which they hang."""

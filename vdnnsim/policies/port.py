@@ -15,22 +15,26 @@ import msgspec
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The outcome of one trial iteration, and what it took: of a plan that does not fit, the part before it failed."""
+    """The outcome of one trial iteration, and what it took: of a plan that does not fit, the part before it failed.
 
-    outcome: IterationTrace | DoesNotFit
+    Attributes:
+        outcome: the iteration; where it is only asked what fits, the placement of the plan instead.
+    """
+
+    outcome: IterationTrace | Placement | DoesNotFit
     cost_s: float
 
     @property
     def fits(self) -> bool:
         """Whether the iteration ran to its end."""
-        return isinstance(self.outcome, IterationTrace)
+        return not isinstance(self.outcome, DoesNotFit)
 
 
 class TrialPort(Protocol):

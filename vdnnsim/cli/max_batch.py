@@ -1,0 +1,54 @@
+"""The command `max-batch`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.output import print_result
+
+_COLUMNS = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal")
+_HEADER = ("policy", "largest batch", "images/s", "what stops one image more")
+
+
+@click.command(name="max-batch")
+@click.argument("scenario", type=FilePath())
+@CSV
+@POLICY_MODULE
+def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+    """Find the largest batch that fits under each policy of SCENARIO, and what stops one image more.
+
+    The batch size of SCENARIO is only where the search begins. Both batch and images per second are those of one GPU.
+    """
+    from vdnnsim.largest_batch import largest_batches
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.table import plain_table
+    from vdnnsim.scenario.read import read_scenario
+
+    asked = read_scenario(scenario, policies_with(policy_modules))
+    rows, shown = [], []
+    for each in largest_batches(asked):
+        refusal = "" if each.refusal is None else each.refusal.explain()
+        speed = each.images_per_s
+        rows.append(
+            (
+                asked.workload.graph.name,
+                each.policy,
+                each.batch_size,
+                "" if speed is None else speed,
+                *each.stopped_by,
+                refusal,
+            )
+        )
+        shown.append(
+            (
+                each.policy,
+                str(each.batch_size) if each.batch_size else "does not fit",
+                "" if speed is None else f"{speed:.4g}",
+                refusal or "nothing: a scenario may ask for no more",
+            )
+        )
+    if csv_file is not None:
+        write_csv(csv_file, _COLUMNS, rows)
+    print_result(plain_table(_HEADER, shown), f"{asked.workload.graph.name} on {asked.server.name}")

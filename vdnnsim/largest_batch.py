@@ -1,0 +1,182 @@
+"""The largest batch that fits, by policy: step 1 of the adaptive trigger (Kim et al. 2018, III-C), for any policy.
+
+A batch fits if every GPU's plan can be placed in its memory, which no duration decides; so no iteration is replayed
+while the search goes on, and trials that a policy asks for are only placed. Each next batch is the one that would just
+fill the memory if what is needed grew in a line, or, where that does not close in on the answer, the middle of what is
+left.
+
+What is found is then held against real trials: the batch fits, and with one image more the policy's own plan does not.
+Where that turns out otherwise, because a policy decides by the durations of its trials whether to fit, the search is
+repeated with real ones. If more images always need more memory, no larger batch fits. That need not be so: the fastest
+algorithm of a convolution changes with the batch, and another one may do with less workspace.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from vdnnsim.experiment import UNLIMITED_BYTES, Bench
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import Policy, Setting, Trial
+from vdnnsim.scenario.read import LARGEST_BATCH
+from vdnnsim.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class LargestBatch:
+    """The largest batch of one policy.
+
+    Attributes:
+        policy: the policy with its options.
+        batch_size: images per GPU; 0 where not even one fits.
+        images_per_s: of one GPU, until the last is done; None where no batch fits.
+        refusal: what stops one image more; None where the largest batch that a scenario may have fits.
+    """
+
+    policy: str
+    batch_size: int
+    images_per_s: float | None
+    refusal: DoesNotFit | None
+
+    @property
+    def stopped_by(self) -> tuple[str, str]:
+        """The layer and the phase on whose behalf one image more asks for too much; empty where nothing does."""
+        if self.refusal is None:
+            return "", ""
+        return self.refusal.plan.layers[self.refusal.layer], self.refusal.phase.value
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a batch needs.
+
+    Attributes:
+        fits: whether there is as much.
+        share: of the memory there is, on the GPU or host that has the least to spare; a guide, and no more than that.
+    """
+
+    fits: bool
+    share: float
+
+
+def largest_batches(scenario: Scenario) -> tuple[LargestBatch, ...]:
+    """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins."""
+    benches = _Benches(scenario)
+    return tuple(_largest_batch(benches, policy) for policy in scenario.policies)
+
+
+def find_edge(need: Callable[[int], Need], guess: int, largest: int = LARGEST_BATCH) -> int:
+    """Return a batch that fits while the next larger one does not: 0 if one image does not, `largest` if that does."""
+    known: dict[int, Need] = {}
+    low, high = 0, largest + 1
+    batch, width = guess, high
+    while True:
+        known[batch] = need(batch)
+        low, high = (batch, high) if known[batch].fits else (low, batch)
+        if high - low == 1:
+            return low
+        closing, width = 2 * (high - low) <= width, high - low
+        estimate = _where_full(known, batch) if closing or len(known) < _ALWAYS_ESTIMATED else None
+        if estimate is None:
+            estimate = 2 * low if high > largest else (low + high) // 2
+        batch = min(max(estimate, low + 1), high - 1)
+
+
+_ALWAYS_ESTIMATED = 4
+"""Batches tried before an estimate that did not halve what is left is followed by the middle: all that a line takes."""
+
+
+def _where_full(known: dict[int, Need], last: int) -> int | None:
+    """Return the batch that would fill the memory, on a line through the last two, or through the origin for one."""
+    others = [batch for batch in known if batch != last]
+    other, share = (others[-1], known[others[-1]].share) if others else (0, 0.0)
+    slope = (known[last].share - share) / (last - other)
+    return int(min(last + (1 - known[last].share) / slope, 2 * LARGEST_BATCH)) if slope > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Benches:
+    """The machine with each batch that was asked for, its kernels timed once for all policies."""
+
+    scenario: Scenario
+    made: dict[int, Bench] = field(default_factory=dict)
+
+    def __getitem__(self, batch: int) -> Bench:
+        if batch not in self.made:
+            scenario = self.scenario
+            self.made[batch] = Bench.of(
+                replace(scenario.workload, batch_size=batch),
+                scenario.server,
+                scenario.memory_model,
+                scenario.pinned_memory,
+                gpus=scenario.gpus,
+                gradients=scenario.gradients,
+            )
+        return self.made[batch]
+
+    def placed(self, batch: int) -> Setting:
+        """What a policy may know at a batch, with trials that are only placed."""
+        setting = self[batch].setting()
+        trials = _PlacedTrials(setting.limits)
+        return replace(setting, trials=trials, server_trials=trials)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacedTrials:
+    """Trials that take no time."""
+
+    limits: MemoryLimits
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        return Trial(place_plan(plan, self.limits), 0.0)
+
+    def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        return tuple(self.run_trial(plan) for plan in plans)
+
+
+def _largest_batch(benches: _Benches, policy: Policy) -> LargestBatch:
+    guess = benches.scenario.workload.batch_size
+    found = _hold_against_trials(benches, policy, find_edge(lambda each: _need(policy, benches.placed(each)), guess))
+    if found is None:
+        edge = find_edge(lambda each: _need(policy, benches[each].setting()), guess)
+        found = _hold_against_trials(benches, policy, edge)
+        assert found is not None, f"{policy.label} plans differently each time"
+    return found
+
+
+def _hold_against_trials(benches: _Benches, policy: Policy, batch: int) -> LargestBatch | None:
+    """Return what real trials say of a batch and the next; None where it does not fit, or the next one does."""
+    images_per_s = refusal = None
+    if batch > 0:
+        bench = benches[batch]
+        trials = bench.run_server_trial(policy.plans(bench.setting()))
+        if not all(trial.fits for trial in trials):
+            return None
+        images_per_s = batch / max(trial.cost_s for trial in trials)
+    if batch < LARGEST_BATCH:
+        refusal = _refusal(policy, benches[batch + 1].setting())
+        if refusal is None:
+            return None
+    return LargestBatch(policy.label, batch, images_per_s, refusal)
+
+
+def _need(policy: Policy, setting: Setting) -> Need:
+    limits = setting.limits
+    shares, fits = [], True
+    for plan in _distinct(policy.plans(setting)):
+        unlimited = place_plan(plan, replace(limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES))
+        assert isinstance(unlimited, Placement)
+        shares += [unlimited.pool_bytes / limits.device_bytes, unlimited.host_bytes / limits.host_bytes]
+        fits = fits and isinstance(place_plan(plan, limits), Placement)
+    return Need(fits, max(shares))
+
+
+def _refusal(policy: Policy, setting: Setting) -> DoesNotFit | None:
+    """Return what does not fit on the first GPU where something does not."""
+    placements = (place_plan(plan, setting.limits) for plan in _distinct(policy.plans(setting)))
+    return next((each for each in placements if isinstance(each, DoesNotFit)), None)
+
+
+def _distinct(plans: Sequence[TrainingPlan]) -> list[TrainingPlan]:
+    """Return plans without those that several GPUs share."""
+    return list({id(plan): plan for plan in plans}.values())
