@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from calibration.calibrate import Calibration
-from calibration.measure.statistics import WARNED_SPREAD, Sample
+from calibration.measure.statistics import WARNED_SPREAD, Sample, percent
 from vdnnsim.cost.fit_quality import fit_quality
 from vdnnsim.cost.kernel_table import KernelRow
 
@@ -36,7 +36,9 @@ def warning_lines(calibration: Calibration) -> list[str]:
             f"unsteady measurements, of copies see {copies}",
         ),
         *_worst([f"{_text(row)}: {row.note}, so it is predicted" for row in unused], f"such kernels, see {kernels}"),
-        *_worst([f"{_text(row)}: spread of {row.spread:.0%}" for row in unsteady], f"unsteady kernels, see {kernels}"),
+        *_worst(
+            [f"{_text(row)}: spread {percent(row.spread)}" for row in unsteady], f"unsteady kernels, see {kernels}"
+        ),
     ]
     return [f"warning: {line}" for line in lines]
 
@@ -61,7 +63,7 @@ def _kernels(rows: tuple[KernelRow, ...]) -> list[tuple[str, str, str]]:
     runs = sum(row.count for row in used)
     return [
         ("kernels", f"{len(used)} of {len(rows)}", f"algorithms of {shapes} distinct shapes, in {runs} runs"),
-        ("spread of kernels", f"{middle:.1%}", f"in the middle; {worst:.0%} at worst"),
+        ("spread of kernels", percent(middle, digits=1), f"in the middle; {percent(worst)} at worst"),
     ]
 
 
@@ -72,5 +74,5 @@ def _predictions(calibration: Calibration) -> Iterator[tuple[str, str, str]]:
         count = sum(each.kernels for each in qualities)
         error = sum(each.kernels * each.mean_absolute_percentage_error for each in qualities) / count
         bias = sum(each.kernels * each.mean_percentage_error for each in qualities) / count
-        how = f"mean absolute error, mean error {bias:+.0f}%, of {count} kernels each predicted from other layers"
-        yield ("predictions", f"{error:.0f}%", how)
+        how = f"mean absolute error, mean error {bias:+.0f} %, of {count} kernels each predicted from other layers"
+        yield ("predictions", f"{error:.0f} %", how)

@@ -8,7 +8,7 @@ import torch
 
 from calibration.devices.port import Device, OutOfDeviceMemory
 from calibration.kernels.port import Kernel, KernelTensors
-from calibration.measure.statistics import Sample
+from calibration.measure.statistics import Sample, percent
 from calibration.measure.subjects import Subject
 from calibration.measure.timing import TimeBox, time_work
 from vdnnsim.cost.kernel_table import KernelRow
@@ -74,7 +74,7 @@ def unmeasured_row(subject: Subject, kernel: Kernel, note: str) -> KernelRow:
 
 def _with_time(row: KernelRow, sample: Sample) -> KernelRow:
     if sample.is_refused:
-        return replace(row, spread=sample.spread, count=sample.count, note=f"spread of {sample.spread:.0%}")
+        return replace(row, spread=sample.spread, count=sample.count, note=f"spread of {percent(sample.spread)}")
     note = "run once, being much slower than another algorithm" if sample.count == 1 else ""
     return replace(row, seconds=sample.median, spread=sample.spread, count=sample.count, note=note)
 

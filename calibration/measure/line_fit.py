@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from calibration.measure.statistics import percent
 from vdnnsim.units import format_seconds
 
 _FASTEST_BYTES_PER_S = 1e15
@@ -29,8 +30,8 @@ class Line:
     @property
     def quality(self) -> str:
         """How well the line meets its points, for people."""
-        begin = format_seconds(self.latency_s)
-        return f"a line from {begin} on that is off by {self.residual:.1%} in the mean and {self.worst:.0%} at worst"
+        off = f"{percent(self.residual, digits=1)} in the mean and {percent(self.worst)} at worst"
+        return f"a line from {format_seconds(self.latency_s)} on that is off by {off}"
 
 
 def fit_line(points: Sequence[tuple[int, float]]) -> Line:

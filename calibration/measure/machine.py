@@ -11,7 +11,7 @@ from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts, host_memory_bytes
 from calibration.measure.line_fit import fit_line
 from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, LinkTimes
-from calibration.measure.statistics import REFUSED_SPREAD, Sample
+from calibration.measure.statistics import REFUSED_SPREAD, Sample, percent
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.figures import state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin
@@ -80,7 +80,7 @@ class _Figures:
         """Return the median of a sample that the figure at `path` is made of."""
         if sample.is_refused and self._strict:
             raise DeviceError(
-                f"{path}: {sample.runs}, expected at most {REFUSED_SPREAD:.0%}; run the same command again while "
+                f"{path}: {sample.runs}, expected at most {percent(REFUSED_SPREAD)}; run the same command again while "
                 "nothing else uses the machine"
             )
         return sample.median
@@ -173,7 +173,7 @@ def _fraction(path: str, times: LinkTimes, other: str, figures: _Figures) -> flo
         return None
     kept = sum(each.kept for each in found) / len(found)
     texts = (
-        f"{each.direction.value} {each.kept:.0%} beside {other}, which keeps {each.other_kept:.0%} of its own speed"
+        f"{each.direction.value} {percent(each.kept)} beside {other}, which keeps {percent(each.other_kept)} itself"
         for each in found
     )
     source = f"pinned copies of {format_bytes(found[0].nbytes)}: {'; '.join(texts)}"

@@ -32,7 +32,12 @@ class Sample:
     @property
     def runs(self) -> str:
         """How the quantity was found, for people: `median of 12 runs, spread 3 %`."""
-        return f"median of {self.count} runs, spread {self.spread:.0%}" if self.count > 1 else "one run"
+        return f"median of {self.count} runs, spread {percent(self.spread)}" if self.count > 1 else "one run"
+
+
+def percent(fraction: float, digits: int = 0) -> str:
+    """Return a fraction for people: `12 %`."""
+    return f"{100 * fraction:.{digits}f} %"
 
 
 def summarize(values: Sequence[float]) -> Sample:

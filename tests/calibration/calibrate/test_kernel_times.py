@@ -79,7 +79,7 @@ def test_a_spread_above_a_quarter_is_refused(device: FakeDevice) -> None:
     """1 and 3 ms by turns spread by 2 / 2; the row keeps that, and has no seconds."""
     row = row_of(device, kernel(device.work(1e-3, 3e-3)))
 
-    assert (row.seconds, row.note, row.count) == (None, "spread of 100%", 50)
+    assert (row.seconds, row.note, row.count) == (None, "spread of 100 %", 50)
     assert row.spread == pytest.approx(1.0)
 
 

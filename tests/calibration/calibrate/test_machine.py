@@ -108,10 +108,10 @@ def test_every_figure_says_how_it_was_measured() -> None:
     found = machine(MEASURED)
 
     assert {each.origin for each in found.figures} == {Origin.MEASURED}
-    assert figure(found, "gpu.peak.float32").source == "a product, median of 10 runs, spread 1%"
+    assert figure(found, "gpu.peak.float32").source == "a product, median of 10 runs, spread 1 %"
     assert "off by" in figure(found, "link.h2d").source
     assert "2 streams at once carry 1.02 times as much" in figure(found, "link.h2d").source
-    assert "h2d 80% beside a copy in the other direction" in figure(found, "link.both_directions").source
+    assert "h2d 80 % beside a copy in the other direction" in figure(found, "link.both_directions").source
 
 
 def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
@@ -129,9 +129,9 @@ def test_what_no_profile_can_do_without_is_refused_on_a_gpu(monkeypatch: pytest.
     """On a CPU it is used, and its source says how far it spreads."""
     measured = replace(MEASURED, rates=replace(MEASURED.rates, product=wild(2.0)))
 
-    assert figure(machine(measured), "gpu.peak.float32").source == "a product, median of 10 runs, spread 40%"
+    assert figure(machine(measured), "gpu.peak.float32").source == "a product, median of 10 runs, spread 40 %"
     monkeypatch.setattr(
         "torch.cuda.get_device_properties", lambda _: pytest.fail("a figure before this one is refused")
     )
-    with pytest.raises(DeviceError, match=r"^gpu\.peak\.float32: median of 10 runs, spread 40%, expected at most 25%"):
+    with pytest.raises(DeviceError, match=r"^gpu\.peak\.float32: median of 10 runs, spread 40 %, expected at most 25"):
         machine(measured, _Gpu())

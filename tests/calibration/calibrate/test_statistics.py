@@ -29,4 +29,4 @@ def test_more_than_a_quarter_is_refused(spread: float, *, refused: bool) -> None
 
 
 def test_how_it_was_found_is_said() -> None:
-    assert Sample(1.0, 0.034, 12).runs == "median of 12 runs, spread 3%"
+    assert Sample(1.0, 0.034, 12).runs == "median of 12 runs, spread 3 %"

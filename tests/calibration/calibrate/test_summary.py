@@ -35,27 +35,27 @@ def test_the_table_has_every_figure_and_the_kernels_at_its_end() -> None:
 
     Each of the three timed rows, left out, is predicted from two of the same time and work.
     """
-    rows = summary_rows(calibration(row(1, 0.01), row(2, 0.09), row(3, 0.02), row(4, 0.5, "spread of 50%")))
+    rows = summary_rows(calibration(row(1, 0.01), row(2, 0.09), row(3, 0.02), row(4, 0.5, "spread of 50 %")))
 
     assert [what for what, _, _ in rows[:2]] == ["gpu.memory", "gpu.peak.float32"]
     assert rows[-3] == ("kernels", "3 of 4", "algorithms of 4 distinct shapes, in 30 runs")
-    assert rows[-2] == ("spread of kernels", "2.0%", "in the middle; 9% at worst")
-    assert rows[-1][:2] == ("predictions", "0%")
+    assert rows[-2] == ("spread of kernels", "2.0 %", "in the middle; 9 % at worst")
+    assert rows[-1][:2] == ("predictions", "0 %")
 
 
 def test_what_is_unsteady_or_not_used_is_said() -> None:
     found = warning_lines(
         calibration(
-            row(1, 0.11), row(2, 0.09), row(3, 0.2), row(4, 0.31, "spread of 31%"), unsteady={"a": Sample(1, 0.3, 4)}
+            row(1, 0.11), row(2, 0.09), row(3, 0.2), row(4, 0.31, "spread of 31 %"), unsteady={"a": Sample(1, 0.3, 4)}
         )
     )
 
     assert found == [
         "warning: a link is missing",
-        "warning: a: median of 4 runs, spread 30%; not used where a profile can do without",
-        "warning: relu of 4x1x1, forward, only: spread of 31%, so it is predicted",
-        "warning: relu of 3x1x1, forward, only: spread of 20%",
-        "warning: relu of 1x1x1, forward, only: spread of 11%",
+        "warning: a: median of 4 runs, spread 30 %; not used where a profile can do without",
+        "warning: relu of 4x1x1, forward, only: spread of 31 %, so it is predicted",
+        "warning: relu of 3x1x1, forward, only: spread 20 %",
+        "warning: relu of 1x1x1, forward, only: spread 11 %",
     ]
 
 
@@ -63,7 +63,7 @@ def test_of_many_the_worst_are_named() -> None:
     """Seven unsteady rows: five lines, then the number of the others and where they stand."""
     lines = warning_lines(calibration(*(row(number, 0.10 + number / 100) for number in range(1, 8))))[1:]
 
-    assert lines[0] == "warning: relu of 7x1x1, forward, only: spread of 17%"
+    assert lines[0] == "warning: relu of 7x1x1, forward, only: spread 17 %"
     assert len(lines) == 6
     assert lines[-1] == "warning: 2 further unsteady kernels, see fake.kernels.csv"
 
@@ -82,6 +82,6 @@ def test_a_folder_is_no_profile(tmp_path: Path) -> None:
 
 def test_kernels_that_were_run_once_do_not_spread() -> None:
     assert summary_rows(calibration(replace(row(1, 0.0), count=1)))[-1] == (
-        *("spread of kernels", "0.0%"),
-        "in the middle; 0% at worst",
+        *("spread of kernels", "0.0 %"),
+        "in the middle; 0 % at worst",
     )
