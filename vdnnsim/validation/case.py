@@ -62,7 +62,6 @@ GPU_CASES: Final = (
     Case("vgg16", 64),
     Case("vgg16", 128, memory_share=0.5),
     Case("vgg16", 256),
-    Case("vgg116", 32),
     Case("resnet50", 64),
     Case("vgg_d_13conv", 96),
     Case("vgg_a_8conv", 80),
