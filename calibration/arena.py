@@ -36,23 +36,22 @@ class ArenaLayout:
 
 
 def lay_copies(plan: TrainingPlan) -> ArenaLayout:
-    """Lay the copies of a plan: an offload takes a slice unless its buffer has one, a prefetch may give it back."""
+    """Lay the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may give it back."""
     requests: list[Request] = []
     # For each copy, the request that took its slice.
     taken_by: dict[int, int] = {}
-    held: dict[int, int] = {}
+    held: dict[tuple[int, int], int] = {}
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Offload(buffer=buffer):
-                if buffer not in held:
-                    held[buffer] = len(requests)
-                    requests.append(Request(buffer, plan.buffers[buffer].nbytes))
-                taken_by[position] = held[buffer]
-            case Prefetch(buffer=buffer, keeps_copy=keeps_copy):
-                taken_by[position] = held[buffer]
+            case Offload(buffer=buffer, copy=copy):
+                if (buffer, copy) not in held:
+                    held[buffer, copy] = len(requests)
+                    requests.append(Request(len(requests), plan.buffers[buffer].nbytes))
+                taken_by[position] = held[buffer, copy]
+            case Prefetch(buffer=buffer, keeps_copy=keeps_copy, copy=copy):
+                taken_by[position] = held[buffer, copy]
                 if not keeps_copy:
-                    del held[buffer]
-                    requests.append(Request(buffer, None))
+                    requests.append(Request(held.pop((buffer, copy)), None))
             case _:
                 pass
     placed = place(requests, MemoryModel.PLANNED, capacity_bytes=_NO_LIMIT_BYTES, granule_bytes=_SLICE_BYTES)

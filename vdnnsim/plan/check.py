@@ -7,6 +7,7 @@
   after the Allocate that made it, a Release after every copy of its buffer.
 - What was offloaded and released is read again only after a prefetch. A prefetch that keeps the copy may be followed by
   others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
+- A buffer may have several copies on the host, by their numbers; each is offloaded once and good for one prefetch.
 - What a Release gives up is gone; only a copy on the host brings it back.
 
 Order between streams is tracked as knowledge: for each stream and for the host, up to which position the other
@@ -52,7 +53,7 @@ class _BufferState:
     released: bool = False
     storage: int | None = None
     written: bool = False
-    on_host: bool = False
+    on_host: frozenset[int] = frozenset()
     last_compute: int = -1
     last_compute_write: int = -1
     last_copy: dict[Stream, int] = field(default_factory=dict)
@@ -89,10 +90,10 @@ class _Checker:
                 self._alias(buffer, storage)
             case Release(buffer=buffer):
                 self._release(buffer)
-            case Offload(buffer=buffer):
-                self._offload(buffer)
-            case Prefetch(buffer=buffer, keeps_copy=keeps_copy):
-                self._prefetch(buffer, keeps_copy=keeps_copy)
+            case Offload(buffer=buffer, copy=copy):
+                self._offload(buffer, copy)
+            case Prefetch(buffer=buffer, keeps_copy=keeps_copy, copy=copy):
+                self._prefetch(buffer, copy, keeps_copy=keeps_copy)
             case AllReduce(buffers=buffers):
                 self._all_reduce(buffers)
             case RecordEvent(event=event, stream=stream):
@@ -141,7 +142,7 @@ class _Checker:
             if self._unfinished(state.last_copy, Stream.COMPUTE):
                 raise self._error(f"{self._name(buffer)} is written before the compute stream waited for its copy")
             state.written = True
-            state.on_host = False
+            state.on_host = frozenset()
             state.last_compute = state.last_compute_write = self._position
         self._last_on[Stream.COMPUTE] = self._position
 
@@ -166,28 +167,29 @@ class _Checker:
             below.last_compute = self._last_on[Stream.COMPUTE] = self._position
         self._states[buffer] = _BufferState(released=True, on_host=state.on_host)
 
-    def _offload(self, buffer: int) -> None:
+    def _offload(self, buffer: int, copy: int) -> None:
         state = self._use(buffer)
         self._reach(Stream.MEMORY)
         if not state.written:
             raise self._error(f"{self._name(buffer)} is offloaded before anything was written to it")
-        if state.on_host:
+        if copy in state.on_host:
             raise self._error(f"{self._name(buffer)} is offloaded twice")
         if state.last_compute_write > self._done[Stream.MEMORY][Stream.COMPUTE]:
             raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its kernel")
         if self._unfinished(state.last_arrival, Stream.MEMORY):
             raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its exchange")
-        state.on_host = True
+        state.on_host |= {copy}
         state.last_copy[Stream.MEMORY] = self._last_on[Stream.MEMORY] = self._position
 
-    def _prefetch(self, buffer: int, *, keeps_copy: bool) -> None:
+    def _prefetch(self, buffer: int, copy: int, *, keeps_copy: bool) -> None:
         state = self._use(buffer)
         self._reach(Stream.MEMORY)
-        if not state.on_host:
+        if copy not in state.on_host:
             raise self._error(f"{self._name(buffer)} is prefetched but not on the host")
         if state.last_compute > self._done[Stream.MEMORY][Stream.COMPUTE]:
             raise self._error(f"{self._name(buffer)} is prefetched before the memory stream waited for its allocation")
-        state.on_host = keeps_copy
+        if not keeps_copy:
+            state.on_host -= {copy}
         state.written = True
         state.last_copy[Stream.MEMORY] = state.last_arrival[Stream.MEMORY] = self._position
         self._last_on[Stream.MEMORY] = self._position
@@ -202,7 +204,7 @@ class _Checker:
                 raise self._error(f"{self._name(buffer)} is exchanged before the stream waited for its kernel")
             if self._unfinished(state.last_copy, Stream.COMMUNICATION):
                 raise self._error(f"{self._name(buffer)} is exchanged before the stream waited for its copy")
-            state.on_host = False
+            state.on_host = frozenset()
             state.last_copy[Stream.COMMUNICATION] = state.last_arrival[Stream.COMMUNICATION] = self._position
         self._last_on[Stream.COMMUNICATION] = self._position
 

@@ -88,12 +88,14 @@ class Offload:
 
     Attributes:
         layer, phase: on whose behalf; under vDNN the layer that has just read the buffer last in forward.
+        copy: which of several copies of the same content on the host, where a system makes more than one.
     """
 
     buffer: int
     layer: int
     phase: Phase = Phase.FORWARD
     mechanism: Mechanism = Pinned()
+    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Prefetch:
         layer: the layer for which, or under vDNN during whose backward, the copy was launched.
         on_demand: whether that layer itself needs the buffer, so that the copy cannot overlap with it.
         keeps_copy: whether the copy on the host stays, good until a kernel writes the buffer; else its memory is free.
+        copy: which of several copies, as of the Offload.
     """
 
     buffer: int
@@ -111,6 +114,7 @@ class Prefetch:
     on_demand: bool
     keeps_copy: bool = False
     mechanism: Mechanism = Pinned()
+    copy: int = 0
 
 
 class Aggregation(Enum):

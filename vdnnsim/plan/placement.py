@@ -138,15 +138,15 @@ def _device_requests(plan: TrainingPlan) -> tuple[list[int], list[Request]]:
 
 def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
     """Return the maximum of pinned host memory in use, or the offload that found no room."""
-    held: list[int] = []
+    held: list[tuple[int, int]] = []
     in_use = peak = 0
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Offload(buffer=buffer, layer=layer, phase=phase) if buffer not in held:
+            case Offload(buffer=buffer, layer=layer, phase=phase, copy=copy) if (buffer, copy) not in held:
                 nbytes = plan.buffers[buffer].nbytes
                 free = capacity_bytes - in_use
                 if nbytes > free:
-                    kinds = _by_kind(plan, held, granule_bytes=1)
+                    kinds = _by_kind(plan, [each for each, _ in held], granule_bytes=1)
                     return DoesNotFit(
                         plan,
                         Pool.HOST,
@@ -160,11 +160,11 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
                         capacity_bytes,
                         kinds,
                     )
-                held.append(buffer)
+                held.append((buffer, copy))
                 in_use += nbytes
                 peak = max(peak, in_use)
-            case Prefetch(buffer=buffer, keeps_copy=False):
-                held.remove(buffer)
+            case Prefetch(buffer=buffer, keeps_copy=False, copy=copy):
+                held.remove((buffer, copy))
                 in_use -= plan.buffers[buffer].nbytes
             case _:
                 pass

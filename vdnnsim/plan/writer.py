@@ -72,10 +72,16 @@ class PlanWriter:
         self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes), repeat))
 
     def offload(
-        self, buffer: int, layer: int, phase: Phase = Phase.FORWARD, *, mechanism: Mechanism | None = None
+        self,
+        buffer: int,
+        layer: int,
+        phase: Phase = Phase.FORWARD,
+        *,
+        mechanism: Mechanism | None = None,
+        copy: int = 0,
     ) -> None:
         """Launch a copy to the host on the memory stream, by a copy engine unless told otherwise."""
-        self._operations.append(Offload(buffer, layer, phase, mechanism or Pinned()))
+        self._operations.append(Offload(buffer, layer, phase, mechanism or Pinned(), copy))
 
     def prefetch(
         self,
@@ -85,9 +91,10 @@ class PlanWriter:
         on_demand: bool,
         keeps_copy: bool = False,
         mechanism: Mechanism | None = None,
+        copy: int = 0,
     ) -> None:
         """Launch a copy from the host on the memory stream, by a copy engine unless told otherwise."""
-        self._operations.append(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned()))
+        self._operations.append(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned(), copy))
 
     def record(self, stream: Stream) -> int:
         """Record a new event on a stream and return it."""

@@ -28,31 +28,45 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """A map begins to be copied to the host after the kernels so far, on behalf of a layer."""
+class Saved:
+    """What backward finds again: the map with an index, or the statistics of the layer with that index."""
 
     index: int
-    layer: Layer
-    phase: Phase = Phase.FORWARD
+    is_map: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """The compute stream waits until a map that leaves has been copied; without a reader to come it is released."""
+class Leave:
+    """Something begins to be copied to the host after the kernels so far, on behalf of a layer.
 
-    index: int
+    Attributes:
+        copy: its number, where there are several of the same.
+    """
+
+    what: Saved
+    layer: Layer
+    phase: Phase = Phase.FORWARD
+    copy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """The compute stream waits until what leaves or comes has been copied; without a reader to come it is released."""
+
+    what: Saved
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A map begins to be copied back after the kernels so far, for a layer; the first kernel that reads it waits."""
+    """A copy begins to come back after the kernels so far, for a layer; the first kernel that reads it waits."""
 
-    index: int
+    what: Saved
     layer: Layer
     on_demand: bool
+    copy: int = 0
 
 
-Step = Run | Leave | Gone | Fetch
+Step = Run | Leave | Fetch | Await
 
 
 def forward_runs(workload: Workload) -> list[Step]:
@@ -85,12 +99,13 @@ class _ProgramWriter:
         self._kernels = kernels
         self._buffers = IterationBuffers(self.plan, workload)
         training = workload.mode is Mode.TRAINING
-        self._throughout = {
-            buffer: owner
-            for buffer, owner in self._buffers.resident
-            if not (training and self.plan.kind(buffer) is BufferKind.STATISTICS)
+        resident = self._buffers.resident
+        self._statistics = {
+            owner: buffer for buffer, owner in resident if self.plan.kind(buffer) is BufferKind.STATISTICS
         }
-        # By map: the end of its copy to the host and back.
+        brief = set(self._statistics.values()) if training else set()
+        self._throughout = {buffer: owner for buffer, owner in resident if buffer not in brief}
+        # By buffer, the end of its copy to the host, or back, for which the compute stream has not waited yet.
         self._leaving: dict[int, int] = {}
         self._coming: dict[int, int] = {}
 
@@ -132,10 +147,13 @@ class _ProgramWriter:
         match step:
             case Run(layer=layer, phase=phase):
                 return self._buffers.touched(layer, phase)
-            case Leave(index=index) | Gone(index=index):
-                return [self._buffers.maps[index]], []
-            case Fetch(index=index):  # pragma: no branch
-                return [], [self._buffers.maps[index]]
+            case Leave(what=what) | Await(what=what):
+                return [self._buffer(what)], []
+            case Fetch(what=what):  # pragma: no branch
+                return [], [self._buffer(what)]
+
+    def _buffer(self, what: Saved) -> int:
+        return self._buffers.maps[what.index] if what.is_map else self._statistics[what.index]
 
     def _allocate(self, buffer: int, step: Step) -> None:
         match step:
@@ -150,16 +168,18 @@ class _ProgramWriter:
         match step:
             case Run():
                 self._run(step)
-            case Leave(index=index, layer=layer, phase=phase):
+            case Leave(what=what, layer=layer, phase=phase, copy=copy):
                 self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-                self.plan.offload(self._buffers.maps[index], layer.index, phase)
-                self._leaving[self._buffers.maps[index]] = self.plan.record(Stream.MEMORY)
-            case Gone(index=index):
-                self.plan.wait(self._leaving.pop(self._buffers.maps[index]), Stream.COMPUTE)
-            case Fetch(index=index, layer=layer, on_demand=on_demand):  # pragma: no branch
+                self.plan.offload(self._buffer(what), layer.index, phase, copy=copy)
+                self._leaving[self._buffer(what)] = self.plan.record(Stream.MEMORY)
+            case Fetch(what=what, layer=layer, on_demand=on_demand, copy=copy):
                 self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-                self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=on_demand)
-                self._coming[self._buffers.maps[index]] = self.plan.record(Stream.MEMORY)
+                self.plan.prefetch(self._buffer(what), layer.index, on_demand=on_demand, copy=copy)
+                self._coming[self._buffer(what)] = self.plan.record(Stream.MEMORY)
+            case Await(what=what):  # pragma: no branch
+                buffer = self._buffer(what)
+                ends = self._leaving if buffer in self._leaving else self._coming
+                self.plan.wait(ends.pop(buffer), Stream.COMPUTE)
 
     def _run(self, step: Run) -> None:
         layer, phase = step.layer, step.phase
