@@ -23,7 +23,7 @@ Rows of cuDNN 6 on Pascal (`DeepBench 3x3`, `1x1` and `others`) were measured wi
 found, and are predicted by the fastest that the model has. The sheets of all cards of 2017 name the same forward
 algorithms row for row, so the names are not taken. No network computes data gradients of three channels or fewer, which
 are those of first layers; the model, whose tiles are 32 rows and more, has them half too slow, and they are held out.
-Cross-validated errors: 17.4 % on the Titan Xp, 16.0 % on the P100; of 3 x 3 filters alone 14 % on both.
+Cross-validated errors: 17.6 % on the Titan Xp, 16.0 % on the P100; of 3 x 3 filters alone 14 % on both.
 
 Rows with role `other_version` are printed and never fitted: single layers under cuDNN R3. The model is of cuDNN 4, and
 in the same repository whole networks run 14 to 18 % slower on R3, more than the errors of the fit.
