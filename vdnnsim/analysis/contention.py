@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vdnnsim.cost.transfer import Direction, copy_s
+from vdnnsim.cost.transfer import Direction, copy_s, paged_copy_s
 from vdnnsim.hardware.server import Server
-from vdnnsim.plan.operations import Offload, Pinned, Prefetch, Stream
+from vdnnsim.plan.operations import Offload, Paged, Prefetch, Stream
 from vdnnsim.trace import IterationTrace, Span
 
 
@@ -32,14 +32,12 @@ class TimedCopy:
 
 
 def timed_copies(trace: IterationTrace, server: Server, gpu: int) -> tuple[TimedCopy, ...]:
-    """Return the copies of a GPU by copy engines, in their order; pages that migrate wait for faults, not for links."""
+    """Return the copies of a GPU in their order; pages that migrate wait for faults and not for links."""
     copies = []
     for span in trace.spans_on(Stream.MEMORY):
         copy = trace.plan.operations[span.operation]
         assert isinstance(copy, Offload | Prefetch)
-        if isinstance(copy.mechanism, Pinned):
-            nbytes = trace.plan.buffers[copy.buffer].nbytes
-            copies.append(TimedCopy(span, _alone_s(server, gpu, copy, nbytes)))
+        copies.append(TimedCopy(span, _alone_s(server, gpu, copy, trace.plan.buffers[copy.buffer].nbytes)))
     return tuple(copies)
 
 
@@ -50,6 +48,8 @@ def total_stretch(copies: Iterable[TimedCopy]) -> float:
 
 
 def _alone_s(server: Server, gpu: int, copy: Offload | Prefetch, nbytes: int) -> float:
+    if isinstance(copy.mechanism, Paged):
+        return paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s)
     is_up = isinstance(copy, Offload)
     if server.topology is None:
         return copy_s(server.link, Direction.D2H if is_up else Direction.H2D, nbytes)

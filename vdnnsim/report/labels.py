@@ -1,6 +1,7 @@
-"""Long labels in little room: broken where a reader expects it, behind a bracket, a comma, an underscore."""
+"""Labels of policies where there is little room: in a column, broken where a reader expects it, and in file names."""
 
 import re
+from collections.abc import Iterable
 
 _PHRASE = re.compile(r"[^(, ]*[(, ]+|[^(, ]+")
 _WORD = re.compile(r"[^(,_= ]*[(,_= ]+|[^(,_= ]+")
@@ -20,3 +21,16 @@ def fold_label(label: str, width: int) -> str:
             while len(lines[-1].rstrip()) > width:
                 lines[-1:] = [lines[-1][:width], lines[-1][width:]]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def file_names(what: str, labels: Iterable[str], suffix: str) -> tuple[str, ...]:
+    """Return a file name for each label: `trace_vdnn_all_m.json`; equal ones get a number."""
+    names: list[str] = []
+    for label in labels:
+        plain = re.sub(r"[^A-Za-z0-9.]+", "_", label).strip("_")
+        name, number = f"{what}_{plain}{suffix}", 1
+        while name in names:
+            number += 1
+            name = f"{what}_{plain}_{number}{suffix}"
+        names.append(name)
+    return tuple(names)

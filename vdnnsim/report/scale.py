@@ -38,6 +38,11 @@ def time_scale(values: Iterable[float]) -> Scale:
     return _scale(values, (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)))
 
 
+def rate_of_bytes_scale(values: Iterable[float]) -> Scale:
+    """Return the scale for bandwidths in bytes per second, in decimal units as links are sold."""
+    return _scale(values, (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1.0)))
+
+
 def rate_scale(values: Iterable[float]) -> Scale:
     """Return the scale for plain numbers such as images per second."""
     return _scale(values, (("", 1.0),))

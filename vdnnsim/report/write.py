@@ -1,12 +1,12 @@
 """The folder of a run: its files computed first, then written together, whole or not at all."""
 
-import re
 from pathlib import Path
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.replace import replace_files
 from vdnnsim.report.columns import column_names, result_rows
 from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.labels import file_names
 from vdnnsim.report.manifest import manifest_text
 from vdnnsim.report.markdown import markdown_text
 from vdnnsim.report.perfetto import perfetto_text
@@ -42,13 +42,5 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
 
 
 def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:
-    """Return a file name for the trace of each policy: `trace_vdnn_all_m.json`; equal ones get a number."""
-    names: list[str] = []
-    for each in results:
-        label = re.sub(r"[^A-Za-z0-9.]+", "_", each.policy).strip("_")
-        name, number = f"trace_{label}.json", 1
-        while name in names:
-            number += 1
-            name = f"trace_{label}_{number}.json"
-        names.append(name)
-    return tuple(names)
+    """Return a file name for the trace of each policy: `trace_vdnn_all_m.json`."""
+    return file_names("trace", [each.policy for each in results], ".json")

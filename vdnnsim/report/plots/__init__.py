@@ -1,9 +1,14 @@
 """The only home of matplotlib: one function per picture, a result in, a figure out. Nothing touches pyplot."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.plan.operations import Stream
 from vdnnsim.report.findings import comparison, headline, subject
+from vdnnsim.report.labels import file_names
+from vdnnsim.report.plots.gpus import gpus_figure, gpus_title
+from vdnnsim.report.plots.links import links_figure, links_title
 from vdnnsim.report.plots.memory import memory_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style, png
@@ -23,8 +28,20 @@ def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:
     """Draw what a person would put on a slide, the comparison first."""
     shown, on_streams = subject(result), timeline_subject(result)
     with house_style():
-        return (
+        alone = (
             Picture("policies.png", comparison(result), png(policies_figure(result))),
             Picture("memory.png", headline(result, shown), png(memory_figure(result, shown))),
             Picture("timeline.png", timeline_title(result, on_streams), png(timeline_figure(result, on_streams))),
         )
+        return alone if result.gpus == 1 else (*alone, *_of_several_gpus(result))
+
+
+def _of_several_gpus(result: ScenarioResult) -> Iterator[Picture]:
+    """Yield all GPUs under each other, and their links, for each policy that copies maps; for none, of the subject."""
+    copying = [rows for rows in result.by_policy if any(row.trace.spans_on(Stream.MEMORY) for row in rows)]
+    shown = copying or [rows for rows in result.by_policy if subject(result) in rows]
+    policies = [rows[0].policy for rows in shown]
+    for name, rows in zip(file_names("gpus", policies, ".png"), shown, strict=True):
+        yield Picture(name, gpus_title(result, rows), png(gpus_figure(result, rows)))
+    for name, rows in zip(file_names("links", policies, ".png"), shown, strict=True):
+        yield Picture(name, links_title(result, rows), png(links_figure(result, rows)))

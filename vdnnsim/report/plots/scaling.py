@@ -1,0 +1,93 @@
+"""Throughput against the number of GPUs, for each policy: of the whole server, and of each GPU."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.findings import workload_text
+from vdnnsim.report.plots.style import GRID, MUTED, house_style, new_figure, png
+
+_COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
+_MARKERS: Final = "osD^vPX*"
+_DASHES: Final = (0, (4, 3))
+_SHIFT = 0.05
+"""GPUs by which each policy stands beside the one before, so that equal ones can both be seen."""
+
+
+def draw_scaling(runs: Sequence[ScenarioResult]) -> bytes:
+    """Draw runs of the same policies on more and more GPUs as PNG, in the style of the house.
+
+    Args:
+        runs: in the order of their numbers of GPUs.
+    """
+    with house_style():
+        return png(scaling_figure(runs))
+
+
+def scaling_title(runs: Sequence[ScenarioResult]) -> str:
+    """Return what the picture says: what the fastest and the slowest policy do on most GPUs."""
+    last = runs[-1]
+    speeds = {row.policy: last.gpus * row.metrics.images_per_s for row in last.slowest}
+    best, worst = max(speeds, key=lambda policy: speeds[policy]), min(speeds, key=lambda policy: speeds[policy])
+    other = "" if best == worst else f", {worst} {speeds[worst]:.4g}"
+    return f"{best} does {speeds[best]:.4g} images/s on {last.gpus} GPUs{other}"
+
+
+def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
+    """Draw runs of the same policies, in the order of their numbers of GPUs."""
+    first = runs[0]
+    subtitle = f"{workload_text(first)} on each {first.server.gpu.name}, all as fast as the slowest of them"
+    figure = new_figure(scaling_title(runs), subtitle)
+    whole, each = figure.subplots(1, 2)
+    figure.subplots_adjust(left=0.075, right=0.975, top=0.84, bottom=0.2, wspace=0.2)
+    policies = [row.policy for row in first.slowest]
+    for number, policy in enumerate(policies):
+        rows = [next(row for row in run.slowest if row.policy == policy) for run in runs]
+        _draw(whole, runs, rows, number, of_all=True)
+        _draw(each, runs, rows, number, of_all=False)
+    alone = max(row.metrics.images_per_s for row in first.slowest)
+    counts = [run.gpus for run in runs]
+    whole.plot(counts, [alone * count for count in counts], color=MUTED, linestyle=_DASHES, linewidth=2, zorder=1)
+    each.axhline(alone, color=MUTED, linestyle=_DASHES, linewidth=2, zorder=1)
+    for axes, label in ((whole, "images/s of all GPUs"), (each, "images/s of each GPU")):
+        axes.set_xticks(counts)
+        axes.set_xlabel("GPUs")
+        axes.set_ylabel(label)
+        axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
+        axes.grid(axis="y", color=GRID, zorder=0)
+        axes.set_axisbelow(True)
+    _write_legend(figure, policies, unfit=any(not row.fits for run in runs for row in run.slowest), first=first.gpus)
+    return figure
+
+
+def _look(number: int) -> tuple[str, str]:
+    """Return the colour and the marker of a policy."""
+    return _COLORS[number % len(_COLORS)], _MARKERS[number % len(_MARKERS)]
+
+
+def _draw(axes: Axes, runs: Sequence[ScenarioResult], rows: list[PolicyResult], number: int, *, of_all: bool) -> None:
+    color, marker = _look(number)
+    places = [run.gpus + number * _SHIFT for run in runs]
+    speeds = [row.metrics.images_per_s * (run.gpus if of_all else 1) for run, row in zip(runs, rows, strict=True)]
+    axes.plot(places, speeds, color=color, linewidth=2.5, zorder=2)
+    for place, speed, row in zip(places, speeds, rows, strict=True):
+        face = color if row.fits else "white"
+        axes.plot(place, speed, marker, color=color, markersize=11, markerfacecolor=face, markeredgewidth=2, zorder=3)
+
+
+def _write_legend(figure: Figure, policies: list[str], *, unfit: bool, first: int) -> None:
+    handles = []
+    for number, policy in enumerate(policies):
+        color, marker = _look(number)
+        handles.append(Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=10, label=policy))
+    as_fast = f"each as fast as the fastest on {first}"
+    handles.append(Line2D([], [], color=MUTED, linestyle=_DASHES, linewidth=2, label=as_fast))
+    if unfit:
+        hollow = Line2D([], [], color=MUTED, marker="o", markerfacecolor="white", linestyle="none", markersize=10)
+        hollow.set_label("does not fit")
+        handles.append(hollow)
+    figure.legend(handles=handles, loc="lower center", ncols=min(4, len(handles)), frameon=False)
