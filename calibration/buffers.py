@@ -26,7 +26,7 @@ def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part 
         case BufferKind.WEIGHTS | BufferKind.WEIGHT_GRADIENT | BufferKind.OPTIMIZER_STATE:
             return Part((workload.graph.layers[buffer.of].parameters,), dtype)
         case BufferKind.STATISTICS:  # pragma: no branch
-            elements = workload.graph.layers[buffer.of].statistics_bytes // torch.float32.itemsize
+            elements = workload.statistics_bytes(workload.graph.layers[buffer.of]) // torch.float32.itemsize
             return Part((elements,), torch.float32)
 
 

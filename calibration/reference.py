@@ -118,9 +118,9 @@ class _Memory:
                 layer.index: tuple(empty_weights(layer) for _ in range(workload.optimizer.states)) for layer in weighted
             },
             statistics={
-                layer.index: torch.full((layer.statistics_bytes // 4,), torch.nan, device=device_type)
+                layer.index: torch.full((workload.statistics_bytes(layer) // 4,), torch.nan, device=device_type)
                 for layer in graph.layers
-                if layer.statistics_bytes
+                if workload.statistics_bytes(layer)
             },
             labels=labels(workload, seed).to(device_type),
             loss=torch.full((1,), torch.nan, device=device_type),

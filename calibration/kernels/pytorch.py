@@ -17,6 +17,7 @@ from calibration.kernels.site import Site
 from calibration.kernels.softmax_loss import softmax_loss_kernels
 from calibration.kernels.update import update_kernels
 from vdnnsim.cost.kernel_table import KernelShape
+from vdnnsim.cost.operator_text import operator_text
 from vdnnsim.dnn.layers import (
     Activation,
     BatchNormalization,
@@ -30,6 +31,7 @@ from vdnnsim.dnn.layers import (
     SoftmaxLoss,
 )
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import ExecutionRefused
 
 
 @dataclass
@@ -77,7 +79,9 @@ def _kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
     if phase is Phase.UPDATE:
         return update_kernels(site)
     match site.layer.operator:
-        case Convolution() as operator:
+        case _ if any(x.steps > 1 for x in site.layer.in_shapes):
+            raise _refusal(site)
+        case Convolution(groups=1, steps=1) as operator:
             return (framework_convolution(site, operator, phase), explicit_gemm(site, operator, phase))
         case Pooling() as operator:
             return pooling_kernels(site, operator, phase)
@@ -93,3 +97,11 @@ def _kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
             return batch_normalization_kernels(site, phase)
         case SoftmaxLoss():
             return softmax_loss_kernels(site, phase)
+        case _:
+            raise _refusal(site)
+
+
+def _refusal(site: Site) -> ExecutionRefused:
+    layer = site.layer
+    shapes = " and ".join(map(str, layer.in_shapes))
+    return ExecutionRefused(f"{layer.name}: no kernel here computes {operator_text(layer.operator)} of {shapes}")

@@ -2,8 +2,8 @@
 
 The reuse distance of a layer's X is the time from the end of its forward to the start of its backward (Fig. 6). What a
 layer needs by itself is what its kernels touch: X, Y, W and workspace in forward; in backward the maps that it saved,
-dX, dY, W, dW and the larger of its two workspaces; batch normalization its statistics in both. A layer in place has one
-map, which counts as Y.
+dX, dY, W, dW and the larger of its two workspaces; statistics, where it has them, in both. A layer in place has one map,
+which counts as Y.
 """
 
 from dataclasses import astuple, dataclass
@@ -79,7 +79,7 @@ def forward_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> La
         y=workload.map_bytes(layer.output),
         weights=workload.weight_bytes(layer),
         workspace=kernels[layer.index, Phase.FORWARD].workspace_bytes,
-        statistics=layer.statistics_bytes,
+        statistics=workload.statistics_bytes(layer),
     )
 
 
@@ -98,7 +98,7 @@ def backward_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> L
         weights=workload.weight_bytes(layer),
         weight_gradient=workload.weight_bytes(layer),
         workspace=max(kernels[layer.index, phase].workspace_bytes for phase in phases),
-        statistics=layer.statistics_bytes,
+        statistics=workload.statistics_bytes(layer),
     )
 
 

@@ -6,7 +6,8 @@ Sizes are (height, width) pairs throughout. Two layers of equal shape cost the s
 
 from dataclasses import dataclass
 
-from vdnnsim.dnn.layers import Convolution, Layer, Size2, slide
+from vdnnsim.dnn.layers import Convolution, Layer, Size2
+from vdnnsim.dnn.shapes import slide
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +33,28 @@ class ConvolutionShape:
 
     @classmethod
     def of_layer(cls, layer: Layer, batch_size: int) -> "ConvolutionShape":
-        """Return the shape of a CONV layer for a batch."""
+        """Return the shape of a CONV layer for a batch.
+
+        Steps of a video count as images, and so do groups of channels, but that the filters of all groups count as one.
+        A kernel in time slides over images whose rows are the steps and whose columns are the pixels.
+        """
         operator = layer.operator
         assert isinstance(operator, Convolution), f"{layer.name} is no convolution"
         x = layer.in_shapes[0]
+        if operator.steps > 1:
+            return cls(
+                n=batch_size,
+                c=x.channels,
+                k=operator.out_channels,
+                input_size=(x.steps, x.height * x.width),
+                kernel=(operator.steps, 1),
+                padding=(operator.steps // 2, 0),
+                bias=operator.bias,
+            )
         return cls(
-            n=batch_size,
-            c=x.channels,
-            k=operator.out_channels,
+            n=batch_size * x.steps * operator.groups,
+            c=x.channels // operator.groups,
+            k=operator.out_channels // operator.groups,
             input_size=(x.height, x.width),
             kernel=operator.kernel,
             stride=operator.stride,

@@ -14,11 +14,13 @@ import io
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, OPTIMIZERS, KernelRow, KernelShape, read_operator
+from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, OPTIMIZERS, KernelRow, KernelShape
+from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
@@ -41,7 +43,7 @@ _LARGEST_BYTES: Final = 64 * 2**20
 _SHAPE_COLUMNS: Final = 6
 _COUNT = re.compile(r"0|[1-9][0-9]{0,18}")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-_INPUT = re.compile(r"([1-9][0-9]{0,9})x([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")
+_INPUT = re.compile(r"(?:([1-9][0-9]{0,9})x)?([1-9][0-9]{0,9})x([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")
 
 
 class _WrongCellError(Exception):
@@ -172,7 +174,7 @@ def _shape(cells: Sequence[str]) -> KernelShape:
         inputs=inputs,
         gradients=gradients,
     )
-    if min(shape.output.height, shape.output.width) < 1:
+    if min(astuple(shape.output)) < 1:
         raise _WrongCellError(f"inputs: found {inputs_text}, which leaves no output of {operator}")
     return shape
 
@@ -239,4 +241,4 @@ def _input(text: str) -> MapShape:
     sizes = _INPUT.fullmatch(text)
     if sizes is None:
         raise _WrongCellError(f"inputs: found {quote(text)}, expected C x H x W, as 64x28x28")
-    return MapShape(int(sizes[1]), int(sizes[2]), int(sizes[3]))
+    return MapShape(int(sizes[2]), int(sizes[3]), int(sizes[4]), int(sizes[1] or 1))

@@ -4,26 +4,13 @@ A table is a CSV file beside the profile of its machine (`vdnnsim.cost.kernel_fi
 rows, in whichever network they stand.
 """
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from vdnnsim.dnn.layers import (
-    Activation,
-    BatchNormalization,
-    Concat,
-    Convolution,
-    ElementwiseAdd,
-    FullyConnected,
-    Layer,
-    Operator,
-    Phase,
-    Pooling,
-    Size2,
-    SoftmaxLoss,
-)
+from vdnnsim.cost.operator_text import OPERATOR_KINDS, operator_text, read_operator
+from vdnnsim.dnn.layers import Concat, Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.element_type import ElementType
@@ -34,24 +21,8 @@ GRADIENT_LETTERS: Final = frozenset((WRITTEN, ADDED_TO, NOT_COMPUTED))
 """What a backward does to the gradient of an input."""
 
 OPTIMIZERS: Final = tuple(each.value for each in Optimizer if each is not Optimizer.NONE)
-KINDS: Final = (
-    *("conv", "fc", "max_pool", "average_pool", "relu", "batch_norm", "add", "concat", "softmax_loss"),
-    *OPTIMIZERS,
-)
+KINDS: Final = (*OPERATOR_KINDS, *OPTIMIZERS)
 """The operators without their parameters."""
-
-_PLAIN: Final[Mapping[str, Operator]] = {
-    "relu": Activation(),
-    "batch_norm": BatchNormalization(),
-    "add": ElementwiseAdd(),
-    "concat": Concat(),
-    "softmax_loss": SoftmaxLoss(),
-}
-_SIZE = r"([1-9][0-9]{0,8})x([1-9][0-9]{0,8})"
-_WINDOW = rf"{_SIZE} stride {_SIZE} padding ([0-9]{{1,9}})x([0-9]{{1,9}})"
-_CONVOLUTION = re.compile(rf"conv ([1-9][0-9]{{0,8}}) {_WINDOW}( bias)?")
-_POOLING = re.compile(rf"(max|average)_pool {_WINDOW}")
-_FULLY_CONNECTED = re.compile(r"fc ([1-9][0-9]{0,8}) bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +59,12 @@ class KernelShape:
         """The shape of Y of one image; of an update, its weights as one vector."""
         operator, first = read_operator(self.operator), self.inputs[0]
         match operator:
-            case Convolution() | Pooling():
-                return operator.output_shape(first)
-            case FullyConnected(out_features=features):
-                return MapShape(features)
-            case Concat():
-                return MapShape(sum(each.channels for each in self.inputs), first.height, first.width)
-            case _:
+            case None:
                 return first
+            case Concat():
+                return replace(first, channels=sum(each.channels for each in self.inputs))
+            case _:
+                return operator.output_shape(first)
 
     @property
     def kind(self) -> str:
@@ -139,37 +108,6 @@ def describe_kernels(rows: Sequence[KernelRow]) -> str:
     """Return what a table holds by the origins of its times: `300 measured, 10 without a time`."""
     found = Counter("without a time" if row.seconds is None else row.origin.value for row in rows)
     return ", ".join(f"{count} {what}" for what, count in found.most_common())
-
-
-def operator_text(operator: Operator) -> str:
-    """Return an operator with its parameters on one line."""
-    match operator:
-        case Convolution(out_channels=channels, kernel=kernel, stride=stride, padding=padding, bias=bias):
-            return f"conv {channels} {_window(kernel, stride, padding)}{' bias' if bias else ''}"
-        case Pooling(kernel=kernel, stride=stride, padding=padding, average=average):
-            return f"{'average' if average else 'max'}_pool {_window(kernel, stride, padding)}"
-        case FullyConnected(out_features=features):
-            return f"fc {features} bias"
-        case _:
-            return next(text for text, plain in _PLAIN.items() if plain == operator)
-
-
-def read_operator(text: str) -> Operator | None:
-    """Return the operator that `operator_text` writes so; None if there is none, as of an optimizer."""
-    if found := _CONVOLUTION.fullmatch(text):
-        channels, r, s, down, across, top, left = map(int, found.groups()[:7])
-        return Convolution(channels, (r, s), (down, across), (top, left), bias=found[8] is not None)
-    if found := _POOLING.fullmatch(text):
-        r, s, down, across, top, left = map(int, found.groups()[1:])
-        return Pooling((r, s), (down, across), (top, left), average=found[1] == "average")
-    if found := _FULLY_CONNECTED.fullmatch(text):
-        return FullyConnected(int(found[1]))
-    return _PLAIN.get(text)
-
-
-def _window(kernel: Size2, stride: Size2, padding: Size2) -> str:
-    sizes = (f"{height}x{width}" for height, width in (kernel, stride, padding))
-    return "{} stride {} padding {}".format(*sizes)
 
 
 def _gradients(workload: Workload, layer: Layer) -> str:

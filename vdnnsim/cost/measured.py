@@ -6,7 +6,7 @@ element type, the nearest group of them that has enough:
     1. the operator with its window and stride, the phase, the algorithm: `conv 3x3 stride 1x1`, forward, `pytorch`
     2. the kind of operator, the phase, the algorithm
     3. the kind of operator and the phase
-    4. its class: products (CONV and FC but for their update) or what streams through memory
+    4. its class: products (CONV, FC, ATTENTION and RNN but for their update) or what streams through memory
     5. all of them
 
 through a roofline (`vdnnsim.cost.roofline_fit`). Its workspace comes from the first three of these groups, through what
@@ -30,7 +30,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
 
-_PRODUCTS: Final = frozenset({"conv", "fc"})
+_PRODUCTS: Final = frozenset({"conv", "fc", "linear", "attention", "lstm"})
 _ENOUGH_FOR_TIMES: Final = (8, 4, 4, 1, 1)
 _ENOUGH_FOR_WORKSPACES: Final = (4, 1, 1)
 """How many shapes each group must have: a roofline is three numbers, a workspace one."""

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Final
 
-from vdnnsim.cost.kernel_table import KernelShape, read_operator
+from vdnnsim.cost.kernel_table import KernelShape
+from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.dnn.layers import Convolution, FullyConnected, Phase
+from vdnnsim.dnn.sequences import Linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,11 @@ class Elements:
             return cls(0, 0, inputs, 0, 1)
         w = columns = 0
         match read_operator(shape.operator):
-            case Convolution(out_channels=channels, kernel=(r, s)):
-                window = shape.inputs[0].channels * r * s
-                w, columns = channels * window, window * output.height * output.width * shape.batch_size
-            case FullyConnected(out_features=features):
-                w = features * inputs
+            case Convolution(out_channels=channels, groups=groups) as operator:
+                window, pixels = operator.filter_elements(shape.inputs[0]), output.elements // channels
+                w, columns = channels * window, groups * window * pixels * shape.batch_size
+            case FullyConnected(out_features=features) | Linear(out_features=features) as operator:
+                w = features * operator.filter_elements(shape.inputs[0])
             case _:
                 pass
         return cls(inputs * shape.batch_size, output.elements * shape.batch_size, w, columns, shape.batch_size)

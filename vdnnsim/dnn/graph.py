@@ -5,7 +5,7 @@ the layers that read it in forward; their number is the reference count of the v
 offloaded or released only after the last of them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vdnnsim.dnn.layers import (
     Activation,
@@ -16,12 +16,13 @@ from vdnnsim.dnn.layers import (
     FullyConnected,
     Layer,
     LayerKind,
-    Operator,
     Pooling,
     Size2,
     SoftmaxLoss,
     Stage,
 )
+from vdnnsim.dnn.operator import Operator
+from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.shapes import MapShape
 
 
@@ -111,6 +112,11 @@ class GraphBuilder:
         operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), bias)
         return self._add_with_activation(name, operator, (x,), relu=relu)
 
+    def grouped_conv(self, name: str, x: int, out_channels: int, kernel: int, groups: int, *, padding: int) -> int:
+        """Add a square convolution of stride 1 in groups of channels, with bias, and its in-place rectifier."""
+        operator = Convolution(out_channels, _pair(kernel), (1, 1), _pair(padding), groups=groups)
+        return self._add_with_activation(name, operator, (x,), relu=True)
+
     def batch_norm(self, name: str, x: int, *, relu: bool = True) -> int:
         """Add a batch normalization and, unless told otherwise, its in-place rectifier."""
         return self._add_with_activation(name, BatchNormalization(), (x,), relu=relu)
@@ -131,6 +137,14 @@ class GraphBuilder:
         """Add a join along the channels."""
         return self._add(name, Concat(), inputs)
 
+    def local_response_norm(self, name: str, x: int, window: int) -> int:
+        """Add a local response normalization over neighbouring channels."""
+        return self._add(name, LocalResponseNormalization(window), (x,))
+
+    def dropout(self, name: str, x: int, *, mask_bytes: int, in_place: bool) -> int:
+        """Add a dropout; `mask_bytes` for each element."""
+        return self._add(name, Dropout(mask_bytes, in_place), (x,))
+
     def begin_classifier(self) -> None:
         """Count all layers from here on as classification."""
         self._stage = Stage.CLASSIFIER
@@ -148,12 +162,13 @@ class GraphBuilder:
         y = self._add(name, operator, inputs)
         return self._add(f"{name}/relu", Activation(), (y,)) if relu else y
 
-    def _add(self, name: str, operator: Operator, inputs: tuple[int, ...]) -> int:
+    def _add(self, name: str, operator: Operator, inputs: tuple[int, ...], weights_of: int | None = None) -> int:
+        """Add a layer, which works with its own W unless told whose."""
         in_shapes = tuple(self._shapes[x] for x in inputs)
         out_shape = _output_shape(operator, in_shapes)
         assert out_shape.elements > 0, f"{name}: {in_shapes} leaves no output"
         index = len(self._layers)
-        if isinstance(operator, Activation):
+        if operator.in_place:
             output = inputs[0]
         else:
             output = len(self._names)
@@ -161,8 +176,12 @@ class GraphBuilder:
             self._shapes.append(out_shape)
             self._producers.append(index)
         needs_gradient = any(self._producers[x] is not None for x in inputs)
+        if weights_of is not None:
+            self._layers[weights_of] = replace(self._layers[weights_of], shares_weights=True)
+        elif operator.weights(in_shapes[0]):
+            weights_of = index
         self._layers.append(
-            Layer(index, name, operator, inputs, output, in_shapes, out_shape, self._stage, needs_gradient)
+            Layer(index, name, operator, inputs, output, in_shapes, out_shape, self._stage, needs_gradient, weights_of)
         )
         return output
 
@@ -196,15 +215,7 @@ def _pair(size: int | Size2) -> Size2:
 
 def _output_shape(operator: Operator, in_shapes: tuple[MapShape, ...]) -> MapShape:
     first = in_shapes[0]
-    match operator:
-        case Convolution() | Pooling():
-            return operator.output_shape(first)
-        case FullyConnected(out_features=features):
-            return MapShape(features)
-        case Concat():
-            return MapShape(sum(shape.channels for shape in in_shapes), first.height, first.width)
-        case ElementwiseAdd():
-            assert len(set(in_shapes)) == 1, f"{in_shapes} cannot be added"
-            return first
-        case Activation() | BatchNormalization() | SoftmaxLoss():  # pragma: no branch
-            return first
+    if isinstance(operator, Concat):
+        return replace(first, channels=sum(shape.channels for shape in in_shapes))
+    assert len(set(in_shapes)) == 1, f"{in_shapes} cannot be added"
+    return operator.output_shape(first)

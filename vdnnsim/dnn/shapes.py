@@ -5,17 +5,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MapShape:
-    """Shape (C, H, W) of the feature maps of one image; a vector of n features is (n, 1, 1)."""
+    """Shape (C, H, W) of the feature maps of one image; a vector of n features is (n, 1, 1).
+
+    Attributes:
+        steps: how many such maps follow each other in time: frames of a video, tokens of a text; 1 for an image.
+    """
 
     channels: int
     height: int = 1
     width: int = 1
+    steps: int = 1
 
     @property
     def elements(self) -> int:
-        """Elements of one image."""
-        return self.channels * self.height * self.width
+        """Elements of one image, or of all steps."""
+        return self.channels * self.height * self.width * self.steps
 
     def __str__(self) -> str:
-        """C x H x W as people write it."""
-        return f"{self.channels}x{self.height}x{self.width}"
+        """C x H x W as people write it; T steps of it as TxCxHxW."""
+        sizes = f"{self.channels}x{self.height}x{self.width}"
+        return sizes if self.steps == 1 else f"{self.steps}x{sizes}"
+
+
+def slide(
+    size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
+) -> tuple[int, int]:
+    """Return how many windows fit, down and across; the last incomplete one is left out."""
+    height = (size[0] + 2 * padding[0] - kernel[0]) // stride[0] + 1
+    width = (size[1] + 2 * padding[1] - kernel[1]) // stride[1] + 1
+    return height, width

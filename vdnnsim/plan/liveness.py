@@ -16,7 +16,7 @@ class Operands:
 
     Attributes:
         weights_read, weights_written: whether W is; weight_gradient_read, weight_gradient_written: whether dW is;
-            statistics_read, statistics_written: whether the statistics of a batch normalization are.
+            statistics_read, statistics_written: whether the statistics are that forward keeps for backward beside maps.
     """
 
     maps_read: tuple[int, ...] = ()
@@ -34,11 +34,11 @@ class Operands:
 def operands(workload: Workload, layer: Layer, phase: Phase) -> Operands:
     """Return what a phase of a layer reads and writes, the workspace aside.
 
-    The statistics of a batch normalization are those of the batch in training, which forward writes; in inference,
-    which has no batch to speak of, forward reads those that training left.
+    Statistics are written by forward for backward; those of a batch normalization, in inference, which has no batch to
+    speak of, are what training left, and forward reads them.
     """
-    has_weights = layer.parameters > 0
-    has_statistics = layer.statistics_bytes > 0
+    has_weights = layer.weights_of is not None
+    has_statistics = workload.statistics_bytes(layer) > 0
     incoming = () if layer.kind is LayerKind.LOSS else (layer.output,)
     outgoing = tuple(x for x in layer.inputs if workload.graph.maps[x].needs_gradient)
     added_to = tuple(x for x in outgoing if workload.accumulates(layer, x))
@@ -58,9 +58,15 @@ def operands(workload: Workload, layer: Layer, phase: Phase) -> Operands:
                 gradients_read=incoming + added_to,
                 gradients_written=outgoing,
                 weights_read=has_weights,
+                statistics_read=has_statistics,
             )
         case Phase.BACKWARD_WEIGHTS:
-            return Operands(maps_read=layer.inputs, gradients_read=incoming, weight_gradient_written=True)
+            return Operands(
+                maps_read=layer.inputs,
+                gradients_read=incoming,
+                weight_gradient_read=layer.shares_weights,
+                weight_gradient_written=True,
+            )
         case Phase.BACKWARD:
             return Operands(
                 maps_read=layer.saved_maps,

@@ -52,9 +52,9 @@ class IterationBuffers:
         for layer in workload.graph.layers:
             if layer.parameters:
                 self._add_weights(layer, training=training)
-            if layer.statistics_bytes:
+            if statistics_bytes := workload.statistics_bytes(layer):
                 self._statistics[layer.index] = self._add_resident(
-                    "statistics", BufferKind.STATISTICS, layer, layer.statistics_bytes, given=not training
+                    "statistics", BufferKind.STATISTICS, layer, statistics_bytes, given=not training
                 )
 
     def _add_weights(self, layer: Layer, *, training: bool) -> None:
@@ -89,16 +89,17 @@ class IterationBuffers:
         touched = operands(self._workload, layer, phase)
         reads = [self.maps[i] for i in touched.maps_read] + [self.gradients[i] for i in touched.gradients_read]
         writes = [self.maps[i] for i in touched.maps_written] + [self.gradients[i] for i in touched.gradients_written]
+        owner = layer.index if layer.weights_of is None else layer.weights_of
         if touched.weights_read:
-            reads.append(self._weights[layer.index])
+            reads.append(self._weights[owner])
         if touched.weights_written:
-            writes.append(self._weights[layer.index])
-            writes.extend(self._states[layer.index])
+            writes.append(self._weights[owner])
+            writes.extend(self._states[owner])
         if touched.weight_gradient_read:
-            reads.append(self._weight_gradients[layer.index])
-            reads.extend(self._states[layer.index])
+            reads.append(self._weight_gradients[owner])
+            reads.extend(self._states[owner] if phase is Phase.UPDATE else ())
         if touched.weight_gradient_written:
-            writes.append(self._weight_gradients[layer.index])
+            writes.append(self._weight_gradients[owner])
         if touched.statistics_read:
             reads.append(self._statistics[layer.index])
         if touched.statistics_written:

@@ -88,6 +88,8 @@ def _forward(
                 return functional.batch_norm(x, None, None, gamma, beta, training=True)
         case SoftmaxLoss():
             return functional.cross_entropy(x.flatten(1), classes)
+        case _:
+            raise AssertionError(f"{layer.name} stands in no network that is executed")
 
 
 @contextmanager

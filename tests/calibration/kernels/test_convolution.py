@@ -15,7 +15,7 @@ from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.tensors import weight_views
 from tests.calibration.kernels.cases import operands, with_workspace
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layers import Convolution, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
@@ -75,7 +75,8 @@ def test_framework_convolution_is_that_of_autograd(workload: Workload, *, channe
     )
     assert w is not None
     operator = layer.operator
-    y = functional.conv2d(x, w, bias, operator.stride, operator.padding)  # type: ignore[union-attr]
+    assert isinstance(operator, Convolution)
+    y = functional.conv2d(x, w, bias, operator.stride, operator.padding)
     y.backward(data.output_gradient)  # type: ignore[no-untyped-call]
     assert weights.weight_gradient is not None
     dw, dbias = weight_views(layer, weights.weight_gradient, channels_last=channels_last)
@@ -104,7 +105,8 @@ def test_explicit_gemm_agrees_with_the_framework(workload: Workload, *, channels
     views = weight_views(layer, forward.weights, channels_last=channels_last)
     w, bias = (None if view is None else view.double().abs().requires_grad_() for view in views)
     assert w is not None
-    y = functional.conv2d(x, w, bias, operator.stride, operator.padding)  # type: ignore[union-attr]
+    assert isinstance(operator, Convolution)
+    y = functional.conv2d(x, w, bias, operator.stride, operator.padding)
     assert data.output_gradient is not None
     y.backward(data.output_gradient.double().abs())  # type: ignore[no-untyped-call]
     windows = layer.out_shape.height * layer.out_shape.width * workload.batch_size

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdnnsim.cost.kernel_file import COLUMNS, kernel_table_text, read_kernel_table, read_measured_kernels
-from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, OPTIMIZERS, KernelRow, KernelShape, operator_text, read_operator
+from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, OPTIMIZERS, KernelRow, KernelShape
+from vdnnsim.cost.operator_text import operator_text, read_operator
 from vdnnsim.dnn.layers import (
     Activation,
     BatchNormalization,
@@ -18,6 +19,17 @@ from vdnnsim.dnn.layers import (
     Phase,
     Pooling,
     SoftmaxLoss,
+)
+from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
+from vdnnsim.dnn.sequences import (
+    Attention,
+    ElementwiseProduct,
+    Embedding,
+    LayerNormalization,
+    Linear,
+    Lstm,
+    SmoothActivation,
+    Smoothness,
 )
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
@@ -47,19 +59,30 @@ numbers = st.floats(0, allow_infinity=False, allow_nan=False)
 large = st.integers(10**9 - 1, 10**10 - 1)
 """Sides of maps that every window fits into."""
 windows = st.tuples(sizes, sizes)
+heads = st.integers(1, 10**8)
 operators = st.builds(
     operator_text,
-    st.builds(Convolution, sizes, windows, windows, windows, st.booleans())
-    | st.builds(Pooling, windows, windows, windows, average=st.booleans())
+    st.builds(Convolution, sizes, windows, windows, windows, st.booleans(), groups=st.just(1) | sizes)
+    | st.builds(Convolution, sizes, st.just((1, 1)), steps=sizes)
+    | st.builds(Pooling, windows, windows, windows, average=st.booleans(), steps=st.just(1) | sizes)
     | st.builds(FullyConnected, sizes)
-    | st.sampled_from((Activation(), BatchNormalization(), ElementwiseAdd(), Concat(), SoftmaxLoss())),
+    | st.sampled_from((Activation(), BatchNormalization(), ElementwiseAdd(), Concat(), SoftmaxLoss()))
+    | st.sampled_from(
+        (ElementwiseProduct(), *map(LayerNormalization, (True, False)), *map(SmoothActivation, Smoothness))
+    )
+    | st.builds(Dropout, sizes, st.booleans())
+    | st.builds(LocalResponseNormalization, sizes)
+    | st.builds(Embedding, sizes, sizes, st.just(0) | sizes)
+    | st.builds(Linear, sizes, st.booleans())
+    | st.builds(Attention, heads, heads)
+    | st.builds(Lstm, sizes),
 )
 
 
 @st.composite
 def rows(draw: st.DrawFn) -> KernelRow:
     phase = draw(st.sampled_from(Phase))
-    inputs = tuple(draw(st.lists(st.builds(MapShape, sizes, large, large), min_size=1, max_size=3)))
+    inputs = tuple(draw(st.lists(st.builds(MapShape, large, large, large, large), min_size=1, max_size=3)))
     letters = len(inputs) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else 0
     shape = KernelShape(
         operator=draw(operators | st.sampled_from(OPTIMIZERS)),
@@ -123,6 +146,14 @@ def test_an_operator_is_read_as_it_is_written(text: str) -> None:
     operator = read_operator(text)
     assert operator is not None
     assert operator_text(operator) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["attention heads 0 key_value_heads 1", "smooth relu", "conv 4 3x3 stride 1x1 padding 1x1 steps 3", "lstm 5"],
+)
+def test_what_no_operator_is_written_as_is_none(text: str) -> None:
+    assert read_operator(text) is None
 
 
 def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> None:

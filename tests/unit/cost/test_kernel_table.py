@@ -2,6 +2,8 @@ from vdnnsim.cost.kernel_table import KINDS, KernelShape
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import NETWORKS, build_network
+from vdnnsim.dnn.sequence_builder import SequenceBuilder
+from vdnnsim.dnn.sequences import Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.element_type import ElementType
@@ -21,6 +23,65 @@ def every_operator() -> Workload:
     joined = net.concat("join", (pooled, average))
     net.begin_classifier()
     return Workload(net.build(net.fc("fc", joined, 10, relu=False)), 6, ElementType.FLOAT16, Optimizer.MOMENTUM)
+
+
+def every_operator_of_sequences() -> Workload:
+    """A network with one of each of the others: two frames, their features as a sequence of two steps."""
+    net = SequenceBuilder(ALL, MapShape(4, 3, 3, steps=4))
+    y = net.grouped_conv("grouped", 0, 6, 3, 2, padding=1)
+    y = net.pool_in_time("pool", net.conv_in_time("in_time", y, 6, 3), 3, stride=1, steps=2)
+    y = net.dropout("dropout", net.local_response_norm("lrn", y, 5), mask_bytes=4, in_place=True)
+    y = net.dropout("copied", y, mask_bytes=1, in_place=False)
+    y = net.layer_norm("norm", net.linear("linear", y, 12))
+    y = net.attention("attention", net.layer_norm("rms", y, centered=False), 2, key_value_heads=2)
+    y = net.lstm("lstm", net.multiply("product", net.smooth("gelu", y, Smoothness.GELU), y), 3)
+    y = net.linear("no_bias", net.smooth("silu", y, Smoothness.SILU), 2, bias=False)
+    return Workload(net.build(y), 6)
+
+
+def every_operator_of_texts() -> Workload:
+    """A table, with positions and without."""
+    net = SequenceBuilder(ALL, MapShape(1, steps=5))
+    return Workload(net.build(net.embedding("table", 0, 11, 4, positions=8)), 6)
+
+
+def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:
+    workload, text = every_operator_of_sequences(), every_operator_of_texts()
+    operators = {
+        layer.name: KernelShape.of(each, layer, Phase.FORWARD).operator
+        for each in (workload, text)
+        for layer in each.graph.layers
+    }
+    assert operators == {
+        "grouped": "conv 6 3x3 stride 1x1 padding 1x1 bias groups 2",
+        "grouped/relu": "relu",
+        "in_time": "conv 6 1x1 stride 1x1 padding 0x0 steps 3",
+        "pool": "max_pool 3x3 stride 1x1 padding 0x0 steps 2",
+        "lrn": "lrn window 5",
+        "dropout": "dropout mask_bytes 4 over_input",
+        "copied": "dropout mask_bytes 1",
+        "linear": "linear out_features 12 bias",
+        "norm": "layer_norm centered",
+        "rms": "layer_norm",
+        "attention": "attention heads 2 key_value_heads 2",
+        "gelu": "smooth gelu",
+        "product": "multiply",
+        "lstm": "lstm cells 3",
+        "silu": "smooth silu",
+        "no_bias": "linear out_features 2",
+        "table": "embedding vocabulary 11 features 4 positions 8",
+        "loss": "softmax_loss",
+    }
+    assert KernelShape.of(workload, workload.graph.layers[0], Phase.FORWARD).inputs_text == "4x4x3x3"
+
+
+def test_a_shape_leads_to_the_output_of_its_layer() -> None:
+    """Also of a concatenation, and of the weights that an update changes."""
+    for workload in (every_operator(), every_operator_of_sequences(), every_operator_of_texts()):
+        for layer in workload.graph.layers:
+            assert KernelShape.of(workload, layer, Phase.FORWARD).output == layer.out_shape
+    update = KernelShape.of(every_operator(), every_operator().graph.layers[0], Phase.UPDATE)
+    assert update.output == MapShape(112)
 
 
 def test_an_operator_is_one_line_with_its_parameters() -> None:
@@ -77,9 +138,10 @@ def test_an_update_is_of_weights_whatever_they_are_of() -> None:
 
 
 def test_every_operator_has_a_kind_that_tables_may_hold() -> None:
-    """Of all networks and of the one above, in all phases."""
+    """Of all networks and of those above, in all phases."""
     kinds = set()
-    for graph in (every_operator().graph, *map(build_network, NETWORKS)):
+    own = (every_operator().graph, every_operator_of_sequences().graph, every_operator_of_texts().graph)
+    for graph in (*own, *map(build_network, NETWORKS)):
         for optimizer in (Optimizer.SGD, Optimizer.MOMENTUM, Optimizer.ADAM):
             workload = Workload(graph, 2, optimizer=optimizer)
             kinds |= {

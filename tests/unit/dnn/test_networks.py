@@ -1,3 +1,5 @@
+from collections import Counter
+
 import pytest
 
 from vdnnsim.dnn.layers import LayerKind, Stage
@@ -100,18 +102,18 @@ def test_layers_by_kind(
     additions: int,
 ) -> None:
     """The numbers stand in the sources of the networks; each ends in one loss."""
-    kinds = [layer.kind for layer in build_network(name).layers]
-
-    assert {kind: kinds.count(kind) for kind in LayerKind} == {
-        LayerKind.CONV: convolutions,
-        LayerKind.ACTV: activations,
-        LayerKind.POOL: poolings,
-        LayerKind.CONCAT: joins,
-        LayerKind.FC: fully_connected,
-        LayerKind.BN: normalizations,
-        LayerKind.ADD: additions,
-        LayerKind.LOSS: 1,
-    }
+    assert Counter(layer.kind for layer in build_network(name).layers) == Counter(
+        {
+            LayerKind.CONV: convolutions,
+            LayerKind.ACTV: activations,
+            LayerKind.POOL: poolings,
+            LayerKind.CONCAT: joins,
+            LayerKind.FC: fully_connected,
+            LayerKind.BN: normalizations,
+            LayerKind.ADD: additions,
+            LayerKind.LOSS: 1,
+        }
+    )
 
 
 @pytest.mark.parametrize(

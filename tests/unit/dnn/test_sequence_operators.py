@@ -1,0 +1,250 @@
+"""What operators of sequences and regularization write, keep, compute and move, each derived by hand."""
+
+import pytest
+
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.sequence_builder import SequenceBuilder
+from vdnnsim.dnn.sequences import Smoothness
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.plan.liveness import Operands, operands
+
+F, D, W, B, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.BACKWARD, Phase.UPDATE
+
+
+def text(
+    element_type: ElementType = ElementType.FLOAT32,
+    mode: Mode = Mode.TRAINING,
+    optimizer: Optimizer = Optimizer.NONE,
+) -> Workload:
+    """Two texts of 3 tokens, 7 words, 4 features; each layer with the map that it writes.
+
+    table 0 (1), norm 1 (2), qkv 2 (3: 12 features), attention 3 (4), dropped 4 (5), sum 5 = map 5 + map 1 (6), rms 6
+    (7), gate 7 (8), silu 8 (9), product 9 = map 9 + map 7 (10), lstm 10 (11: 5 features), narrow 11 (12: 4 features),
+    head 12 (13: 7 features), loss 13 (14).
+    """
+    net = SequenceBuilder("text", MapShape(1, steps=3))
+    x = net.embedding("table", 0, 7, 4, positions=8)
+    y = net.attention("attention", net.linear("qkv", net.layer_norm("norm", x), 12), 2, key_value_heads=2)
+    x = net.add("sum", net.dropout("dropped", y, mask_bytes=1, in_place=False), x, relu=False)
+    y = net.layer_norm("rms", x, centered=False)
+    gate = net.smooth("silu", net.linear("gate", y, 4, bias=False), Smoothness.SILU)
+    y = net.lstm("lstm", net.multiply("product", gate, y), 5)
+    net.begin_classifier()
+    y = net.tied_linear("head", net.linear("narrow", y, 4), "table")
+    return Workload(net.build(y), 2, element_type, optimizer, mode)
+
+
+TEXT = text()
+TABLE, NORM, QKV, ATTENTION, DROPPED, _, RMS, GATE, SILU, PRODUCT, LSTM, NARROW, HEAD, LOSS = TEXT.graph.layers
+
+
+def image(mode: Mode = Mode.TRAINING) -> Workload:
+    """Three images of 2x4x4 under a grouped convolution, in place dropped, locally normalized."""
+    net = SequenceBuilder("image", MapShape(2, 4, 4))
+    y = net.grouped_conv("conv", 0, 6, 3, 2, padding=1)
+    y = net.dropout("dropped", y, mask_bytes=4, in_place=True)
+    net.begin_classifier()
+    return Workload(net.build(net.fc("fc", net.local_response_norm("lrn", y, 5), 1, relu=False)), 3, mode=mode)
+
+
+IMAGE = image()
+CONV, RELU, MASKED, LRN, _, _ = IMAGE.graph.layers
+
+
+def video() -> Workload:
+    """One video of 4 frames of 2x6x6: a convolution of each frame, one in time, pooling of both."""
+    net = SequenceBuilder("video", MapShape(2, 6, 6, steps=4))
+    y = net.conv("frames", 0, 3, 3, padding=1, bias=False, relu=False)
+    y = net.relu("relu", net.conv_in_time("time", y, 5, 3))
+    y = net.pool_in_time("pool", y, 3, stride=3, steps=2)
+    net.begin_classifier()
+    return Workload(net.build(net.linear("fc", y, 1)), 1)
+
+
+VIDEO = video()
+
+
+def test_the_layers_have_kinds_and_shapes() -> None:
+    assert [(layer.kind, layer.inputs, str(layer.out_shape)) for layer in TEXT.graph.layers] == [
+        (LayerKind.EMBEDDING, (0,), "3x4x1x1"),
+        (LayerKind.LN, (1,), "3x4x1x1"),
+        (LayerKind.FC, (2,), "3x12x1x1"),
+        (LayerKind.ATTENTION, (3,), "3x4x1x1"),
+        (LayerKind.DROPOUT, (4,), "3x4x1x1"),
+        (LayerKind.ADD, (5, 1), "3x4x1x1"),
+        (LayerKind.LN, (6,), "3x4x1x1"),
+        (LayerKind.FC, (7,), "3x4x1x1"),
+        (LayerKind.ACTV, (8,), "3x4x1x1"),
+        (LayerKind.PRODUCT, (9, 7), "3x4x1x1"),
+        (LayerKind.RNN, (10,), "3x5x1x1"),
+        (LayerKind.FC, (11,), "3x4x1x1"),
+        (LayerKind.FC, (12,), "3x7x1x1"),
+        (LayerKind.LOSS, (13,), "3x7x1x1"),
+    ]
+    assert [str(layer.out_shape) for layer in VIDEO.graph.layers] == [
+        *("4x3x6x6", "4x5x6x6", "4x5x6x6", "2x5x2x2", "2x1x1x1", "2x1x1x1")
+    ]
+
+
+def test_a_dropout_may_lie_over_its_input() -> None:
+    assert [layer.in_place for layer in IMAGE.graph.layers] == [False, True, True, False, False, False]
+    assert IMAGE.graph.maps[1].rewriters == (RELU.index, MASKED.index)
+    assert not DROPPED.in_place
+
+
+def test_parameters() -> None:
+    """Tables (7 + 8) x 4; norm 4 + 4; qkv 12 x (4 + 1); rms 4; gate 4 x 4; lstm 4 x 5 x (4 + 5 + 2); narrow 4 x 6.
+
+    The head works with the table and has none of its own. A grouped filter sees 1 of 2 channels: 6 x (9 + 1). A
+    filter in time sees 3 channels of 3 steps: 5 x 9; one over frames 3 x 2 x 9.
+    """
+    assert [layer.parameters for layer in TEXT.graph.layers] == [60, 8, 60, 0, 0, 0, 4, 16, 0, 0, 220, 24, 0, 0]
+    assert HEAD.weight_elements == 28
+    assert (HEAD.weights_of, TABLE.shares_weights, QKV.shares_weights) == (TABLE.index, True, False)
+    assert CONV.parameters == 60
+    assert [layer.parameters for layer in VIDEO.graph.layers] == [54, 45, 0, 0, 5 * 2 * 2 + 1, 0]
+
+
+def test_what_backward_reads_of_maps() -> None:
+    assert [layer.saved_maps for layer in TEXT.graph.layers] == [
+        *((0,), (1,), (2,), (3, 4), (), (), (6,), (7,), (8,), (9, 7), (10, 11), (11,), (12,), (14,)),
+    ]
+    assert [layer.saved_maps for layer in IMAGE.graph.layers[:4]] == [(0,), (1,), (), (1, 2)]
+
+
+def test_what_backward_reads_beside_maps() -> None:
+    """Of a batch of 6 tokens, and of 3 images of 6x4x4 elements.
+
+    Each token has two moments of float32, one in rms; a logarithm for each of 2 heads; a byte for each of 4 features;
+    5 elements of each of 5 cells. Each element of an image has 4 bytes of a mask.
+    """
+    half = text(ElementType.FLOAT16)
+    expected = [0, 6 * 8, 0, 6 * 2 * 4, 6 * 4, 0, 6 * 4, 0, 0, 0, 6 * 25 * 4, 0, 0, 0]
+
+    assert [TEXT.statistics_bytes(layer) for layer in TEXT.graph.layers] == expected
+    assert half.statistics_bytes(LSTM) == 6 * 25 * 2
+    assert [half.statistics_bytes(layer) for layer in (NORM, ATTENTION, DROPPED)] == [48, 48, 24]
+    assert [IMAGE.statistics_bytes(layer) for layer in IMAGE.graph.layers] == [0, 0, 3 * 4 * 96, 0, 0, 0]
+
+
+def test_inference_keeps_nothing() -> None:
+    inference = text(mode=Mode.INFERENCE)
+
+    assert {inference.statistics_bytes(layer) for layer in inference.graph.layers} == {0}
+    assert operands(inference, ATTENTION, F) == Operands(maps_read=(3,), maps_written=(4,))
+
+
+def test_phases() -> None:
+    """The table's X wants no gradient; a layer with one whole backward has it; a tied layer is not updated."""
+    trained = text(optimizer=Optimizer.SGD)
+
+    assert [trained.phases(layer) for layer in TEXT.graph.layers] == [
+        (F, W, U),
+        (F, B, U),
+        (F, D, W, U),
+        (F, D),
+        (F, D),
+        (F, D),
+        (F, B, U),
+        (F, D, W, U),
+        (F, D),
+        (F, D),
+        (F, B, U),
+        (F, D, W, U),
+        (F, D, W),
+        (F, D),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("layer", "phase", "expected"),
+    [
+        (ATTENTION, F, Operands(maps_read=(3,), maps_written=(4,), statistics_written=True)),
+        (ATTENTION, D, Operands(maps_read=(3, 4), gradients_read=(4,), gradients_written=(3,), statistics_read=True)),
+        (DROPPED, D, Operands(gradients_read=(5,), gradients_written=(4,), statistics_read=True)),
+        # The head begins dW; the table adds to it.
+        (HEAD, W, Operands(maps_read=(12,), gradients_read=(13,), weight_gradient_written=True)),
+        (
+            TABLE,
+            W,
+            Operands(maps_read=(0,), gradients_read=(1,), weight_gradient_read=True, weight_gradient_written=True),
+        ),
+        (
+            LSTM,
+            B,
+            Operands(
+                maps_read=(10, 11),
+                gradients_read=(11,),
+                gradients_written=(10,),
+                weights_read=True,
+                weight_gradient_written=True,
+                statistics_read=True,
+            ),
+        ),
+        # The product, later in forward, has begun the gradient of the normalized map.
+        (GATE, D, Operands(gradients_read=(8, 7), gradients_written=(7,), weights_read=True)),
+    ],
+)
+def test_what_each_phase_touches(layer: Layer, phase: Phase, expected: Operands) -> None:
+    assert operands(TEXT, layer, phase) == expected
+
+
+@pytest.mark.parametrize(
+    ("layer", "phase", "flop", "nbytes"),
+    [
+        # A map of 4 features holds 2 x 3 x 4 x 4 = 96 B, one of 12 288 B, one of 5 120 B, one of 7 168 B, X 24 B.
+        # 6 tokens look up 6 of 7 rows and 3 of 8 positions, 16 B each; each token adds 4 positions.
+        (TABLE, F, 24, 24 + 9 * 16 + 96),
+        # dW has been begun: its rows are read and written.
+        (TABLE, W, 24, 24 + 96 + 2 * 9 * 16),
+        # W is 32 B, the moments 48 B.
+        (NORM, F, 5 * 24, 96 + 32 + 96 + 48),
+        # The sum has begun the gradient of its X, so that one is read as well.
+        (NORM, B, 10 * 24, 96 + 96 + 2 * 32 + 48 + 2 * 96),
+        (RMS, F, 4 * 24, 96 + 16 + 96 + 24),
+        (RMS, B, 8 * 24, 96 + 96 + 2 * 16 + 24 + 96),
+        # 6 tokens, 12 products of 4; W is 240 B.
+        (QKV, F, 2 * 6 * 48, 96 + 240 + 288),
+        (QKV, D, 2 * 6 * 48, 240 + 288 + 96),
+        (QKV, W, 2 * 6 * 48, 96 + 240 + 288),
+        # 2 texts, 2 heads of 2 features, 1 + 2 + 3 pairs: a product is 2 x 2 x 6 x 2 x 2 FLOPs.
+        (ATTENTION, F, 2 * 96, 288 + 96 + 48),
+        (ATTENTION, D, 5 * 96, 288 + 96 + 96 + 48 + 288),
+        (DROPPED, F, 24, 96 + 96 + 24),
+        (DROPPED, D, 24, 96 + 96 + 24),
+        (SILU, F, 24, 96 + 96),
+        (SILU, D, 24, 96 + 96 + 96),
+        (PRODUCT, F, 24, 3 * 96),
+        (PRODUCT, D, 48, 2 * 96 + 96 + 2 * 96),
+        # 6 tokens, 4 gates of 5 cells over 4 + 5 elements; W is 880 B, the reserve 600 B.
+        (LSTM, F, 2 * 6 * 20 * 9, 96 + 880 + 120 + 600),
+        (LSTM, B, 4 * 6 * 20 * 9, 96 + 120 + 120 + 2 * 880 + 600 + 96),
+        # 7 words over 4 features; W is 112 B.
+        (HEAD, F, 2 * 6 * 28, 96 + 112 + 168),
+        (HEAD, W, 2 * 6 * 28, 96 + 112 + 168),
+    ],
+)
+def test_work_on_texts(layer: Layer, phase: Phase, flop: int, nbytes: int) -> None:
+    assert TEXT.flop(layer, phase) == flop
+    assert TEXT.bytes_moved(layer, phase) == nbytes
+
+
+def test_work_on_images() -> None:
+    """3 images of 6x4x4 hold 288 elements, 1152 B; X 384 B; W 240 B; a filter multiplies 9 elements.
+
+    The normalization multiplies and adds 5 squares, and 4 operations more, 8 backward.
+    """
+    assert IMAGE.flop(CONV, F) == 2 * 288 * 9
+    assert IMAGE.bytes_moved(CONV, F) == 384 + 240 + 1152
+    assert (IMAGE.flop(LRN, F), IMAGE.flop(LRN, D)) == (14 * 288, 18 * 288)
+    assert (IMAGE.bytes_moved(LRN, F), IMAGE.bytes_moved(LRN, D)) == (2 * 1152, 4 * 1152)
+    assert (IMAGE.bytes_moved(MASKED, F), IMAGE.bytes_moved(MASKED, D)) == (3 * 1152, 3 * 1152)
+
+
+def test_work_on_videos() -> None:
+    """Frames: 4 x 3 x 36 outputs of 18 products. In time: 4 x 5 x 36 of 9. Pooling: 2 x 5 x 4 of 3 x 3 x 2."""
+    frames, time, _, pool, *_ = VIDEO.graph.layers
+
+    assert [VIDEO.flop(layer, F) for layer in (frames, time, pool)] == [2 * 432 * 18, 2 * 720 * 9, 40 * 18]

@@ -1,0 +1,57 @@
+"""Operators that keep networks of images from overfitting: dropout and local response normalization."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vdnnsim.dnn.operator import Operator
+from vdnnsim.dnn.shapes import MapShape
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout(Operator):
+    """Clears elements at random and scales the others; backward multiplies dY with the mask that forward drew.
+
+    Attributes:
+        mask_bytes: of each element in the mask: 4 in Caffe, an unsigned int (dropout_layer.cpp, `rand_vec_`); 1 in
+            PyTorch, a bool (aten::native_dropout).
+        over_input: whether it works in place, as Caffe's networks have it (top and bottom are one blob).
+    """
+
+    mask_bytes: int
+    over_input: bool
+
+    @property
+    def in_place(self) -> bool:
+        """As the network says."""
+        return self.over_input
+
+    def statistics_bytes(self, x: MapShape, element_bytes: int) -> int:  # noqa: ARG002 - a mask has its own elements
+        """Bytes of the mask."""
+        return self.mask_bytes * x.elements
+
+    def forward_flop(self, x: MapShape) -> int:
+        """Scale each element."""
+        return x.elements
+
+
+@dataclass(frozen=True, slots=True)
+class LocalResponseNormalization(Operator):
+    """Divides each element by a power of the sum of squares over `window` neighbouring channels.
+
+    Backward reads X, Y and dY, and nothing else is kept: cudnnLRNCrossChannelBackward takes these three, and Caffe with
+    cuDNN calls it for windows up to 16 (layer_factory.cpp). Caffe without cuDNN would keep the sums as well.
+    Source: Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, NIPS 2012.
+    """
+
+    window: int
+
+    saves_inputs: ClassVar[bool] = True
+    saves_output: ClassVar[bool] = True
+
+    def forward_flop(self, x: MapShape) -> int:
+        """A multiply and an add for each neighbour, then scale, shift, power and product."""
+        return (2 * self.window + 4) * x.elements
+
+    def backward_flop(self, x: MapShape) -> int:
+        """As forward, with dY Y over the sum of squares for the squares, and the sum of two terms."""
+        return (2 * self.window + 8) * x.elements
