@@ -2,15 +2,18 @@
 
 After the last kernel that writes the weight gradient of a layer, the gradient is summed over all GPUs on the
 communication stream, beside what backward of the other layers computes; before the first kernel that reads a sum, and
-before the end of the iteration, the compute stream waits. This is a function of plans, so every policy has it.
+before the end of the iteration, the compute stream waits; before a sum is offloaded the memory stream does. This is a
+function of plans, so every policy has it.
 """
 
 from dataclasses import replace
+from itertools import product
 
 from vdnnsim.plan.operations import (
     Aggregation,
     AllReduce,
     Compute,
+    Offload,
     Operation,
     RecordEvent,
     Release,
@@ -31,12 +34,13 @@ def aggregate_gradients(plan: TrainingPlan, aggregation: Aggregation) -> Trainin
     }
     event = 1 + max((each.event for each in plan.operations if isinstance(each, RecordEvent)), default=-1)
     operations: list[Operation] = []
-    # By buffer that is being exchanged, the event that marks its end.
-    awaited: dict[int, int] = {}
+    # By stream and buffer that is being exchanged, the event that marks its end.
+    awaited: dict[tuple[Stream, int], int] = {}
     collectives = 0
     for position, operation in enumerate(plan.operations):
+        stream, touched = _touched(operation)
         operations.extend(
-            WaitEvent(awaited.pop(buffer), Stream.COMPUTE) for buffer in _touched(operation) if buffer in awaited
+            WaitEvent(awaited.pop((stream, buffer)), stream) for buffer in touched if (stream, buffer) in awaited
         )
         operations.append(operation)
         if not isinstance(operation, Compute):
@@ -49,18 +53,20 @@ def aggregate_gradients(plan: TrainingPlan, aggregation: Aggregation) -> Trainin
                 AllReduce(collectives, ready, operation.layer, aggregation),
                 RecordEvent(event + 1, Stream.COMMUNICATION),
             ]
-            awaited |= dict.fromkeys(ready, event + 1)
+            awaited |= dict.fromkeys(product((Stream.COMPUTE, Stream.MEMORY), ready), event + 1)
             event += 2
             collectives += 1
     return replace(plan, operations=tuple(operations))
 
 
-def _touched(operation: Operation) -> tuple[int, ...]:
-    """Return the buffers that an operation of the compute stream reads or gives back."""
+def _touched(operation: Operation) -> tuple[Stream, tuple[int, ...]]:
+    """Return the buffers whose content an operation reads or gives up, and its stream."""
     match operation:
         case Compute(reads=reads):
-            return reads
+            return Stream.COMPUTE, reads
         case Release(buffer=buffer):
-            return (buffer,)
+            return Stream.COMPUTE, (buffer,)
+        case Offload(buffer=buffer):
+            return Stream.MEMORY, (buffer,)
         case _:
-            return ()
+            return Stream.COMPUTE, ()

@@ -134,8 +134,9 @@ class _Checker:
             state = self._use(buffer)
             if not state.written:
                 raise self._error(f"{self._name(buffer)} is read before anything was written to it")
-            if self._unfinished(state.last_arrival, Stream.COMPUTE):
-                raise self._error(f"{self._name(buffer)} is read before the compute stream waited for its prefetch")
+            if late := self._unfinished(state.last_arrival, Stream.COMPUTE):
+                what = "exchange" if Stream.COMMUNICATION in late else "prefetch"
+                raise self._error(f"{self._name(buffer)} is read before the compute stream waited for its {what}")
             state.last_compute = self._position
         for buffer in writes:
             state = self._use(buffer)
@@ -208,9 +209,9 @@ class _Checker:
             state.last_copy[Stream.COMMUNICATION] = state.last_arrival[Stream.COMMUNICATION] = self._position
         self._last_on[Stream.COMMUNICATION] = self._position
 
-    def _unfinished(self, copies: dict[Stream, int], stream: Stream) -> bool:
-        """Whether a stream would not yet know that the last copies of a buffer, by their stream, are done."""
-        return any(copies[each] > self._done[stream][each] for each in copies if each is not stream)
+    def _unfinished(self, copies: dict[Stream, int], stream: Stream) -> list[Stream]:
+        """Return on which streams the last copy of a buffer may not be done, as far as another stream knows."""
+        return [each for each in copies if each is not stream and copies[each] > self._done[stream][each]]
 
     def _reach(self, stream: Stream) -> None:
         _merge(self._done[stream], self._host)
