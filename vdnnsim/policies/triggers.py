@@ -4,12 +4,12 @@
    for which it does is what `vdnnsim max-batch` finds.
 2. The earliest triggers that do not overflow: one distance for all maps. It is doubled until memory overflows, then
    bisected, where the paper goes on by increments.
-3. The latest triggers that delay nothing: just in time for as many maps as possible, for each of the rest a distance of
-   its own, bisected.
+3. The latest triggers that delay nothing: of the distances tried the shortest, then just in time for as many maps as
+   possible, and for each of the rest a distance of its own, bisected.
 
-An earlier trigger may itself delay, where the memory for it must be taken from a map that is still being offloaded. So
-the third step starts from the earliest distance that delays nothing against the fastest trial so far, and no triggers
-are taken that are slower than those of step 1 by more than the tolerance.
+Delay is against the fastest trial of the second step, which need not be the earliest: where the memory for a map must
+be taken from another that is still being offloaded, fetching it early costs time. So what is found is never slower than
+just in time by more than the tolerance.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -62,9 +62,9 @@ class _TriggerSearch:
         if just_in_time_s is not None:
             leads_s = {JUST_IN_TIME: just_in_time_s, **self._earlier()}
             self._fastest_s = min(leads_s.values())
-            if self._delays(just_in_time_s):
-                lead = max(lead for lead, seconds in leads_s.items() if not self._delays(seconds))
-                self._triggers = self._common(lead)
+            lead = min(lead for lead, seconds in leads_s.items() if not self._delays(seconds))
+            self._triggers = self._common(lead)
+            if lead > JUST_IN_TIME:
                 self._later(list(self._farthest), lead)
         plans = self._planner(self._for_each_gpu(self._triggers))
         return tuple(replace(plan, passes=tuple(self._passes)) for plan in plans)

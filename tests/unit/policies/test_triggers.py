@@ -58,7 +58,7 @@ def passes(plan: TrainingPlan) -> list[tuple[str, bool, float]]:
 def test_the_latest_trigger_that_delays_nothing_is_taken() -> None:
     """At 2 B/s, a copy of 5 s, as in `test_asynchronous`: 16 s just in time, 14 s two or three steps ahead.
 
-    There are no more than three steps before backward of conv2. Two are late enough.
+    There are no more than three steps before backward of conv2. Two are early enough.
     """
     plan = ONE_MAP.plan(setting(d2h_bytes_per_s=2.0, h2d_bytes_per_s=2.0))
 
@@ -66,9 +66,31 @@ def test_the_latest_trigger_that_delays_nothing_is_taken() -> None:
         ("step 1: just in time", True, 16),
         ("step 2: 2 steps ahead", True, 14),
         ("step 2: 3 steps ahead", True, 14),
-        ("step 3: conv1 2 steps ahead", True, 14),
     ]
     assert fetched(plan) == [("conv1", "fc")]
+
+
+def test_between_two_distances_that_were_tried_the_latest_is_bisected() -> None:
+    """Six CONV layers take 22 s, and the map of conv1 comes back in 5 s, at 2 B/s, after 1 s to the host.
+
+    Backward of conv2 begins at 19, a step takes 2 s. With conv3, at 17, the map comes 3 s too late, with conv4 1 s, and
+    with conv5, at 13, in time.
+    """
+    workload = toy_workload(toy_chain(6))
+    costs = toy_costs(workload, {})
+    given = setting(d2h_bytes_per_s=10.0, h2d_bytes_per_s=2.0, workload=workload, costs=costs)
+
+    plan = StaggeredSwap(interval=6).plan(given)
+
+    assert passes(plan) == [
+        ("step 1: just in time", True, 25),
+        ("step 2: 2 steps ahead", True, 23),
+        ("step 2: 4 steps ahead", True, 22),
+        ("step 2: 6 steps ahead", True, 22),
+        ("step 3: conv1 2 steps ahead", True, 23),
+        ("step 3: conv1 3 steps ahead", True, 22),
+    ]
+    assert fetched(plan) == [("conv1", "conv5")]
 
 
 @pytest.mark.parametrize("capacity_bytes", [434, 435])
@@ -125,7 +147,6 @@ def test_only_the_maps_that_would_delay_come_back_earlier() -> None:
         ("step 2: 2 steps ahead", True, 11.5),
         ("step 2: 3 steps ahead", True, 11.5),
         ("step 3: conv1 just in time", True, 12),
-        ("step 3: conv1 2 steps ahead", True, 11.5),
         ("step 3: 2 maps just in time", True, 11.5),
     ]
     assert fetched(plan) == [("conv3", "loss"), ("conv2", "fc"), ("conv1", "fc")]
