@@ -16,7 +16,7 @@ FEW = ("v-uvm-1", "v-mem-10", "v-vm-1", "v-vm-2", "v-vm-10")
 
 @pytest.mark.slow
 def test_one_command_makes_the_whole_report() -> None:
-    """Ten figures with a picture and a CSV each, six tables, the page, the manifest; and twice the same CSVs.
+    """Ten figures with a picture and a CSV each, six tables, the page, the manifest.
 
     Few claims and two draws keep it short. Of the rows, v-vm-1 moves without POOL's prefetch and v-vm-10 turns when all
     GPU memory is counted, so both stand in readings.csv. AlexNet fits, so paging costs it nothing; VGG-16 (256) pages
@@ -29,7 +29,6 @@ def test_one_command_makes_the_whole_report() -> None:
     rows = [check_claim(claim, runs) for claim in few.claims]
 
     files = paper_report(few, rows, runs, profile, draws=2)
-    again = paper_report(few, rows, PaperRuns(runs.server), profile, draws=2)
 
     assert sum(name.endswith(".png") for name in files) == 10
     assert {name for name in files if not name.startswith(("figure", "power"))} == {
@@ -41,7 +40,6 @@ def test_one_command_makes_the_whole_report() -> None:
         "run.json",
         "sensitivity.csv",
     }
-    assert all(files[name] == again[name] for name in files if not name.endswith(".png"))
     readings = list(csv.DictReader(StringIO(files["readings.csv"].decode())))
     assert {row["id"] for row in readings} >= {"v-vm-1", "v-vm-10"}
     sensitivity = list(csv.DictReader(StringIO(files["sensitivity.csv"].decode())))
