@@ -9,6 +9,7 @@ from calibration.capabilities import EXECUTOR_CAPABILITIES, refuse_more_than
 from calibration.kernels.port import Kernel, KernelLibrary
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.layers import Layer
+from vdnnsim.dnn.saving import saving_by
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plan.liveness import operands
@@ -67,6 +68,7 @@ class Programme:
             ExecutionRefused: the plan asks for what cannot be done; the message names it.
         """
         refuse_more_than(EXECUTOR_CAPABILITIES, plan)
+        workload = saving_by(workload, plan.saving_rule)
         forms = _forms(plan, workload, channels_last=library.channels_last)
         calls = {
             position: _Binder(plan, position, operation, workload).bind(library)

@@ -1,15 +1,16 @@
 """Pooling, by aten's calls that write into a given tensor.
 
-Backward of a maximum needs to know where each maximum lay. A plan saves X and Y, as cuDNN's call wants them, and no
-indices; so they are found again from X, with a second Y beside them, in workspace.
+Backward of a maximum needs to know where each maximum lay. A plan that saves as autograd does has a buffer for the
+indices. Any other saves X and Y, as cuDNN's call wants them, and no indices; so they are found again from X, with a
+second Y beside them, in workspace.
 """
 
 import torch
 
 from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.site import Run, Site, deposit, given
-from calibration.kernels.tensors import Part
-from vdnnsim.dnn.layers import Phase, Pooling
+from calibration.kernels.tensors import Part, shaped_view
+from vdnnsim.dnn.layers import IndexedPooling, Phase, Pooling
 
 _DILATION = (1, 1)
 _CEIL_MODE = False
@@ -26,6 +27,8 @@ def pooling_kernels(site: Site, operator: Pooling, phase: Phase) -> tuple[Kernel
     if operator.average:
         return site.only(_average_forward(operator) if forward else _average_backward(operator), sums)
     indices = site.map_part(layer.out_shape, torch.int64)
+    if isinstance(operator, IndexedPooling):
+        return site.only(_indexed_forward(operator, indices) if forward else _indexed_backward(operator, indices), sums)
     if forward:
         return site.only(_maximum_forward(operator), (indices,))
     maxima: tuple[Part, ...] = (indices, site.map_part(layer.out_shape))
@@ -42,25 +45,48 @@ def _maximum_forward(operator: Pooling) -> Run:
 def _maximum_backward(operator: Pooling) -> Run:
     def run(tensors: KernelTensors, parts: list[torch.Tensor]) -> None:
         indices, maxima, *sums = parts
-        x, dx = tensors.inputs[0], given(tensors.input_gradients[0])
         # Not into Y itself: a layer in place may have rewritten it, and a copy may be reading it.
-        _find_maxima(operator, x, maxima, indices)
-        result = sums[0] if sums else dx
-        torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
-            given(tensors.output_gradient),
-            x,
-            operator.kernel,
-            operator.stride,
-            operator.padding,
-            _DILATION,
-            _CEIL_MODE,
-            indices,
-            grad_input=result,
-        )
-        if sums:
-            deposit(result, dx, added=True)
+        _find_maxima(operator, tensors.inputs[0], maxima, indices)
+        _give_to_maxima(operator, tensors, indices, sums)
 
     return run
+
+
+def _indexed_forward(operator: Pooling, indices: Part) -> Run:
+    def run(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
+        _find_maxima(operator, tensors.inputs[0], given(tensors.output), _kept(tensors, indices))
+
+    return run
+
+
+def _indexed_backward(operator: Pooling, indices: Part) -> Run:
+    def run(tensors: KernelTensors, sums: list[torch.Tensor]) -> None:
+        _give_to_maxima(operator, tensors, _kept(tensors, indices), sums)
+
+    return run
+
+
+def _kept(tensors: KernelTensors, indices: Part) -> torch.Tensor:
+    elements = given(tensors.statistics).view(indices.dtype)
+    return shaped_view(elements, indices.shape, channels_last=indices.channels_last)
+
+
+def _give_to_maxima(operator: Pooling, tensors: KernelTensors, indices: torch.Tensor, sums: list[torch.Tensor]) -> None:
+    dx = given(tensors.input_gradients[0])
+    result = sums[0] if sums else dx
+    torch.ops.aten.max_pool2d_with_indices_backward.grad_input(
+        given(tensors.output_gradient),
+        tensors.inputs[0],
+        operator.kernel,
+        operator.stride,
+        operator.padding,
+        _DILATION,
+        _CEIL_MODE,
+        indices,
+        grad_input=result,
+    )
+    if sums:
+        deposit(result, dx, added=True)
 
 
 def _find_maxima(operator: Pooling, x: torch.Tensor, y: torch.Tensor, indices: torch.Tensor) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from vdnnsim.dnn.layers import Stage
+from vdnnsim.dnn.saving import SavingRule
 from vdnnsim.plan.operations import Operation
 
 
@@ -63,6 +64,7 @@ class TrainingPlan:
         layers, layer_stages: names and stages of the layers to which operations refer.
         operations: in the order in which the host issues them.
         passes: the trials behind the decision, in their order; empty for a static policy.
+        saving_rule: who says what forward keeps for backward, and so which operands the kernels have.
     """
 
     policy: str
@@ -72,6 +74,7 @@ class TrainingPlan:
     buffers: tuple[Buffer, ...]
     operations: tuple[Operation, ...]
     passes: tuple[ProfilingPass, ...] = ()
+    saving_rule: SavingRule = SavingRule.PAPER
 
     @property
     def buffer_names(self) -> tuple[str, ...]:

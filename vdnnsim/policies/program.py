@@ -7,9 +7,10 @@ fetches anew is not held between. W, dW and optimizer states are held throughout
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.saving import SavingRule
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
@@ -85,12 +86,18 @@ def update_runs(workload: Workload) -> list[Step]:
 
 
 def program_plan(
-    workload: Workload, kernels: KernelChoice, steps: Sequence[Step], *, label: str, algorithms: str
+    workload: Workload,
+    kernels: KernelChoice,
+    steps: Sequence[Step],
+    *,
+    label: str,
+    algorithms: str,
+    saving_rule: SavingRule = SavingRule.PAPER,
 ) -> TrainingPlan:
-    """Write the plan of an iteration that takes these steps."""
+    """Write the plan of an iteration that takes these steps; the workload is the one by the saving rule."""
     writer = _ProgramWriter(workload, kernels)
     writer.write(steps)
-    return writer.plan.finish(label, algorithms)
+    return replace(writer.plan.finish(label, algorithms), saving_rule=saving_rule)
 
 
 class _ProgramWriter:

@@ -24,7 +24,9 @@ from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.resident import Resident
+from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.policies.swap import StaggeredSwap, Swap
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
@@ -44,6 +46,8 @@ _SHIPPED: tuple[type[Policy], ...] = (
     StaggeredSwap,
     Memonger,
     Checkpoint,
+    PyTorch,
+    SaveOnCpu,
 )
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")

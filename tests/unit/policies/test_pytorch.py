@@ -1,0 +1,139 @@
+"""`pytorch`, and the rule of autograd by which it and the other policies of PyTorch save."""
+
+import pytest
+
+from tests.toy import replay, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.saving import SavingRule, saving_by
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.operations import Compute, Release
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.policies.resident import Resident
+from vdnnsim.policies.save_on_cpu import SaveOnCpu
+
+
+def pooled(*, average: bool = False) -> LayerGraph:
+    """conv1, pool with windows of one element, fc, loss: maps of 10 B, those of fc and the loss 2 B."""
+    net = GraphBuilder("pooled", MapShape(5))
+    add = net.average_pool if average else net.pool
+    y = add("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+WORKLOAD = toy_workload(pooled())
+
+
+def plan_of(policy: Policy, workload: Workload = WORKLOAD) -> TrainingPlan:
+    """A plan with kernels of 1 s; replayed, so that it is checked as well."""
+    costs = toy_costs(workload, {})
+    plan = policy.plan(toy_setting(workload, costs))
+    replay(plan, costs)
+    return plan
+
+
+def backward_of(plan: TrainingPlan, layer: str) -> Compute:
+    """The kernel of the data gradient of a layer."""
+    (found,) = [
+        op
+        for op in plan.operations
+        if isinstance(op, Compute) and plan.layers[op.layer] == layer and op.phase.is_backward
+    ]
+    return found
+
+
+def test_a_maximum_is_known_by_its_index() -> None:
+    """Five indices of 8 B; backward reads X and them, and Y no more."""
+    plan = plan_of(PyTorch())
+    kernel = backward_of(plan, "pool")
+    (indices,) = [each for each in plan.buffers if each.kind is BufferKind.STATISTICS]
+
+    assert {plan.buffer_names[i] for i in kernel.reads} == {"map conv1", "gradient of pool", "statistics of pool"}
+    assert indices.nbytes == 40
+    assert plan.saving_rule is SavingRule.AUTOGRAD
+
+
+def test_an_average_is_known_by_the_shape_of_its_input() -> None:
+    """Backward reads X, which autograd keeps for its sizes, and neither Y nor an index."""
+    plan = plan_of(PyTorch(), toy_workload(pooled(average=True)))
+
+    assert {plan.buffer_names[i] for i in backward_of(plan, "pool").reads} == {"map conv1", "gradient of pool"}
+
+
+@pytest.mark.parametrize(("wanted_bytes", "taken_bytes"), [(100, [60, 50]), (45, [5]), (0, [])])
+def test_a_pooling_takes_no_workspace_for_what_is_saved(wanted_bytes: int, taken_bytes: list[int]) -> None:
+    """Forward 40 B less, for the indices, backward 10 B more than that, for a second Y."""
+    wanted = {("pool", phase): wanted_bytes for phase in (Phase.FORWARD, Phase.BACKWARD_DATA)}
+    costs = toy_costs(WORKLOAD, {}, workspace_bytes=wanted)
+    plan = PyTorch().plan(toy_setting(WORKLOAD, costs))
+
+    assert [each.nbytes for each in plan.buffers if each.kind is BufferKind.WORKSPACE] == taken_bytes
+
+
+def test_what_is_held_on_a_small_network() -> None:
+    """W and dW: 30 elements for conv1, 6 for fc, 144 B.
+
+    Most is held in the weight gradient of fc: input, conv1, pool, 30 B, the gradients of fc and pool, 12 B, and the
+    indices, 40 B. Backward of pool would hold as much without its own map, which fc was the last to read. `none`, where
+    the paper's rule holds, has no indices, and pool's map one kernel longer: 30 B and gradients of 20 B.
+    """
+    costs = toy_costs(WORKLOAD, {})
+    trace = replay(PyTorch().plan(toy_setting(WORKLOAD, costs)), costs)
+
+    assert dict(peak_by_kind(trace)) == {
+        BufferKind.WEIGHTS: 72,
+        BufferKind.WEIGHT_GRADIENT: 72,
+        BufferKind.FEATURE_MAP: 30,
+        BufferKind.GRADIENT_MAP: 12,
+        BufferKind.STATISTICS: 40,
+    }
+    assert maximum_bytes(replay(Resident().plan(toy_setting(WORKLOAD, costs)), costs)) == 144 + 50
+    assert trace.iteration_s == 4 + 5
+
+
+def test_the_map_of_a_pooling_dies_with_its_last_reader() -> None:
+    """It is fc that saves it, and fc's weight gradient comes last."""
+    plan = plan_of(PyTorch())
+    released = plan.operations.index(Release(plan.buffer_names.index("map pool")))
+    before = [op for op in plan.operations[:released] if isinstance(op, Compute)]
+
+    assert (plan.layers[before[-1].layer], before[-1].phase.value) == ("fc", "backward weights")
+
+
+@pytest.mark.parametrize("policy", [PyTorch(), Checkpoint(), SaveOnCpu()])
+def test_all_that_is_pytorch_saves_by_its_rule(policy: Policy) -> None:
+    plan = plan_of(policy)
+
+    assert plan.saving_rule is SavingRule.AUTOGRAD
+    assert "statistics of pool" in plan.buffer_names
+
+
+def test_the_rule_of_the_paper_changes_nothing() -> None:
+    assert saving_by(WORKLOAD, SavingRule.PAPER) is WORKLOAD
+    assert plan_of(Resident()).saving_rule is SavingRule.PAPER
+
+
+@pytest.mark.parametrize(
+    ("network", "counted_bytes", "other_bytes"),
+    [
+        # The labels, an int64 for each image, and the total weight of the loss, a float32.
+        ("resnet50", 5_498_677_252, 64 * 8 + 4),
+        # Besides, torchvision's has dropout behind two rectifiers of 4096 features: an output and a mask in float32
+        # each. It lacks three of the sixteen CONV layers of the paper's, with 256, 512 and 512 channels.
+        ("vgg16", 4_688_570_884, 516 + 4 * 64 * 4096 * 4 - 64 * 4 * (256 * 56**2 + 512 * 28**2 + 512 * 14**2)),
+    ],
+)
+def test_autograd_saves_as_much_as_its_hooks_count(network: str, counted_bytes: int, other_bytes: int) -> None:
+    """`saved_tensors_hooks` over torchvision's network with a batch of 64, parameters aside, each storage once."""
+    workload = saving_by(Workload(build_network(network), 64), SavingRule.AUTOGRAD)
+    maps = sum(workload.map_bytes(each.index) for each in workload.graph.maps if each.saved_for)
+    statistics = sum(workload.statistics_bytes(layer) for layer in workload.graph.layers)
+
+    assert maps + statistics == counted_bytes - other_bytes

@@ -1,0 +1,130 @@
+"""`save_on_cpu` on a chain, every second and byte worked out by hand.
+
+conv1, conv2, fc, loss: the input and the maps of the CONV layers hold 10 B, those of fc and the loss 2 B. Kernels take
+10 s; a copy takes a second a byte. W are 2 x 30 + 6 elements, 132 B, and so are dW: 264 B. Saved are the input by
+conv1, conv1 by conv2, conv2 by fc and the loss by itself: 32 B. Forward has 4 kernels, backward 6: conv1 has no data
+gradient, the loss no weight gradient.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import maximum_bytes
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.policies.save_on_cpu import SaveOnCpu
+from vdnnsim.trace import IterationTrace
+
+CHAIN = toy_workload(toy_chain(2))
+
+
+def trace_of(policy: SaveOnCpu, workload: Workload = CHAIN) -> IterationTrace:
+    """An iteration with kernels of 10 s."""
+    costs = toy_costs(workload, {}, default_s=10.0)
+    return replay(policy.plan(toy_setting(workload, costs)), costs)
+
+
+def copies(trace: IterationTrace, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str, float, float]]:
+    """(buffer, layer, start, end) of the copies in one direction."""
+    plan = trace.plan
+    return [
+        (plan.buffer_names[op.buffer], plan.layers[op.layer], span.start_s, span.end_s)
+        for span in trace.spans_on(Stream.MEMORY)
+        if isinstance(op := plan.operations[span.operation], kind)
+    ]
+
+
+def test_kernels_wait_for_every_copy() -> None:
+    """40 s and 32 s of copies forward, 32 s and 60 s back.
+
+    Most is held in the data gradient of conv2: conv1, and the gradients of conv2 and conv1, 30 B.
+    """
+    trace = trace_of(SaveOnCpu())
+
+    assert copies(trace, Offload) == [
+        ("map input", "conv1", 10, 20),
+        ("map conv1", "conv2", 30, 40),
+        ("map conv2", "fc", 50, 60),
+        ("map loss", "loss", 70, 72),
+    ]
+    assert copies(trace, Prefetch) == [
+        ("map loss", "loss", 72, 74),
+        ("map conv2", "fc", 84, 94),
+        ("map conv1", "conv2", 114, 124),
+        ("map input", "conv1", 144, 154),
+    ]
+    assert trace.iteration_s == 164
+    assert maximum_bytes(trace) == 264 + 30
+    assert trace.host_bytes == 32
+
+
+def test_copies_overlap_with_the_layer_behind_and_the_layer_before() -> None:
+    """Only the loss, 2 B, is waited for, out at 40 and back at 42; backward of 60 s begins at 44.
+
+    Most is held in the data gradient of conv2: conv1, the input that comes, the gradients of conv2 and conv1, 40 B.
+    """
+    trace = trace_of(SaveOnCpu(overlap=True))
+
+    assert copies(trace, Offload) == [
+        ("map input", "conv1", 10, 20),
+        ("map conv1", "conv2", 20, 30),
+        ("map conv2", "fc", 30, 40),
+        ("map loss", "loss", 40, 42),
+    ]
+    assert copies(trace, Prefetch) == [
+        ("map loss", "loss", 42, 44),
+        ("map conv2", "loss", 44, 54),
+        ("map conv1", "fc", 54, 64),
+        ("map input", "conv2", 74, 84),
+    ]
+    assert trace.iteration_s == 104
+    assert maximum_bytes(trace) == 264 + 40
+    assert trace.host_bytes == 32
+
+
+@pytest.mark.parametrize(("overlap", "copied"), [(False, 2), (True, 1)])
+def test_what_two_layers_save_is_copied_twice_unless_copies_overlap(*, overlap: bool, copied: int) -> None:
+    """A rectifier saves its output, which the convolution behind it saves again: 42 B on the host, or 32 B."""
+    net = GraphBuilder("rectified", MapShape(5))
+    y = net.conv("conv2", net.conv("conv1", 0, 5, 1), 5, 1, relu=False)
+    net.begin_classifier()
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
+
+    for kind in (Offload, Prefetch):
+        assert [name for name, *_ in copies(trace, kind)].count("map conv1") == copied
+    assert trace.host_bytes == 22 + 10 * copied
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_statistics_are_saved_like_maps(*, overlap: bool) -> None:
+    """Mean and inverse deviation of 5 channels in float32, 40 B; they leave with their layer and come back for it."""
+    net = GraphBuilder("normalized", MapShape(5))
+    y = net.batch_norm("bn", net.conv("conv1", 0, 5, 1, relu=False), relu=False)
+    net.begin_classifier()
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
+
+    assert ("statistics of bn", "bn") in [each[:2] for each in copies(trace, Offload)]
+    assert ("statistics of bn", "fc" if overlap else "bn") in [each[:2] for each in copies(trace, Prefetch)]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_layer_without_backward_saves_nothing(*, overlap: bool) -> None:
+    """The pool over the input batch computes no gradient; conv1 saves what it reads, the pool's output."""
+    net = GraphBuilder("pool first", MapShape(5))
+    y = net.conv("conv1", net.pool("pool", 0, 1, stride=1), 5, 1, relu=False)
+    net.begin_classifier()
+    trace = trace_of(SaveOnCpu(overlap=overlap), toy_workload(net.build(net.fc("fc", y, 1, relu=False))))
+
+    assert [name for name, *_ in copies(trace, Offload)] == ["map pool", "map conv1", "map loss"]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_inference_copies_nothing(*, overlap: bool) -> None:
+    trace = trace_of(SaveOnCpu(overlap=overlap), replace(CHAIN, mode=Mode.INFERENCE))
+
+    assert all(isinstance(trace.plan.operations[span.operation], Compute) for span in trace.spans)
+    assert trace.iteration_s == 40

@@ -1,0 +1,46 @@
+"""`pytorch`: a training loop as users write it, with nothing managed but what autograd and its allocator manage.
+
+Forward keeps what autograd saves (`vdnnsim.dnn.saving`): for a maximum pooling X and int64 indices, where cuDNN and the
+vDNN paper keep X and Y; for a rectifier its output, for batch normalization X and the statistics, for dropout its mask.
+Everything else dies with its last reference: a map after its last reader, saved or not, a gradient map after the
+backward that reads it. Source: PyTorch's derivatives.yaml, and `torch.autograd.graph.saved_tensors_hooks`, which shows
+what is saved.
+
+Where its buffers lie is decided by the memory model of the scenario; PyTorch's own is `memory_model: pytorch`.
+
+What is read into it: activations are in place, as in torchvision's networks; W gradients are kept from iteration to
+iteration (`zero_grad(set_to_none=False)`), the reading that all policies share; the loss is one layer, of which log
+softmax saves the output.
+"""
+
+from typing import ClassVar
+
+from vdnnsim.dnn.saving import SavingRule, saving_by
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.autograd import autograd_kernels
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.program import backward_runs, forward_runs, program_plan, update_runs
+
+
+class PyTorch(Policy, frozen=True, kw_only=True):
+    """Keep what autograd saves, free all else at once."""
+
+    name: ClassVar[str] = "pytorch"
+    summary: ClassVar[str] = "keeps what PyTorch's autograd saves, frees all else at once"
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule."""
+        rule = SavingRule.AUTOGRAD
+        workload = saving_by(setting.workload, rule)
+        steps = forward_runs(workload)
+        if workload.mode is Mode.TRAINING:
+            for layer in reversed(workload.graph.layers):
+                steps += backward_runs(layer)
+        steps += update_runs(workload)
+        kernels = autograd_kernels(workload, setting.costs, self.algorithms)
+        label, algorithms = self.label, self.algorithms.value
+        return program_plan(workload, kernels, steps, label=label, algorithms=algorithms, saving_rule=rule)

@@ -1,0 +1,134 @@
+"""`save_on_cpu`: what PyTorch users have today to offload, `torch.autograd.graph.save_on_cpu(pin_memory=True)`.
+
+Every tensor that autograd saves is copied to the host when it is saved, and back when backward of its layer wants it.
+Both copies are queued on the stream of the kernels: nothing overlaps. A tensor that two layers save, as a rectifier its
+output and the convolution behind it its input, is copied once for each of them, out and back; backward frees what it
+fetched after the layer. Source: documentation of PyTorch 2, torch.autograd.graph.save_on_cpu, and its source: the hook
+packs one saved tensor at a time and knows no other.
+
+What is read into it:
+
+- Pinned host memory is at hand, as it is from the second iteration on, when its caching allocator has all it needs.
+- The copy to the host ends before the next kernel begins, the copy back begins after the kernel before it has ended.
+- What is saved is what autograd saves beside W, the indices of a maximum pooling among it (`vdnnsim.dnn.saving`).
+- Autograd saves W as well, and `save_on_cpu` copies it, though it stays on the GPU; users leave parameters out by a
+  hook of their own, and so does this policy.
+
+`overlap: true` is what the offloading hooks of torchtune and of TransformerEngine do with a stream of their own: every
+tensor is copied once, after the last layer that reads it in forward, beside the forward of the next layer, at whose end
+it is released; it comes back beside the backward of the layer before the one that wants it.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from vdnnsim.dnn.layers import Layer
+from vdnnsim.dnn.saving import SavingRule, saving_by
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.liveness import last_forward_use
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.autograd import autograd_kernels
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.program import (
+    Await,
+    Fetch,
+    Leave,
+    Saved,
+    Step,
+    backward_runs,
+    forward_runs,
+    program_plan,
+    update_runs,
+)
+
+
+class SaveOnCpu(Policy, frozen=True, kw_only=True):
+    """Copy all that autograd saves.
+
+    Attributes:
+        overlap: whether copies run beside kernels.
+    """
+
+    name: ClassVar[str] = "save_on_cpu"
+    summary: ClassVar[str] = "copies all that autograd saves to the host and back (PyTorch's save_on_cpu)"
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    overlap: bool = False
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule."""
+        workload = saving_by(setting.workload, SavingRule.AUTOGRAD)
+        if workload.mode is Mode.INFERENCE:
+            steps = forward_runs(workload)
+        elif self.overlap:
+            steps = _overlapped(workload)
+        else:
+            steps = _synchronous(workload)
+        kernels = autograd_kernels(workload, setting.costs, self.algorithms)
+        return program_plan(
+            workload,
+            kernels,
+            steps,
+            label=self.label,
+            algorithms=self.algorithms.value,
+            saving_rule=SavingRule.AUTOGRAD,
+        )
+
+
+def saved_by(workload: Workload, layer: Layer) -> list[Saved]:
+    """Return what a layer saves for its backward."""
+    maps = [Saved(index) for index in dict.fromkeys(layer.saved_maps)]
+    has_statistics = bool(layer.backward_phases) and workload.statistics_bytes(layer) > 0
+    return maps + [Saved(layer.index, is_map=False)] * has_statistics
+
+
+def _synchronous(workload: Workload) -> list[Step]:
+    copies: dict[Saved, int] = {}
+    taken: list[list[tuple[Saved, int]]] = []
+    steps: list[Step] = []
+    for layer, run in zip(workload.graph.layers, forward_runs(workload), strict=True):
+        steps.append(run)
+        taken.append([])
+        for what in saved_by(workload, layer):
+            copy = copies[what] = copies.get(what, -1) + 1
+            taken[-1].append((what, copy))
+            steps += [Leave(what, layer, copy=copy), Await(what)]
+    for layer in reversed(workload.graph.layers):
+        for what, copy in taken[layer.index]:
+            steps += [Fetch(what, layer, on_demand=True, copy=copy), Await(what)]
+        steps += backward_runs(layer)
+    return steps + update_runs(workload)
+
+
+def _overlapped(workload: Workload) -> list[Step]:
+    layers = workload.graph.layers
+    leaving: list[list[Saved]] = [[] for _ in layers]
+    coming: list[list[Saved]] = [[] for _ in layers]
+    for each in workload.graph.maps:
+        if each.saved_for:
+            leaving[last_forward_use(each)].append(Saved(each.index))
+            coming[max(each.saved_for)].append(Saved(each.index))
+    for layer in layers:
+        statistics = [what for what in saved_by(workload, layer) if not what.is_map]
+        leaving[layer.index] += statistics
+        coming[layer.index] += statistics
+    steps: list[Step] = []
+    under_way: list[Saved] = []
+    for layer, run in zip(layers, forward_runs(workload), strict=True):
+        steps += [run, *_await(under_way)]
+        under_way = leaving[layer.index]
+        steps += [Leave(what, layer) for what in under_way]
+    steps += _await(under_way)
+    backward = [layer for layer in reversed(layers) if layer.backward_phases]
+    wanted = [coming[layer.index] for layer in backward]
+    steps += [Fetch(what, backward[0], on_demand=True) for what in wanted[0]]
+    for position, layer in enumerate(backward):
+        if position + 1 < len(backward):
+            steps += [Fetch(what, layer, on_demand=False) for what in wanted[position + 1]]
+        steps += backward_runs(layer)
+    return steps + update_runs(workload)
+
+
+def _await(what: Iterable[Saved]) -> list[Step]:
+    return [Await(each) for each in what]
