@@ -241,6 +241,7 @@ def test_the_surface_is_frozen() -> None:
         "list hardware": ["--csv", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
+        "max-batch": ["--csv", "--policy-module"],
         "run": ["--csv", "--out", "--policy-module"],
         "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
     }
