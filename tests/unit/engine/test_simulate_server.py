@@ -41,6 +41,20 @@ def test_gradients_are_exchanged_behind_backward(aggregation: Aggregation, fc_en
     assert trace.iteration_s == pytest.approx(conv_end_s)
 
 
+def test_an_exchange_begins_when_the_host_has_issued_it() -> None:
+    """At 1 s each the host is slower than the GPUs: the sixth kernel, which writes dW of fc, is issued at 6.
+
+    Event, wait and exchange follow at 7, 8 and 9, and the next event at 10. The last kernel is issued at 11, and its
+    exchange at 14. They take 2.2 and 11 s around the ring.
+    """
+    server = replace(SERVER, host=replace(SERVER.host, issue_s=1.0))
+    plans = [placed(aggregate_gradients(BASE, Aggregation.RING))] * 2
+    spans = simulate_server(plans, COSTS, server, PinnedMemory.ARENA).gpus[0].spans_on(Stream.COMMUNICATION)
+
+    assert [span.start_s for span in spans] == pytest.approx([9.0, 14.0])
+    assert [span.end_s for span in spans] == pytest.approx([11.2, 25.0])
+
+
 def test_a_gpu_waits_for_the_slowest() -> None:
     """Over an uplink of 1 B/s the second GPU offloads 10 B of its input until 10, not 1: all it does comes 9 s later.
 
