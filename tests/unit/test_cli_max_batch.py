@@ -57,9 +57,11 @@ def test_a_row_for_each_policy_with_its_speed_and_what_stops_it(folder: Path) ->
 
 
 def test_a_network_that_fits_at_no_batch_is_a_row_that_says_so(folder: Path) -> None:
-    done = vdnnsim("max-batch", "on_small.yaml", "--csv", "max.csv", folder=folder)
+    done = vdnnsim("max-batch", "on_small.yaml", folder=folder)
+    written = vdnnsim("max-batch", "on_small.yaml", "--csv", "max.csv", folder=folder)
 
     assert done.returncode == 0
+    assert done.stdout == written.stdout
     assert "does not fit" in done.stdout
     assert [(row["batch_size"], row["images_per_s"]) for row in rows(folder / "max.csv")] == [("0", "")] * 2
     assert all("asked for" in row["refusal"] for row in rows(folder / "max.csv"))
