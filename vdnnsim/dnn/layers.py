@@ -135,20 +135,6 @@ class Pooling(Operator):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedPooling(Pooling):
-    """A pooling as autograd saves it: X, and of a maximum where each lay, an int64 for each element of Y; no Y.
-
-    Source: `max_pool2d_with_indices_backward` and `avg_pool2d_backward` in PyTorch's derivatives.yaml.
-    """
-
-    saves_output: ClassVar[bool] = False
-
-    def statistics_bytes(self, x: MapShape, element_bytes: int) -> int:  # noqa: ARG002 - indices have their own type
-        """The indices."""
-        return 0 if self.average else 8 * self.output_shape(x).elements
-
-
-@dataclass(frozen=True, slots=True)
 class Activation(Operator):
     """A rectifier, in place: Y lies over X and dX over dY (vDNN paper, footnote 1)."""
 
@@ -217,7 +203,6 @@ class SoftmaxLoss(Operator):
 _KINDS: dict[type, LayerKind] = {
     Convolution: LayerKind.CONV,
     Pooling: LayerKind.POOL,
-    IndexedPooling: LayerKind.POOL,
     Activation: LayerKind.ACTV,
     FullyConnected: LayerKind.FC,
     Concat: LayerKind.CONCAT,
@@ -263,8 +248,8 @@ class Layer:
 
     @property
     def kind(self) -> LayerKind:
-        """The word for this layer."""
-        return _KINDS[type(self.operator)]
+        """The word for this layer; a variant of an operator has that of the operator."""
+        return next(_KINDS[each] for each in type(self.operator).__mro__ if each in _KINDS)
 
     @property
     def in_place(self) -> bool:

@@ -5,12 +5,28 @@ Y, which says where the maximum lay; for an average it keeps X alone. In all els
 product keep X, a rectifier its output, batch normalization X and the statistics, softmax its output, dropout its mask.
 """
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum
+from typing import ClassVar
 
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.layers import IndexedPooling, Layer, Pooling
+from vdnnsim.dnn.layers import Layer, Pooling
+from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedPooling(Pooling):
+    """A pooling as autograd saves it: X, and of a maximum where each lay, an int64 for each element of Y; no Y.
+
+    Source: `max_pool2d_with_indices_backward` and `avg_pool2d_backward` in PyTorch's derivatives.yaml.
+    """
+
+    saves_output: ClassVar[bool] = False
+
+    def statistics_bytes(self, x: MapShape, element_bytes: int) -> int:  # noqa: ARG002 - indices have their own type
+        """The indices."""
+        return 0 if self.average else 8 * self.output_shape(x).elements
 
 
 class SavingRule(Enum):

@@ -7,7 +7,7 @@ A library that is handed no indices of a maximum pooling finds them in workspace
 from dataclasses import replace
 
 from vdnnsim.cost.table import CostTable
-from vdnnsim.dnn.layers import IndexedPooling
+from vdnnsim.dnn.saving import IndexedPooling
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
 
