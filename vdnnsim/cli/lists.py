@@ -21,12 +21,13 @@ def list_() -> None:
 @list_.command()
 @CSV
 def networks(csv_file: Path | None) -> None:
-    """List the networks, with the work and the feature maps of one image in float32."""
+    """List the networks, with the work and the feature maps of one image in float32; families with their members."""
     from vdnnsim.dnn.layers import LayerKind, Phase
     from vdnnsim.dnn.networks import NETWORKS
+    from vdnnsim.dnn.networks.families import FAMILIES
     from vdnnsim.dnn.workload import Workload
 
-    header = ("name", "conv_layers", "fc_layers", "parameters", "forward_gflop", "feature_maps_mib")
+    header = ("name", "conv_layers", "fc_layers", "parameters", "forward_gflop", "feature_maps_mib", "members")
     rows = []
     for name, build in NETWORKS.items():
         workload = Workload(build(), batch_size=1)
@@ -42,8 +43,10 @@ def networks(csv_file: Path | None) -> None:
                 str(graph.parameters),
                 f"{flop / 1e9:.2f}",
                 f"{nbytes / 2**20:.1f}",
+                "",
             )
         )
+    rows.extend((family.name, "", "", "", "", "", family.members) for family in FAMILIES)
     print_list(header, rows, csv_file)
 
 

@@ -112,9 +112,11 @@ class GraphBuilder:
         operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), bias)
         return self._add_with_activation(name, operator, (x,), relu=relu)
 
-    def grouped_conv(self, name: str, x: int, out_channels: int, kernel: int, groups: int, *, padding: int) -> int:
-        """Add a square convolution of stride 1 in groups of channels, with bias, and its in-place rectifier."""
-        operator = Convolution(out_channels, _pair(kernel), (1, 1), _pair(padding), groups=groups)
+    def grouped_conv(
+        self, name: str, x: int, out_channels: int, kernel: int, groups: int, *, stride: int = 1, padding: int = 0
+    ) -> int:
+        """Add a square convolution in groups of channels, with bias, and its in-place rectifier."""
+        operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), groups=groups)
         return self._add_with_activation(name, operator, (x,), relu=True)
 
     def batch_norm(self, name: str, x: int, *, relu: bool = True) -> int:

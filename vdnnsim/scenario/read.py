@@ -15,10 +15,11 @@ from typing import Final
 
 from vdnnsim.cost.build import cost_source
 from vdnnsim.cost.parameters import CostParameters
-from vdnnsim.dnn.networks import NETWORKS, build_network
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
-from vdnnsim.errors import PolicyError, ProfileError, ScenarioError
+from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
@@ -91,12 +92,21 @@ def _workload(entry: Entry) -> Workload:
     if mode is Mode.INFERENCE and optimizer is not Optimizer.NONE:
         raise keys["optimizer"].expected("'none', for inference updates no weights")
     return Workload(
-        graph=build_network(keys["network"].name(tuple(NETWORKS), "a network")),
+        graph=_network(keys["network"]),
         batch_size=keys["batch_size"].integer(1, LARGEST_BATCH),
         element_type=keys["element_type"].choice(ElementType, "an element type"),
         optimizer=optimizer,
         mode=mode,
     )
+
+
+def _network(entry: Entry) -> LayerGraph:
+    if not isinstance(entry.value, str):
+        raise entry.expected(f"a network: {', '.join(NETWORK_NAMES)}")
+    try:
+        return build_network(entry.value)
+    except InputError as failure:
+        raise entry.wrong(str(failure)) from None
 
 
 def _policies(entry: Entry, types: PolicyTypes) -> tuple[Policy, ...]:

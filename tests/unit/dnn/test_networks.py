@@ -31,7 +31,26 @@ ELEMENTS_PER_STEP = 20 * (3_211_264 + 1_605_632 + 802_816 + 401_408 + 100_352)
         ("resnet50", 25_557_032),
         ("inception_v3", 23_834_568),
         # conv1 75 x 32 + 32, conv2 800 x 32 + 32, conv3 800 x 64 + 64; ip1 (64 x 3 x 3) x 64 + 64, ip2 64 x 10 + 10.
+        # conv1 25 x 20 + 20, conv2 (20 x 25) x 50 + 50, ip1 (50 x 4 x 4) x 500 + 500, ip2 500 x 10 + 10.
+        ("lenet", 520 + 25_050 + 400_500 + 5_010),
         ("cifar10_quick", 2_432 + 25_632 + 51_264 + 36_928 + 650),
+        ("caffenet", 60_965_224),
+        # Four gates of 1,024 cells over 40 + 1,024 elements and two biases, then over 2 x 1,024; 8,000 states.
+        ("lstm_rnn", 4_096 * (1_064 + 2) + 3 * 4_096 * (2_048 + 2) + 8_000 * 1_025),
+        ("lstm_rnn_800", 4_096 * (1_064 + 2) + 3 * 4_096 * (2_048 + 2) + 8_000 * 1_025),
+        # conv1 147 x 96, conv2 (48 x 25) x 384, conv3 (384 x 9) x 512, conv4 (256 x 9) x 512, conv5 (256 x 9) x 384,
+        # fc6 (384 x 6 x 6) x 4,096, biases; lstm 4 x 256 x (4,096 + 256 + 2); fc8 256 x 101 + 101.
+        (
+            "lstm_cnn",
+            14_208 + 461_184 + 1_769_984 + 1_180_160 + 885_120 + 56_627_200 + 4_458_496 + 25_957,
+        ),
+        # ResNet-152 with 487 classes for 1,000, and in time 3 w w + 2 w in each of 3, 8 and 36 blocks of width w.
+        (
+            "p3d_resnet199",
+            60_192_808 - 513 * 2_049 + 3 * (12_288 + 128) + 8 * (49_152 + 256) + 36 * (196_608 + 512),
+        ),
+        ("gpt2_small", 124_439_808),
+        ("llama_1b", 1_100_048_384),
         # 75 x 16 + 16; 144 x 16 + 16; 144 x 32 + 32; 288 x 32 + 32; 288 x 64 + 64; (64 x 4 x 4) x 10 + 10.
         ("tiny_linear", 1_216 + 2_320 + 4_640 + 9_248 + 18_496 + 10_250),
         # 75 x 32 + 32; a: 288 x 32 + 32 and 800 x 16 + 16; b: 48 x 64 + 64, 576 x 32 + 32, 48 x 64 + 64; 96 x 10 + 10.
@@ -48,14 +67,16 @@ def test_parameters(name: str, parameters: int) -> None:
     VGG-19. OverFeat and GoogLeNet without auxiliary classifiers from the layers of github.com/soumith/
     convnet-benchmarks, b458aab6. The deep ones add what stands above. ResNet-50 as torchvision's `resnet50` counts it,
     Inception-v3 as its `inception_v3` without the 3,326,696 of the auxiliary classifier in 27,161,264. Caffe's quick
-    network of CIFAR-10 layer by layer, as are our own, a bias for each filter where it has one.
+    network of CIFAR-10 layer by layer, as are its LeNet, our own and the networks of sequences, a bias for each filter
+    where it has one. CaffeNet as github.com/BVLC/caffe's bvlc_reference_caffenet counts it, GPT-2 as the `gpt2` of
+    Hugging Face's transformers does, the Llama as TinyLlama 1.1B is published.
     """
     assert build_network(name).parameters == parameters
 
 
 def test_every_network_is_counted_here() -> None:
-    """Sixteen networks, each with its own name."""
-    assert len(NETWORKS) == 16
+    """Each with its own name."""
+    assert len(NETWORKS) == 24
     assert [build_network(name).name for name in NETWORKS] == list(NETWORKS)
 
 
@@ -81,6 +102,7 @@ def test_every_network_is_counted_here() -> None:
         # CONV, BN and ACTV: stem 5; modules 3 x 7, 4, 4 x 10, 6, 2 x 9. Pooling: stem 2, one in each of 11 modules, and
         # the average. Joins: one in each module and two more in each of the last two.
         ("inception_v3", 94, 94, 14, 15, 1, 94, 0),
+        ("lenet", 2, 1, 2, 0, 2, 0, 0),
         # No ACTV behind ip1.
         ("cifar10_quick", 3, 3, 3, 0, 2, 0, 0),
         ("tiny_linear", 5, 5, 3, 0, 1, 0, 0),
@@ -242,9 +264,11 @@ def test_modules_of_googlenet(module: str, x: MapShape, expected: tuple[int, ...
     ]
 
 
-def test_the_classifier_of_every_network_is_its_fc_layers_and_what_follows() -> None:
+def test_the_classifier_of_every_network_of_images_is_its_fc_layers_and_what_follows() -> None:
     for name in NETWORKS:
         layers = build_network(name).layers
+        if layers[0].in_shapes[0].steps > 1:
+            continue
         first_fc = next(layer.index for layer in layers if layer.kind is LayerKind.FC)
 
         assert [layer.stage for layer in layers] == [
@@ -259,6 +283,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_and_all_others(typed: s
 
     assert str(failure.value) == (
         f"{typed!r} is not a network; did you mean {offered!r}? (alexnet, overfeat, googlenet, vgg16, vgg116, vgg216, "
-        "vgg316, vgg416, vgg_a_8conv, vgg_d_13conv, resnet50, inception_v3, cifar10_quick, tiny_linear, tiny_forked, "
-        "tiny_residual)"
+        "vgg316, vgg416, vgg_a_8conv, vgg_d_13conv, resnet50, inception_v3, lenet, cifar10_quick, caffenet, lstm_rnn, "
+        "lstm_rnn_800, lstm_cnn, p3d_resnet199, gpt2_small, llama_1b, tiny_linear, tiny_forked, tiny_residual, "
+        "resnetN, wrn_D_W)"
     )

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.dnn.networks import NETWORKS
+from vdnnsim.dnn.networks import NETWORK_NAMES
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
@@ -132,9 +132,14 @@ BATCH = "expected an integer from 1 to 1000000"
         (
             "alexnet",
             "vgg61",
-            f"workload.network: 'vgg61' is not a network; did you mean 'vgg16'? ({', '.join(NETWORKS)})",
+            f"workload.network: 'vgg61' is not a network; did you mean 'vgg16'? ({', '.join(NETWORK_NAMES)})",
         ),
-        ("alexnet", "16", f"workload.network: found 16, expected a network: {', '.join(NETWORKS)}"),
+        (
+            "alexnet",
+            "wrn_17_300",
+            "workload.network: 'wrn_17_300' is not a network; did you mean 'wrn_16_256'? (D = 8, 16, 28; W = 1 to 256)",
+        ),
+        ("alexnet", "16", f"workload.network: found 16, expected a network: {', '.join(NETWORK_NAMES)}"),
         ("32,", "0,", f"workload.batch_size: found 0, {BATCH}"),
         ("32,", "-1,", f"workload.batch_size: found -1, {BATCH}"),
         ("32,", "1000001,", f"workload.batch_size: found 1000001, {BATCH}"),

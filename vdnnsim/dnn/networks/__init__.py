@@ -1,22 +1,31 @@
 """The networks, one builder file per family.
 
-`NETWORKS` maps each name to a builder without arguments; `build_network` is the way in.
+`NETWORKS` maps each name to a builder without arguments; the members of `FAMILIES` have a number or two in their names;
+`build_network` is the way in to all of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.alexnet import alexnet
+from vdnnsim.dnn.networks.caffenet import caffenet
 from vdnnsim.dnn.networks.cifar10_quick import cifar10_quick
+from vdnnsim.dnn.networks.families import FAMILIES
 from vdnnsim.dnn.networks.googlenet import googlenet
+from vdnnsim.dnn.networks.gpt2 import gpt2_small
 from vdnnsim.dnn.networks.inception_v3 import inception_v3
+from vdnnsim.dnn.networks.lenet import lenet
+from vdnnsim.dnn.networks.llama import llama_1b
+from vdnnsim.dnn.networks.lstm_cnn import lstm_cnn
+from vdnnsim.dnn.networks.lstm_rnn import lstm_rnn
 from vdnnsim.dnn.networks.overfeat import overfeat
-from vdnnsim.dnn.networks.resnet import resnet50
+from vdnnsim.dnn.networks.p3d import p3d_resnet199
+from vdnnsim.dnn.networks.resnet import resnet
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.networks.vgg import vgg, vgg_paper
 from vdnnsim.errors import InputError
-from vdnnsim.yaml_file import not_one_of
+from vdnnsim.yaml_file import not_one_of, quote
 
 NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "alexnet": alexnet,
@@ -29,13 +38,24 @@ NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "vgg416": partial(vgg_paper, 416),
     "vgg_a_8conv": partial(vgg, "vgg_a_8conv", (1, 1, 2, 2, 2)),
     "vgg_d_13conv": partial(vgg, "vgg_d_13conv", (2, 2, 3, 3, 3)),
-    "resnet50": resnet50,
+    "resnet50": partial(resnet, 50),
     "inception_v3": inception_v3,
+    "lenet": lenet,
     "cifar10_quick": cifar10_quick,
+    "caffenet": caffenet,
+    "lstm_rnn": partial(lstm_rnn, "lstm_rnn", 512),
+    "lstm_rnn_800": partial(lstm_rnn, "lstm_rnn_800", 800),
+    "lstm_cnn": lstm_cnn,
+    "p3d_resnet199": p3d_resnet199,
+    "gpt2_small": gpt2_small,
+    "llama_1b": llama_1b,
     "tiny_linear": tiny_linear,
     "tiny_forked": tiny_forked,
     "tiny_residual": tiny_residual,
 }
+
+NETWORK_NAMES: Sequence[str] = (*NETWORKS, *(family.name for family in FAMILIES))
+"""As messages list them: a family once."""
 
 
 def build_network(name: str) -> LayerGraph:
@@ -44,6 +64,14 @@ def build_network(name: str) -> LayerGraph:
     Raises:
         InputError: no network has this name; the message offers the nearest one.
     """
-    if name not in NETWORKS:
-        raise InputError(not_one_of(name, NETWORKS, "a network"))
-    return NETWORKS[name]()
+    if name in NETWORKS:
+        return NETWORKS[name]()
+    for family in FAMILIES:
+        numbers = family.numbers_of(name)
+        if numbers is None:
+            continue
+        if not family.holds(numbers):
+            nearest = family.nearest(numbers)
+            raise InputError(f"{quote(name)} is not a network; did you mean {nearest!r}? ({family.members})")
+        return family.build(*numbers)
+    raise InputError(not_one_of(name, NETWORK_NAMES, "a network"))

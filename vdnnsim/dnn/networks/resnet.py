@@ -1,31 +1,70 @@
-"""ResNet-50: batch normalization behind every convolution, and shortcuts that are added to what they skip.
+"""ResNet for ImageNet: batch normalization behind every convolution, and shortcuts that are added to what they skip.
 
-Source: `resnet50` of torchvision (github.com/pytorch/vision, torchvision/models/resnet.py), known as v1.5, for the
-stride of a block lies in its 3x3 convolution where He et al., Deep Residual Learning for Image Recognition (CVPR 2016),
-have it in the first 1x1. Convolutions have no bias. A block runs its three convolutions first, then the projection.
+Source: `resnet18` to `resnet152` of torchvision (github.com/pytorch/vision, torchvision/models/resnet.py), known as
+v1.5, for the stride of a bottleneck lies in its 3x3 convolution where He et al., Deep Residual Learning for Image
+Recognition (CVPR 2016), have it in the first 1x1. Convolutions have no bias. A block runs its convolutions first, then
+the projection.
+
+The deeper ones are those of Layrub (Jin et al., TACO 15(3), 2018, 5.4), bottlenecks all. How many of them stand in each
+of the four groups is read from github.com/CGCL-codes/Layrub, models/resnet at 19dc3bbc, for 1001, 1172, 1304 and 1517;
+that of 302 and 695 is not published, and is assumed to follow the last three: a sixth of the blocks of the two middle
+groups stand in the first of them. Layrub's have the stride in the first 1x1 and normalize in place, as Caffe does.
 """
 
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.shapes import MapShape
 
 _EXPANSION = 4
-_GROUPS = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
-"""Blocks, their width, and the stride of the first of them."""
+_BLOCKS = {
+    18: (2, 2, 2, 2),
+    34: (3, 4, 6, 3),
+    50: (3, 4, 6, 3),
+    101: (3, 4, 23, 3),
+    152: (3, 8, 36, 3),
+    302: (3, 16, 78, 3),
+    695: (3, 38, 187, 3),
+    1001: (3, 57, 270, 3),
+    1172: (3, 64, 320, 3),
+    1304: (3, 71, 357, 3),
+    1517: (3, 83, 416, 3),
+}
+"""Blocks in each group."""
+_DEPTHS_OF_TWO = (18, 34)
+"""Whose blocks are two 3x3 convolutions instead of a bottleneck."""
+_GROUPS = ((64, 1), (128, 2), (256, 2), (512, 2))
+"""The width of a group's blocks, and the stride of the first of them."""
+
+RESNET_DEPTHS = tuple(_BLOCKS)
+"""Layers with weights, projections aside."""
 
 
-def resnet50() -> LayerGraph:
-    """Build ResNet-50: 53 CONV layers in 16 blocks and a stem, 1 FC layer, 25,557,032 parameters."""
-    net = GraphBuilder("resnet50", MapShape(3, 224, 224))
+def resnet(depth: int) -> LayerGraph:
+    """Build the ResNet of a depth; ResNet-50 has 53 CONV layers in 16 blocks and a stem, 1 FC layer."""
+    net = GraphBuilder(f"resnet{depth}", MapShape(3, 224, 224))
     y = net.conv("conv1", 0, 64, 7, stride=2, padding=3, bias=False, relu=False)
     y = net.batch_norm("bn1", y)
     y = net.pool("maxpool", y, 3, stride=2, padding=1)
-    for group, (blocks, width, stride) in enumerate(_GROUPS, start=1):
-        y = _bottleneck(net, f"layer{group}.0", y, width, stride=stride, project=True)
-        for block in range(1, blocks):
-            y = _bottleneck(net, f"layer{group}.{block}", y, width, stride=1, project=False)
+    for group, (blocks, (width, stride)) in enumerate(zip(_BLOCKS[depth], _GROUPS, strict=True), start=1):
+        for block in range(blocks):
+            name, first = f"layer{group}.{block}", block == 0
+            if depth in _DEPTHS_OF_TWO:
+                project = first and group > 1
+                y = two_convolutions(net, name, y, width, stride=stride if first else 1, project=project)
+            else:
+                y = _bottleneck(net, name, y, width, stride=stride if first else 1, project=first)
     y = net.average_pool("avgpool", y, 7, stride=1)
     net.begin_classifier()
     return net.build(net.fc("fc", y, 1000, relu=False))
+
+
+def two_convolutions(net: GraphBuilder, name: str, x: int, width: int, *, stride: int, project: bool) -> int:
+    """Add a block of two 3x3 convolutions; its shortcut is the identity unless told to project."""
+    y = net.conv(f"{name}.conv1", x, width, 3, stride=stride, padding=1, bias=False, relu=False)
+    y = net.batch_norm(f"{name}.bn1", y)
+    y = net.conv(f"{name}.conv2", y, width, 3, padding=1, bias=False, relu=False)
+    y = net.batch_norm(f"{name}.bn2", y, relu=False)
+    shortcut = _projection(net, name, x, width, stride) if project else x
+    return net.add(f"{name}.add", y, shortcut)
 
 
 def _bottleneck(net: GraphBuilder, name: str, x: int, width: int, *, stride: int, project: bool) -> int:
@@ -35,8 +74,10 @@ def _bottleneck(net: GraphBuilder, name: str, x: int, width: int, *, stride: int
     y = net.batch_norm(f"{name}.bn2", y)
     y = net.conv(f"{name}.conv3", y, _EXPANSION * width, 1, bias=False, relu=False)
     y = net.batch_norm(f"{name}.bn3", y, relu=False)
-    shortcut = x
-    if project:
-        shortcut = net.conv(f"{name}.downsample.0", x, _EXPANSION * width, 1, stride=stride, bias=False, relu=False)
-        shortcut = net.batch_norm(f"{name}.downsample.1", shortcut, relu=False)
+    shortcut = _projection(net, name, x, _EXPANSION * width, stride) if project else x
     return net.add(f"{name}.add", y, shortcut)
+
+
+def _projection(net: GraphBuilder, name: str, x: int, channels: int, stride: int) -> int:
+    y = net.conv(f"{name}.downsample.0", x, channels, 1, stride=stride, bias=False, relu=False)
+    return net.batch_norm(f"{name}.downsample.1", y, relu=False)

@@ -1,0 +1,29 @@
+"""A network that looks at each frame of a clip and remembers: convolutions, then an LSTM layer over 16 frames.
+
+Source: Donahue et al., Long-Term Recurrent Convolutional Networks for Visual Recognition and Description, CVPR 2015,
+and github.com/LisaAnne/lisa-caffe-public, examples/LRCN_activity_recognition/train_test_lstm_RGB.prototxt at 1b4877d9.
+What Layrub calls a batch of 384 are the frames of 24 clips; here a batch counts clips. Caffe pools the last incomplete
+window as well; pool2 is padded instead, so that maps and weights have the sizes of Caffe's.
+"""
+
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.sequence_builder import SequenceBuilder
+from vdnnsim.dnn.shapes import MapShape
+
+_FRAMES, _CLASSES = 16, 101
+
+
+def lstm_cnn() -> LayerGraph:
+    """Build the network: 5 CONV layers, 1 RNN layer, 2 FC layers, 67,816,933 parameters."""
+    net = SequenceBuilder("lstm_cnn", MapShape(3, 227, 227, steps=_FRAMES))
+    y = net.pool("pool1", net.conv("conv1", 0, 96, 7, stride=2), 3, stride=2)
+    y = net.grouped_conv("conv2", net.local_response_norm("norm1", y, 5), 384, 5, 2, stride=2)
+    y = net.local_response_norm("norm2", net.pool("pool2", y, 3, stride=2, padding=1), 5)
+    y = net.conv("conv3", y, 512, 3, padding=1)
+    y = net.grouped_conv("conv4", y, 512, 3, 2, padding=1)
+    y = net.grouped_conv("conv5", y, 384, 3, 2, padding=1)
+    y = net.pool("pool5", y, 3, stride=2)
+    net.begin_classifier()
+    y = net.dropout("drop6", net.linear("fc6", y, 4096, relu=True), mask_bytes=4, in_place=True)
+    y = net.dropout("lstm1-drop", net.lstm("lstm1", y, 256), mask_bytes=4, in_place=False)
+    return net.build(net.linear("fc8-final", y, _CLASSES))
