@@ -9,6 +9,7 @@ fetches anew is not held between. W, dW and optimizer states are held throughout
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.saving import SavingRule
 from vdnnsim.dnn.workload import Mode, Workload
@@ -63,6 +64,7 @@ class Fetch:
 
     what: Saved
     layer: Layer
+    phase: Phase
     on_demand: bool
     copy: int = 0
 
@@ -100,46 +102,36 @@ def program_plan(
     return replace(writer.plan.finish(label, algorithms), saving_rule=saving_rule)
 
 
-class _ProgramWriter:
-    def __init__(self, workload: Workload, kernels: KernelChoice) -> None:
-        self.plan = PlanWriter(workload)
-        self._kernels = kernels
-        self._buffers = IterationBuffers(self.plan, workload)
+class ProgramBuffers:
+    """The buffers of a program, and when each lives.
+
+    Attributes:
+        maps: buffer of feature map i.
+        throughout: the buffers held from beginning to end, with the index of their layer.
+    """
+
+    def __init__(self, plan: PlanWriter, workload: Workload) -> None:
+        self._buffers = IterationBuffers(plan, workload)
+        self.maps = self._buffers.maps
         training = workload.mode is Mode.TRAINING
         resident = self._buffers.resident
-        self._statistics = {
-            owner: buffer for buffer, owner in resident if self.plan.kind(buffer) is BufferKind.STATISTICS
-        }
+        self._statistics = {owner: buffer for buffer, owner in resident if plan.kind(buffer) is BufferKind.STATISTICS}
         brief = set(self._statistics.values()) if training else set()
-        self._throughout = {buffer: owner for buffer, owner in resident if buffer not in brief}
-        # By buffer, the end of its copy to the host, or back, for which the compute stream has not waited yet.
-        self._leaving: dict[int, int] = {}
-        self._coming: dict[int, int] = {}
+        self.throughout = {buffer: owner for buffer, owner in resident if buffer not in brief}
 
-    def write(self, steps: Sequence[Step]) -> None:
-        """Write the whole iteration."""
-        begins, ends = self._lifetimes(steps)
-        for buffer, owner in self._throughout.items():
-            self.plan.allocate(buffer, owner, Phase.FORWARD)
-        self.plan.allocate(self._buffers.maps[0], 0, Phase.FORWARD)
-        for step, born, dying in zip(steps, begins, ends, strict=True):
-            for buffer in born:
-                self._allocate(buffer, step)
-            self._take(step)
-            for buffer in dying:
-                self.plan.release(buffer)
-        for buffer in self._throughout:
-            self.plan.release(buffer)
+    def compute(self, step: Run, kernel: KernelCost, workspace: int | None) -> None:
+        """Launch a kernel."""
+        self._buffers.compute(step.layer, step.phase, kernel, workspace, repeat=step.repeat)
 
-    def _lifetimes(self, steps: Sequence[Step]) -> tuple[list[list[int]], list[list[int]]]:
+    def lifetimes(self, steps: Sequence[Step]) -> tuple[list[list[int]], list[list[int]]]:
         """Return the buffers to allocate before each step and those to release after it."""
         begins: list[list[int]] = [[] for _ in steps]
         ends: list[list[int]] = [[] for _ in steps]
-        last: dict[int, int] = {self._buffers.maps[0]: 0}
+        last: dict[int, int] = {self.maps[0]: 0}
         for position, step in enumerate(steps):
-            reads, writes = self._touched(step)
+            reads, writes = self.touched(step)
             for buffer in dict.fromkeys(reads + writes):
-                if buffer in self._throughout:
+                if buffer in self.throughout:
                     continue
                 if buffer not in reads:
                     if buffer in last:
@@ -150,24 +142,49 @@ class _ProgramWriter:
             ends[position].append(buffer)
         return begins, ends
 
-    def _touched(self, step: Step) -> tuple[list[int], list[int]]:
+    def touched(self, step: Step) -> tuple[list[int], list[int]]:
+        """Return the buffers that a step reads and those that it writes."""
         match step:
             case Run(layer=layer, phase=phase):
                 return self._buffers.touched(layer, phase)
             case Leave(what=what) | Await(what=what):
-                return [self._buffer(what)], []
+                return [self.of(what)], []
             case Fetch(what=what):  # pragma: no branch
-                return [], [self._buffer(what)]
+                return [], [self.of(what)]
 
-    def _buffer(self, what: Saved) -> int:
-        return self._buffers.maps[what.index] if what.is_map else self._statistics[what.index]
+    def of(self, what: Saved) -> int:
+        """Return the buffer of what is saved."""
+        return self.maps[what.index] if what.is_map else self._statistics[what.index]
+
+
+class _ProgramWriter:
+    def __init__(self, workload: Workload, kernels: KernelChoice) -> None:
+        self.plan = PlanWriter(workload)
+        self._kernels = kernels
+        self._buffers = ProgramBuffers(self.plan, workload)
+        # By buffer, the end of its copy to the host, or back, for which the compute stream has not waited yet.
+        self._leaving: dict[int, int] = {}
+        self._coming: dict[int, int] = {}
+
+    def write(self, steps: Sequence[Step]) -> None:
+        """Write the whole iteration."""
+        begins, ends = self._buffers.lifetimes(steps)
+        for buffer, owner in self._buffers.throughout.items():
+            self.plan.allocate(buffer, owner, Phase.FORWARD)
+        self.plan.allocate(self._buffers.maps[0], 0, Phase.FORWARD)
+        for step, born, dying in zip(steps, begins, ends, strict=True):
+            for buffer in born:
+                self._allocate(buffer, step)
+            self._take(step)
+            for buffer in dying:
+                self.plan.release(buffer)
+        for buffer in self._buffers.throughout:
+            self.plan.release(buffer)
 
     def _allocate(self, buffer: int, step: Step) -> None:
         match step:
-            case Run(layer=layer, phase=phase):
+            case Run(layer=layer, phase=phase) | Fetch(layer=layer, phase=phase):
                 self.plan.allocate(buffer, layer.index, phase)
-            case Fetch(layer=layer):
-                self.plan.allocate(buffer, layer.index, layer.backward_phases[0])
             case _:  # pragma: no cover
                 raise AssertionError("a copy to the host takes no memory")
 
@@ -177,20 +194,20 @@ class _ProgramWriter:
                 self._run(step)
             case Leave(what=what, layer=layer, phase=phase, copy=copy):
                 self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-                self.plan.offload(self._buffer(what), layer.index, phase, copy=copy)
-                self._leaving[self._buffer(what)] = self.plan.record(Stream.MEMORY)
+                self.plan.offload(self._buffers.of(what), layer.index, phase, copy=copy)
+                self._leaving[self._buffers.of(what)] = self.plan.record(Stream.MEMORY)
             case Fetch(what=what, layer=layer, on_demand=on_demand, copy=copy):
                 self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-                self.plan.prefetch(self._buffer(what), layer.index, on_demand=on_demand, copy=copy)
-                self._coming[self._buffer(what)] = self.plan.record(Stream.MEMORY)
+                self.plan.prefetch(self._buffers.of(what), layer.index, on_demand=on_demand, copy=copy)
+                self._coming[self._buffers.of(what)] = self.plan.record(Stream.MEMORY)
             case Await(what=what):  # pragma: no branch
-                buffer = self._buffer(what)
+                buffer = self._buffers.of(what)
                 ends = self._leaving if buffer in self._leaving else self._coming
                 self.plan.wait(ends.pop(buffer), Stream.COMPUTE)
 
     def _run(self, step: Run) -> None:
         layer, phase = step.layer, step.phase
-        for buffer in self._buffers.touched(layer, phase)[0]:
+        for buffer in self._buffers.touched(step)[0]:
             if buffer in self._coming:
                 self.plan.wait(self._coming.pop(buffer), Stream.COMPUTE)
         kernel = self._kernels[layer.index, phase]
@@ -199,6 +216,6 @@ class _ProgramWriter:
             name = f"workspace of {layer.name}"
             workspace = self.plan.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
             self.plan.allocate(workspace, layer.index, phase)
-        self._buffers.compute(layer, phase, kernel, workspace, repeat=step.repeat)
+        self._buffers.compute(step, kernel, workspace)
         if workspace is not None:
             self.plan.release(workspace)

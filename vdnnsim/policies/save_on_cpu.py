@@ -96,7 +96,7 @@ def _synchronous(workload: Workload) -> list[Step]:
             steps += [Leave(what, layer, copy=copy), Await(what)]
     for layer in reversed(workload.graph.layers):
         for what, copy in taken[layer.index]:
-            steps += [Fetch(what, layer, on_demand=True, copy=copy), Await(what)]
+            steps += [Fetch(what, layer, layer.backward_phases[0], on_demand=True, copy=copy), Await(what)]
         steps += backward_runs(layer)
     return steps + update_runs(workload)
 
@@ -122,10 +122,10 @@ def _overlapped(workload: Workload) -> list[Step]:
     steps += _await(under_way)
     backward = [layer for layer in reversed(layers) if layer.backward_phases]
     wanted = [coming[layer.index] for layer in backward]
-    steps += [Fetch(what, backward[0], on_demand=True) for what in wanted[0]]
+    steps += [Fetch(what, backward[0], backward[0].backward_phases[0], on_demand=True) for what in wanted[0]]
     for position, layer in enumerate(backward):
         if position + 1 < len(backward):
-            steps += [Fetch(what, layer, on_demand=False) for what in wanted[position + 1]]
+            steps += [Fetch(what, layer, layer.backward_phases[0], on_demand=False) for what in wanted[position + 1]]
         steps += backward_runs(layer)
     return steps + update_runs(workload)
 

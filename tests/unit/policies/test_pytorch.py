@@ -1,5 +1,7 @@
 """`pytorch`, and the rule of autograd by which it and the other policies of PyTorch save."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.toy import replay, toy_costs, toy_setting, toy_workload
@@ -9,7 +11,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.saving import SavingRule, saving_by
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Workload
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.operations import Compute, Release
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
@@ -96,6 +98,15 @@ def test_what_is_held_on_a_small_network() -> None:
     }
     assert maximum_bytes(replay(Resident().plan(toy_setting(WORKLOAD, costs)), costs)) == 144 + 50
     assert trace.iteration_s == 4 + 5
+
+
+def test_inference_saves_nothing() -> None:
+    """Forward alone; conv1 and pool at once, 20 B, above 72 B of W."""
+    workload = replace(WORKLOAD, mode=Mode.INFERENCE)
+    trace = replay(plan_of(PyTorch(), workload), toy_costs(workload, {}))
+
+    assert trace.iteration_s == 4
+    assert dict(peak_by_kind(trace)) == {BufferKind.WEIGHTS: 72, BufferKind.FEATURE_MAP: 20}
 
 
 def test_the_map_of_a_pooling_dies_with_its_last_reader() -> None:

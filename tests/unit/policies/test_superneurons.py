@@ -1,0 +1,252 @@
+"""`superneurons` on small chains, every second and byte worked out by hand.
+
+conv1, pool1, conv2, pool2, fc, loss: the input and all maps hold 10 B, but those of fc and the loss, 2 B. Kernels take
+1 s, copies a second a byte. W are 2 x 30 + 6 elements, 132 B, and so are dW: 264 B. Six forwards; in backward fc and
+conv2 have two kernels, the loss, the pools and conv1 one: 8. The maps of the pools are given up and computed again.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import maximum_bytes
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.sequence_builder import SequenceBuilder
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.cheap_layers import backward_with_recomputation, largest_backward_bytes
+from vdnnsim.policies.superneurons import SuperNeurons
+from vdnnsim.trace import IterationTrace
+
+
+def pools(*before: int) -> LayerGraph:
+    """CONV layers, each with so many pools behind it."""
+    net = GraphBuilder("pools", MapShape(5))
+    y = number = 0
+    for convolution, count in enumerate(before, start=1):
+        y = net.conv(f"conv{convolution}", y, 5, 1, relu=False)
+        for _ in range(count):
+            number += 1
+            y = net.pool(f"pool{number}", y, 1, stride=1)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+CHAIN = toy_workload(pools(1, 1))
+
+
+def plan_of(workload: Workload = CHAIN, device_bytes: int = 1000, costs: CostTable | None = None) -> TrainingPlan:
+    """A checked plan with kernels of 1 s."""
+    limits = replace(TOY_LIMITS, device_bytes=device_bytes)
+    plan = SuperNeurons().plan(toy_setting(workload, costs or toy_costs(workload, {}), limits))
+    check_plan(plan)
+    return plan
+
+
+def trace_of(device_bytes: int) -> IterationTrace:
+    """An iteration of the chain in so much memory."""
+    limits = replace(TOY_LIMITS, device_bytes=device_bytes)
+    return replay(plan_of(device_bytes=device_bytes), toy_costs(CHAIN, {}), limits=limits)
+
+
+def copies(trace: IterationTrace) -> list[tuple[str, str, float, float]]:
+    """(direction and map, layer, start, end)."""
+    plan = trace.plan
+    found = []
+    for span in trace.spans_on(Stream.MEMORY):
+        operation = plan.operations[span.operation]
+        assert isinstance(operation, Offload | Prefetch)
+        direction = "out" if isinstance(operation, Offload) else "in"
+        name = f"{direction}: {plan.buffer_names[operation.buffer]}"
+        found.append((name, plan.layers[operation.layer], span.start_s, span.end_s))
+    return found
+
+
+def recomputed(plan: TrainingPlan) -> list[tuple[str, int]]:
+    """The layers whose forward runs again and for which time, in order."""
+    return [(plan.layers[op.layer], op.repeat) for op in plan.operations if isinstance(op, Compute) and op.repeat]
+
+
+def test_with_room_for_all_pools_are_computed_again_and_nothing_is_copied() -> None:
+    """Most is held in backward of pool2: input, conv1, conv2, pool2, and the gradients of pool2 and conv2, 60 B."""
+    trace = trace_of(1000)
+
+    assert recomputed(trace.plan) == [("pool2", 1), ("pool1", 1)]
+    assert copies(trace) == []
+    assert trace.iteration_s == 6 + 8 + 2
+    assert maximum_bytes(trace) == 264 + 60
+
+
+def test_the_map_used_least_recently_leaves_and_comes_back_with_the_convolution_above_its_reader() -> None:
+    """In a byte less the input leaves before backward of pool2, at 10: 6 forwards, the loss, pool2 again, twice fc.
+
+    Backward of pool2 runs from 20, pool1 again from 21, conv2 from 22, and with it the input comes until 32. conv1,
+    which wants it, would be ready at 25; it ends at 33. Most is now held in the weight gradient of fc: all four maps of
+    10 B, and the gradients of pool2 and fc.
+    """
+    trace = trace_of(264 + 59)
+
+    assert copies(trace) == [("out: map input", "pool2", 10, 20), ("in: map input", "conv2", 22, 32)]
+    assert trace.iteration_s == 33
+    assert maximum_bytes(trace) == 264 + 52
+
+
+def test_a_map_that_no_convolution_prefetched_is_fetched_on_demand() -> None:
+    """In 40 B the input must go for the output of fc, at 4, and conv1 for the gradient of pool2, at 18.
+
+    pool1 is computed again from conv1, which is away, before backward of conv2 could have fetched it. That runs with
+    conv1, pool1, and the gradients of conv2 and pool1, 40 B, so there is no room for the input either.
+    """
+    trace = trace_of(264 + 40)
+
+    assert copies(trace) == [
+        ("out: map input", "fc", 4, 14),
+        ("out: map conv1", "fc", 18, 28),
+        ("in: map conv1", "pool1", 31, 41),
+        ("in: map input", "conv1", 45, 55),
+    ]
+    assert trace.iteration_s == 56
+    assert maximum_bytes(trace) == 264 + 40
+
+
+@pytest.mark.parametrize(
+    ("count", "again"),
+    [
+        # All four maps, 40 B, are not more than backward of a pool needs: X, Y, dX and dY.
+        (4, [("pool1", 1), ("pool2", 1), ("pool3", 1), ("pool4", 1)]),
+        # 50 B are: anew for fc, and for each pool, which wants its X and Y.
+        (
+            5,
+            [(f"pool{i}", 1) for i in range(1, 6)]
+            + [(f"pool{i}", 2) for i in range(1, 6)]
+            + [(f"pool{i}", 3) for i in range(1, 5)]
+            + [(f"pool{i}", 4) for i in range(1, 4)]
+            + [("pool1", 5), ("pool2", 5)]
+            + [("pool1", 6)],
+        ),
+    ],
+)
+def test_a_segment_is_computed_once_unless_it_exceeds_the_largest_working_set(
+    count: int, again: list[tuple[str, int]]
+) -> None:
+    workload = toy_workload(pools(count))
+
+    assert largest_backward_bytes(workload) == 40
+    assert recomputed(plan_of(workload)) == again
+
+
+def test_memory_stays_at_the_largest_working_set() -> None:
+    """Five pools behind conv1, 72 B of W and as much of dW: input, conv1, and at most X, Y, dX and dY of a pool."""
+    workload = toy_workload(pools(5))
+    trace = replay(plan_of(workload), toy_costs(workload, {}))
+
+    assert maximum_bytes(trace) == 2 * 72 + 20 + 40
+
+
+def test_a_normalization_is_computed_again_with_the_activation_in_place_over_it() -> None:
+    """conv2 wants bn1 with its activation; a join ends a segment, and so bn2 is one of its own, which nobody reads."""
+    net = GraphBuilder("residual", MapShape(5))
+    x = net.batch_norm("bn1", net.conv("conv1", 0, 5, 1, bias=False, relu=False))
+    y = net.batch_norm("bn2", net.conv("conv2", x, 5, 1, bias=False, relu=False), relu=False)
+    y = net.add("add", y, x)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+
+    assert recomputed(plan_of(workload)) == [("bn1", 1), ("bn1/relu", 1)]
+
+
+def test_a_pool_with_an_activation_in_place_is_computed_again_for_its_own_backward() -> None:
+    """Its Y was rewritten, and backward of the pool wants it once more; so the rewriter above it runs as well.
+
+    The first of five, that is six times, as above.
+    """
+    net = GraphBuilder("dropped", MapShape(5))
+    y = net.pool("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1)
+    for number in range(2, 6):
+        y = net.pool(f"pool{number}", net.dropout(f"dropout{number}", y, mask_bytes=1, in_place=True), 1, stride=1)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+
+    assert recomputed(plan_of(workload))[-2:] == [("pool", 6), ("dropout2", 6)]
+
+
+def test_maps_of_cheap_layers_that_meet_hang_together() -> None:
+    """A pool over conv1, one over conv2, and their product: one segment of 30 B, computed once, without conv2."""
+    net = SequenceBuilder("meeting", MapShape(5))
+    x = net.conv("conv1", 0, 5, 1, relu=False)
+    a = net.pool("a", x, 1, stride=1)
+    b = net.pool("b", net.conv("conv2", x, 5, 1, relu=False), 1, stride=1)
+    y = net.multiply("product", a, b)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+
+    assert recomputed(plan_of(workload)) == [("a", 1), ("b", 1), ("product", 1)]
+
+
+@pytest.mark.parametrize(
+    ("device_bytes", "chosen"),
+    [
+        # Forward of conv2 holds the input, conv1, pool1 and conv2: 40 B, and leaves 496 B; backward more.
+        (264 + 40 + 30, "fast"),
+        (264 + 40 + 29, "medium"),
+        (264 + 40 + 9, "slow"),
+    ],
+)
+def test_a_kernel_takes_the_fastest_algorithm_whose_workspace_is_left(device_bytes: int, chosen: str) -> None:
+    """No map leaves for the sake of a workspace."""
+    costs = dict(toy_costs(CHAIN, {}).kernels)
+    costs[2, Phase.FORWARD] = tuple(
+        KernelCost(name, seconds, workspace_bytes, Origin.ASSUMED)
+        for name, seconds, workspace_bytes in (("fast", 1.0, 30), ("medium", 2.0, 10), ("slow", 3.0, 0))
+    )
+    plan = plan_of(device_bytes=device_bytes, costs=CostTable(costs))
+    (kernel,) = [op for op in plan.operations if isinstance(op, Compute) and (op.layer, op.phase) == (2, Phase.FORWARD)]
+
+    assert kernel.algorithm == chosen
+    assert not [op for op in plan.operations if isinstance(op, Offload) and op.phase is Phase.FORWARD]
+
+
+def test_what_cannot_fit_is_planned_all_the_same() -> None:
+    """With a working set that exceeds the GPU all that may leave has left; what a kernel works on stays."""
+    plan = plan_of(device_bytes=264 + 10)
+    first = next(op for op in plan.operations if isinstance(op, Offload))
+
+    assert (plan.buffer_names[first.buffer], plan.layers[first.layer]) == ("map input", "pool1")
+    assert isinstance(place_plan(plan, replace(TOY_LIMITS, device_bytes=264 + 10)), DoesNotFit)
+
+
+def test_inference_frees_and_copies_nothing() -> None:
+    trace = replay(plan_of(replace(CHAIN, mode=Mode.INFERENCE)), toy_costs(CHAIN, {}))
+
+    assert trace.iteration_s == 6
+    assert maximum_bytes(trace) == 132 + 20
+
+
+def test_weights_are_updated() -> None:
+    workload = replace(CHAIN, optimizer=Optimizer.ADAM)
+
+    assert [
+        op.layer for op in plan_of(workload).operations if isinstance(op, Compute) and op.phase is Phase.UPDATE
+    ] == [
+        0,
+        2,
+        4,
+    ]
+
+
+def test_resnet_50_recomputes_normalizations_and_no_convolution() -> None:
+    workload = Workload(build_network("resnet50"), 2)
+    again = recomputed(plan_of(workload, device_bytes=2**40))
+    kinds = {layer.name: layer.kind.value for layer in workload.graph.layers}
+
+    assert {kinds[name] for name, _ in again} == {"BN", "ACTV", "POOL"}
+    assert len(backward_with_recomputation(workload)) > len(workload.graph.layers)

@@ -1,0 +1,117 @@
+"""The tensor cache of SuperNeurons (Wang et al., PPoPP 2018, 3.3.2) and its choice of algorithms (3.5).
+
+The runs of an iteration are walked with the memory of the GPU in view. What a kernel needs and is not there is
+allocated or fetched; where there is no room, the maps that were used least recently leave until there is. As long as
+all fits, nothing is copied. While a CONV layer runs in backward, the next map that is away and wanted before the CONV
+layer below has run comes back, if there is room for it (3.3.1). Each kernel then takes the fastest of its algorithms
+whose workspace fits into what is left.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.policies.program import Await, Fetch, Leave, ProgramBuffers, Run, Saved, Step
+
+
+class TensorCache:
+    """One walk.
+
+    Attributes:
+        steps: the runs walked and the copies between them.
+        kernels: the algorithm of each; of a kernel that runs more than once, the one with the least workspace.
+    """
+
+    def __init__(self, workload: Workload, costs: CostTable, limits: MemoryLimits, cached: frozenset[int]) -> None:
+        """Prepare a walk in which only the cached maps, by index, may leave."""
+        self._costs = costs
+        self._limits = limits
+        self._plan = PlanWriter(workload)
+        self._buffers = ProgramBuffers(self._plan, workload)
+        self._map_of = {self._buffers.maps[index]: index for index in cached}
+        self._in_use_bytes = sum(self._size_bytes(each) for each in (*self._buffers.throughout, self._buffers.maps[0]))
+        # Cached maps on the GPU, the least recently used first, and those that have left.
+        self._recent: dict[int, None] = {}
+        self._away: set[int] = set()
+        self.steps: list[Step] = []
+        self.kernels: dict[tuple[int, Phase], KernelCost] = {}
+
+    def walk(self, runs: Sequence[Run]) -> None:
+        """Walk all runs."""
+        begins, ends = self._buffers.lifetimes(runs)
+        for position, run in enumerate(runs):
+            reads, writes = self._buffers.touched(run)
+            missing = [buffer for buffer in dict.fromkeys(reads) if buffer in self._away]
+            options = self._costs.options(run.layer.index, run.phase)
+            least = min(options, key=lambda kernel: kernel.workspace_bytes)
+            needed_bytes = sum(self._size_bytes(buffer) for buffer in begins[position] + missing)
+            self._make_room(needed_bytes + self._rounded(least.workspace_bytes), run, {*reads, *writes})
+            for buffer in missing:
+                self._fetch(buffer, run, on_demand=True)
+            self._in_use_bytes += sum(self._size_bytes(buffer) for buffer in begins[position])
+            self._prefetch(runs, position, self._rounded(least.workspace_bytes))
+            self._choose(run, options, least)
+            self.steps.append(run)
+            for buffer in dict.fromkeys(reads + writes):
+                if buffer in self._map_of:
+                    self._recent.pop(buffer, None)
+                    self._recent[buffer] = None
+            for buffer in ends[position]:
+                self._recent.pop(buffer, None)
+                self._in_use_bytes -= self._size_bytes(buffer)
+
+    @property
+    def _free_bytes(self) -> int:
+        return self._limits.device_bytes - self._in_use_bytes
+
+    def _make_room(self, needed_bytes: int, run: Run, operands: set[int]) -> None:
+        for buffer in tuple(self._recent):
+            if self._free_bytes >= needed_bytes:
+                return
+            if buffer not in operands:
+                what = Saved(self._map_of[buffer])
+                self.steps += [Leave(what, run.layer, run.phase), Await(what)]
+                del self._recent[buffer]
+                self._away.add(buffer)
+                self._in_use_bytes -= self._size_bytes(buffer)
+
+    def _fetch(self, buffer: int, run: Run, *, on_demand: bool) -> None:
+        self.steps.append(Fetch(Saved(self._map_of[buffer]), run.layer, run.phase, on_demand))
+        self._away.remove(buffer)
+        self._recent[buffer] = None
+        self._in_use_bytes += self._size_bytes(buffer)
+
+    def _prefetch(self, runs: Sequence[Run], position: int, reserved_bytes: int) -> None:
+        """Prefetch, with the first kernel of backward of a CONV layer, the next map that is wanted, if it fits."""
+        run = runs[position]
+        if run.layer.kind is LayerKind.CONV and run.phase is run.layer.backward_phases[0]:
+            wanted = next(self._wanted_after(runs, position), None)
+            if wanted is not None and self._size_bytes(wanted) + reserved_bytes <= self._free_bytes:
+                self._fetch(wanted, run, on_demand=False)
+
+    def _wanted_after(self, runs: Sequence[Run], position: int) -> Iterator[int]:
+        """Yield what is away and read by the runs up to those of the CONV layer below, that included."""
+        below = None
+        for index in range(position + 1, len(runs)):
+            layer = runs[index].layer
+            if below is not None and layer is not below:
+                return
+            if layer.kind is LayerKind.CONV and layer is not runs[position].layer:
+                below = layer
+            yield from (buffer for buffer in self._buffers.touched(runs[index])[0] if buffer in self._away)
+
+    def _choose(self, run: Run, options: tuple[KernelCost, ...], least: KernelCost) -> None:
+        fitting = (kernel for kernel in options if self._rounded(kernel.workspace_bytes) <= self._free_bytes)
+        chosen = next(fitting, least)
+        before = self.kernels.get((run.layer.index, run.phase), chosen)
+        self.kernels[run.layer.index, run.phase] = min(before, chosen, key=lambda kernel: kernel.workspace_bytes)
+
+    def _size_bytes(self, buffer: int) -> int:
+        return self._rounded(self._plan.nbytes(buffer))
+
+    def _rounded(self, nbytes: int) -> int:
+        return round_up(nbytes, self._limits.granule_bytes)
