@@ -88,9 +88,10 @@ class Bench:
         """Build the cost table and the limits of a workload on a machine."""
         limits = MemoryLimits(
             model=model,
-            device_bytes=server.gpu.memory_bytes,
+            device_bytes=server.gpu.memory_bytes - server.gpu.context_bytes,
             host_bytes=server.host.memory_bytes // gpus,
             granule_bytes=server.gpu.granule_bytes,
+            handle_bytes=server.gpu.handle_bytes,
         )
         return cls(workload, server, build_cost_table(workload, server), limits, pinned, gpus, gradients)
 

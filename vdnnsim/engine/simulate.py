@@ -105,7 +105,7 @@ class _Iteration:
         self._end_s = 0.0
         self._host_waits_for: int | None = None
         durations_s = {
-            position: costs.find(operation.layer, operation.phase, operation.algorithm).seconds
+            position: costs.find(operation.layer, operation.phase, operation.algorithm).seconds + operation.barrier_s
             for position, operation in enumerate(plan.operations)
             if isinstance(operation, Compute)
         }

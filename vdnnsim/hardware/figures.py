@@ -44,6 +44,8 @@ _RANGES: Final[Mapping[str, Range]] = {
     "gpu.dram_bandwidth": _RATE,
     "gpu.multiprocessors": _UNITS,
     "gpu.granule": _GRANULE,
+    "gpu.context": _MEMORY,
+    "gpu.handle": _MEMORY,
     "gpu.peak": _PEAK,
     "link.h2d": _RATE,
     "link.d2h": _RATE,

@@ -135,7 +135,8 @@ def load_profile(path: Path) -> Profile:
 
 
 def _gpu(entry: Entry, figures: Figures) -> Gpu:
-    keys = entry.members(("name", "memory", "dram_bandwidth", "multiprocessors", "granule", "peak"))
+    required = ("name", "memory", "dram_bandwidth", "multiprocessors", "granule", "peak")
+    keys = entry.members(required, ("context", "handle"))
     peaks = keys["peak"].members((), [element_type.value for element_type in ElementType])
     if not peaks:
         raise keys["peak"].expected("a figure for at least one element type")
@@ -145,6 +146,8 @@ def _gpu(entry: Entry, figures: Figures) -> Gpu:
         dram_bytes_per_s=figures.number(keys["dram_bandwidth"]),
         multiprocessors=figures.whole(keys["multiprocessors"]),
         granule_bytes=figures.whole(keys["granule"]),
+        context_bytes=figures.whole(keys["context"]) if "context" in keys else 0,
+        handle_bytes=figures.whole(keys["handle"]) if "handle" in keys else 0,
         flop_per_s={ElementType(name): figures.number(peak) for name, peak in peaks.items()},
     )
 

@@ -44,6 +44,8 @@ class Gpu:
         flop_per_s: peak arithmetic rate by element type; a type that is missing cannot be simulated.
         multiprocessors: streaming multiprocessors, over which the tiles of a kernel are spread.
         granule_bytes: unit to which the memory pool rounds every allocation.
+        context_bytes: what the CUDA context and its libraries take before any tensor; 0 where the profile does not say.
+        handle_bytes: what each further handle of a library takes, as of cuDNN for a stream; likewise.
     """
 
     name: str
@@ -52,6 +54,12 @@ class Gpu:
     dram_bytes_per_s: float
     multiprocessors: int
     granule_bytes: int
+    context_bytes: int = 0
+    handle_bytes: int = 0
+
+    def framework_bytes(self, handles: int) -> int:
+        """Bytes beside all tensors that nvidia-smi shows for a process with so many handles beyond the first."""
+        return self.context_bytes + handles * self.handle_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,8 @@ def _numbers(server: Server) -> Iterator[tuple[str, float]]:
         "gpu.dram_bandwidth": gpu.dram_bytes_per_s,
         "gpu.multiprocessors": gpu.multiprocessors,
         "gpu.granule": gpu.granule_bytes,
+        "gpu.context": gpu.context_bytes or None,
+        "gpu.handle": gpu.handle_bytes or None,
         **{f"gpu.peak.{element_type.value}": rate for element_type, rate in gpu.flop_per_s.items()},
         "link.h2d": link.h2d_bytes_per_s,
         "link.d2h": link.d2h_bytes_per_s,

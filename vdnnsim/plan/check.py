@@ -9,6 +9,8 @@
   others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
 - A buffer may have several copies on the host, by their numbers; each is offloaded once and good for one prefetch.
 - What a Release gives up is gone; only a copy on the host brings it back.
+- What lies in the bytes of another buffer covers it. The kernel that first writes it may still read what was there, as
+  one that works in place.
 
 Order between streams is tracked as knowledge: for each stream and for the host, up to which position the other
 streams are known to be done. RecordEvent stores the knowledge of its stream, WaitEvent merges it into another,
@@ -114,7 +116,6 @@ class _Checker:
         self._allocate(buffer)
         self._states[buffer].storage = storage
         below.covered_by = buffer
-        below.written = False
 
     def _record(self, event: int, stream: Stream) -> None:
         if event in self._events:
@@ -131,7 +132,7 @@ class _Checker:
     def _compute(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
         self._reach(Stream.COMPUTE)
         for buffer in reads:
-            state = self._use(buffer)
+            state = self._use(buffer, covered_for=writes)
             if not state.written:
                 raise self._error(f"{self._name(buffer)} is read before anything was written to it")
             if late := self._unfinished(state.last_arrival, Stream.COMPUTE):
@@ -145,6 +146,8 @@ class _Checker:
             state.written = True
             state.on_host = frozenset()
             state.last_compute = state.last_compute_write = self._position
+            if state.storage is not None:
+                self._states[state.storage].written = False
         self._last_on[Stream.COMPUTE] = self._position
 
     def _allocate(self, buffer: int) -> None:
@@ -165,6 +168,7 @@ class _Checker:
         if state.storage is not None:
             below = self._states[state.storage]
             below.covered_by = None
+            below.written = False
             below.last_compute = self._last_on[Stream.COMPUTE] = self._position
         self._states[buffer] = _BufferState(released=True, on_host=state.on_host)
 
@@ -216,11 +220,12 @@ class _Checker:
     def _reach(self, stream: Stream) -> None:
         _merge(self._done[stream], self._host)
 
-    def _use(self, buffer: int) -> _BufferState:
+    def _use(self, buffer: int, covered_for: tuple[int, ...] = ()) -> _BufferState:
+        """Return what is known of a buffer in use; a kernel may read what it is to cover with what it writes."""
         state = self._states[buffer]
         if not state.allocated:
             raise self._error(f"{self._name(buffer)} is used while it is not allocated")
-        if state.covered_by is not None:
+        if state.covered_by is not None and state.covered_by not in covered_for:
             raise self._error(f"{self._name(buffer)} is used while {self._name(state.covered_by)} lies in it")
         return state
 

@@ -27,6 +27,7 @@ class Compute:
         reads, writes: ids of the buffers it touches, its workspace among the written ones.
         repeat: 0 for the first time in an iteration, n for the n-th recomputation, whose result is the same, even where
             random numbers are drawn.
+        barrier_s: what it loses by a barrier before it, where kernels would overlap without.
     """
 
     layer: int
@@ -35,6 +36,7 @@ class Compute:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     repeat: int = 0
+    barrier_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,21 @@ class Pool(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimits:
-    """The memories of a machine and how its pool places buffers."""
+    """The memories of a machine and how its pool places buffers.
+
+    Attributes:
+        device_bytes: device memory that buffers may take, less `handle_bytes` for each handle that a plan opens.
+    """
 
     model: MemoryModel
     device_bytes: int
     host_bytes: int
     granule_bytes: int
+    handle_bytes: int = 0
+
+    def pool_bytes(self, plan: TrainingPlan) -> int:
+        """Device memory that is left for the buffers of a plan."""
+        return max(0, self.device_bytes - plan.handles * self.handle_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     """Walk the allocations of a plan; the first request that cannot be served decides."""
     host = _walk_host(plan, limits.host_bytes)
     positions, requests = _device_requests(plan)
-    answer = place(requests, limits.model, capacity_bytes=limits.device_bytes, granule_bytes=limits.granule_bytes)
+    answer = place(requests, limits.model, capacity_bytes=limits.pool_bytes(plan), granule_bytes=limits.granule_bytes)
     if isinstance(answer, Overflow):
         overflow = positions[answer.position]
         if isinstance(host, int) or overflow < host.operation:
@@ -184,7 +193,7 @@ def _device_overflow(plan: TrainingPlan, position: int, overflow: Overflow, limi
         requested_bytes=round_up(plan.buffers[operation.buffer].nbytes, limits.granule_bytes),
         free_bytes=overflow.free_bytes,
         largest_free_bytes=overflow.largest_free_bytes,
-        capacity_bytes=limits.device_bytes,
+        capacity_bytes=limits.pool_bytes(plan),
         held_bytes=_by_kind(plan, overflow.held, limits.granule_bytes),
     )
 

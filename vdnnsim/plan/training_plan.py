@@ -63,6 +63,7 @@ class TrainingPlan:
         algorithms: how convolution algorithms were chosen: m, p, or what a dynamic policy settled on.
         layers, layer_stages: names and stages of the layers to which operations refer.
         operations: in the order in which the host issues them.
+        handles: of libraries that the framework opens beyond the first, which take device memory of their own.
         passes: the trials behind the decision, in their order; empty for a static policy.
         saving_rule: who says what forward keeps for backward, and so which operands the kernels have.
     """
@@ -74,6 +75,7 @@ class TrainingPlan:
     buffers: tuple[Buffer, ...]
     operations: tuple[Operation, ...]
     passes: tuple[ProfilingPass, ...] = ()
+    handles: int = 0
     saving_rule: SavingRule = SavingRule.PAPER
 
     @property

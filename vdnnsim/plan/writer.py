@@ -67,9 +67,10 @@ class PlanWriter:
         reads: Iterable[int],
         writes: Iterable[int],
         repeat: int = 0,
+        barrier_s: float = 0.0,
     ) -> None:
         """Launch a kernel on the compute stream; with `repeat`, one that ran before in this iteration."""
-        self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes), repeat))
+        self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes), repeat, barrier_s))
 
     def offload(
         self,
@@ -111,7 +112,7 @@ class PlanWriter:
         """Hold the host until both streams are done, as vDNN does at the end of a layer that copied."""
         self._operations.append(HostSynchronize((Stream.COMPUTE, Stream.MEMORY)))
 
-    def finish(self, policy: str, algorithms: str) -> TrainingPlan:
+    def finish(self, policy: str, algorithms: str, *, handles: int = 0) -> TrainingPlan:
         """Return the plan."""
         return TrainingPlan(
             policy=policy,
@@ -120,4 +121,5 @@ class PlanWriter:
             layer_stages=tuple(layer.stage for layer in self._layers),
             buffers=tuple(self._buffers),
             operations=tuple(self._operations),
+            handles=handles,
         )

@@ -107,10 +107,19 @@ class IterationBuffers:
         return reads, writes
 
     def compute(
-        self, layer: Layer, phase: Phase, kernel: KernelCost, workspace: int | None, *, repeat: int = 0
+        self,
+        layer: Layer,
+        phase: Phase,
+        kernel: KernelCost,
+        workspace: int | None,
+        *,
+        repeat: int = 0,
+        barrier_s: float = 0.0,
     ) -> None:
         """Launch the kernel of a phase of a layer over its buffers and the workspace, if it has one."""
         reads, writes = self.touched(layer, phase)
         if workspace is not None:
             writes.append(workspace)
-        self._writer.compute(layer.index, phase, kernel.algorithm, reads=reads, writes=writes, repeat=repeat)
+        self._writer.compute(
+            layer.index, phase, kernel.algorithm, reads=reads, writes=writes, repeat=repeat, barrier_s=barrier_s
+        )

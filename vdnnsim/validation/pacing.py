@@ -78,8 +78,8 @@ def given_durations(plan: TrainingPlan, costs: CostTable, link: Link) -> Mapping
     durations_s: dict[int, float] = {}
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Compute(layer=layer, phase=phase, algorithm=algorithm):
-                durations_s[position] = costs.find(layer, phase, algorithm).seconds
+            case Compute(layer=layer, phase=phase, algorithm=algorithm, barrier_s=barrier_s):
+                durations_s[position] = costs.find(layer, phase, algorithm).seconds + barrier_s
             case Offload(buffer=buffer):
                 durations_s[position] = copy_s(link, Direction.D2H, plan.buffers[buffer].nbytes)
             case Prefetch(buffer=buffer):
