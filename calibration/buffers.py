@@ -6,6 +6,7 @@ import torch
 
 from calibration.devices.port import Device
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
+from vdnnsim.dnn.layers import Activation
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 
@@ -25,6 +26,11 @@ def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part 
             return Part(whole, dtype, channels_last)
         case BufferKind.WEIGHTS | BufferKind.WEIGHT_GRADIENT | BufferKind.OPTIMIZER_STATE:
             return Part((workload.graph.layers[buffer.of].parameters,), dtype)
+        case BufferKind.STATISTICS if isinstance(workload.graph.layers[buffer.of].operator, Activation):
+            # What a rectifier keeps is a record of one byte for each element.
+            shape = workload.graph.layers[buffer.of].out_shape
+            whole = (workload.batch_size, shape.channels, shape.height, shape.width)
+            return Part(whole, torch.bool, channels_last)
         case BufferKind.STATISTICS:  # pragma: no branch
             elements = workload.statistics_bytes(workload.graph.layers[buffer.of]) // torch.float32.itemsize
             return Part((elements,), torch.float32)

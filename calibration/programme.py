@@ -1,14 +1,14 @@
 """A plan made ready for a device: for each of its kernels what to call and on which buffers, before any clock runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibration.arena import ArenaLayout, lay_copies
 from calibration.buffers import form_of
 from calibration.capabilities import EXECUTOR_CAPABILITIES, refuse_more_than
 from calibration.kernels.port import Kernel, KernelLibrary
 from calibration.kernels.tensors import Part
-from vdnnsim.dnn.layers import Layer
+from vdnnsim.dnn.layers import Activation, Layer
 from vdnnsim.dnn.saving import saving_by
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
@@ -88,11 +88,12 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
     if plan.layers != tuple(layer.name for layer in workload.graph.layers):
         name = workload.graph.name
         raise ExecutionRefused(f"{plan.policy}: found a plan of another network, expected one of {name}")
+    touched = {buffer for each in plan.operations if isinstance(each, Compute) for buffer in each.reads + each.writes}
     storages = {operation.storage for operation in plan.operations if isinstance(operation, Alias)}
     forms = []
     for number, buffer in enumerate(plan.buffers):
         form = form_of(workload, buffer, channels_last=channels_last)
-        if form is None and buffer.kind is not BufferKind.WORKSPACE and number not in storages:
+        if form is None and buffer.kind is not BufferKind.WORKSPACE and number in touched - storages:
             raise ExecutionRefused(f"{plan.policy}: {buffer.name} does not say what it belongs to")
         if form is not None and form.nbytes != buffer.nbytes:
             raise ExecutionRefused(
@@ -121,6 +122,9 @@ class _Binder:
         """Return the kernel with its buffers."""
         kernel, layer = self._kernel(library), self._layer
         needs = operands(self._workload, layer, self._operation.phase)
+        if isinstance(layer.operator, Activation) and list(self._all(BufferKind.STATISTICS)):
+            # Its record takes the place of the map.
+            needs = replace(needs, maps_read=(), statistics_read=True)
         maps = needs.maps_read + needs.maps_written
         gradients = needs.gradients_read + needs.gradients_written
         has_inputs = all(x in maps for x in layer.inputs)

@@ -8,13 +8,21 @@ from vdnnsim.dnn.layers import Phase
 
 
 def activation_kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:
-    """Return the one kernel for a phase of a rectifier in place: Y over X, dX over dY."""
+    """Return the one kernel for a phase of a rectifier in place: Y over X, dX over dY.
+
+    Where the plan keeps a record, forward notes in it which elements it made zero, and backward reads it instead of Y.
+    """
 
     def forward(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
-        given(tensors.output).relu_()
+        y = given(tensors.output).relu_()
+        if tensors.statistics is not None:
+            torch.le(y, 0, out=tensors.statistics)
 
     def backward(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
         threshold = 0
+        if tensors.statistics is not None:
+            given(tensors.input_gradients[0]).masked_fill_(tensors.statistics, threshold)
+            return
         torch.ops.aten.threshold_backward.grad_input(
             given(tensors.output_gradient),
             given(tensors.output),

@@ -20,7 +20,11 @@ from msgspec.structs import FieldInfo
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.layrub_hybrid import LayrubHybrid
+from vdnnsim.policies.layrub_inter import LayrubInter
+from vdnnsim.policies.layrub_intra import LayrubIntra
 from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting
@@ -44,6 +48,10 @@ _SHIPPED: tuple[type[Policy], ...] = (
     PageMigration,
     Swap,
     StaggeredSwap,
+    Caffe,
+    LayrubIntra,
+    LayrubInter,
+    LayrubHybrid,
     Memonger,
     Checkpoint,
     PyTorch,

@@ -1,0 +1,176 @@
+"""The iteration of Layrub (Jin et al., TACO 2018), built on Caffe: reuse within a layer, between layers, or both.
+
+*Within* (3.2, 4.2, 4.3): weight gradients are computed before data gradients, and dX is laid over X, which nobody reads
+any more. A rectifier keeps one byte for each element, which goes to host memory and comes back, through one region, an
+rectifier ahead. A barrier between the two gradients costs 3.05 % of their time, in which Caffe's streams overlap.
+
+*Between* (3.3, 4.1): a few of the largest spaces are the fixed regions that all maps and gradients share. A map leaves
+with forward of its last reader (reference count zero); while backward of a layer runs, what backward of the layer below
+it reads comes back. Streams are synchronized at the end of each layer that offloaded, and of each layer in backward.
+
+What the paper leaves open: where dX cannot lie over X, for other layers still read it or the kernel itself does, dX
+goes to a fixed region, under reuse within layers as well; kernels of batch normalization and pooling may write over
+what they read. A map that backward never reads is not copied. What else Caffe allocates for layers stays as it is
+(`vdnnsim.policies.caffe`) or, under reuse between layers, shares the regions: the diffs of a Split, the temporary maps
+of a batch normalization.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.policies.algorithms import KernelChoice
+from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.policies.caffe_layers import ResidentBuffers, Workspace, cudnn_handles, kernels_within
+from vdnnsim.policies.layrub_layout import backward_order, lay_out
+from vdnnsim.policies.layrub_records import Records
+from vdnnsim.policies.port import Setting
+from vdnnsim.policies.regions import share_regions
+
+BARRIER_FRACTION: Final = 0.0305
+"""Of the time of the weight and the data gradient of a layer with weights, what a barrier between them costs (4.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Which memory is reused."""
+
+    within_layers: bool
+    between_layers: bool
+
+
+def layrub_plan(setting: Setting, reuse: Reuse, *, label: str) -> TrainingPlan:
+    """Write the plan of an iteration under Layrub."""
+    writer = _LayrubWriter(setting.workload, kernels_within(setting.workload, setting.costs), reuse)
+    writer.write()
+    return writer.plan.finish(label, "limited", handles=cudnn_handles(setting.workload))
+
+
+class _LayrubWriter:
+    def __init__(self, workload: Workload, kernels: KernelChoice, reuse: Reuse) -> None:
+        self.plan = PlanWriter(workload)
+        self._workload = workload
+        self._layers = workload.graph.layers
+        self._kernels = kernels
+        self._reuse = reuse
+        self._buffers = IterationBuffers(self.plan, workload)
+        self._workspace = Workspace(self.plan, workload, kernels)
+        self._resident = ResidentBuffers(self.plan, workload, self._buffers, internals=not reuse.between_layers)
+        self._backward = backward_order(workload)
+        layout = lay_out(
+            workload,
+            gradient_over_map=reuse.within_layers,
+            offload=reuse.between_layers,
+            weights_first=reuse.within_layers,
+        )
+        self._layout = layout
+        steps = len(self._layers) + len(self._backward)
+        # By step: (buffer, where it lies) of what is laid before it and what is given back after it.
+        self._begins: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
+        self._ends: list[list[int]] = [[] for _ in range(steps)]
+        self._regions: list[int] = []
+        stays = [stay.of_buffer(self._buffers.gradients[index]) for index, stay in layout.gradient_stays]
+        if reuse.between_layers:
+            stays = [stay.of_buffer(self._buffers.maps[index]) for index, stay in layout.map_stays] + stays
+        stays += layout.spare_stays
+        shared = share_regions(stays)
+        for number, nbytes in enumerate(shared.sizes, start=1):
+            stage = self._layers[0].stage
+            self._regions.append(self.plan.buffer(f"region {number}", BufferKind.FEATURE_MAP, nbytes, stage))
+        for stay, region in zip(stays, shared.region_of, strict=True):
+            if stay.buffer is not None:
+                self._begins[stay.first].append((stay.buffer, self._regions[region]))
+                self._ends[stay.last].append(stay.buffer)
+        self._records = Records(self.plan, workload) if reuse.within_layers else None
+
+    def write(self) -> None:
+        """Write the whole iteration."""
+        self._allocate()
+        for layer in self._layers:
+            self._forward(layer)
+        for step, layer in enumerate(self._backward, start=len(self._layers)):
+            self._backward_of(layer, step)
+        if self._workload.mode is Mode.TRAINING:
+            for layer in self._workload.updated_layers:
+                self._kernel(layer, Phase.UPDATE)
+        self._release()
+
+    def _allocate(self) -> None:
+        self._resident.allocate()
+        for region in self._regions:
+            self.plan.allocate(region, 0, Phase.FORWARD)
+        if self._records is not None:
+            self._records.allocate()
+        self._workspace.allocate()
+        if not self._reuse.between_layers:
+            for each in self._workload.graph.maps:
+                self.plan.allocate(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
+
+    def _release(self) -> None:
+        if not self._reuse.between_layers:
+            for buffer in self._buffers.maps:
+                self.plan.release(buffer)
+        self._workspace.release()
+        if self._records is not None:
+            self._records.release()
+        for region in self._regions:
+            self.plan.release(region)
+        self._resident.release()
+
+    def _forward(self, layer: Layer) -> None:
+        for buffer, region in self._begins[layer.index]:
+            self.plan.alias(buffer, region)
+        leaving = self._layout.offloads.get(layer.index, ())
+        ready = self.plan.record(Stream.COMPUTE) if leaving else None
+        if self._records is not None and layer.index in self._records:
+            self._records.forward(layer, self._buffers, self._kernels[layer.index, Phase.FORWARD].algorithm)
+        else:
+            self._kernel(layer, Phase.FORWARD)
+        if ready is not None:
+            self.plan.wait(ready, Stream.MEMORY)
+            for index in leaving:
+                self.plan.offload(self._buffers.maps[index], layer.index)
+            self.plan.synchronize()
+        self._end(layer.index)
+
+    def _backward_of(self, layer: Layer, step: int) -> None:
+        for buffer, region in self._begins[step]:
+            self.plan.alias(buffer, region)
+        arriving = self._layout.prefetches.get(step, ())
+        if arriving:
+            self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
+            for index in arriving:
+                self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=False)
+        if self._records is not None and layer.index in self._records:
+            self._records.backward(layer, self._buffers, self._kernels[layer.index, Phase.BACKWARD_DATA].algorithm)
+        else:
+            self._gradients(layer)
+        if self._reuse.between_layers:
+            self.plan.synchronize()
+        self._end(step)
+        if self._records is not None and layer.index in self._records:
+            self._records.fetch_next(layer)
+
+    def _gradients(self, layer: Layer) -> None:
+        phases = self._layout.phases(layer)
+        for phase in phases:
+            for index in self._layout.laid_over.get((layer.index, phase), ()):
+                self.plan.alias(self._buffers.gradients[index], self._buffers.maps[index])
+            waits_for_weights = self._reuse.within_layers and len(phases) > 1 and phase is phases[1]
+            barrier_s = BARRIER_FRACTION * sum(self._kernels[layer.index, each].seconds for each in phases)
+            self._kernel(layer, phase, barrier_s=barrier_s if waits_for_weights else 0.0)
+
+    def _kernel(self, layer: Layer, phase: Phase, *, barrier_s: float = 0.0) -> None:
+        kernel, workspace = self._kernels[layer.index, phase], self._workspace.of(layer, phase)
+        self._buffers.compute(layer, phase, kernel, workspace, barrier_s=barrier_s)
+
+    def _end(self, step: int) -> None:
+        """Give back what a step was the last to use; a gradient before the map over which it lies."""
+        for index in self._layout.gradients_over_maps_ending.get(step, ()):
+            self.plan.release(self._buffers.gradients[index])
+        for buffer in self._ends[step]:
+            self.plan.release(buffer)

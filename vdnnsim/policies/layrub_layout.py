@@ -1,0 +1,155 @@
+"""When each map and gradient is on the GPU under Layrub, and what lies over what; steps instead of seconds.
+
+A step is forward of a layer, by its index, or backward of a layer that has one, in their order behind forward.
+"""
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from vdnnsim.dnn.graph import FeatureMap
+from vdnnsim.dnn.layers import Activation, Layer, LayerKind, Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.liveness import last_forward_use, needed_in_backward, operands
+from vdnnsim.policies.caffe_layers import TEMPORARY_MAPS
+from vdnnsim.policies.regions import Stay
+
+_IN_PLACE = (LayerKind.BN, LayerKind.POOL)
+"""Kinds whose kernel may write dX over the X that it reads; LRN may not (5.2.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where maps and gradients stay.
+
+    Attributes:
+        map_stays: by index of the map.
+        gradient_stays: likewise, of the gradients that do not lie over their map.
+        spare_stays: what Caffe wants besides, and no plan has a buffer for: the further diffs of a map of several
+            readers, until they are summed, and the temporary maps of a batch normalization while it runs.
+        offloads: by layer, the maps that leave with its forward.
+        prefetches: by step, the maps that come back beside it.
+        laid_over: by kernel that is the first to write them, the gradients that lie over their map from then on.
+        gradients_over_maps_ending: by step, those of them that end with it.
+        weights_first: whether weight gradients come before data gradients.
+    """
+
+    weights_first: bool
+    map_stays: list[tuple[int, Stay]] = field(default_factory=list)
+    gradient_stays: list[tuple[int, Stay]] = field(default_factory=list)
+    spare_stays: list[Stay] = field(default_factory=list)
+    offloads: dict[int, list[int]] = field(default_factory=dict)
+    prefetches: dict[int, list[int]] = field(default_factory=dict)
+    laid_over: dict[tuple[int, Phase], list[int]] = field(default_factory=dict)
+    gradients_over_maps_ending: dict[int, list[int]] = field(default_factory=dict)
+
+    def phases(self, layer: Layer) -> tuple[Phase, ...]:
+        """Return the phases of backward of a layer in their order."""
+        return tuple(reversed(layer.backward_phases)) if self.weights_first else layer.backward_phases
+
+
+def backward_order(workload: Workload) -> list[Layer]:
+    """Return the layers with a backward, the last one first; none in inference."""
+    if workload.mode is Mode.INFERENCE:
+        return []
+    return [layer for layer in reversed(workload.graph.layers) if layer.backward_phases]
+
+
+def lay_out(workload: Workload, *, gradient_over_map: bool, offload: bool, weights_first: bool) -> Layout:
+    """Lay out an iteration.
+
+    Args:
+        workload: the iteration.
+        gradient_over_map: lay gradients over their maps where nobody reads these any more, and let rectifiers read
+            records in the place of their maps.
+        offload: let maps leave with their last reader in forward and come back a step before the first in backward;
+            temporary maps of a layer are then reused by others.
+        weights_first: compute weight gradients before data gradients.
+    """
+    builder = _Builder(workload, gradient_over_map=gradient_over_map, offload=offload, weights_first=weights_first)
+    for each in workload.graph.maps:
+        builder.add(each)
+    if offload:
+        builder.add_temporaries()
+    return builder.layout
+
+
+class _Builder:
+    def __init__(self, workload: Workload, *, gradient_over_map: bool, offload: bool, weights_first: bool) -> None:
+        self.layout = Layout(weights_first)
+        self._workload = workload
+        self._layers = workload.graph.layers
+        self._gradient_over_map = gradient_over_map
+        self._offload = offload
+        self._step_of = {
+            layer.index: step for step, layer in enumerate(backward_order(workload), start=len(self._layers))
+        }
+        # By layer, the step after which nobody behind it, nor itself, runs backward any more.
+        behind = accumulate((self._step_of.get(layer.index, 0) for layer in reversed(self._layers)), max)
+        self._end_of = list(reversed(list(behind)))
+
+    def add(self, each: FeatureMap) -> None:
+        """Say where a map and its gradient stay."""
+        first, last_forward = each.producer or 0, last_forward_use(each)
+        readers = self._readers(each)
+        last = self._step_of[min(readers)] if readers else last_forward
+        # What the very first backward reads does not leave: it would have to be back at once.
+        if self._offload and readers and self._step_of[max(readers)] > len(self._layers):
+            fetch = self._step_of[max(readers)] - 1
+            self._stay(self.layout.map_stays, each, first, last_forward)
+            self.layout.offloads.setdefault(last_forward, []).append(each.index)
+            self.layout.prefetches.setdefault(fetch, []).append(each.index)
+            first = fetch
+        if each.needs_gradient and self._workload.mode is Mode.TRAINING:
+            last = self._add_gradient(each, readers, last)
+        self._stay(self.layout.map_stays, each, first, last)
+
+    def add_temporaries(self) -> None:
+        """Say where the temporary maps of batch normalizations stay."""
+        for layer in self._layers:
+            if layer.kind is LayerKind.BN:
+                nbytes = self._workload.map_bytes(layer.output)
+                steps = [layer.index, *(step for step in (self._step_of.get(layer.index),) if step is not None)]
+                self.layout.spare_stays.extend(Stay(None, nbytes, step, step) for step in steps * TEMPORARY_MAPS)
+
+    def _add_gradient(self, each: FeatureMap, readers: list[int], last: int) -> int:
+        """Say where a gradient stays; return until when its map does, longer where the gradient lies over it."""
+        writer, phase = self._first_writer(each)
+        assert each.producer is not None, "the input batch has no gradient"
+        writers = [self._step_of[index] for index in reversed(each.consumers)]
+        nbytes = self._workload.map_bytes(each.index)
+        self.layout.spare_stays.extend(Stay(None, nbytes, step, writers[-1]) for step in writers[1:])
+        end = self._end_of[each.producer]
+        if self._lies_over(each, readers, writer, phase):
+            self.layout.laid_over.setdefault((writer.index, phase), []).append(each.index)
+            self.layout.gradients_over_maps_ending.setdefault(end, []).append(each.index)
+            return end
+        self._stay(self.layout.gradient_stays, each, self._step_of[writer.index], end)
+        return last
+
+    def _readers(self, each: FeatureMap) -> list[int]:
+        """Return the layers whose backward reads a map, by index; a rectifier reads its record instead."""
+        if not needed_in_backward(self._workload, each):
+            return []
+        records = self._gradient_over_map
+        return [i for i in each.saved_for if not (records and isinstance(self._layers[i].operator, Activation))]
+
+    def _first_writer(self, each: FeatureMap) -> tuple[Layer, Phase]:
+        for index in reversed(each.consumers):
+            layer = self._layers[index]
+            for phase in self.layout.phases(layer):
+                if each.index in operands(self._workload, layer, phase).gradients_written:
+                    return layer, phase
+        raise AssertionError(f"nobody writes the gradient of {each.name}")  # pragma: no cover
+
+    def _lies_over(self, each: FeatureMap, readers: list[int], writer: Layer, phase: Phase) -> bool:
+        """Whether nobody reads the map any more once the first kernel writes its gradient, and it is there."""
+        if not self._gradient_over_map or (self._offload and not readers):
+            return False
+        phases = self.layout.phases(writer)
+        to_come = phases[phases.index(phase) + (writer.kind in _IN_PLACE) :]
+        return all(index >= writer.index for index in readers) and not any(
+            each.index in operands(self._workload, writer, each_phase).maps_read for each_phase in to_come
+        )
+
+    def _stay(self, stays: list[tuple[int, Stay]], each: FeatureMap, first: int, last: int) -> None:
+        stays.append((each.index, Stay(None, self._workload.map_bytes(each.index), first, last)))
