@@ -1,0 +1,36 @@
+"""What stands in networks that are only simulated is refused by name, in one line."""
+
+import pytest
+
+from calibration.kernels.pytorch import PyTorchLibrary
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import ExecutionRefused
+
+
+@pytest.mark.parametrize(
+    ("network", "layer", "message"),
+    [
+        ("caffenet", "norm1", "norm1: no kernel here computes lrn window 5 of 96x27x27"),
+        (
+            "caffenet",
+            "conv2",
+            "conv2: no kernel here computes conv 256 5x5 stride 1x1 padding 2x2 bias groups 2 of 96x27x27",
+        ),
+        ("caffenet", "drop6", "drop6: no kernel here computes dropout mask_bytes 4 over_input of 4096x1x1"),
+        (
+            "lstm_cnn",
+            "conv1",
+            "conv1: no kernel here computes conv 96 7x7 stride 2x2 padding 0x0 bias of 16x3x227x227",
+        ),
+        ("llama_1b", "layers0.ffn.product", "multiply of 2048x5632x1x1 and 2048x5632x1x1"),
+    ],
+)
+def test_a_layer_without_a_kernel_is_refused_by_name(network: str, layer: str, message: str) -> None:
+    workload = Workload(build_network(network), 1)
+    (refused,) = [each for each in workload.graph.layers if each.name == layer]
+
+    for phase in refused.training_phases:
+        with pytest.raises(ExecutionRefused) as failure:
+            PyTorchLibrary("cpu").kernels(workload, refused, phase)
+        assert str(failure.value).endswith(message)

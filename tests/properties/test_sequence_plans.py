@@ -1,0 +1,151 @@
+"""What holds of the plans of every policy for random networks of sequences, and for the shipped ones."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.sequence_builder import SequenceBuilder
+from vdnnsim.dnn.sequences import Smoothness
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.liveness import operands
+from vdnnsim.plan.operations import Compute
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.resident import Resident
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
+from vdnnsim.policies.vdnn_dyn import VdnnDyn
+
+ROOMY = replace(TOY_LIMITS, device_bytes=2**45, host_bytes=2**45)
+POLICIES: tuple[Policy, ...] = (Base(), Resident(), VdnnAll(), VdnnConv(), VdnnDyn(), PageMigration())
+NETWORKS = (
+    *("lenet", "caffenet", "lstm_rnn", "lstm_cnn", "p3d_resnet199", "gpt2_small", "llama_1b"),
+    *("resnet18", "resnet20", "resnet34", "resnet101", "wrn_8_256", "wrn_16_1"),
+)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> LayerGraph:
+    """Texts of two tokens: layers of every kind in a row, now and then added to or multiplied with what they read."""
+    net = SequenceBuilder("random", MapShape(1, steps=2))
+    y = net.embedding("table", 0, 5, 4, positions=draw(st.sampled_from((0, 2))))
+    kinds = ("norm", "attention", "smooth", "dropout", "lstm", "residual", "gated", "relu", "lrn")
+    for number, kind in enumerate(draw(st.lists(st.sampled_from(kinds), max_size=7))):
+        match kind:
+            case "norm":
+                y = net.layer_norm(f"norm{number}", y, centered=draw(st.booleans()))
+            case "attention":
+                y = net.attention(
+                    f"attention{number}", net.linear(f"qkv{number}", y, 12, bias=False), 2, key_value_heads=2
+                )
+            case "smooth":
+                y = net.smooth(f"smooth{number}", y, draw(st.sampled_from(Smoothness)))
+            case "dropout":
+                # Over its input only behind a product, whose Y no backward reads.
+                over = draw(st.booleans())
+                y = net.linear(f"under{number}", y, 4) if over else y
+                y = net.dropout(f"dropout{number}", y, mask_bytes=draw(st.sampled_from((1, 4))), in_place=over)
+            case "lstm":
+                y = net.lstm(f"lstm{number}", y, 4)
+            case "residual":
+                y = net.add(f"sum{number}", net.linear(f"branch{number}", y, 4), y, relu=draw(st.booleans()))
+            case "gated":
+                y = net.multiply(f"product{number}", net.linear(f"gate{number}", y, 4), y)
+            case "relu":
+                y = net.linear(f"rectified{number}", y, 4, relu=True)
+            case _:
+                y = net.local_response_norm(f"lrn{number}", y, 3)
+    net.begin_classifier()
+    if draw(st.booleans()):
+        return net.build(net.tied_linear("head", y, "table"))
+    return net.build(net.linear("head", y, 5))
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """A random network in one of the two modes, with or without an update."""
+    mode = draw(st.sampled_from(Mode))
+    optimizer = draw(st.sampled_from(Optimizer)) if mode is Mode.TRAINING else Optimizer.NONE
+    return Workload(draw(graphs()), draw(st.integers(1, 3)), optimizer=optimizer, mode=mode)
+
+
+def checked_plan(workload: Workload, policy: Policy) -> TrainingPlan:
+    plan = policy.plan(toy_setting(workload, toy_costs(workload, {}), ROOMY))
+    check_plan(plan)
+    return plan
+
+
+@given(workloads(), st.sampled_from(POLICIES))
+def test_every_policy_plans_every_kernel_once_over_all_that_it_touches(workload: Workload, policy: Policy) -> None:
+    """Each phase of each layer in training order, with as many buffers as its operands, and states in an update."""
+    plan = checked_plan(workload, policy)
+    kernels = [op for op in plan.operations if isinstance(op, Compute)]
+
+    assert sorted((op.layer, op.phase.value) for op in kernels) == sorted(
+        (layer.index, phase.value) for layer in workload.graph.layers for phase in workload.phases(layer)
+    )
+    for op in kernels:
+        layer = workload.graph.layers[op.layer]
+        needs = operands(workload, layer, op.phase)
+        states = workload.optimizer.states if op.phase is Phase.UPDATE else 0
+        reads = len(needs.maps_read) + len(needs.gradients_read) + states
+        writes = len(needs.maps_written) + len(needs.gradients_written) + states
+        assert len(op.reads) == reads + needs.weights_read + needs.weight_gradient_read + needs.statistics_read
+        assert len(op.writes) == (
+            writes + needs.weights_written + needs.weight_gradient_written + needs.statistics_written
+        )
+
+
+@given(workloads(), st.sampled_from(POLICIES))
+def test_statistics_are_written_once_before_they_are_read_once(workload: Workload, policy: Policy) -> None:
+    """Each has a buffer of its own; in inference only a batch normalization would have one."""
+    plan = checked_plan(workload, policy)
+    buffers = {number for number, each in enumerate(plan.buffers) if each.kind is BufferKind.STATISTICS}
+    writes = [buffer for op in plan.operations if isinstance(op, Compute) for buffer in op.writes if buffer in buffers]
+    reads = [buffer for op in plan.operations if isinstance(op, Compute) for buffer in op.reads if buffer in buffers]
+
+    assert sorted(writes) == sorted(buffers)
+    assert sorted(reads) == sorted(buffers)
+    assert sum(plan.buffers[each].nbytes for each in buffers) == sum(
+        map(workload.statistics_bytes, workload.graph.layers)
+    )
+
+
+@given(workloads(), st.sampled_from(POLICIES))
+@settings(max_examples=50)
+def test_the_maximum_of_nothing_offloaded_is_at_least_that_of_any_other(workload: Workload, policy: Policy) -> None:
+    """`base` holds all maps at once; no policy that we have holds more."""
+    costs = toy_costs(workload, {})
+    trace = replay(checked_plan(workload, policy), costs, limits=ROOMY)
+    base = replay(checked_plan(workload, Base()), costs, limits=ROOMY)
+
+    assert trace.pool_bytes <= base.pool_bytes
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.label)
+def test_every_policy_plans_the_networks_that_layrub_and_transformers_brought(name: str, policy: Policy) -> None:
+    plan = checked_plan(Workload(build_network(name), 2, optimizer=Optimizer.MOMENTUM), policy)
+
+    assert plan.layers[-1] == "loss"
+
+
+@pytest.mark.parametrize("policy", [Base(), VdnnAll()], ids=lambda policy: policy.label)
+def test_the_deepest_network_is_planned_as_well(policy: Policy) -> None:
+    """Each of its 1,520 CONV and BN layers, 505 additions, 1,516 rectifiers, 2 poolings, FC and loss runs forward.
+
+    A rectifier stands behind two BN layers and the addition of each block, and behind the stem.
+    """
+    plan = checked_plan(Workload(build_network("resnet1517"), 32), policy)
+    forward = [op for op in plan.operations if isinstance(op, Compute) and op.phase is Phase.FORWARD]
+
+    assert len(forward) == 2 * 1_520 + 505 + (3 * 505 + 1) + 2 + 2
