@@ -1,22 +1,43 @@
 """The links of a server in simulated time: concurrent copies share them max-min fairly.
 
-A copy is a flow of bytes over the hops of its path. Whenever a flow starts or ends, the flows that share links with it,
+A copy is a flow of bytes over the hops of its path. Whenever flows start or end, those that share links with them,
 directly or through others, get new rates; the rest is left alone, so what a re-timing costs grows with the flows that
-share links and not with all of them.
+share links and not with all of them. Flows that start at one moment are timed together.
 """
 
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import simpy
 
 from vdnnsim.hardware.fair_share import max_min_rates
-from vdnnsim.hardware.topology import Hop, Sharing, Topology, TopologyLink, Way
+from vdnnsim.hardware.topology import Hop, Sharing, Topology, Way
 from vdnnsim.trace import LinkLoad
 
 NOTHING_LEFT_BYTES: Final = 0.5
 """A flow with less than this to go is done; what is left is rounding of the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Crossing:
+    """A hop as numbers, for they are looked up at every re-timing.
+
+    Attributes:
+        hop: its place among all hops.
+        channel: what copies share there: this direction of the link, or the whole of a shared one.
+        opposite: the hop in the other direction.
+        domain: what is timed together: the channel, or the whole link where its directions interact.
+        alone_bytes_per_s, beside_bytes_per_s: what the channel carries alone, and while the other direction is busy.
+    """
+
+    hop: int
+    channel: int
+    opposite: int
+    domain: int
+    alone_bytes_per_s: float
+    beside_bytes_per_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -25,20 +46,28 @@ class Flow:
 
     Attributes:
         done: succeeds when the last byte has arrived.
-        rates: (since when, bytes per second), one entry for each time the rate changed.
+        retimed: how often its rate was looked at; whoever set a clock for it knows by this whether it is still right.
     """
 
-    path: tuple[Hop, ...]
+    crossings: tuple[_Crossing, ...]
     left_bytes: float
     done: simpy.Event
     settled_s: float
     rate_bytes_per_s: float = 0.0
-    rates: list[tuple[float, float]] = field(default_factory=list)
+    retimed: int = 0
 
     @property
     def under_way(self) -> bool:
         """Whether bytes are left."""
         return self.left_bytes >= NOTHING_LEFT_BYTES
+
+
+@dataclass(slots=True)
+class _Carried:
+    """What a hop carries: the sum of rates, and of how many copies."""
+
+    bytes_per_s: float = 0.0
+    copies: int = 0
 
 
 class Interconnect:
@@ -50,87 +79,121 @@ class Interconnect:
 
     def __init__(self, env: simpy.Environment, topology: Topology) -> None:
         self._env = env
-        self._links = topology.links
-        self._flows_on: dict[Hashable, dict[Flow, None]] = {}
+        self._hops: list[Hop] = []
+        self._crossings: dict[Hop, _Crossing] = {}
+        for name, link in topology.links.items():
+            first = len(self._hops)
+            together = link.sharing is not Sharing.SPLIT_DUPLEX
+            for place, way in enumerate(Way):
+                hop = Hop(name, way)
+                alone = link.down_bytes_per_s if way is Way.DOWN else link.up_bytes_per_s
+                kept = link.kept_down if way is Way.DOWN else link.kept_up
+                if link.sharing is Sharing.SHARED:
+                    alone = max(link.down_bytes_per_s, link.up_bytes_per_s)
+                self._hops.append(hop)
+                self._crossings[hop] = _Crossing(
+                    hop=first + place,
+                    channel=first if link.sharing is Sharing.SHARED else first + place,
+                    opposite=first + 1 - place,
+                    domain=first if together else first + place,
+                    alone_bytes_per_s=alone,
+                    beside_bytes_per_s=alone * kept if link.sharing is Sharing.LOSSY_DUPLEX else alone,
+                )
+        self._flows_in: list[dict[Flow, None]] = [{} for _ in self._hops]
+        self._starting: list[Flow] = []
         self.loads: list[LinkLoad] = []
 
     def start(self, path: tuple[Hop, ...], nbytes: int) -> Flow:
         """Start a copy of nbytes over a path; latencies are the caller's."""
-        flow = Flow(path, float(nbytes), self._env.event(), self._env.now)
-        for hop in path:
-            self._flows_on.setdefault(self._domain(hop), {})[flow] = None
-        self._retime(flow)
+        flow = Flow(tuple(self._crossings[hop] for hop in path), float(nbytes), self._env.event(), self._env.now)
+        for crossing in flow.crossings:
+            self._flows_in[crossing.domain][flow] = None
+        if not self._starting:
+            _call(self._env.timeout(0), self._begin)
+        self._starting.append(flow)
         return flow
 
-    def _domain(self, hop: Hop) -> Hashable:
-        """Return what must be looked at together: the direction alone, or the whole link where the two interact."""
-        split = self._links[hop.link].sharing is Sharing.SPLIT_DUPLEX
-        return hop if split else hop.link
+    def _begin(self, _: simpy.Event) -> None:
+        started, self._starting = self._starting, []
+        self._retime(started)
 
-    def _together(self, flow: Flow) -> list[Flow]:
+    def _finish(self, flow: Flow, retimed: int, _: simpy.Event) -> None:
+        if flow.retimed == retimed:
+            flow.left_bytes = 0.0
+            flow.settled_s = self._env.now
+            self._retime([flow])
+
+    def _retime(self, changed: Iterable[Flow]) -> None:
+        """Settle what flows have moved, end those that are done, and share the links anew among the others."""
+        now_s = self._env.now
+        seen: dict[Flow, None] = {}
+        for flow in changed:
+            if flow in seen:
+                continue
+            together = self._together(flow)
+            seen.update(together)
+            for each in together:
+                each.left_bytes -= each.rate_bytes_per_s * (now_s - each.settled_s)
+                each.settled_s = now_s
+                each.retimed += 1
+                if not each.under_way:
+                    self._end(each)
+            under_way = [each for each in together if each.under_way]
+            self._share(under_way)
+            self._note_loads(together)
+
+    def _together(self, flow: Flow) -> dict[Flow, None]:
         """Return the flows that share links with a flow, directly or through others, in the order of their start."""
         found: dict[Flow, None] = {flow: None}
+        looked_at: set[int] = set()
         waiting = [flow]
         while waiting:
-            for hop in waiting.pop().path:
-                for neighbour in self._flows_on[self._domain(hop)]:
+            for crossing in waiting.pop().crossings:
+                if crossing.domain in looked_at:
+                    continue
+                looked_at.add(crossing.domain)
+                for neighbour in self._flows_in[crossing.domain]:
                     if neighbour not in found:
                         found[neighbour] = None
                         waiting.append(neighbour)
-        return list(found)
-
-    def _retime(self, changed: Flow) -> None:
-        now = self._env.now
-        together = self._together(changed)
-        for flow in together:
-            flow.left_bytes -= flow.rate_bytes_per_s * (now - flow.settled_s)
-            flow.settled_s = now
-        for flow in together:
-            if not flow.under_way:
-                self._end(flow)
-        under_way = [flow for flow in together if flow.under_way]
-        self._share(under_way)
-        self._note_loads(together, under_way)
+        return found
 
     def _share(self, flows: list[Flow]) -> None:
-        busy = {hop for flow in flows for hop in flow.path}
-        capacities = {_channel(self._links[hop.link], hop): _capacity(self._links[hop.link], hop, busy) for hop in busy}
-        paths = [[_channel(self._links[hop.link], hop) for hop in flow.path] for flow in flows]
+        if not flows:
+            return
+        busy = {crossing.hop for flow in flows for crossing in flow.crossings}
+        capacities = {
+            crossing.channel: crossing.beside_bytes_per_s if crossing.opposite in busy else crossing.alone_bytes_per_s
+            for flow in flows
+            for crossing in flow.crossings
+        }
+        paths = [[crossing.channel for crossing in flow.crossings] for flow in flows]
         for flow, rate in zip(flows, max_min_rates(paths, capacities), strict=True):
-            if rate != flow.rate_bytes_per_s:
-                flow.rate_bytes_per_s = rate
-                flow.rates.append((self._env.now, rate))
-                self._env.process(self._finish(flow, len(flow.rates)))
-
-    def _finish(self, flow: Flow, changes: int) -> "simpy.events.ProcessGenerator":
-        yield self._env.timeout(flow.left_bytes / flow.rate_bytes_per_s)
-        # Whoever changed the rate meanwhile has set another clock.
-        if len(flow.rates) == changes and not flow.done.triggered:
-            flow.left_bytes = 0.0
-            flow.settled_s = self._env.now
-            self._retime(flow)
+            flow.rate_bytes_per_s = rate
+        # When the first of them ends, all are timed anew, so that no other needs a clock.
+        first = min(flows, key=lambda flow: flow.left_bytes / flow.rate_bytes_per_s)
+        clock = self._env.timeout(first.left_bytes / first.rate_bytes_per_s)
+        _call(clock, partial(self._finish, first, first.retimed))
 
     def _end(self, flow: Flow) -> None:
-        for hop in flow.path:
-            del self._flows_on[self._domain(hop)][flow]
+        for crossing in flow.crossings:
+            del self._flows_in[crossing.domain][flow]
         flow.rate_bytes_per_s = 0.0
         flow.done.succeed()
 
-    def _note_loads(self, together: list[Flow], under_way: list[Flow]) -> None:
-        for hop in dict.fromkeys(hop for flow in together for hop in flow.path):
-            crossing = [flow.rate_bytes_per_s for flow in under_way if hop in flow.path]
-            self.loads.append(LinkLoad(self._env.now, hop, sum(crossing), len(crossing)))
+    def _note_loads(self, flows: Iterable[Flow]) -> None:
+        carried: dict[int, _Carried] = {}
+        for flow in flows:
+            for crossing in flow.crossings:
+                on_hop = carried.setdefault(crossing.hop, _Carried())
+                on_hop.bytes_per_s += flow.rate_bytes_per_s
+                on_hop.copies += flow.under_way
+        self.loads += [
+            LinkLoad(self._env.now, self._hops[hop], on_hop.bytes_per_s, on_hop.copies)
+            for hop, on_hop in carried.items()
+        ]
 
 
-def _channel(link: TopologyLink, hop: Hop) -> Hashable:
-    """Return what the copies over a hop share: its direction, or the whole of a shared link."""
-    return hop.link if link.sharing is Sharing.SHARED else hop
-
-
-def _capacity(link: TopologyLink, hop: Hop, busy: set[Hop]) -> float:
-    alone = link.alone_bytes_per_s(hop.way)
-    if link.sharing is not Sharing.LOSSY_DUPLEX:
-        return alone
-    is_down = hop.way is Way.DOWN
-    other = Hop(hop.link, Way.UP if is_down else Way.DOWN)
-    return alone * (link.kept_down if is_down else link.kept_up) if other in busy else alone
+def _call(event: simpy.Event, callback: Callable[[simpy.Event], None]) -> None:
+    assert event.callbacks is not None, "the event has not happened yet"
+    event.callbacks.append(callback)
