@@ -30,15 +30,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_SERVER, toy_chain, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_workload
+from tests.two_gpus import COSTS, SERVER, WORKLOAD
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.experiment import Bench
 from vdnnsim.hardware.server import Figure, Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
+from vdnnsim.plan.operations import Aggregation, Allocate, Compute, Offload, Prefetch, Release, Stream
 from vdnnsim.plan.placement import DoesNotFit, Pool
 from vdnnsim.plan.training_plan import Buffer, BufferKind, ProfilingPass, TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.port import Setting
+from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS
@@ -176,4 +181,42 @@ def result(move: PolicyResult, keep: PolicyResult, dyn: PolicyResult) -> Scenari
         oracle=keep.metrics,
         algorithm_profiling_s=12.0,
         results=(move, keep, dyn),
+    )
+
+
+class Late(Base, frozen=True, kw_only=True):
+    """Base, but GPU 1 runs its first kernel twice."""
+
+    name = "late"
+
+    def plans(self, setting: Setting) -> tuple[TrainingPlan, ...]:
+        """Plan the two GPUs differently."""
+        plan = self.plan(setting)
+        first = next(i for i, operation in enumerate(plan.operations) if isinstance(operation, Compute))
+        twice = (*plan.operations[: first + 1], *plan.operations[first:])
+        return (plan, replace(plan, operations=twice))
+
+
+@pytest.fixture
+def pair() -> ScenarioResult:
+    """Three policies on the two GPUs of `tests.two_gpus`, gradients around a ring.
+
+    base(p): 7 kernels of 1 s; exchanges of 2.2 s from 6 on and of 11 s behind it, until 19.2. vdnn_all(p): both GPUs
+    offload and fetch 10 B over the uplink at the same moments, which take 2 s instead of 1, and all comes 1 s later.
+    late(p): GPU 1 comes to the first exchange at 7.
+    """
+    bench = Bench(WORKLOAD, SERVER, COSTS, TOY_LIMITS, PinnedMemory.ARENA, gpus=2, gradients=Aggregation.RING)
+    oracle = bench.oracle()
+    return ScenarioResult(
+        name="pair",
+        workload=WORKLOAD,
+        server=SERVER,
+        memory_model=MemoryModel.IDEAL,
+        pinned_memory=PinnedMemory.ARENA,
+        sources=(),
+        oracle=oracle,
+        algorithm_profiling_s=12.0,
+        results=tuple(row for policy in (Base(), VdnnAll(), Late()) for row in bench.run(policy, oracle)),
+        gpus=2,
+        gradients=Aggregation.RING,
     )

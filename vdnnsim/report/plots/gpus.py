@@ -69,6 +69,9 @@ _STRETCHES = (
 """Upper ends of ranges of stretch, and how their copies look, from pale to dark."""
 _WAITING, _EXCHANGE = _Look("#ece6b3", "waits for other GPUs"), _Look(EXCHANGE, "exchange of gradients")
 _PALE = {*LIGHT_COLORS, "#fdd49e", "#fc8d59", EXCHANGE}
+_COPIES = {replace(look, hatched=hatched) for _, look in _STRETCHES for hatched in (False, True)}
+_EDGE = 0.8
+"""Copies have a white edge, for one follows the other; kernels and exchanges are too short for one."""
 _HATCH = "///"
 _BY = {Aggregation.CPU: "the CPU", Aggregation.GPU: "GPU 0", Aggregation.RING: "a ring"}
 
@@ -135,7 +138,7 @@ def _draw(axes: Axes, bars: list[_Bar], times: Scale) -> None:
             (row - _HEIGHT / 2, _HEIGHT),
             facecolors=look.color,
             edgecolors="white",
-            linewidth=0,
+            linewidth=_EDGE if look in _COPIES else 0,
             hatch=_HATCH if look.hatched else None,
             zorder=2,
         )

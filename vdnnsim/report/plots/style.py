@@ -57,6 +57,8 @@ LIGHT_COLORS: Final = frozenset({OFFLOAD, PREFETCH, PHASE_COLORS[Phase.BACKWARD_
 
 _PIXELS: Final = (1600, 900)
 _DOTS_PER_INCH: Final = 100
+_WIDEST: Final = 0.985
+"""Where a title of wide characters ends at the latest, of the width of the slide."""
 # Typed as anything, for the types of matplotlib name the keys of one release.
 _SETTINGS: Final[Any] = {
     "axes.edgecolor": MUTED,
@@ -90,8 +92,13 @@ def new_figure(title: str, subtitle: str) -> Figure:
     """Return an empty slide whose title says what to see, and whose subtitle says what is shown."""
     width, height = (pixels / _DOTS_PER_INCH for pixels in _PIXELS)
     figure = Figure(figsize=(width, height), dpi=_DOTS_PER_INCH)
-    figure.text(0.03, 0.955, title, fontsize=_font_size(22, title, 85), fontweight="bold", va="center")
-    figure.text(0.03, 0.905, subtitle, fontsize=_font_size(15, subtitle, 140), color=MUTED, va="center")
+    above = figure.text(0.03, 0.955, title, fontsize=_font_size(22, title, 85), fontweight="bold", va="center")
+    below = figure.text(0.03, 0.905, subtitle, fontsize=_font_size(15, subtitle, 140), color=MUTED, va="center")
+    FigureCanvasAgg(figure)  # without a canvas nothing has a width
+    for text in (above, below):
+        box = text.get_window_extent()
+        if box.x1 > _WIDEST * figure.bbox.width:
+            text.set_fontsize(text.get_fontsize() * (_WIDEST * figure.bbox.width - box.x0) / box.width)
     return figure
 
 

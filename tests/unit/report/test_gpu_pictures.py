@@ -1,0 +1,190 @@
+"""The pictures of several GPUs, on the result that `pair` works out."""
+
+from dataclasses import replace
+
+import pytest
+from matplotlib.figure import Figure
+
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.hardware.topology import Hop, Sharing, Way
+from vdnnsim.report.plots.gpus import copy_look, gpus_figure
+from vdnnsim.report.plots.links import drawn_links, link_uses, links_figure, links_title
+from vdnnsim.report.plots.memory import memory_figure
+from vdnnsim.report.plots.policies import policies_figure
+from vdnnsim.report.plots.scaling import draw_scaling, scaling_figure, scaling_title
+from vdnnsim.report.plots.style import house_style
+from vdnnsim.report.plots.timeline import timeline_figure
+
+
+def texts(figure: Figure) -> list[str]:
+    """All that is written in a figure, legends included."""
+    written = [text.get_text() for text in figure.texts]
+    for axes in figure.axes:
+        written += [axes.get_xlabel(), axes.get_ylabel(), *(text.get_text() for text in axes.texts)]
+        written += [label.get_text() for label in axes.get_yticklabels()]
+    for each in figure.legends:
+        written += [text.get_text() for text in each.get_texts()]
+    return written
+
+
+def test_all_gpus_under_each_other(pair: ScenarioResult) -> None:
+    written = texts(gpus_figure(pair, pair.by_policy[1]))
+
+    assert written[0] == "vdnn_all(p) on 2 GPUs: copies take 2.00 times as long as alone"
+    assert written[1] == "one iteration of toy (1), 20.2 s; gradients are added up by a ring"
+    assert written.count("GPU 0") == written.count("GPU 1") == 1
+    assert written.count("gradients") == 2
+    assert {"copy, up to 2.5 times that", "hatched: prefetch", "exchange of gradients"} <= set(written)
+    assert "copy, longer" not in written
+    assert "waits for other GPUs" not in written
+    assert {"conv1", "fc", "input"} <= set(written)
+
+
+def test_a_gpu_that_waits_for_another_is_pale(pair: ScenarioResult) -> None:
+    assert "waits for other GPUs" in texts(gpus_figure(pair, pair.by_policy[2]))
+
+
+def test_without_gradients_there_is_no_row_for_them(pair: ScenarioResult) -> None:
+    written = texts(gpus_figure(replace(pair, gradients=None), pair.by_policy[0]))
+
+    assert "gradients" not in written
+    assert written[1] == "one iteration of toy (1), 19.2 s"
+
+
+def test_a_policy_that_does_not_fit_says_so(pair: ScenarioResult, result: ScenarioResult) -> None:
+    rows = tuple(replace(row, refusal=result.results[1].refusal) for row in pair.by_policy[0])
+
+    assert "replayed without a capacity because it does not fit" in texts(gpus_figure(pair, rows))[1]
+
+
+def test_many_gpus_are_not_written_on(pair: ScenarioResult) -> None:
+    rows = tuple(replace(pair.results[gpu % 2], gpu=gpu % 2) for gpu in range(8))
+
+    assert "conv1" not in texts(gpus_figure(replace(pair, gpus=8), rows))
+
+
+@pytest.mark.parametrize(
+    ("stretch", "meaning"),
+    [
+        (1.0, "copy, takes what it takes alone"),
+        (1.3, "copy, up to 1.5 times that"),
+        (2.0, "copy, up to 2.5 times that"),
+        (3.0, "copy, longer"),
+    ],
+)
+def test_the_longer_a_copy_takes_the_darker_it_is(stretch: float, meaning: str) -> None:
+    assert copy_look(stretch).meaning == meaning
+
+
+def test_links_against_their_capacity(pair: ScenarioResult) -> None:
+    """Up the uplink 20 B cross in 20.2 s, of 202 B that could: 9.9 %; the same down. The peer link has 36.0 B each way.
+
+    Host memory, shared, has 36 B/s in all and carries 40 B of 727.2: 2.8 % each way.
+    """
+    written = texts(links_figure(pair, pair.by_policy[1]))
+
+    assert written[0] == "vdnn_all(p): the busiest link, nvlink, carries 35.6 % of what it could"
+    assert written[1] == "one iteration of toy (1) on 2 GPUs, 20.2 s"
+    assert {"uplink\n10.00 B/s", "dram\n36.00 B/s in all", "up 9.9 %", "down 9.9 %", "up 2.8 %"} <= set(written)
+
+
+def test_directions_of_different_capacity_are_both_named(pair: ScenarioResult) -> None:
+    topology = pair.server.topology
+    assert topology is not None
+    nodes = tuple(
+        replace(node, link=replace(node.link, up_bytes_per_s=20.0)) if node.name == "switch" and node.link else node
+        for node in topology.nodes
+    )
+    slower = replace(pair, server=replace(pair.server, topology=replace(topology, nodes=nodes)))
+
+    assert "uplink\n20.00 / 10.00 B/s" in texts(links_figure(slower, pair.by_policy[1]))
+
+
+def test_a_direction_that_carries_nothing_is_empty(pair: ScenarioResult) -> None:
+    together = pair.results[2].together
+    assert together is not None
+    up = tuple(load for load in together.loads if load.hop == Hop("uplink", Way.UP))
+    rows = tuple(replace(row, together=replace(together, loads=up)) for row in pair.by_policy[1])
+    figure = links_figure(pair, rows)
+
+    assert {"up 9.9 %", "down 0.0 %"} <= set(texts(figure))
+    assert len(figure.axes[0].collections) == 1
+
+
+def test_links_that_carry_nothing_are_not_drawn(pair: ScenarioResult) -> None:
+    together = pair.results[0].together
+    assert together is not None
+    quiet = tuple(replace(row, together=replace(together, loads=())) for row in pair.by_policy[0])
+
+    assert [use.link.name for use in link_uses(pair, pair.by_policy[0])] == ["nvlink"]
+    assert links_title(pair, quiet) == "base(p): no link carries anything"
+    assert links_figure(pair, quiet).axes[0].get_yticklabels() == []
+
+
+def test_of_many_links_the_busiest_are_drawn_in_their_order(pair: ScenarioResult) -> None:
+    """Twenty links, the last 14 of which are the busiest."""
+    (use,) = link_uses(pair, pair.by_policy[0])
+    uses = tuple(replace(use, link=replace(use.link, down_bytes_per_s=1000.0 / (1 + n))) for n in range(20))
+    uses = tuple(replace(each, link=replace(each.link, up_bytes_per_s=1e9)) for each in uses)
+
+    assert drawn_links(uses) == uses[6:]
+
+
+def test_what_both_directions_of_a_shared_link_carry_adds_up(pair: ScenarioResult) -> None:
+    uses = {use.link.name: use for use in link_uses(pair, pair.by_policy[1])}
+    dram = uses["dram"]
+
+    assert dram.link.sharing is Sharing.SHARED
+    assert dram.busiest == pytest.approx(40 / (36 * 20.2))
+    assert uses["uplink"].busiest == pytest.approx(20 / (10 * 20.2))
+
+
+def test_throughput_against_the_number_of_gpus(pair: ScenarioResult, result: ScenarioResult) -> None:
+    """Both policies do 1/19.2 and 1/20.2 images/s on each of two; two alone on one GPU; one of them does not fit."""
+    refusal = result.results[1].refusal
+    first = replace(
+        pair,
+        gpus=1,
+        results=(
+            replace(pair.results[0], metrics=replace(pair.results[0].metrics, images_per_s=0.1)),
+            replace(pair.results[2], refusal=refusal),
+            pair.results[4],
+        ),
+    )
+    runs = (first, pair)
+    figure = scaling_figure(runs)
+    written = texts(figure)
+
+    assert written[0] == scaling_title(runs) == "base(p) does 0.1042 images/s on 2 GPUs, vdnn_all(p) 0.09901"
+    assert written[-5:] == ["base(p)", "vdnn_all(p)", "late(p)", "each as fast as the fastest on 1", "does not fit"]
+    of_all, of_each = (axes.lines[0].get_ydata() for axes in figure.axes)
+    assert list(of_all) == pytest.approx([0.1, 2 / 19.2])
+    assert list(of_each) == pytest.approx([0.1, 1 / 19.2])
+    assert draw_scaling(runs) == draw_scaling(runs)
+
+
+def test_one_policy_is_not_compared_with_itself(pair: ScenarioResult) -> None:
+    alone = replace(pair, results=pair.by_policy[0])
+
+    assert scaling_title((alone,)) == "base(p) does 0.1042 images/s on 2 GPUs"
+    assert "does not fit" not in texts(scaling_figure((alone,)))
+
+
+def test_pictures_of_one_gpu_say_which_of_several_it_is(pair: ScenarioResult) -> None:
+    """The timeline has a row and a colour for exchanges."""
+    shown = pair.results[3]
+    timeline = timeline_figure(pair, shown)
+
+    assert texts(timeline)[1].startswith("GPU 1 of 2, one iteration of 20.2 s; ")
+    assert [label.get_text() for label in timeline.axes[0].get_yticklabels()][2] == "communication stream"
+    assert "exchange of gradients (and its stalls)" in texts(timeline)
+    assert texts(memory_figure(pair, shown))[1].startswith("GPU 1 of 2, GPU memory over one iteration of 20.2 s; ")
+    assert texts(policies_figure(pair))[1].endswith("; of each policy the GPU that is done last")
+
+
+def test_a_wide_title_stays_on_the_slide(pair: ScenarioResult) -> None:
+    wide = tuple(replace(row, policy="W" * 60) for row in pair.by_policy[0])
+    with house_style():
+        figure = gpus_figure(pair, wide)
+
+    assert figure.texts[0].get_window_extent().x1 <= 1600 * 0.99

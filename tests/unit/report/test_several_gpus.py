@@ -1,0 +1,191 @@
+"""What the reports say of several GPUs, on the result that `pair` works out."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.training_plan import ProfilingPass
+from vdnnsim.report.columns import column_names, result_rows
+from vdnnsim.report.findings import caption, profiling, refusals, verdict
+from vdnnsim.report.manifest import manifest_text
+from vdnnsim.report.markdown import markdown_text
+from vdnnsim.report.perfetto import perfetto_text
+from vdnnsim.report.summary import summary
+from vdnnsim.report.together import together
+from vdnnsim.report.write import report_files
+
+
+def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:
+    """Return the result with a policy that does not fit on some GPUs."""
+    base = pair.by_policy[0]
+    refusal = place_plan(base[0].trace.plan, replace(TOY_LIMITS, device_bytes=100))
+    assert isinstance(refusal, DoesNotFit)
+    # A plan of its own for a GPU that would have room, as a policy that treats GPUs differently makes it.
+    rows = tuple(
+        replace(row, refusal=refusal)
+        if row.gpu in gpus
+        else replace(row, refusal=refusal, trace=replace(row.trace, plan=replace(row.trace.plan)))
+        for row in base
+    )
+    return replace(pair, results=(*rows, *pair.results[2:]))
+
+
+def test_equal_gpus_share_a_row_of_the_table(pair: ScenarioResult) -> None:
+    """GPU 1 of late(p) ends its kernels a second later, but both are done at once: what differs is the mean memory."""
+    columns = {column.title: column.cells for column in summary(pair)}
+
+    assert columns["policy"] == ("base(p)", "vdnn_all(p)", "late(p)", "late(p)")
+    assert columns["GPU"] == ("all", "all", "0", "1")
+    assert [column.title for column in summary(pair)][:3] == ["policy", "GPU", "fits"]
+
+
+def test_ranges_of_gpus(pair: ScenarioResult) -> None:
+    """Of six GPUs the fourth is another than the rest."""
+    one, other = pair.results[0], pair.results[2]
+    rows = tuple(replace(other if gpu == 3 else one, gpu=gpu, policy="p") for gpu in range(6))
+    columns = {column.title: column.cells for column in summary(replace(pair, gpus=6, results=rows))}
+
+    assert columns["GPU"] == ("0-2, 4-5", "3")
+
+
+def test_results_csv_has_a_row_for_each_gpu(pair: ScenarioResult) -> None:
+    gpu, policy = column_names().index("gpu"), column_names().index("policy")
+
+    assert [(row[policy], row[gpu]) for row in result_rows(pair)] == [
+        (name, number) for name in ("base(p)", "vdnn_all(p)", "late(p)") for number in (0, 1)
+    ]
+
+
+def test_the_caption_and_the_verdict_speak_of_all(pair: ScenarioResult) -> None:
+    assert caption(pair) == (
+        "toy, batch 1 each, float16, training on 2 x toy GPU with 1000 B each, gradients: ring (ideal memory model)"
+    )
+    assert (
+        "Of 3 policies, base(p) is the fastest that fits: 19.2 s per iteration, 0.05208 images/s on each of 2 GPUs."
+        in (verdict(pair))
+    )
+
+
+def test_what_gpus_do_to_each_other(pair: ScenarioResult) -> None:
+    """12.2 s are left after the kernels of base(p): from 7 to 19.2."""
+    assert together(pair) == (
+        (
+            "base(p): no map is copied; all GPUs come to the exchanges of gradients together; "
+            "12.2 s of exchanges are left after the last kernel"
+        ),
+        (
+            "vdnn_all(p): copies take 2.00 times as long as alone; all GPUs come to the exchanges of gradients together; "
+            "12.2 s of exchanges are left after the last kernel"
+        ),
+        (
+            "late(p): no map is copied; GPU 0 waits longest before exchanges, 1.00 s, most of it for GPU 1, the last to "
+            "1 of 2; 13.2 s of exchanges are left after the last kernel"
+        ),
+    )
+    assert together(pair)[0] in markdown_text(pair, {}, ()).replace("\\", "")
+
+
+def test_a_range_of_stretches_and_exchanges_that_kernels_hide(pair: ScenarioResult) -> None:
+    """GPU 1 copies as fast as alone; the last kernel ends with the iteration."""
+    (zero, one) = pair.by_policy[1]
+    copies = one.trace.spans_on(Stream.MEMORY)
+    shorter = tuple(
+        replace(span, end_s=span.start_s + 1.0) if span in copies else span
+        for span in (*one.trace.spans[:-1], replace(one.trace.spans[-1]))
+    )
+    rows = tuple(
+        replace(row, trace=replace(row.trace, spans=spans), metrics=replace(row.metrics, iteration_s=8.0))
+        for row, spans in ((zero, zero.trace.spans), (one, shorter))
+    )
+    (line,) = together(replace(pair, results=rows))
+
+    assert line.startswith("vdnn_all(p): copies take 1.00 to 2.00 times as long as alone; ")
+    assert line.endswith("; the exchanges end with the last kernel")
+
+
+def test_many_passes_are_counted(pair: ScenarioResult) -> None:
+    """Nine trials, of which the last did not fit, of 1 s each."""
+    passes = tuple(ProfilingPass(f"step {number}", fits=number < 9, cost_s=1.0) for number in range(1, 10))
+    rows = tuple(
+        replace(row, trace=replace(row.trace, plan=replace(row.trace.plan, passes=passes))) for row in pair.by_policy[0]
+    )
+    (line, _) = profiling(replace(pair, results=rows))
+
+    assert line.startswith(
+        "base(p) settled on p after 9 passes: 8 fit and 1 do not; run.json has each; 9.00 s in all, "
+    )
+
+
+def test_without_gradients_nobody_speaks_of_exchanges(pair: ScenarioResult) -> None:
+    assert together(replace(pair, gradients=None))[0] == "base(p): no map is copied"
+
+
+def test_a_gpu_alone_does_nothing_to_others(result: ScenarioResult) -> None:
+    assert together(result) == ()
+
+
+@pytest.mark.parametrize(("gpus", "where"), [({0, 1}, ""), ({1}, " on GPU 1")])
+def test_a_refusal_says_on_which_gpus(pair: ScenarioResult, gpus: set[int], where: str) -> None:
+    result = without_room(pair, gpus)
+
+    (line,) = refusals(result)
+    assert line.startswith(f"base(p){where}: forward of ")
+    assert not result.slowest[0].fits
+    assert result.slowest[0].gpu in gpus
+
+
+def test_the_manifest_says_what_others_did(pair: ScenarioResult) -> None:
+    manifest = json.loads(manifest_text(pair, None, ()))
+
+    assert (manifest["scenario"]["gpus"], manifest["scenario"]["gradients"]) == (2, "ring")
+    assert manifest["scenario"]["policies"] == ["base(p)", "vdnn_all(p)", "late(p)"]
+    assert len(manifest["results"]) == 6
+    copied, late = manifest["results"][2], manifest["results"][4]
+    assert (copied["copies_s"], copied["copies_alone_s"]) == pytest.approx((4.0, 2.0))
+    assert late["waited_for_gpu_s"] == pytest.approx([0.0, 1.0])
+
+
+def test_the_trace_has_a_process_for_each_gpu_and_one_for_the_links(pair: ScenarioResult) -> None:
+    content = json.loads(perfetto_text(pair, pair.by_policy[1]))
+    events = content["traceEvents"]
+    processes = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
+    threads = {(each["pid"], each["tid"]): each["args"]["name"] for each in events if each["name"] == "thread_name"}
+    exchanges = [each for each in events if each.get("cat") == "exchange of gradients"]
+
+    assert content["otherData"]["gpus"] == 2
+    assert processes == {0: "GPU 0: toy GPU, vdnn_all(p)", 1: "GPU 1: toy GPU, vdnn_all(p)", 2: "links"}
+    assert threads[1, 4] == "communication stream"
+    assert [(each["pid"], each["name"]) for each in exchanges] == [
+        (gpu, f"gradients of {layer}") for gpu in (0, 1) for layer in ("fc", "conv1")
+    ]
+    assert exchanges[0]["args"]["by"] == "ring"
+    uplink = [each for each in events if each["name"] == "uplink up (bytes/s)"]
+    assert [(each["ts"], each["args"]["carried"]) for each in uplink][-1] == (2e6, 0.0)
+
+
+def test_the_files_of_a_run(pair: ScenarioResult) -> None:
+    assert sorted(report_files(pair)) == [
+        "gpus_vdnn_all_p.png",
+        "links_vdnn_all_p.png",
+        "memory.png",
+        "policies.png",
+        "report.md",
+        "results.csv",
+        "run.json",
+        "timeline.png",
+        "trace_base_p.json",
+        "trace_late_p.json",
+        "trace_vdnn_all_p.json",
+    ]
+
+
+def test_where_nothing_is_copied_the_subject_alone_is_drawn(pair: ScenarioResult) -> None:
+    quiet: tuple[PolicyResult, ...] = (*pair.by_policy[0], *pair.by_policy[2])
+
+    pictures = [name for name in report_files(replace(pair, results=quiet)) if name.startswith(("gpus", "links"))]
+    assert sorted(pictures) == ["gpus_base_p.png", "links_base_p.png"]
