@@ -31,6 +31,7 @@ from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
+from vdnnsim.policies.superneurons import SuperNeurons
 from vdnnsim.policies.swap import StaggeredSwap, Swap
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
@@ -56,6 +57,7 @@ _SHIPPED: tuple[type[Policy], ...] = (
     Checkpoint,
     PyTorch,
     SaveOnCpu,
+    SuperNeurons,
 )
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
