@@ -11,6 +11,8 @@ What is read into it:
 - Pinned host memory is at hand, as it is from the second iteration on, when its caching allocator has all it needs.
 - The copy to the host ends before the next kernel begins, the copy back begins after the kernel before it has ended.
 - What is saved is what autograd saves beside W, the indices of a maximum pooling among it (`vdnnsim.dnn.saving`).
+- What a layer saves and a later one rewrites in place, as dropout the output of a rectifier, leaves when it has been
+  rewritten; autograd would refuse such a network, and backward of the rectifier reads no more than what is zero.
 - Autograd saves W as well, and `save_on_cpu` copies it, though it stays on the GPU; users leave parameters out by a
   hook of their own, and so does this policy.
 
@@ -19,6 +21,7 @@ tensor is copied once, after the last layer that reads it in forward, beside the
 it is released; it comes back beside the backward of the layer before the one that wants it.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -84,17 +87,22 @@ def saved_by(workload: Workload, layer: Layer) -> list[Saved]:
 
 
 def _synchronous(workload: Workload) -> list[Step]:
-    copies: dict[Saved, int] = {}
-    taken: list[list[tuple[Saved, int]]] = []
-    steps: list[Step] = []
-    for layer, run in zip(workload.graph.layers, forward_runs(workload), strict=True):
-        steps.append(run)
-        taken.append([])
+    layers = workload.graph.layers
+    numbers: Counter[Saved] = Counter()
+    taken: list[list[tuple[Saved, int]]] = [[] for _ in layers]
+    leaving: list[list[Leave]] = [[] for _ in layers]
+    for layer in layers:
         for what in saved_by(workload, layer):
-            copy = copies[what] = copies.get(what, -1) + 1
-            taken[-1].append((what, copy))
-            steps += [Leave(what, layer, copy=copy), Await(what)]
-    for layer in reversed(workload.graph.layers):
+            rewriters = workload.graph.maps[what.index].rewriters if what.is_map else ()
+            leaving[max(layer.index, *rewriters, 0)].append(Leave(what, layer, copy=numbers[what]))
+            taken[layer.index].append((what, numbers[what]))
+            numbers[what] += 1
+    steps: list[Step] = []
+    for run, copies in zip(forward_runs(workload), leaving, strict=True):
+        steps.append(run)
+        for leave in copies:
+            steps += [leave, Await(leave.what)]
+    for layer in reversed(layers):
         for what, copy in taken[layer.index]:
             steps += [Fetch(what, layer, layer.backward_phases[0], on_demand=True, copy=copy), Await(what)]
         steps += backward_runs(layer)

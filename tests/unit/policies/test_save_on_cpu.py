@@ -111,6 +111,24 @@ def test_statistics_are_saved_like_maps(*, overlap: bool) -> None:
     assert ("statistics of bn", "fc" if overlap else "bn") in [each[:2] for each in copies(trace, Prefetch)]
 
 
+def test_what_is_rewritten_in_place_leaves_afterwards() -> None:
+    """A dropout over the output of the rectifier, which saves it, and the convolution behind it does as well."""
+    net = GraphBuilder("dropped", MapShape(5))
+    x = net.dropout("dropout", net.conv("conv1", 0, 5, 1), mask_bytes=1, in_place=True)
+    net.begin_classifier()
+    y = net.fc("fc", net.conv("conv2", x, 5, 1, relu=False), 1, relu=False)
+    trace = trace_of(SaveOnCpu(), toy_workload(net.build(y)))
+
+    assert [each[:2] for each in copies(trace, Offload)] == [
+        ("map input", "conv1"),
+        ("map conv1", "conv1/relu"),
+        ("statistics of dropout", "dropout"),
+        ("map conv1", "conv2"),
+        ("map conv2", "fc"),
+        ("map loss", "loss"),
+    ]
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_layer_without_backward_saves_nothing(*, overlap: bool) -> None:
     """The pool over the input batch computes no gradient; conv1 saves what it reads, the pool's output."""
