@@ -1,0 +1,128 @@
+"""What holds of every policy that is shipped, with its default options, on networks of every kind."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import msgspec
+import pytest
+
+from tests.toy import ReplayTrials, toy_costs
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.saving import saving_by
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.liveness import operands
+from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Release
+from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.registry import known_policies
+
+POLICIES = known_policies()
+NETWORKS = ("alexnet", "googlenet", "resnet50", "caffenet", "lstm_rnn", "lstm_cnn", "gpt2_small", "tiny_forked")
+AMPLE = MemoryLimits(MemoryModel.IDEAL, device_bytes=2**50, host_bytes=2**50, granule_bytes=1)
+
+
+@cache
+def setting_of(network: str, mode: Mode = Mode.TRAINING) -> Setting:
+    """Two images, momentum in training, kernels of 1 s, and as much memory as anybody wants."""
+    optimizer = Optimizer.MOMENTUM if mode is Mode.TRAINING else Optimizer.NONE
+    workload = Workload(build_network(network), 2, optimizer=optimizer, mode=mode)
+    costs = toy_costs(workload, {})
+    return Setting(workload, costs, AMPLE, ReplayTrials(costs, AMPLE))
+
+
+@cache
+def plan_of(name: str, network: str) -> TrainingPlan:
+    """A plan of a policy with its default options."""
+    return POLICIES[name]().plan(setting_of(network))
+
+
+def computed(plan: TrainingPlan) -> Counter[tuple[int, Phase, int]]:
+    """How often each kernel runs, by layer, phase and recomputation."""
+    return Counter((op.layer, op.phase, op.repeat) for op in plan.operations if isinstance(op, Compute))
+
+
+pytestmark = pytest.mark.parametrize("name", POLICIES)
+networks = pytest.mark.parametrize("network", NETWORKS)
+
+
+@networks
+def test_the_plan_keeps_the_contract_and_gives_back_all_it_took(name: str, network: str) -> None:
+    """The check proves that nothing is left allocated; every buffer is released as often as it is allocated."""
+    plan = plan_of(name, network)
+
+    check_plan(plan)
+    taken = Counter(op.buffer for op in plan.operations if isinstance(op, Allocate))
+    returned = Counter(op.buffer for op in plan.operations if isinstance(op, Release))
+    assert all(returned[buffer] == times for buffer, times in taken.items())
+    assert plan.policy == POLICIES[name]().label
+
+
+@networks
+def test_every_kernel_runs_once_and_forward_alone_again(name: str, network: str) -> None:
+    """Recomputations are counted from 1, each of its number once."""
+    workload = setting_of(network).workload
+    runs = computed(plan_of(name, network))
+    times = Counter((layer, phase) for layer, phase, _ in runs.elements())
+
+    assert set(times) == {(layer.index, phase) for layer in workload.graph.layers for phase in workload.phases(layer)}
+    assert set(runs.values()) == {1}
+    assert all((layer, phase, repeat) in runs for (layer, phase), n in times.items() for repeat in range(n))
+    assert {phase for _, phase, repeat in runs if repeat} <= {Phase.FORWARD}
+
+
+@networks
+def test_memory_holds_the_largest_working_set(name: str, network: str) -> None:
+    """At least what the greediest kernel touches of maps and gradients, and W; at most all buffers at once."""
+    plan = plan_of(name, network)
+    workload = saving_by(setting_of(network).workload, plan.saving_rule)
+    placed = place_plan(plan, AMPLE)
+    assert isinstance(placed, Placement)
+    gradients = {each.index for each in workload.graph.maps if each.needs_gradient}
+
+    def touched_bytes(layer: int, phase: Phase) -> int:
+        touched = operands(workload, workload.graph.layers[layer], phase)
+        maps = {*touched.maps_read, *touched.maps_written}
+        other = {*touched.gradients_read, *touched.gradients_written} & gradients
+        return sum(workload.map_bytes(index) for index in maps) + sum(workload.map_bytes(index) for index in other)
+
+    most_bytes = max(touched_bytes(layer, phase) for layer, phase, _ in computed(plan))
+    weights_bytes = sum(workload.weight_bytes(layer) for layer in workload.graph.layers)
+    assert placed.pool_bytes >= most_bytes
+    assert placed.pool_bytes >= 2 * weights_bytes
+    assert placed.pool_bytes <= sum(buffer.nbytes for buffer in plan.buffers)
+
+
+@networks
+def test_what_comes_back_has_left(name: str, network: str) -> None:
+    plan = plan_of(name, network)
+    left = {(op.buffer, op.copy) for op in plan.operations if isinstance(op, Offload)}
+
+    assert {(op.buffer, op.copy) for op in plan.operations if isinstance(op, Prefetch)} <= left
+
+
+@pytest.mark.parametrize("network", ["alexnet", "resnet50", "gpt2_small"])
+def test_inference_is_forward_alone(name: str, network: str) -> None:
+    setting = setting_of(network, Mode.INFERENCE)
+    plan = POLICIES[name]().plan(setting)
+
+    check_plan(plan)
+    assert computed(plan) == {(layer.index, Phase.FORWARD, 0): 1 for layer in setting.workload.graph.layers}
+
+
+def test_the_plan_is_a_pure_function(name: str) -> None:
+    setting = setting_of("tiny_forked")
+
+    assert POLICIES[name]().plan(setting) == POLICIES[name]().plan(replace(setting))
+
+
+def test_the_rule_for_algorithms_is_in_the_label(name: str) -> None:
+    policy: type[Policy] = POLICIES[name]
+    if "algorithms" in {field.name for field in msgspec.structs.fields(policy)}:
+        chosen = msgspec.convert({"algorithms": Algorithms.MEMORY_OPTIMAL.value}, policy)
+        assert chosen.label.startswith(f"{name}(m")
