@@ -32,15 +32,16 @@ Made = TypeVar("Made")
 
 def run_scenario(scenario: Scenario) -> ScenarioResult:
     """Replay every policy of a scenario and compare each with the oracular base(p)."""
-    bench = Bench.of(
-        scenario.workload,
-        scenario.server,
-        scenario.memory_model,
-        scenario.pinned_memory,
-        gpus=scenario.gpus,
-        gradients=scenario.gradients,
-    )
+    bench = bench_of(scenario)
     oracle = bench.oracle()
+    rows = tuple(row for policy in scenario.policies for row in bench.run(policy, oracle))
+    return scenario_result(scenario, bench, oracle, rows)
+
+
+def scenario_result(
+    scenario: Scenario, bench: "Bench", oracle: RunMetrics, rows: tuple[PolicyResult, ...]
+) -> ScenarioResult:
+    """Return what came of a scenario, with the rows of the policies that were run."""
     return ScenarioResult(
         name=scenario.name,
         workload=scenario.workload,
@@ -50,7 +51,19 @@ def run_scenario(scenario: Scenario) -> ScenarioResult:
         sources=scenario.sources,
         oracle=oracle,
         algorithm_profiling_s=algorithm_profiling_seconds(scenario.workload, bench.costs),
-        results=tuple(row for policy in scenario.policies for row in bench.run(policy, oracle)),
+        results=rows,
+        gpus=scenario.gpus,
+        gradients=scenario.gradients,
+    )
+
+
+def bench_of(scenario: Scenario) -> "Bench":
+    """Return the workload of a scenario on its machine."""
+    return Bench.of(
+        scenario.workload,
+        scenario.server,
+        scenario.memory_model,
+        scenario.pinned_memory,
         gpus=scenario.gpus,
         gradients=scenario.gradients,
     )

@@ -238,6 +238,7 @@ def test_the_surface_is_frozen() -> None:
         ],
         "check": ["--policy-module"],
         "claims": ["--csv", "--paper", "--report"],
+        "compare": ["--csv", "--out", "--policies", "--policy-module"],
         "list hardware": ["--csv", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],

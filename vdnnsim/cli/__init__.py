@@ -15,6 +15,7 @@ try:
     from vdnnsim import __version__
     from vdnnsim.cli.calibrate import calibrate
     from vdnnsim.cli.claims import claims
+    from vdnnsim.cli.compare import compare
     from vdnnsim.cli.lists import list_
     from vdnnsim.cli.max_batch import max_batch
     from vdnnsim.cli.output import forget_output
@@ -53,5 +54,5 @@ def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""
 
 
-for _command in (run, max_batch, list_, check, claims, calibrate, validate):
+for _command in (run, compare, max_batch, list_, check, claims, calibrate, validate):
     cli.add_command(_command)

@@ -8,7 +8,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.report.comparison import FRONT, apart, comparison_title, table_cells, table_header
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.summary import FOOTNOTE, NOT_FITTING, SummaryColumn, summary
@@ -36,6 +38,19 @@ def result_table(result: ScenarioResult) -> RenderableType:
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
     findings = verdict(result), *together(result), *refusals(result), *profiling(result)
+    lines.extend(_hanging(line) for line in findings)
+    return Group(*lines)
+
+
+def comparison_table(comparison: Comparison) -> RenderableType:
+    """Return policies by rank: a caption, those that fit, what the mark means, and why the others do not."""
+    lines: list[RenderableType] = [Text(caption(comparison.result), style="bold")]
+    if comparison.standings:
+        lines.append(Padding(plain_table(table_header(comparison), table_cells(comparison)), (1, 0)))
+        lines.append(
+            Text(f"{FRONT} no other policy is better in time or memory and no worse in the other", style="dim")
+        )
+    findings = comparison_title(comparison) + ".", *apart(comparison)
     lines.extend(_hanging(line) for line in findings)
     return Group(*lines)
 

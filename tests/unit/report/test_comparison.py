@@ -1,0 +1,157 @@
+"""`move(m)` fits, `keep(p)` does not, `dyn` is as good as `move(m)`, and one policy has no plan.
+
+`quick(p)` is what `move(m)` would be in 4 s and 100 B: faster, and with more memory.
+"""
+
+import csv
+from dataclasses import replace
+from io import StringIO
+from itertools import combinations
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+
+from vdnnsim.analysis.comparison import Comparison, Declined
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.comparison import COLUMNS, comparison_rows, comparison_title, table_cells, table_header
+from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.plots.front import comparison_figure, draw_comparison
+from vdnnsim.report.plots.style import house_style
+from vdnnsim.report.table import comparison_table
+
+
+def like(row: PolicyResult, policy: str, seconds: float, max_memory_bytes: int) -> PolicyResult:
+    """Another policy, with another time and another maximum."""
+    metrics = replace(row.metrics, iteration_s=seconds, max_memory_bytes=max_memory_bytes)
+    return replace(row, policy=policy, metrics=metrics)
+
+
+@pytest.fixture
+def comparison(result: ScenarioResult, move: PolicyResult) -> Comparison:
+    """Four with a plan, of which one does not fit, and one without."""
+    rows = (*result.results, like(move, "quick(p)", 4.0, 100), like(move, "late(p)", 9.0, 100))
+    return Comparison(replace(result, results=rows), (Declined("picky", "expects two GPUs"),))
+
+
+def test_those_that_fit_are_ranked_and_the_others_stand_apart(comparison: Comparison) -> None:
+    """By time quick, move and dyn, late; by memory move and dyn with 60 B, then 100 B twice; late is beaten by all."""
+    assert [(each.row.policy, each.time_rank, each.memory_rank, each.on_front) for each in comparison.standings] == [
+        ("quick(p)", 1, 3, True),
+        ("move(m)", 2, 1, True),
+        ("dyn", 2, 1, True),
+        ("late(p)", 4, 3, False),
+    ]
+    assert [row.policy for row in comparison.unfit] == ["keep(p)"]
+
+
+def test_the_columns_are_fixed(comparison: Comparison) -> None:
+    rows = list(csv.DictReader(StringIO(csv_text(COLUMNS, comparison_rows(comparison)))))
+
+    assert (
+        *("network", "batch_size", "policy", "algorithms", "outcome", "time_rank", "memory_rank", "on_front"),
+        *("iteration_s", "images_per_s", "max_memory_bytes", "offloaded_bytes", "host_memory_bytes"),
+        *("performance_ratio", "reason"),
+    ) == COLUMNS
+    assert [(row["policy"], row["outcome"]) for row in rows] == [
+        ("quick(p)", "fits"),
+        ("move(m)", "fits"),
+        ("dyn", "fits"),
+        ("late(p)", "fits"),
+        ("keep(p)", "does not fit"),
+        ("picky", "no plan"),
+    ]
+    assert rows[1] == {
+        "network": "toy",
+        "batch_size": "1",
+        "policy": "move(m)",
+        "algorithms": "m",
+        "outcome": "fits",
+        "time_rank": "2",
+        "memory_rank": "1",
+        "on_front": "true",
+        "iteration_s": "8.0",
+        "images_per_s": "0.125",
+        "max_memory_bytes": "60",
+        "offloaded_bytes": "10",
+        "host_memory_bytes": "10",
+        "performance_ratio": "0.75",
+        "reason": "",
+    }
+    assert rows[4]["max_memory_bytes"] == "1020"
+    assert rows[4]["reason"].startswith("backward weights of conv1 asked for 990 B")
+    assert (rows[5]["iteration_s"], rows[5]["reason"]) == ("", "expects two GPUs")
+
+
+def test_the_table_ranks_in_one_unit_a_column(comparison: Comparison) -> None:
+    assert table_header(comparison) == (
+        *("rank", "policy", "front", "time, s", "images/s", "max memory, B"),
+        *("rank by memory", "offloaded, B", "speed/oracle"),
+    )
+    assert table_cells(comparison)[0] == ("1", "quick(p)", "*", "4.00", "0.12", "100", "3", "10", "75.0 %")
+    assert [cells[2] for cells in table_cells(comparison)] == ["*", "*", "*", ""]
+
+
+def printed(comparison: Comparison) -> str:
+    """What stands on a terminal of 200 characters."""
+    console = Console(file=StringIO(), width=200)
+    with console.capture() as capture:
+        console.print(comparison_table(comparison))
+    return capture.get()
+
+
+def test_what_does_not_fit_is_listed_with_its_reason(comparison: Comparison) -> None:
+    text = printed(comparison)
+
+    assert "4 of 6 policies fit toy (1) into 1000 B: from quick(p) 4.00 s in 100 B to move(m) 8.00 s in 60 B." in text
+    assert "- does not fit: keep(p): backward weights of conv1 asked for 990 B (workspace) of GPU memory" in text
+    assert "- no plan: picky: expects two GPUs" in text
+
+
+def test_titles_say_how_many_fit(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
+    one = Comparison(replace(result, results=(move,)), ())
+    none = Comparison(replace(result, results=(keep,)), ())
+
+    assert comparison_title(one) == "1 of 1 policy fits toy (1) into 1000 B: move(m) 8.00 s in 60 B"
+    assert comparison_title(none) == "None of 1 policy fits toy (1) into 1000 B"
+    assert "rank" not in printed(none)
+
+
+def test_the_picture_names_every_point_and_the_capacity(comparison: Comparison) -> None:
+    """Equal points share a name; all five points are drawn, with the line at 1000 B."""
+    with house_style():
+        figure = comparison_figure(comparison)
+    written = [text.get_text() for text in figure.texts]
+    (axes,) = figure.axes
+
+    assert {"quick(p)", "move(m), dyn", "late(p)", "keep(p)"} <= set(written)
+    assert [text.get_text() for text in axes.texts] == ["capacity 1000 B"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("most GPU memory in use, B", "time of an iteration, s")
+    assert draw_comparison(comparison) == draw_comparison(comparison)
+
+
+def test_names_of_many_do_not_overlap(result: ScenarioResult, move: PolicyResult) -> None:
+    """Forty policies within 20 % of each other, twenty of them on the front."""
+    rows = tuple(
+        like(move, f"policy_{number}(p)", 8.0 + 0.05 * number, 600 - 3 * number + 5 * (number % 2))
+        for number in range(40)
+    )
+    with house_style():
+        figure = comparison_figure(Comparison(replace(result, results=rows), ()))
+        renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+        names = [text for text in figure.texts if text.get_text().startswith("policy_")]
+        boxes = [text.get_window_extent(renderer) for text in names]
+        (legend,) = figure.legends
+        left_out = sum("without a name" in text.get_text() for text in legend.get_texts())
+    assert len(names) >= 15
+    assert left_out == (len(names) < 40)
+    for one, other in combinations(boxes, 2):
+        assert not one.overlaps(other)
+
+
+def test_where_nothing_fits_the_picture_shows_how_far_it_is(result: ScenarioResult, keep: PolicyResult) -> None:
+    with house_style():
+        figure = comparison_figure(Comparison(replace(result, results=(keep,)), ()))
+        empty = comparison_figure(Comparison(replace(result, results=()), (Declined("picky", "expects two GPUs"),)))
+    assert "keep(p)" in [text.get_text() for text in figure.texts]
+    assert empty.axes[0].texts[0].get_text() == "capacity 1000 B"

@@ -1,0 +1,79 @@
+"""The command `compare`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.output import print_result
+from vdnnsim.cli.writable import check_file, check_folder
+from vdnnsim.errors import PolicyError
+
+if TYPE_CHECKING:
+    from vdnnsim.policies.port import Policy
+    from vdnnsim.policies.registry import PolicyTypes
+
+_ALL = "all"
+
+
+@click.command()
+@click.argument("scenario", type=FilePath())
+@click.option(
+    "--policies",
+    "names",
+    metavar="all|A,B,...",
+    default=_ALL,
+    help="What to compare: all that there are, by default, or those named, as none,vdnn_all(m).",
+)
+@click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
+@CSV
+@POLICY_MODULE
+def compare(scenario: Path, names: str, out: Path | None, csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+    """Rank policies by time and memory on the workload and the hardware of SCENARIO, and mark those none beats.
+
+    The table here and a CSV and a picture in DIR; what does not fit is listed apart, and why. Under `all` the policies
+    that SCENARIO names with options of their own are compared as well.
+    """
+    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.compare import compare_policies
+    from vdnnsim.replace import replace_files
+    from vdnnsim.report.comparison import COLUMNS, comparison_rows
+    from vdnnsim.report.csv_file import csv_text, write_csv
+    from vdnnsim.report.plots.front import draw_comparison
+    from vdnnsim.report.table import comparison_table
+    from vdnnsim.scenario.read import read_scenario
+
+    types = policies_with(policy_modules)
+    asked = read_scenario(scenario, types)
+    policies = _policies(names, types, asked.policies)
+    folder = Path("reports") / asked.name if out is None else out
+    check_folder(folder)
+    if csv_file is not None:
+        check_file(csv_file)
+    with ProgressBar() as bar:
+        bar.expect(len(policies))
+        comparison = compare_policies(asked, policies, bar.done)
+    rows = comparison_rows(comparison)
+    files = replace_files(
+        folder, {"compare.csv": csv_text(COLUMNS, rows).encode(), "compare.png": draw_comparison(comparison)}
+    )
+    if csv_file is not None:
+        write_csv(csv_file, COLUMNS, rows)
+    print_result(comparison_table(comparison), f"wrote {' and '.join(map(str, files))}")
+
+
+def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list["Policy"]:
+    """Return each policy once, in the order in which they were asked for."""
+    from vdnnsim.policies.registry import resolve_policy
+    from vdnnsim.validation.case import every_policy
+
+    if names == _ALL:
+        chosen = [*every_policy(types), *own]
+    else:
+        try:
+            chosen = [resolve_policy(name, types) for name in names.split(",")]
+        except PolicyError as failure:
+            raise PolicyError(f"--policies: {failure}") from None
+    return list({policy.label: policy for policy in chosen}.values())

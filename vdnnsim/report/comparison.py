@@ -1,0 +1,135 @@
+"""Policies held against each other: the columns of `compare.csv`, the table on the terminal, and what it says."""
+
+from collections.abc import Iterator
+
+from vdnnsim.analysis.comparison import Comparison, Standing
+from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.report.columns import Row
+from vdnnsim.report.findings import refusals, workload_text
+from vdnnsim.report.scale import byte_scale, percent, rate_scale, time_scale
+from vdnnsim.units import format_bytes, format_seconds
+
+COLUMNS = (
+    "network",
+    "batch_size",
+    "policy",
+    "algorithms",
+    "outcome",
+    "time_rank",
+    "memory_rank",
+    "on_front",
+    "iteration_s",
+    "images_per_s",
+    "max_memory_bytes",
+    "offloaded_bytes",
+    "host_memory_bytes",
+    "performance_ratio",
+    "reason",
+)
+"""`outcome` is `fits`, `does not fit` or `no plan`, ranks and front are of those that fit; numbers are SI, and those of
+a policy that does not fit are of a replay on a GPU without a capacity."""
+
+FITS, DOES_NOT_FIT, NO_PLAN = "fits", "does not fit", "no plan"
+FRONT = "*"
+"""Marks a policy than which no other is better in time or memory and no worse in the other."""
+
+
+def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
+    """Return the rows of `compare.csv`: the policies that fit by rank, then those that do not, then those without."""
+    result = comparison.result
+    head = result.workload.graph.name, result.workload.batch_size
+    fitting: list[Row] = [
+        (*head, *_names(each.row), FITS, each.time_rank, each.memory_rank, each.on_front, *_numbers(each.row), "")
+        for each in comparison.standings
+    ]
+    unfit: list[Row] = [
+        (*head, *_names(row), DOES_NOT_FIT, "", "", False, *_numbers(row), row.refusal.explain())
+        for row in comparison.unfit
+        if row.refusal is not None
+    ]
+    declined: list[Row] = [
+        (*head, each.policy, "", NO_PLAN, "", "", False, *("",) * 6, each.reason) for each in comparison.declined
+    ]
+    return (*fitting, *unfit, *declined)
+
+
+def _names(row: PolicyResult) -> tuple[str, str]:
+    return row.policy, row.algorithms
+
+
+def _numbers(row: PolicyResult) -> Row:
+    metrics = row.metrics
+    return (
+        float(metrics.iteration_s),
+        float(metrics.images_per_s),
+        metrics.max_memory_bytes,
+        metrics.offloaded_bytes,
+        metrics.host_memory_bytes,
+        float(row.performance_ratio),
+    )
+
+
+def table_header(comparison: Comparison) -> tuple[str, ...]:
+    """Return the header of the table of the policies that fit, with one unit for each column."""
+    seconds, memory, copied = _scales(comparison)
+    return (
+        *("rank", "policy", "front", f"time, {seconds}", "images/s", f"max memory, {memory}"),
+        *("rank by memory", f"offloaded, {copied}", "speed/oracle"),
+    )
+
+
+def table_cells(comparison: Comparison) -> tuple[tuple[str, ...], ...]:
+    """Return the table of the policies that fit, the fastest first."""
+    rows = [each.row.metrics for each in comparison.standings]
+    seconds = time_scale(each.iteration_s for each in rows)
+    images = rate_scale(each.images_per_s for each in rows)
+    memory = byte_scale(each.max_memory_bytes for each in rows)
+    copied = byte_scale(each.offloaded_bytes for each in rows)
+    return tuple(
+        (
+            str(each.time_rank),
+            each.row.policy,
+            FRONT if each.on_front else "",
+            seconds.number(metrics.iteration_s),
+            images.number(metrics.images_per_s),
+            memory.number(metrics.max_memory_bytes),
+            str(each.memory_rank),
+            copied.number(metrics.offloaded_bytes),
+            percent(each.row.performance_ratio),
+        )
+        for each, metrics in zip(comparison.standings, rows, strict=True)
+    )
+
+
+def _scales(comparison: Comparison) -> tuple[str, str, str]:
+    rows = [each.row.metrics for each in comparison.standings]
+    return (
+        time_scale(each.iteration_s for each in rows).unit,
+        byte_scale(each.max_memory_bytes for each in rows).unit,
+        byte_scale(each.offloaded_bytes for each in rows).unit,
+    )
+
+
+def comparison_title(comparison: Comparison) -> str:
+    """Return what the picture says: how many fit, and the two ends of the front."""
+    standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
+    total = len(standings) + len(comparison.unfit) + len(comparison.declined)
+    what = f"{workload_text(comparison.result)} into {format_bytes(capacity)}"
+    if not standings:
+        return f"None of {total} {'policy' if total == 1 else 'policies'} fits {what}"
+    front = [each for each in standings if each.on_front]
+    fast, small = _point(front[0]), _point(min(front, key=lambda each: each.memory_rank))
+    ends = f": {fast}" if fast == small else f": from {fast} to {small}"
+    which = f"{len(standings)} of {total} {'policy' if total == 1 else 'policies'}"
+    return f"{which} {'fits' if len(standings) == 1 else 'fit'} {what}{ends}"
+
+
+def _point(standing: Standing) -> str:
+    metrics = standing.row.metrics
+    return f"{standing.row.policy} {format_seconds(metrics.iteration_s)} in {format_bytes(metrics.max_memory_bytes)}"
+
+
+def apart(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for each reason for which policies do not fit, and for each policy that has no plan."""
+    yield from (f"does not fit: {line}" for line in refusals(comparison.result))
+    yield from (f"no plan: {each.policy}: {each.reason}" for each in comparison.declined)

@@ -1,0 +1,228 @@
+"""Policies as points: the time of an iteration against the most memory in use, and the front of those unbeaten."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from vdnnsim.analysis.comparison import Comparison
+from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.report.comparison import comparison_title
+from vdnnsim.report.findings import caption
+from vdnnsim.report.label_places import Box, place_labels
+from vdnnsim.report.labels import fold_label
+from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, house_style, new_figure, png
+from vdnnsim.report.scale import Scale, byte_scale, time_scale
+from vdnnsim.units import format_bytes
+
+_FRONT, _OTHER = "#0072b2", "#8fb8d4"
+_POINTS: Final = {True: 14, False: 11}
+"""Size of type of what is on the front, and of what is not."""
+_LABEL_WIDTH = 26
+_MARKER_PIXELS = 9.0
+_LINE_PIXELS = 3.0
+_NEAR_PIXELS = 3.0
+"""Points no further apart share a name."""
+_LOGARITHMIC_FROM = 6.0
+"""Ratio of largest to least from which an axis is logarithmic."""
+_FAR_PIXELS = 14.0
+"""Names further away have a line to their point."""
+
+
+def draw_comparison(comparison: Comparison) -> bytes:
+    """Draw the slide as PNG, in the style of the house; equal data give equal bytes."""
+    with house_style():
+        return png(comparison_figure(comparison))
+
+
+def comparison_figure(comparison: Comparison) -> Figure:
+    """Draw every policy that has a plan; hollow those that do not fit."""
+    figure = new_figure(comparison_title(comparison), caption(comparison.result))
+    axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
+    capacity = comparison.result.server.gpu.memory_bytes
+    memory = byte_scale((capacity, *(row.metrics.max_memory_bytes for row in comparison.result.slowest)))
+    seconds = time_scale(row.metrics.iteration_s for row in comparison.result.slowest)
+    marks = _marks(comparison, memory, seconds)
+    _draw_axes(axes, marks, capacity / memory.factor, memory, seconds)
+    _draw_front(axes, [mark for mark in marks if mark.on_front])
+    for mark in marks:
+        axes.plot(mark.x, mark.y, **_look(on_front=mark.on_front, fits=mark.fits))
+    limit = capacity / memory.factor
+    axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=1)
+    axes.annotate(
+        f"capacity {format_bytes(capacity)}",
+        (limit, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="center",
+        color=ALARM,
+        fontweight="bold",
+    )
+    left_out = _write_names(figure, axes, marks, limit)
+    _write_legend(figure, marks, left_out)
+    return figure
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A point, in the units of the axes, and the policy that it stands for."""
+
+    x: float
+    y: float
+    name: str
+    on_front: bool
+    fits: bool
+
+
+def _marks(comparison: Comparison, memory: Scale, seconds: Scale) -> list[_Mark]:
+    """Return the points, those whose names matter most first."""
+
+    def mark(row: PolicyResult, *, on_front: bool, fits: bool) -> _Mark:
+        x, y = row.metrics.max_memory_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
+        return _Mark(x, y, row.policy, on_front, fits)
+
+    fitting = [mark(each.row, on_front=each.on_front, fits=True) for each in comparison.standings]
+    unfit = [mark(row, on_front=False, fits=False) for row in comparison.unfit]
+    return sorted(fitting, key=lambda each: not each.on_front) + unfit
+
+
+def _look(*, on_front: bool, fits: bool) -> dict[str, Any]:
+    color = _FRONT if on_front else _OTHER
+    return {
+        "linestyle": "",
+        "marker": "o",
+        "markersize": 11 if on_front else 8,
+        "markerfacecolor": color if fits else "white",
+        "markeredgecolor": "white" if fits else MUTED,
+        "zorder": 5 if on_front else 4,
+    }
+
+
+def _draw_axes(axes: Axes, marks: list[_Mark], limit: float, memory: Scale, seconds: Scale) -> None:
+    across, up = [limit, *(mark.x for mark in marks)], [mark.y for mark in marks] or [1.0]
+    for values, axis, set_scale, set_limits in (
+        (across, axes.xaxis, axes.set_xscale, axes.set_xlim),
+        (up, axes.yaxis, axes.set_yscale, axes.set_ylim),
+    ):
+        low, high = min(values), max(values)
+        if high <= _LOGARITHMIC_FROM * low:
+            margin = 0.1 * (high - low) or 0.1 * high
+            set_limits(low - margin, high + margin)
+            continue
+        set_scale("log")
+        margin = (high / low) ** 0.08
+        set_limits(low / margin, high * margin)
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_formatter(NullFormatter())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel(f"most GPU memory in use, {memory.unit}")
+    axes.set_ylabel(f"time of an iteration, {seconds.unit}")
+    axes.grid(color=GRID, zorder=0)
+    axes.set_axisbelow(True)
+
+
+def _draw_front(axes: Axes, front: list[_Mark]) -> None:
+    """Draw the stairs below and left of which there is no policy."""
+    places = sorted((mark.x, mark.y) for mark in front)
+    axes.step(
+        [x for x, _ in places],
+        [y for _, y in places],
+        where="post",
+        color=_FRONT,
+        linewidth=1.5,
+        zorder=2,
+    )
+
+
+def _write_names(figure: Figure, axes: Axes, marks: list[_Mark], limit: float) -> int:
+    """Write the names of the points where there is room for them; return how many there is none for."""
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    transformed = (axes.transData.transform((mark.x, mark.y)) for mark in marks)
+    places = [(float(x), float(y)) for x, y in transformed]
+    groups: list[list[int]] = []
+    for number, (x, y) in enumerate(places):
+        for group in groups:
+            other_x, other_y = places[group[0]]
+            same = marks[group[0]].on_front, marks[group[0]].fits
+            if (
+                same == (marks[number].on_front, marks[number].fits)
+                and max(abs(x - other_x), abs(y - other_y)) <= _NEAR_PIXELS
+            ):
+                group.append(number)
+                break
+        else:
+            groups.append([number])
+    points = [places[group[0]] for group in groups]
+    texts = [_name(figure, [marks[number] for number in group]) for group in groups]
+    sizes = []
+    for text in texts:
+        extent = text.get_window_extent(renderer)
+        sizes.append((extent.width + 4, extent.height + 2))
+    line_x = axes.transData.transform((limit, 1))[0]
+    window = axes.get_window_extent(renderer)
+    dots = [_around((x, y), (x, y), _MARKER_PIXELS) for x, y in places]
+    lines = [_around((line_x, window.y0), (line_x, window.y1), _LINE_PIXELS)]
+    stairs = sorted(place for place, mark in zip(places, marks, strict=True) if mark.on_front)
+    for (x, y), (next_x, next_y) in pairwise(stairs):
+        lines.append(_around((x, y), (next_x, y), _LINE_PIXELS))
+        lines.append(_around((next_x, next_y), (next_x, y), _LINE_PIXELS))
+    frame = Box(window.x0 + 4, window.y0 + 4, window.x1, window.y1)
+    boxes = place_labels(points, sizes, frame, dots, lines)
+    left_out = 0
+    for text, box, (x, y), group in zip(texts, boxes, points, groups, strict=True):
+        if box is None:
+            text.remove()
+            left_out += len(group)
+            continue
+        to_figure = figure.transFigure.inverted().transform
+        middle_x, middle_y = to_figure(((box.left + box.right) / 2, (box.bottom + box.top) / 2))
+        text.set_position((middle_x, middle_y))
+        end = box.nearest(x, y)
+        if max(abs(end[0] - x), abs(end[1] - y)) > _FAR_PIXELS:
+            (from_x, from_y), (to_x, to_y) = to_figure((x, y)), to_figure(end)
+            figure.add_artist(Line2D([from_x, to_x], [from_y, to_y], color=MUTED, linewidth=0.8, zorder=3))
+    return left_out
+
+
+def _around(low: tuple[float, float], high: tuple[float, float], margin: float) -> Box:
+    return Box(low[0] - margin, low[1] - margin, high[0] + margin, high[1] + margin)
+
+
+def _name(figure: Figure, marks: list[_Mark]) -> Text:
+    first = marks[0]
+    return figure.text(
+        0.5,
+        0.5,
+        fold_label(", ".join(mark.name for mark in marks), _LABEL_WIDTH),
+        fontsize=_POINTS[first.on_front],
+        fontweight="bold" if first.on_front else "normal",
+        color=INK if first.fits else MUTED,
+        ha="center",
+        va="center",
+        linespacing=1.1,
+        zorder=6,
+    )
+
+
+def _write_legend(figure: Figure, marks: list[_Mark], left_out: int) -> None:
+    kinds = (
+        ("unbeaten: none takes less of one and no more of the other", True, True),
+        ("fits", False, True),
+        ("does not fit", False, False),
+    )
+    present = {(mark.on_front, mark.fits) for mark in marks}
+    handles = [
+        Line2D([], [], label=label, **_look(on_front=on_front, fits=fits))
+        for label, on_front, fits in kinds
+        if (on_front, fits) in present
+    ]
+    if left_out:
+        handles.append(Line2D([], [], linestyle="", label=f"{left_out} without a name, for want of room"))
+    figure.legend(handles=handles, loc="lower center", ncols=max(len(handles), 1), frameon=False)
