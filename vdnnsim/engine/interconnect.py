@@ -138,8 +138,12 @@ class Interconnect:
                 each.retimed += 1
                 if not each.under_way:
                     self._end(each)
-            under_way = [each for each in together if each.under_way]
-            self._share(under_way)
+            # What ended may have been all that joined the others: each part that is left has a clock of its own.
+            left = {each: None for each in together if each.under_way}
+            while left:
+                part = self._together(next(iter(left)))
+                self._share(list(part))
+                left = {each: None for each in left if each not in part}
             self._note_loads(together)
 
     def _together(self, flow: Flow) -> dict[Flow, None]:
@@ -159,8 +163,6 @@ class Interconnect:
         return found
 
     def _share(self, flows: list[Flow]) -> None:
-        if not flows:
-            return
         busy = {crossing.hop for flow in flows for crossing in flow.crossings}
         capacities = {
             crossing.channel: crossing.beside_bytes_per_s if crossing.opposite in busy else crossing.alone_bytes_per_s
