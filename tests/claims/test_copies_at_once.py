@@ -70,8 +70,10 @@ def switch(limits: Limits, gpus: int) -> Topology:
 
 def rates(topology: Topology, paths: Sequence[tuple[Hop, ...]]) -> list[float]:
     """Return what each of some copies gets while all of them run, in GB/s."""
-    links = Interconnect(simpy.Environment(), topology)
+    env = simpy.Environment()
+    links = Interconnect(env, topology)
     flows = [links.start(path, _LONG_BYTES) for path in paths]
+    env.run(until=1.0)
     return [flow.rate_bytes_per_s / GB for flow in flows]
 
 
