@@ -134,7 +134,7 @@ def test_no_link_carries_more_than_it_can_and_every_byte_arrives(
 def test_copies_that_only_another_joined_go_on_apart() -> None:
     """Beside a copy over both links, one on each link has 5 B/s. That of 10 B ends at 2 s, and the others have 10 B/s.
 
-    They moved 10 B until then: of 60 B the last ends 5 s later, of 30 B 2 s later. Nothing times them together any more.
+    They moved 10 B until then: of 60 B the last ends 5 s later, of 30 B 2 s later. Nothing joins them any more.
     """
     both = (*SPLIT.to_host(0)[:1], *SPLIT.to_host(1)[:1])
     starts: list[Start] = [(0.0, both[:1], 60), (0.0, both, 10), (0.0, both[1:], 30)]
