@@ -36,7 +36,7 @@ def topology_tree(server: Server) -> RenderableType:
 
 
 def link_text(link: TopologyLink, down: str = "down", up: str = "up") -> str:
-    """Return what a link carries, on one line: `PCIe gen3 x16, 12.3 GB/s down, 13.5 GB/s up, split duplex`.
+    """Return what a link carries, on one line: `PCIe gen3 x16, 12 GB/s down, 13 GB/s up, lossy duplex 96%/96%`.
 
     Args:
         link: to describe.
@@ -49,7 +49,7 @@ def link_text(link: TopologyLink, down: str = "down", up: str = "up") -> str:
         rates = [f"{_rate(link.down_bytes_per_s)} {down}", f"{_rate(link.up_bytes_per_s)} {up}"]
     shares = link.sharing.value.replace("_", " ")
     if link.sharing is Sharing.LOSSY_DUPLEX:
-        shares += f" keeps {link.kept_down:.0%} {down}, {link.kept_up:.0%} {up}"
+        shares += f" {link.kept_down:.0%}/{link.kept_up:.0%}"
     latency = [format_seconds(link.latency_s)] if link.latency_s else []
     return ", ".join([link.kind, *rates, shares, *latency])
 

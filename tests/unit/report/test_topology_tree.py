@@ -33,7 +33,7 @@ def test_the_tree_shows_every_link_and_what_joins_gpus_beside_it() -> None:
     )
     ports = tuple(FabricPort(gpu, replace(NVLINK, name=f"fabric-{gpu}", kind="port")) for gpu in ("gpu0", "gpu1"))
     topology = Topology(nodes, (PeerLink("gpu0", "gpu1", NVLINK),), ports)
-    gpu = "12.0 GiB  PCIe gen3 x16, 12 GB/s down, 13 GB/s up, lossy duplex keeps 90% down, 75% up, 2.00 us"
+    gpu = "12.0 GiB  PCIe gen3 x16, 12 GB/s down, 13 GB/s up, lossy duplex 90%/75%, 2.00 us"
     assert drawn(replace(TITAN, topology=topology)) == [
         "titan_x_maxwell: 2 x NVIDIA GeForce GTX Titan X (Maxwell)",
         "memory  host memory, 64.0 GiB",
