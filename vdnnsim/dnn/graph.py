@@ -90,6 +90,7 @@ class GraphBuilder:
     _names: list[str] = field(default_factory=lambda: ["input"])
     _shapes: list[MapShape] = field(default_factory=list)
     _producers: list[int | None] = field(default_factory=lambda: [None])
+    _read: set[int] = field(default_factory=set)
     _stage: Stage = Stage.FEATURES
 
     def __post_init__(self) -> None:
@@ -172,11 +173,13 @@ class GraphBuilder:
         index = len(self._layers)
         if operator.in_place:
             output = inputs[0]
+            assert output not in self._read, f"{name} would overwrite what a layer before it reads"
         else:
             output = len(self._names)
             self._names.append(name)
             self._shapes.append(out_shape)
             self._producers.append(index)
+            self._read.update(inputs)
         needs_gradient = any(self._producers[x] is not None for x in inputs)
         if weights_of is not None:
             self._layers[weights_of] = replace(self._layers[weights_of], shares_weights=True)

@@ -9,14 +9,17 @@ from vdnnsim.plan.operations import Operation
 
 
 class BufferKind(Enum):
-    """What a buffer holds; the kinds of Fig. 4 of the vDNN paper, optimizer states, and batch statistics."""
+    """What a buffer holds; the kinds of Fig. 4 of the vDNN paper, optimizer states, and statistics.
+
+    Statistics are what forward keeps for backward beside maps: moments of a batch, masks, reserves.
+    """
 
     FEATURE_MAP = "feature maps"
     GRADIENT_MAP = "gradient maps"
     WEIGHTS = "weights"
     WEIGHT_GRADIENT = "weight gradients"
     OPTIMIZER_STATE = "optimizer states"
-    STATISTICS = "batch statistics"
+    STATISTICS = "statistics"
     WORKSPACE = "workspace"
 
 
@@ -27,7 +30,7 @@ class Buffer:
     Attributes:
         given: whether its content is there when an iteration begins: the input batch, W and optimizer states.
         of: what it belongs to: the index of the feature map that it holds or whose gradient it holds; the index of the
-            layer whose weights, weight gradient, optimizer state or batch statistics it holds. None for a workspace,
+            layer whose weights, weight gradient, optimizer state or statistics it holds. None for a workspace,
             and for memory into which others are laid.
     """
 

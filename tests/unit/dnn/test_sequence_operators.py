@@ -248,3 +248,20 @@ def test_work_on_videos() -> None:
     frames, time, _, pool, *_ = VIDEO.graph.layers
 
     assert [VIDEO.flop(layer, F) for layer in (frames, time, pool)] == [2 * 432 * 18, 2 * 720 * 9, 40 * 18]
+
+
+def test_what_a_layer_has_read_is_not_overwritten() -> None:
+    """A rectifier over a map that a product has read would change what its backward reads."""
+    net = SequenceBuilder("read", MapShape(4, steps=2))
+    x = net.linear("first", 0, 4)
+    net.linear("second", x, 4)
+
+    with pytest.raises(AssertionError, match="late would overwrite what a layer before it reads"):
+        net.relu("late", x)
+
+
+def test_features_are_shared_evenly_among_heads() -> None:
+    net = SequenceBuilder("odd", MapShape(10, steps=2))
+
+    with pytest.raises(AssertionError, match="attention: 10 features cannot be shared among 4 heads"):
+        net.attention("attention", 0, 2, key_value_heads=1)
