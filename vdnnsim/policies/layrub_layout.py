@@ -134,12 +134,9 @@ class _Builder:
         return [i for i in each.saved_for if not (records and isinstance(self._layers[i].operator, Activation))]
 
     def _first_writer(self, each: FeatureMap) -> tuple[Layer, Phase]:
-        for index in reversed(each.consumers):
-            layer = self._layers[index]
-            for phase in self.layout.phases(layer):
-                if each.index in operands(self._workload, layer, phase).gradients_written:
-                    return layer, phase
-        raise AssertionError(f"nobody writes the gradient of {each.name}")  # pragma: no cover
+        layer = self._layers[each.consumers[-1]]
+        phases = self.layout.phases(layer)
+        return layer, next(x for x in phases if each.index in operands(self._workload, layer, x).gradients_written)
 
     def _lies_over(self, each: FeatureMap, readers: list[int], writer: Layer, phase: Phase) -> bool:
         """Whether nobody reads the map any more once the first kernel writes its gradient, and it is there."""

@@ -33,6 +33,8 @@ class Records:
             )
             for layer in self._layers
         }
+        # By rectifier, the one before it in forward.
+        self._below = dict(zip(self._buffers, [None, *self._layers], strict=False))
         self._region: int | None = None
         if self._layers:
             nbytes = max(writer.nbytes(buffer) for buffer in self._buffers.values())
@@ -86,9 +88,8 @@ class Records:
         """Let the record of the rectifier below follow into the region."""
         assert self._region is not None, "there is a rectifier"
         self._writer.release(self._buffers[layer.index])
-        place = self._layers.index(layer)
-        if place:
-            below = self._layers[place - 1]
+        below = self._below[layer.index]
+        if below is not None:
             record = self._buffers[below.index]
             self._writer.alias(record, self._region)
             self._writer.wait(self._writer.record(Stream.COMPUTE), Stream.MEMORY)

@@ -1,6 +1,6 @@
 """Buffers that lie in the bytes of others."""
 
-from tests.unit.plan.hand_written import finished, name, read, refusal, take, write
+from tests.unit.plan.hand_written import W, finished, name, read, refusal, take, write
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.training_plan import BufferKind
@@ -94,3 +94,25 @@ def test_what_lies_in_storage_starts_without_content(writer: PlanWriter) -> None
     assert refusal(finished(writer)) == (
         "hand: operation 2 (backward weights of conv1 (only)): inside is read before anything was written to it"
     )
+
+
+def test_a_kernel_may_read_what_it_is_the_first_to_cover(writer: PlanWriter) -> None:
+    """As a batch normalization that writes dX over X."""
+    storage, inside = take(writer, "storage"), name(writer, "inside")
+    write(writer, storage)
+    writer.alias(inside, storage)
+    writer.compute(0, W, "only", reads=(storage,), writes=(inside,))
+    writer.release(inside)
+    writer.release(storage)
+
+    check_plan(finished(writer))
+
+
+def test_what_a_kernel_has_covered_is_gone_for_the_next(writer: PlanWriter) -> None:
+    storage, inside = take(writer, "storage"), name(writer, "inside")
+    write(writer, storage)
+    writer.alias(inside, storage)
+    write(writer, inside)
+    writer.compute(0, W, "only", reads=(storage,), writes=(inside,))
+
+    assert refusal(finished(writer)).endswith("storage is read before anything was written to it")

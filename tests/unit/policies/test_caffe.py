@@ -1,0 +1,126 @@
+"""`caffe` on chains whose bytes can be added up: maps of 10 B, but those of fc and the loss, which hold 2 B."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.operations import Compute
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.policies.caffe import Caffe
+from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES, kernels_within
+from vdnnsim.trace import IterationTrace
+
+
+def replayed(workload: Workload, costs: CostTable | None = None) -> IterationTrace:
+    costs = costs or toy_costs(workload, {})
+    return replay(Caffe().plan(toy_setting(workload, costs)), costs)
+
+
+def forked() -> LayerGraph:
+    """conv1, read by conv2 and by the addition behind it."""
+    net = GraphBuilder("forked", MapShape(5))
+    x = net.conv("conv1", 0, 5, 1, relu=False)
+    y = net.add("add", net.conv("conv2", x, 5, 1, relu=False), x, relu=False)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+def normalized() -> LayerGraph:
+    """One CONV layer, its batch normalization, and fc."""
+    net = GraphBuilder("normalized", MapShape(5))
+    y = net.batch_norm("bn", net.conv("conv", 0, 5, 1, bias=False, relu=False), relu=False)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+def test_every_map_has_its_gradient() -> None:
+    """W and dW: two CONV of 60 B and fc of 12 B, twice, 264 B. Maps: 10 + 10 + 10 + 2 + 2 = 34 B.
+
+    Gradients: of conv1, conv2 and fc, 22 B; the input and the loss have none. 320 B from the first moment to the last.
+    Four kernels forward, six backward: the first CONV has no data gradient.
+    """
+    trace = replayed(toy_workload(toy_chain(2)))
+
+    assert trace.pool_bytes == 264 + 34 + 22
+    assert trace.iteration_s == 10
+    assert sum(change.delta_bytes for change in trace.memory if change.time_s == 0) == 320
+
+
+def test_a_map_of_two_readers_has_three_diffs() -> None:
+    """W and dW 264 B; maps: input, conv1, conv2, add of 10 B, fc and loss of 2 B: 44 B.
+
+    Diffs: 3 x 10 B of conv1, 10 B of conv2, 10 B of the sum, 2 B of fc.
+    """
+    assert replayed(toy_workload(forked())).pool_bytes == 264 + 44 + 52
+
+
+def test_batch_normalization_keeps_two_temporary_maps() -> None:
+    """W: 50, 20 and 12 B, twice: 164 B. Maps: 10 + 10 + 10 + 2 + 2 = 34 B, gradients 10 + 10 + 2 = 22 B.
+
+    Statistics: mean and inverse deviation of 5 channels in float32, 40 B, beside 2 x 10 B.
+    """
+    assert replayed(toy_workload(normalized())).pool_bytes == 164 + 34 + 22 + 60
+
+
+def test_inference_has_no_gradients_and_keeps_no_temporary_map() -> None:
+    """W 82 B, maps 34 B, statistics 40 B."""
+    workload = replace(toy_workload(normalized()), mode=Mode.INFERENCE)
+
+    assert replayed(workload).pool_bytes == 82 + 34 + 40
+
+
+def test_the_update_runs_last() -> None:
+    workload = replace(toy_workload(toy_chain(1)), optimizer=Optimizer.SGD)
+    plan = replayed(workload).plan
+
+    kernels = [(plan.layers[each.layer], each.phase) for each in plan.operations if isinstance(each, Compute)]
+    assert kernels[-2:] == [("conv1", Phase.UPDATE), ("fc", Phase.UPDATE)]
+
+
+def test_the_fastest_kernel_within_8_mib_and_else_the_least_greedy() -> None:
+    """Of three algorithms the fastest wants a byte too many: the second is taken. Without it, the least greedy."""
+    workload = toy_workload(toy_chain(1))
+    costs = toy_costs(workload, {})
+
+    def kernel(name: str, seconds: float, workspace_bytes: int) -> KernelCost:
+        return KernelCost(name, seconds, workspace_bytes, Origin.ASSUMED)
+
+    greedy = kernel("greedy", 1, WORKSPACE_LIMIT_BYTES + 1)
+    within, least = kernel("within", 2, WORKSPACE_LIMIT_BYTES), kernel("least", 3, WORKSPACE_LIMIT_BYTES + 2)
+    forward = (0, Phase.FORWARD)
+
+    def chosen(*options: KernelCost) -> str:
+        return kernels_within(workload, CostTable({**costs.kernels, forward: options}))[forward].algorithm
+
+    assert chosen(greedy, within, least) == "within"
+    assert chosen(least, greedy) == "greedy"
+
+
+def test_all_kernels_share_one_workspace() -> None:
+    """Of 7 B and 4 B the larger one is held throughout, beside the 320 B of the chain."""
+    workload = toy_workload(toy_chain(2))
+    wanted = {("conv1", Phase.FORWARD): 4, ("conv2", Phase.BACKWARD_WEIGHTS): 7}
+
+    assert replayed(workload, toy_costs(workload, {}, workspace_bytes=wanted)).pool_bytes == 327
+
+
+@pytest.mark.parametrize(("handle_bytes", "fits"), [(20, True), (21, False)])
+def test_each_conv_layer_opens_three_handles(handle_bytes: int, *, fits: bool) -> None:
+    """Two CONV layers open six; of 440 B the 320 B of the chain leave 20 B for each."""
+    workload = toy_workload(toy_chain(2))
+    limits = replace(TOY_LIMITS, device_bytes=440, handle_bytes=handle_bytes)
+    plan = Caffe().plan(toy_setting(workload, toy_costs(workload, {})))
+
+    placement = place_plan(plan, limits)
+
+    assert plan.handles == 6
+    assert isinstance(placement, DoesNotFit) is not fits
+    if isinstance(placement, DoesNotFit):
+        assert placement.capacity_bytes == 440 - 6 * 21

@@ -1,0 +1,240 @@
+"""The three policies of Layrub on chains whose bytes and seconds can be worked out.
+
+Kernels take 1 s, the link moves 1 B/s. Maps hold 10 B, those of fc and the loss 2 B.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.policies.test_caffe import forked, normalized
+from vdnnsim.cost.table import CostTable
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Alias, Compute, HostSynchronize, Offload, Prefetch
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.caffe import Caffe
+from vdnnsim.policies.layrub_hybrid import LayrubHybrid
+from vdnnsim.policies.layrub_inter import LayrubInter
+from vdnnsim.policies.layrub_intra import LayrubIntra
+from vdnnsim.policies.port import Policy
+from vdnnsim.trace import IterationTrace
+
+ALL = (LayrubIntra(), LayrubInter(), LayrubHybrid())
+
+
+def replayed(policy: Policy, workload: Workload, costs: CostTable | None = None) -> IterationTrace:
+    costs = costs or toy_costs(workload, {})
+    return replay(policy.plan(toy_setting(workload, costs)), costs)
+
+
+def copies(plan: TrainingPlan, kind: type[Offload] | type[Prefetch]) -> list[tuple[str, str]]:
+    """(buffer, layer during which the copy is launched) in order of issue."""
+    return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in plan.operations if isinstance(op, kind)]
+
+
+def laid_over(plan: TrainingPlan) -> list[tuple[str, str]]:
+    """(gradient, map over which it lies) in order of issue."""
+    kinds = [buffer.kind for buffer in plan.buffers]
+    return [
+        (plan.buffers[op.buffer].name, plan.buffers[op.storage].name)
+        for op in plan.operations
+        if isinstance(op, Alias)
+        and kinds[op.buffer] is BufferKind.GRADIENT_MAP
+        and plan.buffers[op.storage].of is not None
+    ]
+
+
+def rectified() -> LayerGraph:
+    """conv1 and conv2 with their rectifiers, then fc."""
+    net = GraphBuilder("rectified", MapShape(5))
+    y = net.conv("conv2", net.conv("conv1", 0, 5, 1), 5, 1)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+def pooled() -> LayerGraph:
+    """A CONV layer, a POOL layer and fc."""
+    net = GraphBuilder("pooled", MapShape(5))
+    y = net.pool("pool", net.conv("conv", 0, 5, 1, relu=False), 1, stride=1)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+def test_within_layers_gradients_take_no_memory_of_their_own() -> None:
+    """W and dW 264 B, maps 34 B, of Caffe's 320 B. Backward of fc and of conv2 has a barrier: 3.05 % of 2 s each."""
+    trace = replayed(LayrubIntra(), toy_workload(toy_chain(2)))
+
+    assert trace.pool_bytes == 264 + 34
+    assert trace.iteration_s == pytest.approx(10 + 2 * 0.061)
+    assert laid_over(trace.plan) == [
+        ("gradient of fc", "map fc"),
+        ("gradient of conv2", "map conv2"),
+        ("gradient of conv1", "map conv1"),
+    ]
+
+
+def test_weight_gradients_come_before_data_gradients_and_the_barrier_before_these() -> None:
+    plan = replayed(LayrubIntra(), toy_workload(toy_chain(2))).plan
+    backward = [each for each in plan.operations if isinstance(each, Compute) and each.phase.is_backward]
+
+    assert [(plan.layers[each.layer], each.phase, each.barrier_s > 0) for each in backward] == [
+        ("loss", Phase.BACKWARD_DATA, False),
+        ("fc", Phase.BACKWARD_WEIGHTS, False),
+        ("fc", Phase.BACKWARD_DATA, True),
+        ("conv2", Phase.BACKWARD_WEIGHTS, False),
+        ("conv2", Phase.BACKWARD_DATA, True),
+        ("conv1", Phase.BACKWARD_WEIGHTS, False),
+    ]
+
+
+def test_between_layers_maps_leave_at_reference_count_zero_and_come_back_a_layer_ahead() -> None:
+    """conv1 reads the input last, conv2 conv1's Y, fc conv2's Y; each returns beside the backward before its reader's.
+
+    Forward: each copy of 10 B outlasts its kernel: 30 s, and 1 s of the loss. Backward: beside the loss, fc and conv2
+    10 s each, then conv1's own second: 62 s.
+    """
+    trace = replayed(LayrubInter(), toy_workload(toy_chain(2)))
+
+    assert copies(trace.plan, Offload) == [("map input", "conv1"), ("map conv1", "conv2"), ("map conv2", "fc")]
+    assert copies(trace.plan, Prefetch) == [("map conv2", "loss"), ("map conv1", "fc"), ("map input", "conv2")]
+    assert trace.iteration_s == 62
+
+
+def test_between_layers_four_regions_hold_two_pairs() -> None:
+    """Beside backward of fc: its X, conv1's Y on its way back, dX, and dY of 2 B; beside conv2's four of 10 B.
+
+    So four regions, of 10 B each, beside 264 B of W and dW.
+    """
+    assert replayed(LayrubInter(), toy_workload(toy_chain(2))).pool_bytes == 264 + 40
+
+
+def test_streams_are_synchronized_at_every_layer_of_backward_and_at_those_that_offload() -> None:
+    """Forward of conv1, conv2 and fc; backward of loss, fc, conv2 and conv1."""
+    plan = replayed(LayrubInter(), toy_workload(toy_chain(2))).plan
+
+    assert sum(isinstance(each, HostSynchronize) for each in plan.operations) == 7
+
+
+def test_hybrid_needs_three_regions() -> None:
+    """Beside backward of conv2: its dY over its Y, its X, over which dX comes to lie, and the input on its way back.
+
+    Copies hide the barriers, so it takes as long as without reuse within layers.
+    """
+    trace = replayed(LayrubHybrid(), toy_workload(toy_chain(2)))
+
+    assert trace.pool_bytes == 264 + 30
+    assert trace.iteration_s == 62
+
+
+def test_records_of_rectifiers_pass_through_one_region() -> None:
+    """Two records of 5 B in a region of 5 B; W and dW 264 B, maps 34 B. dX lies over X all the same.
+
+    conv1 and its rectifier end at 2 s, the copy of the record at 7 s, until when the second rectifier waits. fc and the
+    loss end at 10 s, their backward, with a barrier, at 13.061 s, the second rectifier's at 14.061 s. Now the record of
+    the first one comes back, until 19.061 s, beside conv2; then run its rectifier and conv1.
+    """
+    trace = replayed(LayrubIntra(), toy_workload(rectified()))
+
+    assert trace.pool_bytes == 264 + 34 + 5
+    assert copies(trace.plan, Offload) == [("record of conv1/relu", "conv1/relu")]
+    assert copies(trace.plan, Prefetch) == [("record of conv1/relu", "conv2/relu")]
+    assert trace.iteration_s == pytest.approx(21.061)
+    assert ("gradient of conv2", "map conv2") in laid_over(trace.plan)
+
+
+def test_a_record_has_a_quarter_of_the_bytes_of_its_map() -> None:
+    """In float32, as in the paper (4.2)."""
+    workload = Workload(rectified(), batch_size=3)
+    plan = LayrubHybrid().plan(toy_setting(workload, toy_costs(workload, {})))
+    nbytes = {buffer.name: buffer.nbytes for buffer in plan.buffers}
+
+    assert nbytes["record of conv1/relu"] / nbytes["map conv1"] == 0.25
+
+
+def test_pooling_and_batch_normalization_write_over_what_they_read() -> None:
+    """Caffe keeps a mask and a normalized map for them; their one kernel reads X and writes dX."""
+    assert ("gradient of conv", "map conv") in laid_over(replayed(LayrubIntra(), toy_workload(pooled())).plan)
+    assert ("gradient of conv", "map conv") in laid_over(replayed(LayrubIntra(), toy_workload(normalized())).plan)
+
+
+def test_the_gradient_of_a_map_that_others_still_read_goes_to_a_region() -> None:
+    """Backward of the addition begins the gradient of conv1's Y, which conv2 still reads: a region of 10 B.
+
+    A second one for the diff of the other output of Caffe's Split, until conv2 has written it and both are summed.
+    Beside them W and dW, 264 B, and maps, 44 B.
+    """
+    trace = replayed(LayrubIntra(), toy_workload(forked()))
+
+    assert ("gradient of conv1", "map conv1") not in laid_over(trace.plan)
+    assert trace.pool_bytes == 264 + 44 + 20
+
+
+def test_temporary_maps_stay_with_their_layers_unless_layers_share() -> None:
+    """Within layers: W 164 B, maps 34 B, and the 60 B of statistics and two temporary maps, as in Caffe.
+
+    Between layers the 40 B of statistics stay. Beside backward of batch normalization its X, dX, dY, two temporary maps
+    and the input on its way back: six regions, the largest of which are 10 B.
+    """
+    workload = toy_workload(normalized())
+
+    assert replayed(LayrubIntra(), workload).pool_bytes == 164 + 34 + 60
+    assert replayed(LayrubInter(), workload).pool_bytes == 164 + 40 + 60
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.label)
+def test_inference_neither_copies_nor_records(policy: Policy) -> None:
+    trace = replayed(policy, replace(toy_workload(rectified()), mode=Mode.INFERENCE))
+
+    assert trace.iteration_s == 6
+    assert not copies(trace.plan, Offload)
+
+
+@pytest.mark.parametrize(("policy", "expected"), [(LayrubIntra(), 132 + 34), (LayrubHybrid(), 132 + 20)])
+def test_inference_holds_all_maps_or_two_regions(policy: Policy, expected: int) -> None:
+    """W of 132 B; network-wide 34 B, or X and Y of one layer."""
+    assert replayed(policy, replace(toy_workload(toy_chain(2)), mode=Mode.INFERENCE)).pool_bytes == expected
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.label)
+def test_the_update_runs_last(policy: Policy) -> None:
+    workload = replace(toy_workload(toy_chain(1)), optimizer=Optimizer.SGD)
+    plan = replayed(policy, workload).plan
+
+    kernels = [(plan.layers[each.layer], each.phase) for each in plan.operations if isinstance(each, Compute)]
+    assert kernels[-2:] == [("conv1", Phase.UPDATE), ("fc", Phase.UPDATE)]
+
+
+def region_mib(network: str) -> float:
+    """MiB of the regions of `layrub_hybrid` at batch size 32."""
+    workload = Workload(build_network(network), batch_size=32)
+    plan = LayrubHybrid().plan(toy_setting(workload, toy_costs(workload, {})))
+    check_plan(plan)
+    return sum(buffer.nbytes for buffer in plan.buffers if buffer.name.startswith("region")) / 2**20
+
+
+@pytest.mark.parametrize("network", ["resnet50", "resnet101", "resnet152"])
+def test_regions_do_not_grow_with_depth(network: str) -> None:
+    """Seven of the largest maps, 64 x 112 x 112 or 256 x 56 x 56, and a record a quarter as large: 7 x 98 + 24.5 MiB.
+
+    The paper has 759.5 MB, 31 quarters of such a map (5.2.1).
+    """
+    assert region_mib(network) == 710.5
+
+
+def test_more_reuse_takes_less_memory() -> None:
+    workload = Workload(build_network("resnet50"), batch_size=2)
+    unlimited = replace(TOY_LIMITS, device_bytes=2**60, host_bytes=2**60)
+
+    def pool_bytes(policy: Policy) -> int:
+        placement = place_plan(policy.plan(toy_setting(workload, toy_costs(workload, {}))), unlimited)
+        assert isinstance(placement, Placement)
+        return placement.pool_bytes
+
+    assert pool_bytes(LayrubHybrid()) < pool_bytes(LayrubInter()) < pool_bytes(LayrubIntra()) < pool_bytes(Caffe())
