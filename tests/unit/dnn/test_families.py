@@ -123,7 +123,7 @@ def test_every_resnet_listed_is_built_under_its_name() -> None:
     ],
 )
 def test_a_number_that_is_no_member_is_refused_with_the_nearest(typed: str, nearest: str) -> None:
-    with pytest.raises(InputError, match=rf"'{typed}' is not a network; did you mean '{nearest}'\? \([ND] = .*\)$"):
+    with pytest.raises(InputError, match=rf"'{typed}' is not a network; did you mean '{nearest}'\? \((N|D) = .*\)$"):
         build_network(typed)
 
 
