@@ -79,12 +79,12 @@ def test_what_gpus_do_to_each_other(pair: ScenarioResult) -> None:
             "12.2 s of exchanges are left after the last kernel"
         ),
         (
-            "vdnn_all(p): copies take 2.00 times as long as alone; all GPUs come to the exchanges of gradients together; "
-            "12.2 s of exchanges are left after the last kernel"
+            "vdnn_all(p): copies take 2.00 times as long as alone; all GPUs come to the exchanges of gradients "
+            "together; 12.2 s of exchanges are left after the last kernel"
         ),
         (
-            "late(p): no map is copied; GPU 0 waits longest before exchanges, 1.00 s, most of it for GPU 1, the last to "
-            "1 of 2; 13.2 s of exchanges are left after the last kernel"
+            "late(p): no map is copied; GPU 0 waits longest before exchanges, 1.00 s, most of it for GPU 1, the last "
+            "to 1 of 2; 13.2 s of exchanges are left after the last kernel"
         ),
     )
     assert together(pair)[0] in markdown_text(pair, {}, ()).replace("\\", "")

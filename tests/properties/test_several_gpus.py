@@ -1,0 +1,141 @@
+"""What holds of several GPUs on random trees of links, whatever they copy and exchange."""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.random_plans import ROOMY, cost_tables, servers, vdnn_policies, workloads
+from tests.toy import toy_setting
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.engine.simulate import simulate, simulate_server
+from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink, Way
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.aggregate import aggregate_gradients
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Aggregation, Stream
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.trace import ServerTrace
+
+MOST_GPUS = 4
+_RATES = st.sampled_from((0.5, 1.0, 3.0, 64.0))
+
+
+@st.composite
+def links(draw: st.DrawFn, name: str) -> TopologyLink:
+    """Any way of sharing, slow to fast."""
+    kept = draw(st.sampled_from((0.5, 0.875))), draw(st.sampled_from((0.5, 0.875)))
+    latency_s = draw(st.sampled_from((0.0, 0.25)))
+    return TopologyLink(name, draw(_RATES), draw(_RATES), latency_s, draw(st.sampled_from(Sharing)), *kept)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Topology:
+    """A socket, up to two switches below it, GPUs on any of these, and now and then a peer link."""
+    nodes = [
+        Node("memory", NodeKind.HOST_MEMORY, None, None),
+        Node("socket", NodeKind.SOCKET, "memory", draw(links("dram"))),
+    ]
+    parents = ["socket"]
+    for number in range(draw(st.integers(0, 2))):
+        name = f"switch{number}"
+        nodes.append(Node(name, NodeKind.SWITCH, draw(st.sampled_from(parents)), draw(links(f"to {name}"))))
+        parents.append(name)
+    gpus = [f"gpu{number}" for number in range(draw(st.integers(2, MOST_GPUS)))]
+    nodes += [Node(gpu, NodeKind.GPU, draw(st.sampled_from(parents)), draw(links(f"to {gpu}"))) for gpu in gpus]
+    peers = (PeerLink(gpus[0], gpus[1], draw(links("peer"))),) if draw(st.booleans()) else ()
+    return Topology(tuple(nodes), peers)
+
+
+@dataclass(frozen=True)
+class Together:
+    """One iteration of several GPUs, and the tree on which it ran."""
+
+    trace: ServerTrace
+    topology: Topology
+
+
+def placed(plan: TrainingPlan) -> tuple[TrainingPlan, Placement]:
+    check_plan(plan)
+    placement = place_plan(plan, ROOMY)
+    assert isinstance(placement, Placement)
+    return plan, placement
+
+
+@st.composite
+def iterations(draw: st.DrawFn) -> Together:
+    """Each GPU trains the same network under a policy of its own, gradients exchanged in any way."""
+    workload = replace(draw(workloads()), mode=Mode.TRAINING)
+    costs = draw(cost_tables(workload))
+    topology, aggregation = draw(trees()), draw(st.sampled_from(Aggregation))
+    server = replace(draw(servers()), topology=topology)
+    plans = [draw(vdnn_policies()).plan(toy_setting(workload, costs, ROOMY)) for _ in topology.gpus]
+    work = [placed(aggregate_gradients(plan, aggregation)) for plan in plans]
+    return Together(simulate_server(work, costs, server, draw(st.sampled_from(PinnedMemory))), topology)
+
+
+def carries(link: TopologyLink, up: float, down: float) -> bool:
+    """Whether a link can carry so much at once in its two directions."""
+    slack = 1 + 1e-9
+    if link.sharing is Sharing.SHARED:
+        return up + down <= max(link.up_bytes_per_s, link.down_bytes_per_s) * slack
+    lossy = link.sharing is Sharing.LOSSY_DUPLEX and up > 0 and down > 0
+    kept_up, kept_down = (link.kept_up, link.kept_down) if lossy else (1.0, 1.0)
+    return up <= link.up_bytes_per_s * kept_up * slack and down <= link.down_bytes_per_s * kept_down * slack
+
+
+@settings(max_examples=60)
+@given(iterations())
+def test_rates_on_a_link_never_exceed_its_bandwidth(together: Together) -> None:
+    """At every moment, by the last change of each direction; in the end nothing is carried."""
+    carried: defaultdict[Hop, float] = defaultdict(float)
+    loads = together.trace.loads
+    for number, load in enumerate(loads):
+        carried[load.hop] = load.bytes_per_s
+        if number + 1 < len(loads) and loads[number + 1].time_s == load.time_s:
+            continue
+        for name, link in together.topology.links.items():
+            assert carries(link, carried[Hop(name, Way.UP)], carried[Hop(name, Way.DOWN)])
+    assert all(rate == 0 for rate in carried.values())
+
+
+@settings(max_examples=40)
+@given(iterations())
+def test_an_exchange_ends_for_all_gpus_at_once_and_begins_when_all_have_come(together: Together) -> None:
+    spans = [gpu.spans_on(Stream.COMMUNICATION) for gpu in together.trace.gpus]
+
+    assert len({len(each) for each in spans}) == 1
+    for joint in zip(*spans, strict=True):
+        assert len({span.end_s for span in joint}) == 1
+        assert joint[0].end_s >= max(span.start_s for span in joint)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_one_gpu_on_a_tree_takes_what_it_takes_on_a_link_of_its_own(data: st.DataObject) -> None:
+    """Split duplex links without latency, the narrowest of which is as fast in each direction as `link`."""
+    workload = data.draw(workloads())
+    costs = data.draw(cost_tables(workload))
+    server = data.draw(servers())
+    server = replace(server, link=replace(server.link, latency_s=0.0))
+    h2d, d2h = server.link.h2d_bytes_per_s, server.link.d2h_bytes_per_s
+    wider = st.sampled_from((1.0, 1.5, 8.0))
+
+    def link(name: str, down: float, up: float) -> TopologyLink:
+        return TopologyLink(name, h2d * down, d2h * up, 0.0, Sharing.SPLIT_DUPLEX)
+
+    nodes = (
+        Node("memory", NodeKind.HOST_MEMORY, None, None),
+        Node("socket", NodeKind.SOCKET, "memory", link("dram", data.draw(wider), 1.0)),
+        Node("gpu0", NodeKind.GPU, "socket", link("to gpu0", 1.0, data.draw(wider))),
+    )
+    plan, placement = placed(data.draw(vdnn_policies()).plan(toy_setting(workload, costs, ROOMY)))
+    pinned = data.draw(st.sampled_from(PinnedMemory))
+
+    alone = simulate(plan, costs, server, placement, pinned)
+    tree = simulate(plan, costs, replace(server, topology=Topology(nodes)), placement, pinned)
+
+    assert tree.iteration_s == pytest.approx(alone.iteration_s, rel=1e-9, abs=1e-9)
