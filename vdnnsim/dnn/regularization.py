@@ -29,10 +29,6 @@ class Dropout(Operator):
         """Bytes of the mask."""
         return self.mask_bytes * x.elements
 
-    def forward_flop(self, x: MapShape) -> int:
-        """Scale each element."""
-        return x.elements
-
 
 @dataclass(frozen=True, slots=True)
 class LocalResponseNormalization(Operator):

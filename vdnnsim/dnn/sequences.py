@@ -96,20 +96,12 @@ class SmoothActivation(Operator):
 
     saves_inputs: ClassVar[bool] = True
 
-    def forward_flop(self, x: MapShape) -> int:
-        """One operation an element, as a rectifier is counted."""
-        return x.elements
-
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseProduct(Operator):
     """Y = A B, element by element, as gated layers have it; backward reads both."""
 
     saves_inputs: ClassVar[bool] = True
-
-    def forward_flop(self, x: MapShape) -> int:
-        """One product an element."""
-        return x.elements
 
     def backward_flop(self, x: MapShape) -> int:
         """Two: dA = dY B, dB = dY A."""

@@ -104,6 +104,7 @@ def test_parameters() -> None:
     assert HEAD.weight_elements == 28
     assert (HEAD.weights_of, TABLE.shares_weights, QKV.shares_weights) == (TABLE.index, True, False)
     assert CONV.parameters == 60
+    assert (GATE.filter_elements, NORM.filter_elements) == (4, 0)
     assert [layer.parameters for layer in VIDEO.graph.layers] == [54, 45, 0, 0, 5 * 2 * 2 + 1, 0]
 
 
