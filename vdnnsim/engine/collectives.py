@@ -63,18 +63,21 @@ class Collectives:
         yield from self._copy((self._topology.between(0, gpu) for gpu in others), nbytes)
 
     def _around_ring(self, nbytes: int) -> Process:
+        # The steps of a ring follow each other without a gap, and each lasts as long as its slowest copy: one flow for
+        # all that a GPU sends its neighbour takes as long as one for each step.
         ring = [self._topology.between(gpu, (gpu + 1) % self._gpus) for gpu in range(self._gpus)]
-        part = -(-nbytes // self._gpus)
-        for step in range(2 * (self._gpus - 1)):
-            yield from self._copy(ring, part)
-            if step < self._gpus - 1:
-                yield self._env.timeout(3 * part / self._dram_bytes_per_s)
+        steps, part = 2 * (self._gpus - 1), -(-nbytes // self._gpus)
+        yield self._env.timeout((steps - 1) * max(self._topology.latency_s(path) for path in ring))
+        yield from self._copy(ring, steps * part)
+        yield self._env.timeout((self._gpus - 1) * 3 * part / self._dram_bytes_per_s)
 
     def _copy(self, paths: Iterable[tuple[Hop, ...]], nbytes: int) -> Process:
         """Run copies at once, and wait until all are done."""
-        copies = [self._env.process(self._one(path, nbytes)) for path in paths]
-        yield self._env.all_of(copies)
+        by_latency: dict[float, list[tuple[Hop, ...]]] = {}
+        for path in paths:
+            by_latency.setdefault(self._topology.latency_s(path), []).append(path)
+        yield self._env.all_of([self._env.process(self._after(s, each, nbytes)) for s, each in by_latency.items()])
 
-    def _one(self, path: tuple[Hop, ...], nbytes: int) -> Process:
-        yield self._env.timeout(self._topology.latency_s(path))
-        yield self._links.start(path, nbytes).done
+    def _after(self, latency_s: float, paths: list[tuple[Hop, ...]], nbytes: int) -> Process:
+        yield self._env.timeout(latency_s)
+        yield self._env.all_of([self._links.start(path, nbytes).done for path in paths])
