@@ -33,6 +33,7 @@ class Capability(Enum):
     LAID_BUFFERS = "buffers laid into others, as a gradient over an activation"
     SEVERAL_GPUS = "what several GPUs exchange"
     PAGED_COPIES = "copies page by page at page faults"
+    PARTS_OF_A_BATCH = "kernels over a part of the batch"
     LATE_CONTENT = "a given buffer that is allocated after the iteration has begun"
 
 
@@ -77,11 +78,13 @@ def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) ->
 
 def _demands(plan: TrainingPlan, operation: Operation) -> Iterator[Capability]:
     match operation:
-        case Compute(phase=phase, algorithm=algorithm):
+        case Compute(phase=phase, algorithm=algorithm, images=images):
             if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS):
                 yield Capability.SPLIT_BACKWARD
             if algorithm != ONLY:
                 yield Capability.NAMED_ALGORITHMS
+            if images:
+                yield Capability.PARTS_OF_A_BATCH
         case Allocate(buffer=buffer) if plan.buffers[buffer].kind is BufferKind.WORKSPACE:
             yield Capability.WORKSPACES
         case Alias():

@@ -65,14 +65,18 @@ def toy_costs(
     default_s: float = 1.0,
     workspace_bytes: Mapping[tuple[str, Phase], int] | None = None,
 ) -> CostTable:
-    """One algorithm per kernel: the given seconds by layer name and phase, and the given workspaces."""
+    """One algorithm per kernel: the given seconds by layer name and phase, and the given workspaces.
+
+    Over a part of the batch a kernel takes its part of the seconds, and the same workspace.
+    """
     workspaces = workspace_bytes or {}
-    return CostTable(
-        {
+
+    def table(images: int) -> CostTable:
+        kernels = {
             (layer.index, phase): (
                 KernelCost(
                     ONLY,
-                    seconds.get((layer.name, phase), default_s),
+                    seconds.get((layer.name, phase), default_s) * images / workload.batch_size,
                     workspaces.get((layer.name, phase), 0),
                     Origin.ASSUMED,
                 ),
@@ -80,7 +84,9 @@ def toy_costs(
             for layer in workload.graph.layers
             for phase in workload.phases(layer)
         }
-    )
+        return CostTable(kernels, table)
+
+    return table(workload.batch_size)
 
 
 class ReplayTrials:

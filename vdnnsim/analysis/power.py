@@ -12,7 +12,7 @@ keep their time and only the power is cut. A kernel that takes no time draws not
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from vdnnsim.analysis.dram import copied_bytes, kernel_bytes
@@ -135,5 +135,6 @@ def _kernel_joules(
 ) -> float:
     kernel = trace.plan.operations[span.operation]
     assert isinstance(kernel, Compute)
-    flop = min(workload.flop(workload.graph.layers[kernel.layer], kernel.phase), most_flop)
+    part = replace(workload, batch_size=kernel.images or workload.batch_size)
+    flop = min(part.flop(workload.graph.layers[kernel.layer], kernel.phase), most_flop)
     return flop * power.joules_per_flop + kernel_bytes(costs, kernel) * power.joules_per_dram_byte

@@ -7,6 +7,7 @@ so a VGG with 416 CONV layers costs what its distinct layers do.
 """
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
@@ -48,7 +49,22 @@ def build_cost_table(workload: Workload, server: Server) -> CostTable:
             if key not in known:
                 known[key] = _options(source, workload, layer, phase)
             kernels[layer.index, phase] = known[key]
-    return CostTable(kernels)
+    return CostTable(kernels, _OtherBatches(workload, server))
+
+
+class _OtherBatches:
+    """The cost tables of a workload with other batch sizes, each built once."""
+
+    def __init__(self, workload: Workload, server: Server) -> None:
+        self._workload = workload
+        self._server = server
+        self._known: dict[int, CostTable] = {}
+
+    def __call__(self, images: int) -> CostTable:
+        """Return the table for a batch of so many images."""
+        if images not in self._known:
+            self._known[images] = build_cost_table(replace(self._workload, batch_size=images), self._server)
+        return self._known[images]
 
 
 def cost_source(name: str, server: Server, element_type: ElementType) -> MeasuredKernelCosts | Machine:

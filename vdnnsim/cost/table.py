@@ -1,7 +1,7 @@
 """The cost table: seconds, workspace and DRAM traffic of every kernel a workload may launch, each with its origin."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
@@ -30,9 +30,14 @@ class KernelCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """The kernels of a workload: (layer index, phase) -> the algorithms on offer, fastest first."""
+    """The kernels of a workload: (layer index, phase) -> the algorithms on offer, fastest first.
+
+    Attributes:
+        of_images: the table of the same layers with a batch of so many images, where that can be known.
+    """
 
     kernels: Mapping[tuple[int, Phase], tuple[KernelCost, ...]]
+    of_images: Callable[[int], "CostTable"] | None = field(default=None, compare=False, repr=False)
 
     def options(self, layer: int, phase: Phase) -> tuple[KernelCost, ...]:
         """All algorithms for a phase of a layer, fastest first."""
@@ -46,8 +51,11 @@ class CostTable:
         """The memory-optimal algorithm, (m) in the paper: the least workspace, the fastest among equals."""
         return min(self.kernels[layer, phase], key=lambda kernel: (kernel.workspace_bytes, kernel.seconds))
 
-    def find(self, layer: int, phase: Phase, algorithm: str) -> KernelCost:
-        """The cost of the algorithm called `algorithm`."""
+    def find(self, layer: int, phase: Phase, algorithm: str, images: int = 0) -> KernelCost:
+        """The cost of the algorithm called `algorithm`, over the whole batch or over so many images of it."""
+        if images:
+            assert self.of_images is not None, "a plan for a part of the batch was made from costs of parts"
+            return self.of_images(images).find(layer, phase, algorithm)
         for kernel in self.kernels[layer, phase]:
             if kernel.algorithm == algorithm:
                 return kernel

@@ -105,9 +105,9 @@ class _Iteration:
         self._end_s = 0.0
         self._host_waits_for: int | None = None
         durations_s = {
-            position: costs.find(operation.layer, operation.phase, operation.algorithm).seconds + operation.barrier_s
-            for position, operation in enumerate(plan.operations)
-            if isinstance(operation, Compute)
+            position: costs.find(each.layer, each.phase, each.algorithm, each.images).seconds + each.barrier_s
+            for position, each in enumerate(plan.operations)
+            if isinstance(each, Compute)
         }
         events = EventBoard(env)
         self._streams = {

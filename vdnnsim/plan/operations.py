@@ -28,6 +28,8 @@ class Compute:
         repeat: 0 for the first time in an iteration, n for the n-th recomputation, whose result is the same, even where
             random numbers are drawn.
         barrier_s: what it loses by a barrier before it, where kernels would overlap without.
+        images, first_image: over how many images of the batch it runs, from which on; 0 images are all. One that
+            writes weight gradients and does not begin at the first image adds to them.
     """
 
     layer: int
@@ -37,6 +39,8 @@ class Compute:
     writes: tuple[int, ...]
     repeat: int = 0
     barrier_s: float = 0.0
+    images: int = 0
+    first_image: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +182,10 @@ Operation = (
 def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
     """Return an operation in one line for people: `prefetch of X conv2_1 during backward of conv2_2`."""
     match operation:
-        case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat):
+        case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat, images=images, first_image=first):
             again = f", recomputed for the {repeat}. time" if repeat else ""
-            return f"{phase.value} of {layer_names[layer]} ({algorithm}{again})"
+            part = f", images {first + 1} to {first + images}" if images else ""
+            return f"{phase.value} of {layer_names[layer]} ({algorithm}{again}{part})"
         case Allocate(buffer=buffer):
             return f"allocate {buffer_names[buffer]}"
         case Alias(buffer=buffer, storage=storage):

@@ -68,9 +68,16 @@ class PlanWriter:
         writes: Iterable[int],
         repeat: int = 0,
         barrier_s: float = 0.0,
+        images: range | None = None,
     ) -> None:
-        """Launch a kernel on the compute stream; with `repeat`, one that ran before in this iteration."""
-        self._operations.append(Compute(layer, phase, algorithm, tuple(reads), tuple(writes), repeat, barrier_s))
+        """Launch a kernel on the compute stream, over some images of the batch or all of them.
+
+        With `repeat`, one that ran before in this iteration.
+        """
+        count, first = (0, 0) if images is None else (len(images), images.start)
+        self._operations.append(
+            Compute(layer, phase, algorithm, tuple(reads), tuple(writes), repeat, barrier_s, count, first)
+        )
 
     def offload(
         self,

@@ -22,11 +22,12 @@ from vdnnsim.policies.buffers import IterationBuffers
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A kernel; `repeat` as in `vdnnsim.plan.operations.Compute`."""
+    """A kernel over some images of the batch or all of them; `repeat` as in `vdnnsim.plan.operations.Compute`."""
 
     layer: Layer
     phase: Phase
     repeat: int = 0
+    images: range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class ProgramBuffers:
     """
 
     def __init__(self, plan: PlanWriter, workload: Workload) -> None:
+        self._plan = plan
         self._buffers = IterationBuffers(plan, workload)
         self.maps = self._buffers.maps
         training = workload.mode is Mode.TRAINING
@@ -121,7 +123,16 @@ class ProgramBuffers:
 
     def compute(self, step: Run, kernel: KernelCost, workspace: int | None) -> None:
         """Launch a kernel."""
-        self._buffers.compute(step.layer, step.phase, kernel, workspace, repeat=step.repeat)
+        reads, writes = self.touched(step)
+        self._plan.compute(
+            step.layer.index,
+            step.phase,
+            kernel.algorithm,
+            reads=reads,
+            writes=writes if workspace is None else [*writes, workspace],
+            repeat=step.repeat,
+            images=step.images,
+        )
 
     def lifetimes(self, steps: Sequence[Step]) -> tuple[list[list[int]], list[list[int]]]:
         """Return the buffers to allocate before each step and those to release after it."""
@@ -145,8 +156,12 @@ class ProgramBuffers:
     def touched(self, step: Step) -> tuple[list[int], list[int]]:
         """Return the buffers that a step reads and those that it writes."""
         match step:
-            case Run(layer=layer, phase=phase):
-                return self._buffers.touched(layer, phase)
+            case Run(layer=layer, phase=phase, images=images):
+                reads, writes = self._buffers.touched(layer, phase)
+                if images is not None and images.start:
+                    sums = (each for each in writes if self._plan.kind(each) is BufferKind.WEIGHT_GRADIENT)
+                    reads += [each for each in sums if each not in reads]
+                return reads, writes
             case Leave(what=what) | Await(what=what):
                 return [self.of(what)], []
             case Fetch(what=what):  # pragma: no branch

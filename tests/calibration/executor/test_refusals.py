@@ -198,6 +198,14 @@ def test_an_executor_that_could_do_less_would_refuse_more(bench: Bench, missing:
     assert str(refusal.value).endswith(missing.value)
 
 
+def test_a_kernel_over_a_part_of_the_batch(bench: Bench) -> None:
+    plan = bench.plan(bench.workload(tiny_linear), Base())
+    parts = tuple(replace(each, images=1) if isinstance(each, Compute) else each for each in plan.operations)
+
+    message = refused(bench, replace(plan, operations=parts))
+    assert message.endswith("(pytorch, images 1 to 1)): this executor cannot do kernels over a part of the batch")
+
+
 def test_a_plan_that_breaks_the_contract_is_not_begun(bench: Bench) -> None:
     workload = bench.workload(tiny_linear)
     plan = bench.plan(workload, Base())

@@ -62,6 +62,19 @@ def test_half_precision_storage_is_faster_only_where_bytes_count(titan_x: Server
     assert streaming_s(half) == pytest.approx(streaming_s(full) / 2)
 
 
+def test_the_table_of_another_batch_is_built_once(titan_x: Server) -> None:
+    """It is that of the workload with that batch."""
+    workload = Workload(build_network("alexnet"), 32)
+    table = build_cost_table(workload, titan_x)
+    assert table.of_images is not None
+    part = table.of_images(8)
+
+    assert part == build_cost_table(replace(workload, batch_size=8), titan_x)
+    assert part is table.of_images(8)
+    algorithm = part.fastest(0, Phase.FORWARD).algorithm
+    assert table.find(0, Phase.FORWARD, algorithm, 8) is part.fastest(0, Phase.FORWARD)
+
+
 def test_inference_has_forward_only(titan_x: Server) -> None:
     table = build_cost_table(Workload(build_network("alexnet"), 1, mode=Mode.INFERENCE), titan_x)
     assert {phase for _, phase in table.kernels} == {Phase.FORWARD}

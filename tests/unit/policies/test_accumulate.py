@@ -1,0 +1,145 @@
+"""`accumulate` on a chain of four images, every second and byte worked out by hand.
+
+conv1, conv2, fc, loss: of each image the input and the maps of the CONV layers hold 10 B, those of fc and the loss 2 B.
+Kernels take 1 s for the batch of four and a second a quarter for an image. W are 2 x 30 + 6 elements, 132 B, and so are
+dW: 264 B. Forward has 4 kernels, backward 6. Most is held in the weight gradient of fc, or in the data gradient of
+conv2: there the input, conv1, and the gradients of conv2 and conv1, 40 B an image; before it the input, conv1, conv2,
+and the gradient of conv2, 40 B, and that of fc, 2 B. So 42 B an image.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.dram import kernel_bytes
+from vdnnsim.analysis.memory import maximum_bytes
+from vdnnsim.analysis.metrics import measure
+from vdnnsim.analysis.power import energy_joules
+from vdnnsim.cost.table import CostTable
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import PolicyError
+from vdnnsim.hardware.server import Power
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Compute, describe
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.accumulate import Accumulate
+from vdnnsim.policies.resident import Resident
+
+CHAIN = replace(toy_workload(toy_chain(2)), batch_size=4)
+
+
+def plan_of(policy: Accumulate, workload: Workload = CHAIN, device_bytes: int = 1000) -> TrainingPlan:
+    """A checked plan with kernels of 1 s."""
+    limits = replace(TOY_LIMITS, device_bytes=device_bytes)
+    plan = policy.plan(toy_setting(workload, toy_costs(workload, {}), limits))
+    check_plan(plan)
+    return plan
+
+
+def kernels(plan: TrainingPlan) -> list[Compute]:
+    """The kernels of a plan."""
+    return [op for op in plan.operations if isinstance(op, Compute)]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_memory_falls_with_the_part_and_the_iteration_stays_that_of_the_batch(steps: int) -> None:
+    """Kernels that cost by the image take 10 s for all; the rate is that of four images."""
+    costs = toy_costs(CHAIN, {})
+    trace = replay(plan_of(Accumulate(steps=steps)), costs)
+
+    assert maximum_bytes(trace) == 264 + 42 * 4 // steps
+    assert trace.iteration_s == 10
+    assert measure(trace, CHAIN.batch_size).images_per_s == 0.4
+    assert Counter(op.phase for op in kernels(trace.plan)) == {
+        Phase.FORWARD: 4 * steps,
+        Phase.BACKWARD_DATA: 3 * steps,
+        Phase.BACKWARD_WEIGHTS: 3 * steps,
+    }
+
+
+def test_the_kernels_of_a_part_say_which_images_are_theirs_and_add_to_the_gradients_before() -> None:
+    plan = plan_of(Accumulate(steps=2))
+    sums = [i for i, each in enumerate(plan.buffers) if each.kind is BufferKind.WEIGHT_GRADIENT]
+    first, second = (kernels(plan)[:10], kernels(plan)[10:])
+
+    assert {(op.images, op.first_image) for op in first} == {(2, 0)}
+    assert {(op.images, op.first_image) for op in second} == {(2, 2)}
+    assert not [op for op in first if set(op.reads) & set(sums)]
+    assert [op.phase for op in second if set(op.reads) & set(sums)] == [Phase.BACKWARD_WEIGHTS] * 3
+    assert describe(second[0], plan.buffer_names, plan.layers) == "forward of conv1 (only, images 3 to 4)"
+
+
+def test_energy_and_traffic_are_those_of_the_parts() -> None:
+    """At 1 J a FLOP and nothing else a batch takes the same energy in parts; a part moves what its cost says."""
+    server = replace(TOY_SERVER, power=Power(0.0, 1.0, 0.0, 0.0))
+    server = replace(server, gpu=replace(server.gpu, flop_per_s={ElementType.FLOAT16: 1e9}))
+    costs = toy_costs(CHAIN, {})
+    traces = [replay(plan_of(Accumulate(steps=steps)), costs) for steps in (1, 2)]
+    parts = CostTable({at: tuple(replace(one, dram_bytes=7) for one in row) for at, row in costs.kernels.items()})
+
+    assert energy_joules(traces[0], CHAIN, costs, server) == energy_joules(traces[1], CHAIN, costs, server)
+    assert kernel_bytes(replace(costs, of_images={2: parts}.__getitem__), kernels(traces[1].plan)[0]) == 7
+
+
+def test_weights_are_updated_once_at_the_full_cost() -> None:
+    """Three layers with W; 10 s for the parts, 3 s for the updates."""
+    workload = replace(CHAIN, optimizer=Optimizer.SGD)
+    trace = replay(plan_of(Accumulate(steps=2), workload), toy_costs(workload, {}))
+
+    assert [op.images for op in kernels(trace.plan) if op.phase is Phase.UPDATE] == [0, 0, 0]
+    assert trace.iteration_s == 13
+
+
+@pytest.mark.parametrize(
+    ("device_bytes", "parts"),
+    [(264 + 168, 1), (264 + 167, 2), (264 + 84, 2), (264 + 83, 4), (264 + 42, 4), (264 + 41, 4)],
+)
+def test_left_to_itself_it_takes_the_fewest_steps_that_fit(device_bytes: int, parts: int) -> None:
+    """In the least of these memories not even single images do."""
+    plan = plan_of(Accumulate(), device_bytes=device_bytes)
+
+    assert sum(op.phase is Phase.FORWARD for op in kernels(plan)) == 4 * parts
+
+
+def test_one_step_is_training_without_parts() -> None:
+    setting = toy_setting(CHAIN, toy_costs(CHAIN, {}))
+
+    assert kernels(plan_of(Accumulate(steps=1))) == kernels(Resident().plan(setting))
+
+
+def test_inference_runs_in_parts_as_well() -> None:
+    """Two maps of two images, 40 B, above 132 B of W."""
+    workload = replace(CHAIN, mode=Mode.INFERENCE)
+    trace = replay(plan_of(Accumulate(steps=2), workload), toy_costs(workload, {}))
+
+    assert trace.iteration_s == 4
+    # The input of the part to come takes the place of the last one's, which is held until then.
+    assert maximum_bytes(trace) == 132 + 60
+
+
+@pytest.mark.parametrize("steps", [3, 5, 8])
+def test_unequal_parts_are_refused(steps: int) -> None:
+    message = rf"^accumulate\(p, steps={steps}\): steps: found {steps}, expected a divisor of the batch: 1, 2, 4$"
+    with pytest.raises(PolicyError, match=message):
+        plan_of(Accumulate(steps=steps))
+
+
+def test_a_negative_number_of_steps_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"^steps: found -1, expected a number of steps, or 0 for the fewest that fit$"
+    ):
+        Accumulate(steps=-1)
+
+
+def test_costs_of_one_batch_size_alone_allow_one_step() -> None:
+    """As those of an executor, which were asked of a library for this batch."""
+    costs = replace(toy_costs(CHAIN, {}), of_images=None)
+    setting = toy_setting(CHAIN, costs, replace(TOY_LIMITS, device_bytes=300))
+
+    assert len(kernels(Accumulate().plan(setting))) == 10
+    with pytest.raises(PolicyError, match="steps: found 2, but the costs are those of one batch size alone"):
+        Accumulate(steps=2).plan(setting)

@@ -1,0 +1,96 @@
+"""`accumulate`: smaller batches with accumulated gradients, the answer that needs no memory management.
+
+The batch is cut into parts of equal size. Forward and backward run over one part after the other, each adding its
+weight gradients to those before it, and the weights are updated once, after the last. An iteration is that of the whole
+batch, so its images per second compare with those of every other policy. It is what users do by hand: in PyTorch
+`loss.backward()` several times before one `optimizer.step()`, in Caffe `iter_size`. Within a part everything is freed
+after its last reader.
+
+A kernel over fewer images fills the GPU less well and costs more an image; so the costs are those of the smaller batch.
+`CostTable.of_images` makes its table, and a kernel of the plan says how many images it runs over.
+
+What is read into it: dW is added to by the kernel that computes it, as cuDNN does with beta = 1, in no more time; the
+next part of the input is at hand in the place of the last, as the first is under every policy. Where layers normalize
+over the batch, they do so over a part, and what is computed is not quite what the whole batch would give.
+"""
+
+from dataclasses import replace
+from typing import ClassVar
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.errors import PolicyError
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.program import Run, Step, program_plan, update_runs
+
+
+class Accumulate(Policy, frozen=True, kw_only=True):
+    """Train a batch in parts.
+
+    Attributes:
+        steps: how many; 0 for the fewest with which the network fits, or one image each where it does not fit at all.
+    """
+
+    name: ClassVar[str] = "accumulate"
+    summary: ClassVar[str] = "runs smaller batches and accumulates their gradients"
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse fewer steps than none."""
+        if self.steps < 0:
+            message = f"steps: found {self.steps}, expected a number of steps, or 0 for the fewest that fit"
+            raise ValueError(message)
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule.
+
+        Raises:
+            PolicyError: the batch cannot be cut into so many equal parts.
+        """
+        batch_size = setting.workload.batch_size
+        possible = [steps for steps in range(1, batch_size + 1) if batch_size % steps == 0]
+        if self.steps:
+            if self.steps not in possible:
+                divisors = ", ".join(str(steps) for steps in possible)
+                raise PolicyError(
+                    f"{self.label}: steps: found {self.steps}, expected a divisor of the batch: {divisors}"
+                )
+            return self._plan_in(self.steps, setting)
+        if setting.costs.of_images is None:
+            possible = [1]
+        for steps in possible[:-1]:
+            plan = self._plan_in(steps, setting)
+            if isinstance(place_plan(plan, setting.limits), Placement):
+                return plan
+        return self._plan_in(possible[-1], setting)
+
+    def _plan_in(self, steps: int, setting: Setting) -> TrainingPlan:
+        images = setting.workload.batch_size // steps
+        workload, costs = setting.workload, setting.costs
+        if steps > 1:
+            if costs.of_images is None:
+                raise PolicyError(
+                    f"{self.label}: steps: found {steps}, but the costs are those of one batch size alone"
+                )
+            workload, costs = replace(workload, batch_size=images), costs.of_images(images)
+        kernels = choose_kernels(workload, costs, self.algorithms)
+        program = _program(workload, steps)
+        return program_plan(workload, kernels, program, label=self.label, algorithms=self.algorithms.value)
+
+
+def _program(workload: Workload, steps: int) -> list[Step]:
+    size = workload.batch_size
+    program: list[Step] = []
+    for first in range(0, size * steps, size):
+        images = range(first, first + size) if steps > 1 else None
+        layers = workload.graph.layers
+        phases = [(layer, Phase.FORWARD) for layer in layers]
+        if workload.mode is Mode.TRAINING:
+            phases += [(layer, phase) for layer in reversed(layers) for phase in layer.backward_phases]
+        program += [Run(layer, phase, images=images) for layer, phase in phases]
+    return program + update_runs(workload)
