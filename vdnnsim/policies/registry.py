@@ -20,6 +20,7 @@ from msgspec.structs import FieldInfo
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.boundary_search import BoundarySearch
 from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.layrub_hybrid import LayrubHybrid
@@ -33,8 +34,10 @@ from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.policies.superneurons import SuperNeurons
 from vdnnsim.policies.swap import StaggeredSwap, Swap
+from vdnnsim.policies.tensorflow import TensorFlow
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn_pp import VdnnPlusPlus
 from vdnnsim.yaml_file import describe, not_one_of, one_line, quote
 
 PolicyTypes = Mapping[str, type[Policy]]
@@ -46,10 +49,13 @@ _SHIPPED: tuple[type[Policy], ...] = (
     VdnnAll,
     VdnnConv,
     VdnnDyn,
+    VdnnPlusPlus,
+    BoundarySearch,
     PageMigration,
     Swap,
     StaggeredSwap,
     Caffe,
+    TensorFlow,
     LayrubIntra,
     LayrubInter,
     LayrubHybrid,

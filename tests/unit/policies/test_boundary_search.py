@@ -1,0 +1,110 @@
+"""`boundary_search` on a chain of four CONV layers with two algorithms, every second and byte worked out by hand.
+
+conv1 to conv4, fc, loss; maps of 10 B but for those of fc and the loss, 2 B; W 126 elements, 252 B, and as much dW. A
+CONV kernel takes 3 s by `gemm` and 1 s with a workspace of 100 B by `fft`; there are 4 forward and 7 backward, beside 5
+other kernels of 1 s. A map is copied in 10 s. What is held beside 504 B at most, with the first k maps offloaded:
+
+    k   gemm: backward of fc                        fft: backward of conv4
+    0   5 maps, gradients of fc and conv4    62 B   input, conv1 to conv3, gradients of conv4 and conv3, 100   160 B
+    1   4 maps and the same gradients        52 B   one map less                                               150 B
+    2                                               two less; as in conv3, to which conv1 comes back           140 B
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, toy_chain, toy_setting, toy_workload
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.operations import Offload
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.boundary_search import BoundarySearch, one_algorithm
+
+CHAIN = toy_workload(toy_chain(4))
+GEMM = KernelCost("gemm", 3.0, 0, Origin.ASSUMED)
+FFT = KernelCost("fft", 1.0, 100, Origin.ASSUMED)
+OTHER = KernelCost(ONLY, 1.0, 0, Origin.ASSUMED)
+
+
+def costs_of(workload: Workload) -> CostTable:
+    """Both algorithms for every CONV kernel."""
+    return CostTable(
+        {
+            (layer.index, phase): (FFT, GEMM) if layer.kind is LayerKind.CONV else (OTHER,)
+            for layer in workload.graph.layers
+            for phase in workload.phases(layer)
+        }
+    )
+
+
+def found(capacity_bytes: int, workload: Workload = CHAIN) -> TrainingPlan:
+    """What the search settles on."""
+    limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
+    return BoundarySearch().plan(toy_setting(workload, costs_of(workload), limits))
+
+
+def passes(plan: TrainingPlan) -> list[tuple[str, float]]:
+    """The trials: configuration and seconds."""
+    return [(each.name, each.cost_s) for each in plan.passes]
+
+
+def offloaded(plan: TrainingPlan) -> list[str]:
+    """Names of the maps that leave."""
+    return [plan.buffer_names[op.buffer] for op in plan.operations if isinstance(op, Offload)]
+
+
+def test_where_all_fits_the_fastest_algorithm_offloads_nothing() -> None:
+    """11 CONV kernels of 3 s and 5 others are 38 s, of 1 s and 5 others 16 s."""
+    plan = found(664)
+
+    assert passes(plan) == [("gemm, first 0 of 4", 38), ("fft, first 0 of 4", 16)]
+    assert plan.algorithms == "fft, first 0 of 4"
+    assert offloaded(plan) == []
+
+
+def test_one_map_less_is_cheaper_than_the_slower_algorithm() -> None:
+    """The input leaves in 10 s beside conv1, 9 more, and comes back in 10 s beside 2 s of conv2, 8 more: 33 s."""
+    plan = found(663)
+
+    assert passes(plan) == [("gemm, first 0 of 4", 38), ("fft, first 1 of 4", 33)]
+    assert offloaded(plan) == ["map input"]
+
+
+def test_two_maps_less_are_not() -> None:
+    """Two times 17 more: 50 s."""
+    plan = found(653)
+
+    assert passes(plan) == [("gemm, first 0 of 4", 38), ("fft, first 2 of 4", 50)]
+    assert plan.algorithms == "gemm, first 0 of 4"
+
+
+def test_a_step_on_which_nothing_fits_is_not_tried() -> None:
+    """Below 644 B fft is out; below 566 B gemm offloads the input: 7 s beyond conv1 and 4 s beyond conv2."""
+    assert passes(found(643)) == [("gemm, first 0 of 4", 38)]
+    assert passes(found(565)) == [("gemm, first 1 of 4", 49)]
+
+
+def test_what_does_not_fit_at_all_is_the_corner_that_needs_least() -> None:
+    plan = found(100)
+
+    assert plan.passes == ()
+    assert plan.algorithms == "gemm, first 4 of 4"
+    assert offloaded(plan) == ["map input", "map conv1", "map conv2", "map conv3"]
+
+
+def test_of_equally_fast_ones_the_first_is_kept() -> None:
+    """Inference has nothing to offload."""
+    inference = replace(CHAIN, mode=Mode.INFERENCE)
+
+    assert found(1000, inference).algorithms == "fft, first 0 of 0"
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [("fft", FFT), ("gemm", GEMM), ("winograd", GEMM)])
+def test_a_kernel_without_the_algorithm_takes_the_least_workspace(algorithm: str, expected: KernelCost) -> None:
+    kernels = one_algorithm(CHAIN, costs_of(CHAIN), algorithm)
+
+    assert {each for key, each in kernels.items() if each is not OTHER} == {expected}
+    assert sum(each is OTHER for each in kernels.values()) == 5

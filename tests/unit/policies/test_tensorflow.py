@@ -1,0 +1,114 @@
+"""`tensorflow` on a chain, every second and byte worked out by hand.
+
+conv1, conv2, fc, loss; maps of 10 B but for those of fc and the loss, 2 B; 264 B of W and dW; 10 kernels of 1 s. Most
+is held in backward of fc: the input, conv1, conv2, the gradients of fc, 2 B, and of conv2: 42 B.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import maximum_bytes
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.operations import Allocate, Compute, Release
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.tensorflow import TensorFlow
+from vdnnsim.units import GIB
+
+CHAIN = toy_workload(toy_chain(2))
+W = Phase.BACKWARD_WEIGHTS
+
+
+def with_options(*options: tuple[str, float, int]) -> CostTable:
+    """Algorithms for the weight gradient of conv1, the fastest first; kernels of 1 s without workspace beside it."""
+    choices = tuple(KernelCost(name, seconds, nbytes, Origin.ASSUMED) for name, seconds, nbytes in options)
+    return CostTable({**toy_costs(CHAIN, {}).kernels, (0, W): choices})
+
+
+def algorithm_of(plan: TrainingPlan) -> str:
+    """What computes the weight gradient of conv1."""
+    (name,) = (op.algorithm for op in plan.operations if isinstance(op, Compute) and (op.layer, op.phase) == (0, W))
+    return name
+
+
+def test_nothing_leaves_and_nothing_waits() -> None:
+    costs = toy_costs(CHAIN, {})
+    trace = replay(TensorFlow().plan(toy_setting(CHAIN, costs)), costs)
+
+    assert trace.iteration_s == 10
+    assert maximum_bytes(trace) == 264 + 42
+    assert trace.host_bytes == 0
+
+
+def test_statistics_live_from_forward_to_backward_of_their_layer() -> None:
+    """They are allocated with the forward of bn, after W, the input and conv1, and released before dW."""
+    net = GraphBuilder("normalized", MapShape(5))
+    y = net.batch_norm("bn", net.conv("conv1", 0, 5, 1, relu=False), relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    plan = TensorFlow().plan(toy_setting(workload, toy_costs(workload, {})))
+
+    buffer = plan.buffer_names.index("statistics of bn")
+    (taken,) = (op for op in plan.operations if isinstance(op, Allocate) and op.buffer == buffer)
+    assert (plan.layers[taken.layer], taken.phase) == ("bn", Phase.FORWARD)
+    given_back = plan.operations.index(Release(buffer))
+    assert any(isinstance(op, Compute) for op in plan.operations[given_back:])
+
+
+@pytest.mark.parametrize(
+    ("capacity_bytes", "algorithm", "seconds"), [(984, "fast", 10), (983, "slow", 12), (384, "slow", 12)]
+)
+def test_a_convolution_takes_the_fastest_algorithm_for_which_there_is_room(
+    capacity_bytes: int, algorithm: str, seconds: float
+) -> None:
+    """With its weight gradient conv1 holds the input and a gradient: 284 B, and 700 B by the fast algorithm."""
+    costs, limits = with_options(("fast", 1, 700), ("slow", 3, 100)), replace(TOY_LIMITS, device_bytes=capacity_bytes)
+    plan = TensorFlow().plan(toy_setting(CHAIN, costs, limits))
+
+    assert algorithm_of(plan) == algorithm
+    assert replay(plan, costs, limits=limits).iteration_s == seconds
+
+
+def test_where_there_is_room_for_none_it_does_not_fit() -> None:
+    costs, limits = with_options(("fast", 1, 700), ("slow", 3, 100)), replace(TOY_LIMITS, device_bytes=383)
+    refusal = place_plan(TensorFlow().plan(toy_setting(CHAIN, costs, limits)), limits)
+
+    assert isinstance(refusal, DoesNotFit)
+    assert refusal.requested_bytes == 100
+
+
+def test_where_a_map_does_not_fit_no_algorithm_helps() -> None:
+    costs, limits = with_options(("fast", 1, 700), ("slow", 3, 100)), replace(TOY_LIMITS, device_bytes=270)
+    refusal = place_plan(TensorFlow().plan(toy_setting(CHAIN, costs, limits)), limits)
+
+    assert isinstance(refusal, DoesNotFit)
+    assert refusal.plan.buffers[refusal.buffer].name == "map input"
+
+
+@pytest.mark.parametrize(
+    ("options", "algorithm"),
+    [
+        ((("huge", 1, 4 * GIB + 1), ("large", 2, 4 * GIB), ("small", 3, 0)), "large"),
+        ((("huge", 1, 6 * GIB), ("large", 2, 5 * GIB)), "large"),
+    ],
+)
+def test_no_workspace_exceeds_4_gib_unless_there_is_no_other(
+    options: tuple[tuple[str, float, int], ...], algorithm: str
+) -> None:
+    limits = replace(TOY_LIMITS, device_bytes=100 * GIB)
+
+    assert algorithm_of(TensorFlow().plan(toy_setting(CHAIN, with_options(*options), limits))) == algorithm
+
+
+def test_inference_is_forward_alone() -> None:
+    inference = replace(CHAIN, mode=Mode.INFERENCE)
+    costs = toy_costs(inference, {})
+
+    assert replay(TensorFlow().plan(toy_setting(inference, costs)), costs).iteration_s == 4

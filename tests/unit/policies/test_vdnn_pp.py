@@ -1,0 +1,107 @@
+"""`vdnn_pp` on a chain, beside vDNN, every second and byte worked out by hand.
+
+conv1, conv2, fc, loss; maps of 10 B but for those of fc and the loss, 2 B; 264 B of W and dW. Kernels take 5 s, a map
+is copied in 10 s. The input and the map of conv1 leave.
+
+vDNN waits at the end of conv1 and of conv2 for their copies, 20 s; forward ends at 30 s. Backward of the loss ends at
+35; conv1 comes back beside fc, 10 s, and the input beside conv2, 10 s; conv1 ends at 60 s. Most is held in conv2: two
+maps and two gradient maps, 40 B.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import maximum_bytes
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.operations import Offload, Prefetch, Stream
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.policies.vdnn_pp import Offloaded, VdnnPlusPlus
+from vdnnsim.trace import IterationTrace
+
+CHAIN = toy_workload(toy_chain(2))
+
+
+def trace_of(policy: Policy, workload: Workload = CHAIN, capacity_bytes: int = 1000) -> IterationTrace:
+    """An iteration with kernels of 5 s."""
+    costs, limits = toy_costs(workload, {}, default_s=5.0), replace(TOY_LIMITS, device_bytes=capacity_bytes)
+    return replay(policy.plan(toy_setting(workload, costs, limits)), costs, limits=limits)
+
+
+def copies(trace: IterationTrace) -> list[tuple[str, str, float, float]]:
+    """(kind, map, start, end) of all copies."""
+    plan = trace.plan
+    return [
+        (type(op).__name__, plan.buffer_names[op.buffer].removeprefix("map "), span.start_s, span.end_s)
+        for span in trace.spans_on(Stream.MEMORY)
+        if isinstance(op := plan.operations[span.operation], Offload | Prefetch)
+    ]
+
+
+def test_copies_run_on_beside_later_layers() -> None:
+    """Forward is 20 s and waits for nothing; backward is that of vDNN, 30 s, for both maps are back in time."""
+    trace = trace_of(VdnnPlusPlus())
+
+    assert copies(trace) == [
+        ("Offload", "input", 0, 10),
+        ("Offload", "conv1", 10, 20),
+        ("Prefetch", "conv1", 25, 35),
+        ("Prefetch", "input", 35, 45),
+    ]
+    assert trace.iteration_s == 50
+    assert trace_of(VdnnAll()).iteration_s == 60
+
+
+def test_it_takes_no_more_memory_than_vdnn() -> None:
+    """In fc the input, on its way out since 0 s, would make 42 B; it has gone by then, and nothing waits."""
+    assert maximum_bytes(trace_of(VdnnPlusPlus())) == maximum_bytes(trace_of(VdnnAll())) == 264 + 40
+
+
+def test_what_wants_more_waits_for_what_leaves() -> None:
+    """Five CONV layers, 40 B beside W under vDNN, whose every CONV layer takes 10 s forward: 120 s in all.
+
+    conv4 gets the room of the input, which has left at 10 s, conv5 that of conv1 at 20 s. At 25 s fc wants 2 B more
+    than there is: it waits for conv2, which leaves from 20 to 30 s. Backward of the loss ends at 45 s; conv4 has left
+    at 50 s and comes back beside fc. Five layers of 10 s and conv1 of 5 s end at 105 s.
+    """
+    chain = toy_workload(toy_chain(5))
+    trace, vdnn = trace_of(VdnnPlusPlus(), chain), trace_of(VdnnAll(), chain)
+
+    assert [span.start_s for span in trace.spans_on(Stream.COMPUTE)][:8] == [0, 5, 10, 15, 20, 30, 35, 40]
+    assert copies(trace)[4:6] == [("Offload", "conv4", 40, 50), ("Prefetch", "conv4", 50, 60)]
+    assert (trace.iteration_s, vdnn.iteration_s) == (105, 120)
+    assert maximum_bytes(trace) == maximum_bytes(vdnn) == 624 + 40
+
+
+def test_there_may_be_less_memory_than_vdnn_wants() -> None:
+    """With 302 B for what would take 304 B it does not fit either, but asks for no more."""
+    costs, limits = toy_costs(CHAIN, {}), replace(TOY_LIMITS, device_bytes=302)
+    refusal = place_plan(VdnnPlusPlus().plan(toy_setting(CHAIN, costs, limits)), limits)
+
+    assert isinstance(refusal, DoesNotFit)
+    assert refusal.plan.buffers[refusal.buffer].name == "gradient of conv1"
+
+
+@pytest.mark.parametrize(("maps", "expected"), [("all", ["input", "conv1", "pool"]), ("conv", ["input", "pool"])])
+def test_which_maps_leave_is_an_option(maps: str, expected: list[str]) -> None:
+    """The pool reads the map of conv1 and is no CONV layer."""
+    net = GraphBuilder("pooled", MapShape(5))
+    y = net.conv("conv2", net.pool("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1), 5, 1, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+
+    trace = trace_of(VdnnPlusPlus(maps=Offloaded(maps)), workload)
+
+    assert [name for kind, name, *_ in copies(trace) if kind == "Offload"] == expected
+
+
+def test_inference_copies_nothing() -> None:
+    trace = trace_of(VdnnPlusPlus(), replace(CHAIN, mode=Mode.INFERENCE))
+
+    assert copies(trace) == []
+    assert trace.iteration_s == 20

@@ -1,0 +1,122 @@
+"""`boundary_search`: offload the first layers, use one algorithm for all, and search along the edge of what fits.
+
+The blog post about vDNN reduces what there is to choose to two numbers: up to which layer, from the input on, maps are
+offloaded, for those have the longest reuse distance; and which one convolution algorithm all layers use. Between the
+corner that needs least memory (offload everything, slowest algorithm) and the one that is fastest runs an edge like a
+ladder, beyond which nothing fits; the best configuration lies on it, and is searched there. Source: Zhu, How to Train a
+Very Large and Deep Model on One GPU? (2016), "Configure the time-space trade-off".
+
+What is read into it:
+
+- The steps of the ladder are the algorithms that the cost table offers for convolutions, from the slowest in sum to the
+  fastest. A kernel for which there is no such algorithm uses the one with the least workspace.
+- On each step the edge is where the fewest maps are offloaded that let it fit, found by bisection without replaying,
+  since whether a plan fits needs no clock; one trial iteration then says how fast it is. The fastest trial is taken, of
+  equally fast ones that with fewer maps offloaded. For the search in its details the post refers to vDNN (III-C).
+- Maps are those of `vdnn_all`, in the order in which they are made; the iteration is vDNN's.
+"""
+
+from dataclasses import replace
+from math import inf
+from typing import ClassVar
+
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost
+from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.liveness import needed_in_backward
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.policies.algorithms import KernelChoice
+from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.vdnn import maps_of_all
+
+
+class BoundarySearch(Policy, frozen=True, kw_only=True):
+    """Try one configuration on each step of the edge."""
+
+    name: ClassVar[str] = "boundary_search"
+    summary: ClassVar[str] = (
+        "offloads the first layers, one algorithm for all, along the edge of what fits (blog on vDNN)"
+    )
+
+    prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Return the fastest plan on the edge; where nothing fits, the one that needs least memory."""
+        return _Search(setting, self).decide()
+
+
+def one_algorithm(workload: Workload, costs: CostTable, algorithm: str) -> KernelChoice:
+    """Return the kernels with one algorithm wherever there is a choice and it is on offer."""
+    chosen: dict[tuple[int, Phase], KernelCost] = {}
+    for layer in workload.graph.layers:
+        for phase in workload.phases(layer):
+            offered = (each for each in costs.options(layer.index, phase) if each.algorithm == algorithm)
+            chosen[layer.index, phase] = next(offered, costs.memory_optimal(layer.index, phase))
+    return chosen
+
+
+class _Search:
+    def __init__(self, setting: Setting, options: BoundarySearch) -> None:
+        self._setting = setting
+        self._options = options
+        workload, costs = setting.workload, setting.costs
+        maps = workload.graph.maps
+        self._maps = [index for index in sorted(maps_of_all(workload)) if needed_in_backward(workload, maps[index])]
+        names = dict.fromkeys(
+            each.algorithm
+            for layer in workload.graph.layers
+            if layer.kind is LayerKind.CONV
+            for phase in workload.phases(layer)
+            for each in costs.options(layer.index, phase)
+        )
+        kernels = {name: one_algorithm(workload, costs, name) for name in names or [ONLY]}
+        self._ladder = dict(sorted(kernels.items(), key=lambda item: -sum(each.seconds for each in item[1].values())))
+
+    def decide(self) -> TrainingPlan:
+        passes: list[ProfilingPass] = []
+        best, best_key = None, (inf, 0)
+        for algorithm in self._ladder:
+            count = self._edge(algorithm)
+            if count is None:
+                continue
+            plan = self._plan(algorithm, count)
+            trial = self._setting.trials.run_trial(plan)
+            passes.append(ProfilingPass(plan.algorithms, trial.fits, trial.cost_s))
+            if trial.fits and (trial.cost_s, count) < best_key:
+                best, best_key = plan, (trial.cost_s, count)
+        return replace(best or self._smallest(), passes=tuple(passes))
+
+    def _edge(self, algorithm: str) -> int | None:
+        """Return with how few of the first maps offloaded an algorithm fits; None where all of them are too few."""
+        fits, too_few = len(self._maps), -1
+        if not self._fits(algorithm, fits):
+            return None
+        while fits - too_few > 1:
+            middle = (fits + too_few) // 2
+            if self._fits(algorithm, middle):
+                fits = middle
+            else:
+                too_few = middle
+        return fits
+
+    def _fits(self, algorithm: str, count: int) -> bool:
+        return isinstance(place_plan(self._plan(algorithm, count), self._setting.limits), Placement)
+
+    def _smallest(self) -> TrainingPlan:
+        """Return the corner: everything offloaded, with the algorithm whose largest workspace is the least."""
+        algorithm = min(
+            self._ladder, key=lambda name: max(each.workspace_bytes for each in self._ladder[name].values())
+        )
+        return self._plan(algorithm, len(self._maps))
+
+    def _plan(self, algorithm: str, count: int) -> TrainingPlan:
+        return layerwise_plan(
+            self._setting.workload,
+            self._ladder[algorithm],
+            frozenset(self._maps[:count]),
+            self._options.prefetch_search,
+            label=self._options.label,
+            algorithms=f"{algorithm}, first {count} of {len(self._maps)}",
+        )

@@ -1,0 +1,78 @@
+"""`tensorflow`: TensorFlow 1 as the papers measure it: liveness, best fit with coalescing, and nothing offloaded.
+
+The Layrub paper says of it that memory is allocated for the layers that run, activations or gradients as they are
+wanted, by a greedy best fit with coalescing, with no other optimization (Table 2 and 5.3.1). Tensors are counted
+references: the last reader of a tensor gives it back. Sources: Abadi et al., TensorFlow, OSDI 2016; and what TensorFlow
+1 documents in its sources, `core/common_runtime/bfc_allocator.h` and `core/kernels/conv_ops.cc`.
+
+How it differs from `none`:
+
+- What a layer keeps for its backward beside maps, such as batch statistics and dropout masks, is a tensor like any
+  other and lives from its forward to its backward, where `none` holds it throughout.
+- A convolution takes the fastest algorithm whose workspace the allocator can give when it is first run, 4 GiB at most
+  (`TF_CUDNN_WORKSPACE_LIMIT_IN_MB`). So a network for which there is no workspace still trains, slower.
+
+What is read into it:
+
+- Activations are in place: since version 1.0 an element-wise operation takes over the buffer of an input that nobody
+  else refers to (`forward_input_or_allocate_output`), and the gradient of a rectifier needs the output alone.
+- The allocator is the memory model of the scenario, as for every policy. `best_fit` is what the BFC allocator does: the
+  smallest piece that is large enough, merged with its neighbours when it is given back. That it leaves a piece whole
+  which is less than twice as large as what was asked for, unless 128 MiB would be left, is not modelled.
+- Operations run in the order of layers, which one stream makes of the graph. W gradients are held throughout, the
+  reading that all policies share. Where branches meet, gradients are added up as they come.
+"""
+
+from typing import ClassVar
+
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.algorithms import KernelChoice
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.program import backward_runs, forward_runs, program_plan, update_runs
+from vdnnsim.units import GIB
+
+WORKSPACE_LIMIT_BYTES = 4 * GIB
+"""The default of TF_CUDNN_WORKSPACE_LIMIT_IN_MB."""
+
+
+class TensorFlow(Policy, frozen=True, kw_only=True):
+    """Free every tensor after its last reader, and take the fastest algorithm for which there is room."""
+
+    name: ClassVar[str] = "tensorflow"
+    summary: ClassVar[str] = "liveness and the fastest algorithms for which there is room (TensorFlow 1)"
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the algorithms that autotuning would find, as long as a workspace is what does not fit."""
+        workload = setting.workload
+        steps = forward_runs(workload)
+        if workload.mode is Mode.TRAINING:
+            for layer in reversed(workload.graph.layers):
+                steps += backward_runs(layer)
+        steps += update_runs(workload)
+        kernels = dict(_within_limit(workload, setting.costs))
+        while True:
+            plan = program_plan(workload, kernels, steps, label=self.label, algorithms="autotuned")
+            overflow = place_plan(plan, setting.limits)
+            if not isinstance(overflow, DoesNotFit) or plan.buffers[overflow.buffer].kind is not BufferKind.WORKSPACE:
+                return plan
+            where = overflow.layer, overflow.phase
+            room_bytes = kernels[where].workspace_bytes - 1
+            smaller = [each for each in setting.costs.options(*where) if each.workspace_bytes <= room_bytes]
+            if not smaller:
+                return plan
+            kernels[where] = smaller[0]
+
+
+def _within_limit(workload: Workload, costs: CostTable) -> KernelChoice:
+    """Return the fastest algorithms whose workspace keeps to the limit; where none does, the one with the least."""
+    chosen: dict[tuple[int, Phase], KernelCost] = {}
+    for layer in workload.graph.layers:
+        for phase in workload.phases(layer):
+            options = costs.options(layer.index, phase)
+            within = (each for each in options if each.workspace_bytes <= WORKSPACE_LIMIT_BYTES)
+            chosen[layer.index, phase] = next(within, costs.memory_optimal(layer.index, phase))
+    return chosen

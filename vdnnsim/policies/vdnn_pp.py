@@ -1,0 +1,68 @@
+"""`vdnn_pp`: vDNN++, vDNN without the synchronization at the end of each layer (Shriram, Garg, Kulkarni, IPDPS 2019).
+
+vDNN starts the next layer only when the copy beside the last one is done. vDNN++ names that delayed start as the first
+of vDNN's bottlenecks and goes on at once: an offload runs beside as many layers as it takes, its memory is given back
+when the copy is done, and a kernel waits for no more than the map that it reads. Source: Dynamic Memory Management for
+GPU-Based Training of Deep Neural Networks, IPDPS 2019, whose other two concerns, gaps in the memory pool and the amount
+of pinned memory, which it compresses, are not part of this policy.
+
+What is read into it:
+
+- What is offloaded is what `vdnn_all` offloads, or with `maps: conv` what `vdnn_conv` does. A map comes back during the
+  backward of the layer before the one that reads it.
+- How much memory maps on their way to the host may take is open. Here it is what vDNN itself would take, with the same
+  maps and algorithms, and no more than there is: a request beyond that waits for the oldest copy under way, and no
+  other request waits. So vDNN++ takes the memory of vDNN and less time.
+"""
+
+from dataclasses import replace
+from enum import Enum
+from typing import ClassVar
+
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.liveness import needed_in_backward
+from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.asynchronous import asynchronous_plan
+from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.triggers import JUST_IN_TIME
+from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
+
+_NO_LIMIT_BYTES = 2**62
+
+
+class Offloaded(Enum):
+    """The X of all feature-extraction layers, or of the CONV layers."""
+
+    ALL = "all"
+    CONV = "conv"
+
+
+class VdnnPlusPlus(Policy, frozen=True, kw_only=True):
+    """Offload as vDNN does, and wait only for what is needed."""
+
+    name: ClassVar[str] = "vdnn_pp"
+    summary: ClassVar[str] = "vDNN without synchronization at layer ends (vDNN++, Shriram et al. 2019)"
+
+    algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    maps: Offloaded = Offloaded.ALL
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule."""
+        workload, label, algorithms = setting.workload, self.label, self.algorithms.value
+        kernels = choose_kernels(workload, setting.costs, self.algorithms)
+        maps = self._maps(workload)
+        vdnn = layerwise_plan(workload, kernels, maps, PrefetchSearch.FIG10, label=label, algorithms=algorithms)
+        unlimited = MemoryLimits(MemoryModel.IDEAL, _NO_LIMIT_BYTES, _NO_LIMIT_BYTES, setting.limits.granule_bytes)
+        placed = place_plan(vdnn, unlimited)
+        assert isinstance(placed, Placement)
+        as_much = replace(setting.limits, device_bytes=min(placed.pool_bytes, setting.limits.device_bytes))
+        triggers = dict.fromkeys(sorted(maps), JUST_IN_TIME)
+        return asynchronous_plan(workload, kernels, triggers, as_much, label=label, algorithms=algorithms)
+
+    def _maps(self, workload: Workload) -> frozenset[int]:
+        chosen = maps_of_conv(workload) if self.maps is Offloaded.CONV else maps_of_all(workload)
+        return frozenset(index for index in chosen if needed_in_backward(workload, workload.graph.maps[index]))
