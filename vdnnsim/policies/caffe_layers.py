@@ -76,19 +76,25 @@ class Workspace:
 
 
 class ResidentBuffers:
-    """What stays from iteration to iteration, and throughout one.
+    """What stays from iteration to iteration, and throughout one, the temporary maps of batch normalizations included.
 
-    With `internals`, each batch normalization keeps its temporary maps, which count as its statistics.
+    These count as statistics: each layer keeps its own, or, with `shared_maps`, all share so many of the largest size.
     """
 
     def __init__(
-        self, writer: PlanWriter, workload: Workload, buffers: IterationBuffers, *, internals: bool = True
+        self, writer: PlanWriter, workload: Workload, buffers: IterationBuffers, *, shared_maps: int = 0
     ) -> None:
         self._writer = writer
         self._buffers = buffers
         # By buffer of statistics, the one that holds it and the temporary maps.
         self._holders: dict[int, int] = {}
-        if workload.mode is Mode.INFERENCE or not internals:
+        self._shared: int | None = None
+        if workload.mode is Mode.INFERENCE:
+            return
+        layers = [layer for layer in workload.graph.layers if layer.kind is LayerKind.BN]
+        if shared_maps and layers:
+            nbytes = shared_maps * max(workload.map_bytes(layer.output) for layer in layers)
+            self._shared = writer.buffer("temporary maps", BufferKind.STATISTICS, nbytes, layers[0].stage)
             return
         for buffer, owner in buffers.resident:
             layer = workload.graph.layers[owner]
@@ -105,9 +111,13 @@ class ResidentBuffers:
                 self._writer.alias(buffer, self._holders[buffer])
             else:
                 self._writer.allocate(buffer, layer, Phase.FORWARD)
+        if self._shared is not None:
+            self._writer.allocate(self._shared, 0, Phase.FORWARD)
 
     def release(self) -> None:
         """Release them all."""
+        if self._shared is not None:
+            self._writer.release(self._shared)
         for buffer, _ in self._buffers.resident:
             self._writer.release(buffer)
             if buffer in self._holders:

@@ -4,17 +4,19 @@
 any more. A rectifier keeps one byte for each element, which goes to host memory and comes back, through one region, an
 rectifier ahead. A barrier between the two gradients costs 3.05 % of their time, in which Caffe's streams overlap.
 
-*Between* (3.3, 4.1): a few of the largest spaces are the fixed regions that all maps and gradients share. A map leaves
-with forward of its last reader (reference count zero); while backward of a layer runs, what backward of the layer below
-it reads comes back. Streams are synchronized at the end of each layer that offloaded, and of each layer in backward.
+*Between* (3.3, 4.1): a few of the largest spaces are the fixed regions that all maps and gradients share; maps of
+several readers have regions of their own, and so have their gradients. A map leaves with forward of its last reader
+(reference count zero); while backward of a layer runs, what backward of the layer below it reads comes back. Streams
+are synchronized at the end of each layer that offloaded, and of each layer in backward.
 
 What the paper leaves open: where dX cannot lie over X, for other layers still read it or the kernel itself does, dX
 goes to a fixed region, under reuse within layers as well; kernels of batch normalization and pooling may write over
-what they read. A map that backward never reads is not copied. What else Caffe allocates for layers stays as it is
-(`vdnnsim.policies.caffe`) or, under reuse between layers, shares the regions: the diffs of a Split, the temporary maps
-of a batch normalization.
+what they read. A map that backward never reads is not copied. The diffs of a Split (`vdnnsim.policies.caffe`) lie in
+regions, and all batch normalizations share the temporary maps of one. All this but the third is as the authors have it
+(github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp, whose copies include the temporary maps).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,11 +27,11 @@ from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.policies.buffers import IterationBuffers
-from vdnnsim.policies.caffe_layers import ResidentBuffers, Workspace, cudnn_handles, kernels_within
-from vdnnsim.policies.layrub_layout import backward_order, lay_out
+from vdnnsim.policies.caffe_layers import TEMPORARY_MAPS, ResidentBuffers, Workspace, cudnn_handles, kernels_within
+from vdnnsim.policies.layrub_layout import Layout, backward_order, lay_out
 from vdnnsim.policies.layrub_records import Records
 from vdnnsim.policies.port import Setting
-from vdnnsim.policies.regions import share_regions
+from vdnnsim.policies.regions import Stay, share_regions
 
 BARRIER_FRACTION: Final = 0.0305
 """Of the time of the weight and the data gradient of a layer with weights, what a barrier between them costs (4.3)."""
@@ -59,7 +61,13 @@ class _LayrubWriter:
         self._reuse = reuse
         self._buffers = IterationBuffers(self.plan, workload)
         self._workspace = Workspace(self.plan, workload, kernels)
-        self._resident = ResidentBuffers(self.plan, workload, self._buffers, internals=not reuse.between_layers)
+        self._resident = ResidentBuffers(
+            self.plan,
+            workload,
+            self._buffers,
+            # Where dX lies over the normalized map, the copy of dY, which Caffe keeps as its diff, is one more.
+            shared_maps=TEMPORARY_MAPS + reuse.within_layers if reuse.between_layers else 0,
+        )
         self._backward = backward_order(workload)
         layout = lay_out(
             workload,
@@ -73,18 +81,8 @@ class _LayrubWriter:
         self._begins: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
         self._ends: list[list[int]] = [[] for _ in range(steps)]
         self._regions: list[int] = []
-        stays = [stay.of_buffer(self._buffers.gradients[index]) for index, stay in layout.gradient_stays]
-        if reuse.between_layers:
-            stays = [stay.of_buffer(self._buffers.maps[index]) for index, stay in layout.map_stays] + stays
-        stays += layout.spare_stays
-        shared = share_regions(stays)
-        for number, nbytes in enumerate(shared.sizes, start=1):
-            stage = self._layers[0].stage
-            self._regions.append(self.plan.buffer(f"region {number}", BufferKind.FEATURE_MAP, nbytes, stage))
-        for stay, region in zip(stays, shared.region_of, strict=True):
-            if stay.buffer is not None:
-                self._begins[stay.first].append((stay.buffer, self._regions[region]))
-                self._ends[stay.last].append(stay.buffer)
+        for stays in self._pools(layout):
+            self._share(stays)
         self._records = Records(self.plan, workload) if reuse.within_layers else None
 
     def write(self) -> None:
@@ -98,6 +96,29 @@ class _LayrubWriter:
             for layer in self._workload.updated_layers:
                 self._kernel(layer, Phase.UPDATE)
         self._release()
+
+    def _pools(self, layout: Layout) -> Iterator[list[Stay]]:
+        """Yield the stays that share regions: maps of several readers, their gradients, and all others."""
+        forked = {each.index for each in self._workload.graph.maps if len(each.consumers) > 1}
+        maps = layout.map_stays if self._reuse.between_layers else []
+        in_maps = [(index in forked, stay.of_buffer(self._buffers.maps[index])) for index, stay in maps]
+        in_gradients = [
+            (index in forked, stay.of_buffer(self._buffers.gradients[index])) for index, stay in layout.gradient_stays
+        ]
+        yield [stay for is_forked, stay in in_maps if is_forked]
+        yield [stay for is_forked, stay in in_gradients if is_forked] + layout.split_stays
+        yield [stay for is_forked, stay in in_maps + in_gradients if not is_forked]
+
+    def _share(self, stays: list[Stay]) -> None:
+        shared = share_regions(stays)
+        first = len(self._regions)
+        for number, nbytes in enumerate(shared.sizes, start=first + 1):
+            stage = self._layers[0].stage
+            self._regions.append(self.plan.buffer(f"region {number}", BufferKind.FEATURE_MAP, nbytes, stage))
+        for stay, region in zip(stays, shared.region_of, strict=True):
+            if stay.buffer is not None:
+                self._begins[stay.first].append((stay.buffer, self._regions[first + region]))
+                self._ends[stay.last].append(stay.buffer)
 
     def _allocate(self) -> None:
         self._resident.allocate()

@@ -10,7 +10,6 @@ from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Activation, Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import last_forward_use, needed_in_backward, operands
-from vdnnsim.policies.caffe_layers import TEMPORARY_MAPS
 from vdnnsim.policies.regions import Stay
 
 _IN_PLACE = (LayerKind.BN, LayerKind.POOL)
@@ -24,8 +23,8 @@ class Layout:
     Attributes:
         map_stays: by index of the map.
         gradient_stays: likewise, of the gradients that do not lie over their map.
-        spare_stays: what Caffe wants besides, and no plan has a buffer for: the further diffs of a map of several
-            readers, until they are summed, and the temporary maps of a batch normalization while it runs.
+        split_stays: of the further diffs that Caffe has for a map of several readers, until they are summed; a plan,
+            whose kernels add to one gradient, has no buffers for them.
         offloads: by layer, the maps that leave with its forward.
         prefetches: by step, the maps that come back beside it.
         laid_over: by kernel that is the first to write them, the gradients that lie over their map from then on.
@@ -36,7 +35,7 @@ class Layout:
     weights_first: bool
     map_stays: list[tuple[int, Stay]] = field(default_factory=list)
     gradient_stays: list[tuple[int, Stay]] = field(default_factory=list)
-    spare_stays: list[Stay] = field(default_factory=list)
+    split_stays: list[Stay] = field(default_factory=list)
     offloads: dict[int, list[int]] = field(default_factory=dict)
     prefetches: dict[int, list[int]] = field(default_factory=dict)
     laid_over: dict[tuple[int, Phase], list[int]] = field(default_factory=dict)
@@ -61,15 +60,12 @@ def lay_out(workload: Workload, *, gradient_over_map: bool, offload: bool, weigh
         workload: the iteration.
         gradient_over_map: lay gradients over their maps where nobody reads these any more, and let rectifiers read
             records in the place of their maps.
-        offload: let maps leave with their last reader in forward and come back a step before the first in backward;
-            temporary maps of a layer are then reused by others.
+        offload: let maps leave with their last reader in forward and come back a step before the first in backward.
         weights_first: compute weight gradients before data gradients.
     """
     builder = _Builder(workload, gradient_over_map=gradient_over_map, offload=offload, weights_first=weights_first)
     for each in workload.graph.maps:
         builder.add(each)
-    if offload:
-        builder.add_temporaries()
     return builder.layout
 
 
@@ -103,21 +99,13 @@ class _Builder:
             last = self._add_gradient(each, readers, last)
         self._stay(self.layout.map_stays, each, first, last)
 
-    def add_temporaries(self) -> None:
-        """Say where the temporary maps of batch normalizations stay."""
-        for layer in self._layers:
-            if layer.kind is LayerKind.BN:
-                nbytes = self._workload.map_bytes(layer.output)
-                steps = [layer.index, *(step for step in (self._step_of.get(layer.index),) if step is not None)]
-                self.layout.spare_stays.extend(Stay(None, nbytes, step, step) for step in steps * TEMPORARY_MAPS)
-
     def _add_gradient(self, each: FeatureMap, readers: list[int], last: int) -> int:
         """Say where a gradient stays; return until when its map does, longer where the gradient lies over it."""
         writer, phase = self._first_writer(each)
         assert each.producer is not None, "the input batch has no gradient"
         writers = [self._step_of[index] for index in reversed(each.consumers)]
         nbytes = self._workload.map_bytes(each.index)
-        self.layout.spare_stays.extend(Stay(None, nbytes, step, writers[-1]) for step in writers[1:])
+        self.layout.split_stays.extend(Stay(None, nbytes, step, writers[-1]) for step in writers[1:])
         end = self._end_of[each.producer]
         if self._lies_over(each, readers, writer, phase):
             self.layout.laid_over.setdefault((writer.index, phase), []).append(each.index)

@@ -1,12 +1,11 @@
 """Fixed regions of memory that stays of buffers share: a few of the largest spaces, reused again and again.
 
-There are as many regions as are wanted at once at the most, and as large as that many of the largest buffers (Layrub,
-3.3: "two pairs or more of the largest memory spaces"), each counted once however often it comes. A stay takes the
-smallest free region that holds it; where none does, the largest of them grows. How Layrub deals with such a case is not
-in the paper.
+Layrub (3.3) selects "two pairs or more of the largest memory spaces" before training begins. How is read from its
+source: each buffer takes the first region that is free, which grows to hold it, or a new one where none is
+(github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp, getMemoryBlock).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 
@@ -37,32 +36,18 @@ class Regions:
     region_of: tuple[int, ...]
 
 
-def share_regions(stays: Sequence[Stay]) -> Regions:
+def share_regions(stays: Iterable[Stay]) -> Regions:
     """Lay out stays; those that begin with the same step take their regions in the order given."""
-    count = _most_at_once(stays)
-    spaces = {(stay.buffer, number if stay.buffer is None else 0): stay.nbytes for number, stay in enumerate(stays)}
-    sizes = sorted(spaces.values(), reverse=True)[:count]
-    sizes += [0] * (count - len(sizes))
-    busy_until = [-1] * count
-    region_of = [-1] * len(stays)
-    for number in sorted(range(len(stays)), key=lambda number: stays[number].first):
-        stay = stays[number]
-        free = [region for region in range(count) if busy_until[region] < stay.first]
-        fitting = [region for region in free if sizes[region] >= stay.nbytes]
-        if fitting:
-            region = min(fitting, key=lambda region: (sizes[region], region))
-        else:
-            region = max(free, key=lambda region: (sizes[region], -region))
-            sizes[region] = stay.nbytes
+    numbered = sorted(enumerate(stays), key=lambda each: each[1].first)
+    sizes: list[int] = []
+    busy_until: list[int] = []
+    region_of: dict[int, int] = {}
+    for number, stay in numbered:
+        region = next((i for i, until in enumerate(busy_until) if until < stay.first), len(sizes))
+        if region == len(sizes):
+            sizes.append(0)
+            busy_until.append(-1)
+        sizes[region] = max(sizes[region], stay.nbytes)
         busy_until[region] = stay.last
         region_of[number] = region
-    return Regions(tuple(sizes), tuple(region_of))
-
-
-def _most_at_once(stays: Sequence[Stay]) -> int:
-    changes = sorted([(stay.first, 1) for stay in stays] + [(stay.last + 1, -1) for stay in stays])
-    at_once = most = 0
-    for _, change in changes:
-        at_once += change
-        most = max(most, at_once)
-    return most
+    return Regions(tuple(sizes), tuple(region_of[number] for number in range(len(region_of))))

@@ -301,3 +301,24 @@ def test_a_profile_that_does_not_exist_is_refused() -> None:
     for name in ("titan_x_maxwel", "titan_x_max/../well", "titan_x_maxw\nell", "titan_x_ma\0xwell"):
         assert refusal(name) == f"{name!r} is not a hardware profile{titan}"
     assert refusal("gtx") == f"'gtx' is not a hardware profile; expected one of {shipped}{looked_in}"
+
+
+def test_what_a_process_holds_beside_tensors_may_be_stated(tmp_path: Path) -> None:
+    """A context of 2 KiB and three handles of 512 B are 3.5 KiB; a profile that says nothing of them has none."""
+    content = changed("gpu.context", figure("2 KiB"))
+    content["gpu"]["handle"] = figure("512 B")
+
+    gpu = read_profile(write(tmp_path, content)).gpu
+
+    assert gpu.framework_bytes(handles=3) == 3584
+    assert read_profile(write(tmp_path, TOY)).gpu.framework_bytes(handles=3) == 0
+
+
+@pytest.mark.parametrize(("name", "mib"), [("k40m", 11580), ("titan_z", 6082)])
+def test_the_machines_of_the_layrub_paper(name: str, mib: int) -> None:
+    """TACO 2018, Table 4 and 5.1; copies of a K40m reach 10.5 of 16 GB/s."""
+    server = read_profile(ROOT / "hw_profiles" / f"{name}.yaml")
+
+    assert server.gpu.memory_bytes == mib * 2**20
+    assert server.link.h2d_bytes_per_s == 10.526e9
+    assert server.link.peak_bytes_per_s == 16e9

@@ -11,37 +11,28 @@ def test_stays_that_never_meet_share_one_region() -> None:
     assert share_regions([Stay(0, 8, 0, 1), Stay(1, 6, 2, 3)]) == Regions(sizes=(8,), region_of=(0, 0))
 
 
-def test_as_many_regions_as_stays_at_once_as_large_as_the_largest_buffers() -> None:
-    """Two at once in step 1; of 8, 6 and 9 B the two largest count, in which the third, of 6 B, finds room."""
-    stays = [Stay(0, 8, 0, 1), Stay(1, 6, 1, 2), Stay(2, 9, 3, 3)]
+def test_a_buffer_takes_the_first_free_region_which_grows_to_hold_it() -> None:
+    """8 B in the first region, 6 B beside them in a second one. In step 2 these are still there; 9 B take the first.
 
-    assert share_regions(stays) == Regions(sizes=(9, 8), region_of=(1, 0, 0))
-
-
-def test_a_buffer_that_comes_twice_counts_once() -> None:
-    """Buffer 0 of 8 B comes twice, beside buffers of 2 B: two regions, of 8 and 2 B."""
-    stays = [Stay(0, 8, 0, 0), Stay(1, 2, 0, 0), Stay(0, 8, 2, 2), Stay(2, 2, 2, 2)]
-
-    assert share_regions(stays).sizes == (8, 2)
-
-
-def test_where_no_free_region_is_large_enough_the_largest_grows() -> None:
-    """Of 8, 4 and 4 B the two largest are 8 and 4. In step 1 the 4 B of buffer 1 lie in the 8, for 4 B are still busy.
-
-    Buffer 0, of 8 B, comes in step 2, when the 4 B are free again and the 8 B are not: the region of 4 B grows.
+    In step 3 all is free, and 7 B take the first, which stays as it is.
     """
-    stays = [Stay(2, 4, 0, 1), Stay(1, 4, 1, 3), Stay(0, 8, 2, 2)]
+    stays = [Stay(0, 8, 0, 1), Stay(1, 6, 1, 2), Stay(2, 9, 2, 2), Stay(3, 7, 3, 3)]
 
-    assert share_regions(stays) == Regions(sizes=(8, 8), region_of=(1, 0, 1))
+    assert share_regions(stays) == Regions(sizes=(9, 6), region_of=(0, 1, 0, 0))
 
 
-def test_spaces_without_a_buffer_take_room_and_each_counts() -> None:
+def test_regions_are_taken_in_the_order_of_steps_and_then_as_given() -> None:
+    stays = [Stay(0, 1, 2, 2), Stay(1, 2, 0, 2), Stay(2, 3, 0, 2)]
+
+    assert share_regions(stays) == Regions(sizes=(2, 3, 1), region_of=(2, 0, 1))
+
+
+def test_spaces_without_a_buffer_take_room() -> None:
     assert share_regions([Stay(None, 3, 0, 0), Stay(None, 3, 0, 0)]).sizes == (3, 3)
 
 
-def test_a_buffer_alone_needs_one_region_for_itself() -> None:
-    """It comes twice at once, which no plan does: the second region has no other buffer to be as large as."""
-    assert share_regions([Stay(0, 3, 0, 0), Stay(0, 3, 0, 0)]).sizes == (3, 3)
+def test_nobody_needs_no_region() -> None:
+    assert share_regions([]) == Regions((), ())
 
 
 STAYS = st.lists(
