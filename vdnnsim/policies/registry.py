@@ -19,6 +19,7 @@ from msgspec.structs import FieldInfo
 
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.boundary_search import BoundarySearch
 from vdnnsim.policies.caffe import Caffe
@@ -64,6 +65,7 @@ _SHIPPED: tuple[type[Policy], ...] = (
     PyTorch,
     SaveOnCpu,
     SuperNeurons,
+    Accumulate,
 )
 _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
@@ -130,7 +132,7 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
 
 
 def describe_options(policy: type[Policy]) -> str:
-    """Return the options of a policy with their values, the default first: `algorithms: p | m`."""
+    """Return the options of a policy with their values, the default first: `algorithms: p | m | tensorflow`."""
     return ", ".join(f"{field.name}: {_values(field)}" for field in msgspec.structs.fields(policy))
 
 
