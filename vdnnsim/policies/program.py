@@ -114,6 +114,7 @@ class ProgramBuffers:
     def __init__(self, plan: PlanWriter, workload: Workload) -> None:
         self._plan = plan
         self._buffers = IterationBuffers(plan, workload)
+        self._known: dict[tuple[int, Phase], tuple[list[int], list[int]]] = {}
         self.maps = self._buffers.maps
         training = workload.mode is Mode.TRAINING
         resident = self._buffers.resident
@@ -157,15 +158,21 @@ class ProgramBuffers:
         """Return the buffers that a step reads and those that it writes."""
         match step:
             case Run(layer=layer, phase=phase, images=images):
-                reads, writes = self._buffers.touched(layer, phase)
-                if images is not None and images.start:
-                    sums = (each for each in writes if self._plan.kind(each) is BufferKind.WEIGHT_GRADIENT)
-                    reads += [each for each in sums if each not in reads]
-                return reads, writes
+                reads, writes = self._touched_by(layer, phase)
+                if images is None or not images.start:
+                    return reads, writes
+                sums = (each for each in writes if self._plan.kind(each) is BufferKind.WEIGHT_GRADIENT)
+                return [*reads, *(each for each in sums if each not in reads)], writes
             case Leave(what=what) | Await(what=what):
                 return [self.of(what)], []
             case Fetch(what=what):  # pragma: no branch
                 return [], [self.of(what)]
+
+    def _touched_by(self, layer: Layer, phase: Phase) -> tuple[list[int], list[int]]:
+        key = layer.index, phase
+        if key not in self._known:
+            self._known[key] = self._buffers.touched(layer, phase)
+        return self._known[key]
 
     def of(self, what: Saved) -> int:
         """Return the buffer of what is saved."""
