@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.hardware.server import Gpu
 from vdnnsim.plan.operations import Compute
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 from vdnnsim.trace import IterationTrace
@@ -59,6 +60,11 @@ def maximum_bytes(trace: IterationTrace, select: Selection = everything) -> int:
             in_use += change.delta_bytes
             peak = max(peak, in_use)
     return peak
+
+
+def runtime_bytes(trace: IterationTrace, gpu: Gpu) -> int:
+    """Return the device memory of the process, as nvidia-smi shows it: the pool, the context and further handles."""
+    return trace.pool_bytes + gpu.framework_bytes(trace.plan.handles)
 
 
 def mean_bytes(trace: IterationTrace) -> float:

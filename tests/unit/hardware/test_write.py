@@ -45,6 +45,8 @@ def servers(draw: st.DrawFn) -> Server:
         dram_bytes_per_s=real("gpu.dram_bandwidth", 1, 1e18),
         multiprocessors=whole("gpu.multiprocessors", 10**6),
         granule_bytes=whole("gpu.granule", GIB),
+        context_bytes=whole("gpu.context", 2**53) if draw(st.booleans()) else 0,
+        handle_bytes=whole("gpu.handle", 2**53) if draw(st.booleans()) else 0,
         flop_per_s={
             each: real(f"gpu.peak.{each.value}", 1, 1e18)
             for each in draw(st.lists(st.sampled_from(ElementType), min_size=1, unique=True))

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
@@ -109,6 +110,13 @@ def test_all_kernels_share_one_workspace() -> None:
     wanted = {("conv1", Phase.FORWARD): 4, ("conv2", Phase.BACKWARD_WEIGHTS): 7}
 
     assert replayed(workload, toy_costs(workload, {}, workspace_bytes=wanted)).pool_bytes == 327
+
+
+def test_what_nvidia_smi_shows_counts_the_context_and_the_handles() -> None:
+    """320 B of the chain, a context of 100 B, and six handles of 5 B."""
+    gpu = replace(TOY_SERVER.gpu, context_bytes=100, handle_bytes=5)
+
+    assert runtime_bytes(replayed(toy_workload(toy_chain(2))), gpu) == 450
 
 
 @pytest.mark.parametrize(("handle_bytes", "fits"), [(20, True), (21, False)])
