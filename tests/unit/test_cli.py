@@ -14,6 +14,7 @@ import pytest
 
 from vdnnsim.claims.claim import read_claims
 from vdnnsim.cli import cli, main
+from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.policies.registry import known_policies
 
 ROOT = Path(__file__).parents[2]
@@ -140,7 +141,11 @@ def test_check_says_what_a_file_is(scenario: Path) -> None:
 
 @pytest.mark.parametrize(
     ("what", "first", "count"),
-    [("networks", "alexnet", 16), ("policies", "base", len(known_policies())), ("hardware", "titan_x", 10)],
+    [
+        ("networks", "alexnet", 16),
+        ("policies", "base", len(known_policies())),
+        ("hardware", "titan_x", len(shipped_profiles())),
+    ],
 )
 def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str, count: int) -> None:
     done = vdnnsim("list", what, "--csv", "list.csv", folder=tmp_path)
