@@ -24,6 +24,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.boundary_search import BoundarySearch
 from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.geeps import GeePS
 from vdnnsim.policies.layrub_hybrid import LayrubHybrid
 from vdnnsim.policies.layrub_inter import LayrubInter
 from vdnnsim.policies.layrub_intra import LayrubIntra
@@ -60,6 +61,7 @@ _SHIPPED: tuple[type[Policy], ...] = (
     LayrubIntra,
     LayrubInter,
     LayrubHybrid,
+    GeePS,
     Memonger,
     Checkpoint,
     PyTorch,

@@ -1,0 +1,195 @@
+"""`geeps` on a chain, every second and byte worked out by hand.
+
+conv1, conv2, fc, loss; the maps of the input, conv1 and conv2 and the gradients of the latter two hold 10 B, those of
+fc and the loss 2 B; 264 B of W and dW. The largest access is backward of conv2, of conv1 and both gradients: 30 B, and
+the pool has 60 B. Neither of the next two accesses reads the input after conv1, conv1 after conv2, conv2 after fc.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.analysis.memory import maximum_bytes
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.policies.geeps import GeePS
+from vdnnsim.trace import IterationTrace
+
+CHAIN = toy_workload(toy_chain(2))
+
+
+def trace_of(kernel_s: float, workload: Workload = CHAIN) -> IterationTrace:
+    """An iteration with kernels of equal length."""
+    costs, limits = toy_costs(workload, {}, default_s=kernel_s), replace(TOY_LIMITS, device_bytes=2000)
+    return replay(GeePS().plan(toy_setting(workload, costs, limits)), costs, limits=limits)
+
+
+def copies(trace: IterationTrace) -> list[tuple[str, str, str, float, float]]:
+    """(kind, buffer, layer that runs, start, end) of all copies."""
+    plan = trace.plan
+    return [
+        (type(op).__name__, plan.buffer_names[op.buffer], plan.layers[op.layer], span.start_s, span.end_s)
+        for span in trace.spans_on(Stream.MEMORY)
+        if isinstance(op := plan.operations[span.operation], Offload | Prefetch)
+    ]
+
+
+def test_copies_run_beside_the_access_behind_and_the_access_before() -> None:
+    """Ten kernels of 10 s, each copy beside one of them: 100 s; the loss has conv2 leave before it fetches it."""
+    trace = trace_of(10)
+
+    assert copies(trace) == [
+        ("Offload", "map input", "conv1", 10, 20),
+        ("Offload", "map conv1", "conv2", 20, 30),
+        ("Offload", "map conv2", "fc", 30, 40),
+        ("Prefetch", "map conv2", "loss", 40, 50),
+        ("Prefetch", "map conv1", "fc", 50, 60),
+        ("Prefetch", "map input", "conv2", 70, 80),
+    ]
+    assert trace.iteration_s == 100
+    assert trace.host_bytes == 30
+
+
+def test_an_access_waits_until_what_the_one_before_the_last_changed_has_left() -> None:
+    """Kernels of 5 s: fc waits for the input till 15, forward of the loss for conv1 till 25, its backward for conv2.
+
+    That ends at 35, and begins the fetch of conv2 till 45, for which fc waits; conv1 follows till 55, as long as fc
+    takes; the input comes beside conv2, and conv1 ends at 70.
+    """
+    trace = trace_of(5)
+
+    assert [span.start_s for span in trace.spans_on(Stream.COMPUTE)] == [0, 5, 15, 25, 35, 45, 50, 55, 60, 65]
+    assert copies(trace)[3:] == [
+        ("Prefetch", "map conv2", "loss", 35, 45),
+        ("Prefetch", "map conv1", "fc", 45, 55),
+        ("Prefetch", "map input", "conv2", 55, 65),
+    ]
+    assert trace.iteration_s == 70
+
+
+def test_the_pool_is_held_throughout() -> None:
+    """60 B from the first kernel to the last, whatever is in it."""
+    trace = trace_of(10)
+
+    assert maximum_bytes(trace) == 264 + 60
+    during = [span.start_s + 1 for span in trace.spans_on(Stream.COMPUTE)]
+    held = [sum(change.delta_bytes for change in trace.memory if change.time_s <= moment) for moment in during]
+    assert held == [264 + 60] * 10
+
+
+def test_what_nobody_changes_is_copied_out_once() -> None:
+    """Both branches read the output of bn, five layers apart: it comes back for the second, and for backward of both.
+
+    The sum of its gradient is begun by one branch and comes back for the other. Statistics leave and return as maps do.
+    """
+    net = GraphBuilder("forked", MapShape(5))
+    stem = left = right = net.batch_norm("bn", net.conv("stem", 0, 5, 1, relu=False), relu=False)
+    for number in range(1, 5):
+        left = net.conv(f"left{number}", left, 5, 1, relu=False)
+    for number in range(1, 5):
+        right = net.conv(f"right{number}", right if number > 1 else stem, 5, 1, relu=False)
+    joined = net.add("join", left, right, relu=False)
+    net.begin_classifier()
+    trace = trace_of(10, toy_workload(net.build(net.fc("fc", joined, 1, relu=False))))
+
+    out = [name for kind, name, *_ in copies(trace) if kind == "Offload"]
+    back = [name for kind, name, *_ in copies(trace) if kind == "Prefetch"]
+    assert {name: (out.count(name), back.count(name)) for name in set(out)} == {
+        "map input": (1, 1),
+        "map stem": (1, 1),
+        "statistics of bn": (1, 1),
+        "map bn": (1, 3),
+        **{f"map {side}{number}": (1, 1) for side in ("left", "right") for number in range(1, 4)},
+        "map left4": (1, 1),
+        "map join": (1, 1),
+        "gradient of left4": (1, 1),
+        "gradient of bn": (1, 1),
+    }
+
+
+def test_an_access_without_room_waits_for_what_leaves() -> None:
+    """Forward alone, in a pool of 40 B; an access is of 20 B, and q is of p, s of r, made three and four accesses ago.
+
+    x and y leave from 40 to 50 and to 60 s; q at 40 s wants 10 B, and r ahead of s 10 B, beside p: q waits for x. Then
+    r is fetched from 60 to 70 s, behind y, and s waits for it.
+    """
+    net = GraphBuilder("interleaved", MapShape(5))
+    p = net.conv("p", 0, 5, 1, relu=False)
+    r = net.conv("r", 0, 5, 1, relu=False)
+    x = net.conv("x", 0, 5, 1, relu=False)
+    y = net.conv("y", x, 5, 1, relu=False)
+    q = net.conv("q", p, 5, 1, relu=False)
+    s = net.conv("s", r, 5, 1, relu=False)
+    ends = [net.conv(f"end{number}", each, 1, 1, relu=False) for number, each in enumerate((x, y, q, s))]
+    total = ends[0]
+    for number, end in enumerate(ends[1:]):
+        total = net.add(f"sum{number}", total, end, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", total, 1, relu=False)))
+    trace = trace_of(10, replace(workload, mode=Mode.INFERENCE))
+
+    assert [span.start_s for span in trace.spans_on(Stream.COMPUTE)][:6] == [0, 10, 20, 30, 50, 70]
+    assert copies(trace)[:6] == [
+        ("Offload", "map p", "p", 10, 20),
+        ("Offload", "map r", "r", 20, 30),
+        ("Prefetch", "map p", "y", 30, 40),
+        ("Offload", "map x", "y", 40, 50),
+        ("Offload", "map y", "y", 50, 60),
+        ("Prefetch", "map r", "q", 60, 70),
+    ]
+
+
+@pytest.mark.parametrize("network", ["tiny_forked", "tiny_residual", "googlenet"])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_no_access_needs_more_than_the_pool(network: str, mode: Mode) -> None:
+    """Without workspaces the maximum is what is held throughout and twice the largest access, to the byte."""
+    workload = Workload(build_network(network), 2, mode=mode)
+    limits = replace(TOY_LIMITS, device_bytes=2**40, host_bytes=2**40, granule_bytes=512)
+    policy = GeePS()
+    plan = policy.plan(toy_setting(workload, toy_costs(workload, {}), limits))
+    placement = place_plan(plan, limits)
+
+    def rounded(buffers: set[int]) -> int:
+        return sum(-(-plan.buffers[buffer].nbytes // 512) * 512 for buffer in buffers)
+
+    check_plan(plan)
+    assert isinstance(placement, Placement)
+    local = {each for each, buffer in enumerate(plan.buffers) if buffer.kind.value.endswith(("maps", "statistics"))}
+    if mode is Mode.INFERENCE:
+        local = {each for each in local if plan.buffers[each].kind.value.endswith("maps")}
+    accesses: dict[tuple[int, bool], set[int]] = {}
+    for op in plan.operations:
+        if isinstance(op, Compute):
+            key = op.layer, op.phase.value.startswith("backward")
+            accesses.setdefault(key, set()).update(local.intersection((*op.reads, *op.writes)))
+    others = {each for each, buffer in enumerate(plan.buffers) if each not in local and buffer.nbytes}
+    assert placement.pool_bytes == rounded(others) + 2 * max(map(rounded, accesses.values()))
+
+
+def test_a_workspace_lies_beside_the_pool() -> None:
+    conv2 = next(layer for layer in CHAIN.graph.layers if layer.name == "conv2")
+    costs = toy_costs(CHAIN, {}, workspace_bytes={("conv2", conv2.backward_phases[0]): 100})
+
+    assert maximum_bytes(replay(GeePS().plan(toy_setting(CHAIN, costs)), costs)) == 264 + 60 + 100
+
+
+def test_inference_leaves_nothing() -> None:
+    """The largest access is forward of conv1 or conv2, of 20 B; W alone are 132 B."""
+    trace = trace_of(10, replace(CHAIN, mode=Mode.INFERENCE))
+
+    assert copies(trace) == []
+    assert maximum_bytes(trace) == 132 + 40
+
+
+def test_it_plans_for_a_pool_with_addresses() -> None:
+    limits = replace(TOY_LIMITS, model=MemoryModel.BEST_FIT)
+    costs = toy_costs(CHAIN, {})
+
+    assert isinstance(place_plan(GeePS().plan(toy_setting(CHAIN, costs, limits)), limits), Placement)
