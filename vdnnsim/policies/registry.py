@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial, wraps
 from importlib.metadata import entry_points
+from typing import TypeVar, cast
 from weakref import WeakSet
 
 import msgspec
@@ -41,6 +42,8 @@ from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
 from vdnnsim.policies.vdnn_pp import VdnnPlusPlus
 from vdnnsim.yaml_file import describe, not_one_of, one_line, quote
+
+_Made = TypeVar("_Made")
 
 PolicyTypes = Mapping[str, type[Policy]]
 """Policy classes by name."""
@@ -199,29 +202,47 @@ def _check_class(policy: type[Policy], where: str) -> None:
 
 
 def _guard(policy: type[Policy]) -> None:
-    """Make what fails in a user's `plan` say which policy it is; the frames, which its author needs, are in a note."""
-    plan = policy.plan
-    if plan in _GUARDED or plan.__module__.startswith("vdnnsim."):
-        return
+    """Make what fails in a user's policy say which it is; the frames, which its author needs, are in a note."""
+    policy.plan = _guarded("plan", policy.plan, _checked_plan)  # type: ignore[assignment, method-assign]
+    policy.plans = _guarded("plans", policy.plans, _checked_plans)  # type: ignore[assignment, method-assign]
 
-    @wraps(plan)
-    def guarded(self: Policy, setting: Setting) -> TrainingPlan:
+
+def _guarded(
+    member: str, method: Callable[[Policy, Setting], object], checked: Callable[[object, Setting], _Made]
+) -> Callable[[Policy, Setting], _Made]:
+    """Return a method of a policy that checks what it made; one of ours, or one that does so already, as it is."""
+    if method in _GUARDED or method.__module__.startswith("vdnnsim."):
+        return cast("Callable[[Policy, Setting], _Made]", method)
+
+    @wraps(method)
+    def guarded(self: Policy, setting: Setting) -> _Made:
         try:
-            made: object = plan(self, setting)
+            return checked(method(self, setting), setting)
         except VdnnsimError as error:
             if str(error).startswith(f"{self.label}: "):
                 raise
-            raise PolicyError(f"{self.label}: plan: {error}") from error
+            raise PolicyError(f"{self.label}: {member}: {error}") from error
         except Exception as error:
-            failure = PolicyError(f"{self.label}: plan: {_exception(error)}")
+            failure = PolicyError(f"{self.label}: {member}: {_exception(error)}")
             failure.add_note(traceback.format_exc())
             raise failure from error
-        if not isinstance(made, TrainingPlan):
-            raise PolicyError(f"{self.label}: plan: found {describe(made)}, expected a TrainingPlan")
-        return made
 
     _GUARDED.add(guarded)
-    policy.plan = guarded  # type: ignore[method-assign]
+    return guarded
+
+
+def _checked_plan(made: object, _: Setting) -> TrainingPlan:
+    if not isinstance(made, TrainingPlan):
+        raise PolicyError(f"found {describe(made)}, expected a TrainingPlan")
+    return made
+
+
+def _checked_plans(made: object, setting: Setting) -> tuple[TrainingPlan, ...]:
+    if not isinstance(made, tuple):
+        raise PolicyError(f"found {describe(made)}, expected a tuple of TrainingPlans")
+    if len(made) != setting.gpus:
+        raise PolicyError(f"found {len(made)} plans, expected {setting.gpus}, one for each GPU")
+    return tuple(_checked_plan(plan, setting) for plan in made)
 
 
 def _exception(error: Exception) -> str:

@@ -1,4 +1,5 @@
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -254,6 +255,34 @@ def test_a_plan_that_fails_names_its_policy(
         assert len(notes) == frames
         assert all("failing_policy.py" in note for note in notes)
     del sys.modules["failing_policy"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message", "frames"),
+    [
+        ("return None", "mine: plans: found nothing, expected a tuple of TrainingPlans", 0),
+        ("return ()", "mine: plans: found 0 plans, expected 2, one for each GPU", 0),
+        ("return (Base().plan(setting),)", "mine: plans: found 1 plans, expected 2, one for each GPU", 0),
+        ("return (Base().plan(setting), 3)", "mine: plans: found 3, expected a TrainingPlan", 0),
+        ("return [][0]", "mine: plans: IndexError: list index out of range", 1),
+    ],
+)
+def test_plans_that_fail_name_their_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, message: str, frames: int
+) -> None:
+    """Where a policy plans GPU by GPU, what fails there is told as what fails in `plan`."""
+    (tmp_path / "failing_plans.py").write_text(f"{COMPLETE_POLICY}\n    def plans(self, setting):\n        {body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    workload = toy_workload(toy_chain(1))
+    setting = replace(toy_setting(workload, toy_costs(workload, {})), gpus=2)
+
+    policy = resolve_policy("mine", known_policies(["failing_plans"]))
+    with pytest.raises(PolicyError) as failure:
+        policy.plans(setting)
+
+    assert str(failure.value) == message
+    assert len(getattr(failure.value, "__notes__", [])) == frames
+    del sys.modules["failing_plans"]
 
 
 def test_a_plan_that_is_one_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
