@@ -3,9 +3,11 @@
 A blob holds data and diff, and every blob lives from the first iteration to the last. So each feature map has its
 gradient map; layers in place share the blob of their input. Where several layers read a map Caffe inserts a Split,
 whose outputs share the data and have a diff each (src/caffe/layers/split_layer.cpp): a map of n readers has n + 1
-diffs. With them the intermediate data of ResNet-152 at batch 32 comes to the 11.61 GB (GiB) of Table 1.
-The temporary maps of batch normalization (`vdnnsim.policies.caffe_layers`), which are no blobs of the network, count
-as statistics of their layer.
+diffs. Counted so, with batch normalization in place, ResNet-152 at batch 32 has the 11.61 GB (GiB) of Table 1.
+
+Caffe's batch normalization keeps a copy of what it normalized all the same, data and diff: here its X and dX, which
+stand among the maps and gradients. Its temporary maps (`vdnnsim.policies.caffe_layers`), which are no blobs of the
+network either, count as statistics of their layer.
 """
 
 from typing import ClassVar
