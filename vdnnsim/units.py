@@ -20,6 +20,8 @@ _DECIMAL = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 _BYTES = {f"{prefix}B": factor for prefix, factor in (_DECIMAL | _BINARY).items()}
 
+_READS_WELL_BELOW = 1000
+
 _JOULES = {"J": 1.0, "nJ": 1e-9, "pJ": 1e-12}
 
 
@@ -72,22 +74,37 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
     return value
 
 
+def rounded_quantity(number: float, dimension: Dimension, digits: int) -> float:
+    """Return the nearest number in SI units that reads well: in its unit it has at most `digits` digits.
+
+    7.467e-6 s is not quite 7.467 times the float 1e-6, so as it is it could not be stated as 7.467 us.
+    """
+    assert 0 <= number < math.inf, f"{number} cannot be stated"
+    factor = next((each for each in _UNITS[dimension].values() if 1 <= number / each < _READS_WELL_BELOW), 1.0)
+    return float(f"{number / factor:.{digits}g}") * factor
+
+
 def quantity_text(number: float, dimension: Dimension) -> str:
     """Return a number in SI units with a unit that people read easily; `parse_quantity` gives exactly the number."""
     assert 0 <= number < math.inf, f"{number} cannot be stated"
     candidates = []
     for unit, factor in _UNITS[dimension].items():
-        stated = number / factor
-        for value in (stated, math.nextafter(stated, 0), math.nextafter(stated, math.inf)):
-            if value * factor == number:
-                digits = repr(int(value)) if value.is_integer() and value < 1e6 else repr(value)
-                # A unit in which the number has up to three digits is worth ten characters more.
-                candidates.append(
-                    (len(digits) + (0 if 1 <= value < 1000 or number == 0 else 10), f"{digits} {unit}".strip())
-                )
-                break
+        value = _stated_in(number, factor)
+        if value is not None:
+            digits = repr(int(value)) if value.is_integer() and value < 1e6 else repr(value)
+            # A unit in which the number has up to three digits before the point is worth ten characters more.
+            far = 0 if 1 <= value < _READS_WELL_BELOW or number == 0 else 10
+            candidates.append((len(digits) + far, f"{digits} {unit}".strip()))
     # The base unit is always among them; of equals, the one named first.
     return min(candidates, key=lambda candidate: candidate[0])[1]
+
+
+def _stated_in(number: float, factor: float) -> float | None:
+    """Return the value of the fewest digits that makes up a number in a unit; None if no float does."""
+    stated = number / factor
+    rounded = (float(f"{stated:.{digits}g}") for digits in range(1, 18))
+    values = (*rounded, math.nextafter(stated, 0), math.nextafter(stated, math.inf))
+    return next((value for value in values if value * factor == number), None)
 
 
 def format_bytes(nbytes: float) -> str:

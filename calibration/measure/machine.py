@@ -13,12 +13,14 @@ from calibration.measure.line_fit import fit_line
 from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, LinkTimes
 from calibration.measure.statistics import REFUSED_SPREAD, Sample, percent
 from vdnnsim.errors import DeviceError
-from vdnnsim.hardware.figures import state
+from vdnnsim.hardware.figures import rounded_figure, state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin
 from vdnnsim.units import format_bytes, format_seconds
 
 _FEWEST_POINTS = 2
 _LEAST_FRACTION = 0.001
+_DIGITS = 4
+"""That a figure is stated with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class _Figures:
         self.stated: list[Figure] = []
 
     def state(self, path: str, number: float, source: str) -> float:
-        """State what was measured, to four digits, of which no measurement has more."""
-        rounded = number if isinstance(number, int) else float(f"{number:.4g}")
+        """State what was measured, to four digits, of which no measurement has more; return the number they say."""
+        rounded = number if isinstance(number, int) else rounded_figure(path, number, _DIGITS)
         self.stated.append(state(path, rounded, Origin.MEASURED, source))
         return rounded
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdnnsim.errors import InputError
-from vdnnsim.units import Dimension, format_bytes, format_seconds, parse_quantity, quantity_text
+from vdnnsim.units import Dimension, format_bytes, format_seconds, parse_quantity, quantity_text, rounded_quantity
 
 
 @pytest.mark.parametrize(
@@ -132,3 +132,31 @@ def test_a_number_is_stated_in_the_unit_that_reads_best(number: float, dimension
 @given(number=st.floats(0, 1e300), dimension=st.sampled_from(Dimension))
 def test_a_stated_number_is_read_back_exactly(number: float, dimension: Dimension) -> None:
     assert parse_quantity(quantity_text(number, dimension), dimension) == number
+
+
+@pytest.mark.parametrize(
+    ("number", "dimension", "text"),
+    [
+        (7.4671e-6, Dimension.SECONDS, "7.467 us"),
+        (1e-5, Dimension.SECONDS, "10 us"),
+        (999.96e-6, Dimension.SECONDS, "1 ms"),
+        (2.34567e-9, Dimension.SECONDS, "2.346 ns"),
+        (5.2e-11, Dimension.SECONDS, "0.052 ns"),
+        (55.36123e9, Dimension.BYTES_PER_SECOND, "55.36 GB/s"),
+        (43.2109e12, Dimension.FLOP_PER_SECOND, "43.21 TFLOP/s"),
+        (0.716666, Dimension.COUNT, "0.7167"),
+        (0.0, Dimension.SECONDS, "0 s"),
+    ],
+)
+def test_a_rounded_number_is_stated_in_its_digits(number: float, dimension: Dimension, text: str) -> None:
+    """999.96 us are 1,000 us to four digits."""
+    assert quantity_text(rounded_quantity(number, dimension, 4), dimension) == text
+
+
+@given(number=st.floats(1e-9, 1e15), dimension=st.sampled_from(Dimension))
+def test_a_rounded_number_is_near_and_short(number: float, dimension: Dimension) -> None:
+    """Four digits are within 1 in 2,000; the text has them, and a point, a unit and an exponent at most."""
+    rounded = rounded_quantity(number, dimension, 4)
+    assert rounded == pytest.approx(number, rel=1 / 2000)
+    digits = quantity_text(rounded, dimension).split(" ")[0].partition("e")[0]
+    assert len(digits.replace(".", "").strip("0")) <= 4

@@ -11,7 +11,7 @@ from typing import Final
 
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.server import Figure, Origin
-from vdnnsim.units import GIB, Dimension, parse_quantity, quantity_text
+from vdnnsim.units import GIB, Dimension, parse_quantity, quantity_text, rounded_quantity
 from vdnnsim.yaml_file import LONGEST_SHOWN, Entry
 
 _FIGURE = ("value", "origin", "source")
@@ -88,6 +88,17 @@ def state(path: str, number: float, origin: Origin, source: str) -> Figure:
     limits = _range(path)
     assert limits.low <= number <= limits.high, f"{path}: {number} is not from {limits.shown}"
     return Figure(path, quantity_text(number, limits.dimension), origin, source)
+
+
+def rounded_figure(path: str, number: float, digits: int) -> float:
+    """Return the nearest number that a figure states in so many digits, as `7.467 us`.
+
+    Args:
+        path: key path of the figure.
+        number: in SI units.
+        digits: at most, whatever the unit.
+    """
+    return rounded_quantity(number, _range(path).dimension, digits)
 
 
 def stated_number(figure: Figure) -> float:

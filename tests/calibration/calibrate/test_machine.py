@@ -114,6 +114,16 @@ def test_every_figure_says_how_it_was_measured() -> None:
     assert "h2d 80 % beside a copy in the other direction" in figure(found, "link.both_directions").source
 
 
+def test_microseconds_are_stated_as_such() -> None:
+    """(7.4671 + 7.4671 + 7.4671) / 3 us; the number is what the text says, to the last bit."""
+    host = replace(MEASURED.host, kernel=steady(7.4671e-6), copy=steady(7.4671e-6), mark=steady(7.4671e-6))
+
+    found = machine(replace(MEASURED, host=host))
+
+    assert figure(found, "host.issue").text == "7.467 us"
+    assert found.host.issue_s == 7.467 * 1e-6
+
+
 def test_sizes_that_spread_too_much_are_left_out_of_the_line() -> None:
     """A wild sample of a hundred times its time does not move it."""
     first, *rest = MEASURED.link.alone
