@@ -118,4 +118,12 @@ class Journal:
         self._file.flush()
 
     def _unwritable(self, failure: OSError) -> OutputError:
-        return OutputError(f"{self.path}: cannot be written: {(failure.strerror or 'unknown error').lower()}")
+        # Where there is no journal, it is the folder that takes none.
+        at_fault = self.path if self._is_there() else self.path.parent
+        return OutputError(f"{at_fault}: cannot be written: {(failure.strerror or 'unknown error').lower()}")
+
+    def _is_there(self) -> bool:
+        try:
+            return self.path.exists()
+        except OSError:  # a folder that may not be entered
+            return False

@@ -172,7 +172,8 @@ def test_an_interrupt_before_the_first_measurement_leaves_nothing(
         (["--out", "cpu.yml"], "cpu.yml: expected a name of letters, digits and any of _.- that ends in .yaml"),
         (["--out", "my cpu.yaml"], "my cpu.yaml: expected a name"),
         (["--out", ""], "--out: found '', expected a path"),
-        (["--out", "file/cpu.yaml"], "file/cpu.partial.jsonl: cannot be written: "),
+        (["--out", "file/cpu.yaml"], "file: cannot be written: file exists"),
+        (["--out", "/proc/cpu.yaml"], "/proc: cannot be written: "),
         (["--csv", "file/table.csv"], "file/table.csv: cannot be written: Not a directory"),
     ],
 )

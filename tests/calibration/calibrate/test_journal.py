@@ -94,8 +94,21 @@ def test_it_is_removed(path: Path) -> None:
 def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(OutputError, match=r"fake\.jsonl: cannot be written: file exists"):
+    with pytest.raises(OutputError, match=r"file: cannot be written: file exists$"):
         Journal(tmp_path / "file" / "fake.jsonl", WITH)
+
+
+def test_a_folder_that_takes_no_journal_is_told_and_not_the_journal() -> None:
+    """Nobody asked for a file of this name; in /proc not even root can make one."""
+    with pytest.raises(OutputError, match=r"^/proc: cannot be written: "):
+        Journal(Path("/proc/fake.jsonl"), WITH)
+
+
+def test_a_folder_of_the_name_of_the_journal_is_told(tmp_path: Path) -> None:
+    (tmp_path / "fake.jsonl").mkdir()
+
+    with pytest.raises(OutputError, match=r"fake\.jsonl: cannot be written: is a directory$"):
+        Journal(tmp_path / "fake.jsonl", WITH)
 
 
 def test_a_full_disk_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
