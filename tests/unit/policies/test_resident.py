@@ -44,6 +44,6 @@ def test_its_algorithms_are_those_of_a_rule() -> None:
 
     plans = [Resident(algorithms=algorithms).plan(setting) for algorithms in Algorithms]
 
-    assert [plan.policy for plan in plans] == ["none(m)", "none(p)"]
+    assert [plan.policy for plan in plans] == ["none(m)", "none(p)", "none(tensorflow)"]
     first = [next(op for op in plan.operations if isinstance(op, Compute)) for plan in plans]
-    assert [op.algorithm for op in first] == ["small", "fast"]
+    assert [op.algorithm for op in first] == ["small", "fast", "fast"]
