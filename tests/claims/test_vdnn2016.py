@@ -3,10 +3,10 @@
 import pytest
 
 from tests.toy import ROOT
-from vdnnsim.claims.check import check_claim
 from vdnnsim.claims.claim import Claim, read_claims
 from vdnnsim.claims.row import Verdict
-from vdnnsim.claims.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.check import check_claim
+from vdnnsim.claims.vdnn2016.runs import PaperRuns
 from vdnnsim.hardware.profile import find_profile, read_profile
 
 FILE = read_claims("vdnn2016")

@@ -9,7 +9,7 @@ from vdnnsim.claims.row import Verdict
 from vdnnsim.errors import InputError
 from vdnnsim.yaml_file import not_one_of
 
-PAPERS = ("vdnn2016",)
+PAPERS = ("vdnn2016", "swap2018")
 """The papers whose claims are here, each in a YAML file of its name beside this module."""
 
 
@@ -17,6 +17,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One row of a claims file; the keys are explained at its top.
 
     Attributes:
+        hardware: the machine, if it is not that of the file.
+        gpus: how many of its GPUs train together.
+        baseline: the policy that a ratio is over.
         unit: of expected, range, at_least and at_most; empty for shares and texts.
     """
 
@@ -25,6 +28,9 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     metric: str
     networks: str | tuple[str, ...]
     policy: str
+    hardware: str = ""
+    gpus: int = 1
+    baseline: str = ""
     over: Literal["mean", "min", "max"] | None = None
     reading: str = ""
     expected: float | str | None = None

@@ -15,26 +15,21 @@ from vdnnsim.cli.output import print_result
 @CSV
 def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     """Hold every number that a paper states against the replay; exit with 3 when a reproduced one no longer is."""
-    from vdnnsim.claims.check import check_claim
     from vdnnsim.claims.claim import read_claims
-    from vdnnsim.claims.report import paper_report
+    from vdnnsim.claims.papers import open_paper
     from vdnnsim.claims.row import Verdict
-    from vdnnsim.claims.runs import PaperRuns
     from vdnnsim.claims.table import COLUMNS, cells, summary
-    from vdnnsim.hardware.profile import find_profile, read_profile
     from vdnnsim.replace import replace_files
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.table import plain_table
 
-    file = read_claims(paper)
-    profile = find_profile(file.hardware, Path())
-    runs = PaperRuns(read_profile(profile))
-    rows = [check_claim(claim, runs) for claim in file.claims]
+    opened = open_paper(read_claims(paper), Path())
+    rows = opened.check()
     if csv_file is not None:
         write_csv(csv_file, COLUMNS, [cells(row) for row in rows])
     talk = [summary(rows)]
     if report is not None:
-        written = replace_files(report, paper_report(file, rows, runs, profile))
+        written = replace_files(report, opened.report(rows))
         talk.append(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first")
     print_result(plain_table(COLUMNS[:-1], [cells(row)[:-1] for row in rows]), *talk, piped_width=200)
     if any(row.recorded is Verdict.REPRODUCED and row.verdict is not Verdict.REPRODUCED for row in rows):

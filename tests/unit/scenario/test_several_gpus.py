@@ -93,4 +93,8 @@ def test_the_scenarios_of_the_swap_paper(gpus: int, batch_size: int) -> None:
     assert (scenario.gpus, scenario.workload.batch_size) == (gpus, batch_size)
     assert scenario.gradients is Aggregation.CPU
     assert scenario.workload.graph.name == "vgg_d_13conv"
-    assert [policy.label for policy in scenario.policies] == ["none(p)", "swap(p)", "staggered_swap(p)"]
+    assert [policy.label for policy in scenario.policies] == [
+        "none(tensorflow)",
+        "swap(tensorflow, interval=4)",
+        "staggered_swap(tensorflow, interval=4)",
+    ]

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from vdnnsim.analysis.layers import greediest_layer
 from vdnnsim.analysis.memory import everything, features_only
-from vdnnsim.claims.figures.figure import (
+from vdnnsim.claims.vdnn2016.figures.figure import (
     PaperFigure,
     bytes_axis,
     case_names,
@@ -14,8 +14,8 @@ from vdnnsim.claims.figures.figure import (
     percent_axis,
     whole_percent,
 )
-from vdnnsim.claims.memory_metrics import feature_share
-from vdnnsim.claims.runs import ALL_TEN, PaperRuns
+from vdnnsim.claims.vdnn2016.memory_metrics import feature_share
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, PaperRuns
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels

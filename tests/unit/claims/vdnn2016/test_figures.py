@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.claims.figures import BUILDERS, figure_files, paper_figures
-from vdnnsim.claims.figures.figure import PaperFigure, case_name, extremes, listing
-from vdnnsim.claims.figures.layers import figure_05, figure_06
-from vdnnsim.claims.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, PaperRuns
+from vdnnsim.claims.vdnn2016.figures import BUILDERS, figure_files, paper_figures
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, case_name, extremes, listing
+from vdnnsim.claims.vdnn2016.figures.layers import figure_05, figure_06
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, PaperRuns
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.report.csv_file import csv_text
@@ -24,7 +24,7 @@ CONV_OF_VGG16 = 16
 @pytest.fixture(scope="module")
 def titan() -> Server:
     """The paper's machine."""
-    return read_profile(Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml")
+    return read_profile(Path(__file__).parents[4] / "hw_profiles" / "titan_x_maxwell.yaml")
 
 
 @pytest.fixture(scope="module")

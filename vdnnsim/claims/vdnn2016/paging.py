@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vdnnsim.claims.runs import CONVENTIONAL, Case, PaperRuns
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, Case, PaperRuns
 
 LATENCIES = ("20 us", "50 us")
 """The range that the paper gives for a page of 4 KB."""

@@ -3,7 +3,7 @@
 from statistics import fmean
 
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.claims.figures.figure import (
+from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
     PaperFigure,
     bytes_axis,
@@ -12,7 +12,7 @@ from vdnnsim.claims.figures.figure import (
     percent_axis,
     whole_percent,
 )
-from vdnnsim.claims.runs import CONVENTIONAL, Case, PaperRuns
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, Case, PaperRuns
 from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
 from vdnnsim.report.columns import Row
 from vdnnsim.report.scale import percent

@@ -1,18 +1,15 @@
-"""Holds every row of a paper against the replay."""
+"""Holds every row of the vDNN paper against the replay."""
 
-import math
 from collections.abc import Callable, Mapping
 from statistics import fmean
 
 from vdnnsim.analysis.dram import copy_slowdown_bound
-from vdnnsim.claims import memory_metrics as memory
-from vdnnsim.claims import timing_metrics as timing
 from vdnnsim.claims.claim import Claim
-from vdnnsim.claims.row import ClaimRow, Verdict
-from vdnnsim.claims.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, Case, PaperRuns
-from vdnnsim.units import GIB
-
-Value = float | str
+from vdnnsim.claims.judge import FACTORS, Value, judge
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.claims.vdnn2016 import memory_metrics as memory
+from vdnnsim.claims.vdnn2016 import timing_metrics as timing
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, Case, PaperRuns
 
 _OF_ONE: Mapping[str, tuple[str, Callable[[PaperRuns, Case, Claim], Value]]] = {
     "page_bandwidth": ("rate of paged copies", lambda r, c, q: timing.copy_bandwidth(r, c, q.policy)),
@@ -66,26 +63,12 @@ _OF_SEVERAL: Mapping[str, tuple[str, Callable[[PaperRuns, tuple[Case, ...], Clai
 
 _AGGREGATES: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "min": min, "max": max}
 _AGGREGATE_NAMES = {"mean": "mean", "min": "least", "max": "most"}
-_FACTORS = {"": 1.0, "times": 1.0, "GiB": float(GIB), "GB/s": 1e9, "MB/s": 1e6, "ms": 1e-3}
-"""SI units in one of the units in which claims are stated."""
 
 
 def check_claim(claim: Claim, runs: PaperRuns) -> ClaimRow:
     """Compute a claim's number and hold it against what the paper states."""
     value = simulate_claim(claim, runs)
-    met = is_met(claim, value)
-    return ClaimRow(
-        id=claim.id,
-        where=claim.where,
-        metric=describe_metric(claim),
-        expected=_expected_text(claim),
-        simulated=_text(value, claim),
-        error=_error_text(claim, value),
-        verdict=Verdict.REPRODUCED if met else Verdict.NOT_REPRODUCED,
-        recorded=claim.recorded_verdict,
-        reason=claim.reason,
-        scenario=_scenario(cases_of(claim, runs)),
-    )
+    return judge(claim, value, metric=describe_metric(claim), scenario=_scenario(cases_of(claim, runs)))
 
 
 def simulate_claim(claim: Claim, runs: PaperRuns) -> Value:
@@ -97,17 +80,9 @@ def simulate_claim(claim: Claim, runs: PaperRuns) -> Value:
     if claim.over is None:
         (case,) = cases
         value = compute(runs, case, claim)
-        return value if isinstance(value, str) else value / _FACTORS[claim.unit]
+        return value if isinstance(value, str) else value / FACTORS[claim.unit]
     values = [value for value in (compute(runs, case, claim) for case in cases) if isinstance(value, float | int)]
-    return _AGGREGATES[claim.over](values) / _FACTORS[claim.unit]
-
-
-def is_met(claim: Claim, value: Value) -> bool:
-    """Whether a value lies within what the claim allows."""
-    if isinstance(value, str):
-        return value == claim.expected
-    low, high = claim.bounds()
-    return low <= value <= high
+    return _AGGREGATES[claim.over](values) / FACTORS[claim.unit]
 
 
 def cases_of(claim: Claim, runs: PaperRuns) -> tuple[Case, ...]:
@@ -153,33 +128,3 @@ def _scenario(cases: tuple[Case, ...]) -> str:
         return f"{len(cases)} networks"
     ((network, batch_size),) = cases
     return f"scenarios/{network}_{batch_size}.yaml" if network == "vgg16" else f"scenarios/{network}.yaml"
-
-
-def _text(value: Value, claim: Claim) -> str:
-    if isinstance(value, str):
-        return value
-    if not claim.unit:
-        return f"{value:.1%}"
-    return f"{value:.{max(0, 2 - int(math.log10(max(1.0, abs(value)))))}f} {claim.unit}"
-
-
-def _expected_text(claim: Claim) -> str:
-    if isinstance(claim.expected, str):
-        return claim.expected
-    if claim.range is not None:
-        return f"{_text(claim.range[0], claim)} to {_text(claim.range[1], claim)}"
-    if claim.at_least is not None:
-        return f"at least {_text(claim.at_least, claim)}"
-    if claim.at_most is not None:
-        return f"at most {_text(claim.at_most, claim)}"
-    assert claim.expected is not None
-    slack = f"{claim.points * 100:g} points" if claim.points is not None else f"{claim.tolerance or 0:.0%}"
-    return f"{_text(claim.expected, claim)} within {slack}"
-
-
-def _error_text(claim: Claim, value: Value) -> str:
-    if isinstance(value, str) or not isinstance(claim.expected, float):
-        return "" if is_met(claim, value) else "outside"
-    if claim.points is not None:
-        return f"{(value - claim.expected) * 100:+.1f} points"
-    return f"{value / claim.expected - 1:+.1%}"

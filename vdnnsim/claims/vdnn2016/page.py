@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from vdnnsim.claims.figures.figure import PaperFigure
+from vdnnsim.claims.markdown import claims_table, escape, reasons
 from vdnnsim.claims.row import ClaimCount, ClaimRow, Verdict
-
-_COLUMNS = ("claim", "where", "metric", "paper", "replay", "error", "verdict")
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure
 
 
 def page_text(figures: Sequence[PaperFigure], claim_rows: Sequence[ClaimRow], sections: Mapping[str, str]) -> str:
@@ -21,8 +20,8 @@ def page_text(figures: Sequence[PaperFigure], claim_rows: Sequence[ClaimRow], se
         _introduction(figures, claim_rows),
         *(part for figure in figures for part in _figure(figure)),
         "## Every number that the paper states",
-        _claims_table(claim_rows),
-        *_reasons(claim_rows),
+        claims_table(claim_rows),
+        *reasons(claim_rows),
         *(part for heading, text in sections.items() for part in (f"## {heading}", text.strip())),
     ]
     return "\n\n".join(parts) + "\n"
@@ -41,8 +40,8 @@ def _introduction(figures: Sequence[PaperFigure], rows: Sequence[ClaimRow]) -> s
 def _figure(figure: PaperFigure) -> tuple[str, ...]:
     return (
         f"## {figure.name}",
-        f"![{_escape(figure.chart.title)}]({figure.stem}.png)",
-        f"{_escape(figure.caption)} Numbers: [{figure.stem}.csv]({figure.stem}.csv).",
+        f"![{escape(figure.chart.title)}]({figure.stem}.png)",
+        f"{escape(figure.caption)} Numbers: [{figure.stem}.csv]({figure.stem}.csv).",
         _listed("What the paper says", figure.paper_says),
         _listed("What the replay shows", figure.replay_shows),
         _listed("Where and why they differ", figure.differs),
@@ -50,27 +49,4 @@ def _figure(figure: PaperFigure) -> tuple[str, ...]:
 
 
 def _listed(heading: str, sentences: tuple[str, ...]) -> str:
-    return "\n".join((f"**{heading}**", "", *(f"- {_escape(sentence)}" for sentence in sentences)))
-
-
-def _claims_table(rows: Sequence[ClaimRow]) -> str:
-    lines = [_COLUMNS, ("---",) * len(_COLUMNS)]
-    for row in rows:
-        texts = (row.id, row.where, row.metric, row.expected, row.simulated, row.error)
-        lines.append((*(_escape(text) for text in texts), _verdict(row.verdict)))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _reasons(rows: Sequence[ClaimRow]) -> tuple[str, ...]:
-    lines = [f"- `{row.id}` ({_verdict(row.verdict)}): {_escape(row.reason)}" for row in rows if row.reason]
-    return ("### Why, and what to know of them", "\n".join(lines)) if lines else ()
-
-
-def _verdict(verdict: Verdict) -> str:
-    return "**not reproduced**" if verdict is Verdict.NOT_REPRODUCED else verdict.value
-
-
-def _escape(text: str) -> str:
-    for character in "\\|*<":
-        text = text.replace(character, f"\\{character}")
-    return text
+    return "\n".join((f"**{heading}**", "", *(f"- {escape(sentence)}" for sentence in sentences)))

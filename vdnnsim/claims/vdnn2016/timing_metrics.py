@@ -8,7 +8,7 @@ from dataclasses import replace
 from vdnnsim.analysis.dram import copied_bytes
 from vdnnsim.analysis.layers import layer_times
 from vdnnsim.analysis.power import maximum_watts
-from vdnnsim.claims.runs import Case, PaperRuns
+from vdnnsim.claims.vdnn2016.runs import Case, PaperRuns
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.experiment import Bench
 from vdnnsim.plan.operations import Compute, Stream

@@ -1,6 +1,6 @@
-from vdnnsim.claims.figures.figure import PaperFigure
-from vdnnsim.claims.page import page_text
 from vdnnsim.claims.row import ClaimRow, Verdict
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure
+from vdnnsim.claims.vdnn2016.page import page_text
 from vdnnsim.report.chart import Chart
 
 FIGURE = PaperFigure(

@@ -14,9 +14,10 @@ from functools import partial
 from multiprocessing import get_context
 from statistics import correlation
 
-from vdnnsim.claims.check import Value, is_met, simulate_claim
 from vdnnsim.claims.claim import Claim
-from vdnnsim.claims.runs import PaperRuns
+from vdnnsim.claims.judge import Value, is_met
+from vdnnsim.claims.vdnn2016.check import simulate_claim
+from vdnnsim.claims.vdnn2016.runs import PaperRuns
 from vdnnsim.hardware.server import Server
 
 SEED = 2016

@@ -1,8 +1,8 @@
 """Figures 5 and 6: VGG-16 layer by layer, its memory, its time and how long its X lies idle."""
 
 from vdnnsim.analysis.layers import forward_bytes, layer_times
-from vdnnsim.claims.figures.figure import PaperFigure, bytes_axis
-from vdnnsim.claims.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, bytes_axis
+from vdnnsim.claims.vdnn2016.runs import PaperRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.chart import Axis, Chart, Panel, Points, Series, Slot, Tint

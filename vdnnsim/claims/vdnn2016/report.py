@@ -12,15 +12,15 @@ from pathlib import Path
 from statistics import fmean
 
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.figures import figure_files, paper_figures
-from vdnnsim.claims.page import page_text
-from vdnnsim.claims.paging import COLUMNS as PAGING_COLUMNS
-from vdnnsim.claims.paging import paging_costs, paging_text
-from vdnnsim.claims.readings import Reading, ReadingEffect, compare_readings
 from vdnnsim.claims.row import ClaimRow, Verdict
-from vdnnsim.claims.runs import PaperRuns
-from vdnnsim.claims.sensitivity import DRAWS, SEED, Sensitivity, sensitivity
 from vdnnsim.claims.table import COLUMNS, cells
+from vdnnsim.claims.vdnn2016.figures import figure_files, paper_figures
+from vdnnsim.claims.vdnn2016.page import page_text
+from vdnnsim.claims.vdnn2016.paging import COLUMNS as PAGING_COLUMNS
+from vdnnsim.claims.vdnn2016.paging import paging_costs, paging_text
+from vdnnsim.claims.vdnn2016.readings import Reading, ReadingEffect, compare_readings
+from vdnnsim.claims.vdnn2016.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.sensitivity import DRAWS, SEED, Sensitivity, sensitivity
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
 from vdnnsim.element_type import ElementType

@@ -1,13 +1,13 @@
 """The figures of the vDNN paper from simulation, each in the paper's own form, with its numbers as CSV."""
 
-from vdnnsim.claims.figures.figure import Builder, PaperFigure
-from vdnnsim.claims.figures.layers import figure_05, figure_06
-from vdnnsim.claims.figures.memory import figure_11
-from vdnnsim.claims.figures.motivation import figure_01, figure_04
-from vdnnsim.claims.figures.offload import figure_12, figure_15
-from vdnnsim.claims.figures.performance import figure_13, figure_14
-from vdnnsim.claims.figures.power import power_section
-from vdnnsim.claims.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.figures.figure import Builder, PaperFigure
+from vdnnsim.claims.vdnn2016.figures.layers import figure_05, figure_06
+from vdnnsim.claims.vdnn2016.figures.memory import figure_11
+from vdnnsim.claims.vdnn2016.figures.motivation import figure_01, figure_04
+from vdnnsim.claims.vdnn2016.figures.offload import figure_12, figure_15
+from vdnnsim.claims.vdnn2016.figures.performance import figure_13, figure_14
+from vdnnsim.claims.vdnn2016.figures.power import power_section
+from vdnnsim.claims.vdnn2016.runs import PaperRuns
 from vdnnsim.report.csv_file import csv_text
 
 BUILDERS: tuple[Builder, ...] = (

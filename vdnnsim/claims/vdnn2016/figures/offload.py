@@ -1,6 +1,6 @@
 """Figures 12 and 15: what each policy offloads, and where the memory of very deep networks is."""
 
-from vdnnsim.claims.figures.figure import (
+from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_TINTS,
     PaperFigure,
     bytes_axis,
@@ -8,8 +8,8 @@ from vdnnsim.claims.figures.figure import (
     extremes,
     listing,
 )
-from vdnnsim.claims.memory_metrics import host_share
-from vdnnsim.claims.runs import CONVENTIONAL, VERY_DEEP, Case, PaperRuns
+from vdnnsim.claims.vdnn2016.memory_metrics import host_share
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, Case, PaperRuns
 from vdnnsim.report.chart import Chart, Level, Panel, Series, Slot, Tint
 from vdnnsim.units import format_bytes
 

@@ -5,10 +5,10 @@ import msgspec
 import pytest
 
 from tests.toy import ROOT
-from vdnnsim.claims.check import check_claim
 from vdnnsim.claims.claim import read_claims
-from vdnnsim.claims.report import paper_report
-from vdnnsim.claims.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.check import check_claim
+from vdnnsim.claims.vdnn2016.report import paper_report
+from vdnnsim.claims.vdnn2016.runs import PaperRuns
 from vdnnsim.hardware.profile import find_profile, read_profile
 
 FEW = ("v-uvm-1", "v-mem-10", "v-vm-1", "v-vm-2", "v-vm-10")

@@ -3,7 +3,7 @@
 from statistics import fmean
 
 from vdnnsim.analysis.dram import convolution_traffic, copy_slowdown_bound
-from vdnnsim.claims.figures.figure import (
+from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
     POLICY_TINTS,
     PaperFigure,
@@ -13,7 +13,7 @@ from vdnnsim.claims.figures.figure import (
     percent_axis,
     whole_percent,
 )
-from vdnnsim.claims.runs import CONVENTIONAL, PaperRuns
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, PaperRuns
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.report.chart import Axis, Chart, Panel, Series, Slot, Tint
 from vdnnsim.report.scale import Scale, percent

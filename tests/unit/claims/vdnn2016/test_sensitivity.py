@@ -3,11 +3,11 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import ROOT, TOY_SERVER
-from vdnnsim.claims.check import check_claim
 from vdnnsim.claims.claim import read_claims
-from vdnnsim.claims.readings import READINGS, compare_readings
-from vdnnsim.claims.runs import PaperRuns
-from vdnnsim.claims.sensitivity import LINK, draw_factors, perturbed, sensitivity
+from vdnnsim.claims.vdnn2016.check import check_claim
+from vdnnsim.claims.vdnn2016.readings import READINGS, compare_readings
+from vdnnsim.claims.vdnn2016.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.sensitivity import LINK, draw_factors, perturbed, sensitivity
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 

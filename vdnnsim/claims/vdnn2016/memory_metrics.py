@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from vdnnsim.analysis.layers import greediest_layer, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
-from vdnnsim.claims.runs import ALL_TEN, Case, PaperRuns
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, Case, PaperRuns
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from vdnnsim.claims.check import check_claim
 from vdnnsim.claims.claim import Claim
 from vdnnsim.claims.row import ClaimRow
-from vdnnsim.claims.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.check import check_claim
+from vdnnsim.claims.vdnn2016.runs import PaperRuns
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from vdnnsim.analysis.power import SAMPLING_PERIOD_S, power_curve
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.claims.figures.figure import PaperFigure, case_names, extremes
-from vdnnsim.claims.runs import CONVENTIONAL, Case, PaperRuns
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, case_names, extremes
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, Case, PaperRuns
 from vdnnsim.report.chart import Axis, Chart, Panel, Series, Slot, Tint
 from vdnnsim.report.scale import Scale
 from vdnnsim.units import format_seconds

@@ -2,11 +2,12 @@ import msgspec
 import pytest
 
 from tests.toy import ROOT
-from vdnnsim.claims.check import cases_of, check_claim, describe_metric, is_met
 from vdnnsim.claims.claim import Claim, read_claims
+from vdnnsim.claims.judge import is_met
 from vdnnsim.claims.row import Verdict
-from vdnnsim.claims.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, PaperRuns
 from vdnnsim.claims.table import COLUMNS, cells, summary
+from vdnnsim.claims.vdnn2016.check import cases_of, check_claim, describe_metric
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, PaperRuns
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import find_profile, read_profile
 

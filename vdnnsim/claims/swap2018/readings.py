@@ -1,0 +1,126 @@
+"""What other readings of Kim et al. (2018) would give: every claim again under each named alternative."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+from vdnnsim.claims.claim import Claim
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.claims.swap2018.check import check_claim
+from vdnnsim.claims.swap2018.reading import Reading
+from vdnnsim.claims.swap2018.runs import ServerRuns
+from vdnnsim.claims.swap2018.tables import framework_s_per_byte
+from vdnnsim.errors import PolicyError
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.operations import Aggregation
+
+_OF_TABLE_I = framework_s_per_byte()
+
+
+def _interval(x: int) -> Mapping[str, Mapping[str, object]]:
+    return {"swap": {"interval": x}, "staggered_swap": {"interval": x}}
+
+
+_INTERVAL = (
+    "Every x-th CONV output is swapped everywhere. III-A calls x the number of layers over the number of those that "
+    "need to swap, and gives neither. Taken: 4 on the P100s, on the Titan Xp 1 for VGG and 2 for Inception-v3."
+)
+
+READINGS = (
+    Reading("interval: 1", _INTERVAL, options=_interval(1)),
+    Reading("interval: 2", "The same.", options=_interval(2)),
+    Reading("interval: 3", "The same.", options=_interval(3)),
+    Reading("interval: 4", "The same.", options=_interval(4)),
+    Reading("interval: 5", "The same.", options=_interval(5)),
+    Reading(
+        "algorithms: p",
+        "The paper names neither the version of TensorFlow nor that of cuDNN. Taken: what TensorFlow before 1.3 tries "
+        "by default, which leaves out Winograd's algorithm that is not fused. This is the fastest of all that cuDNN "
+        "has, as later versions try.",
+        algorithms={"algorithms": "p"},
+    ),
+    Reading(
+        "algorithms: m",
+        "The least workspace, as where nothing is left for it.",
+        algorithms={"algorithms": "m"},
+    ),
+    Reading(
+        "swap: synchronization: none",
+        "When streams synchronize under the original is not said. Taken: at each layer that copies, as vDNN does.",
+        options={"swap": {"synchronization": "none"}},
+    ),
+    Reading(
+        "staggered_swap: swap_in: just_in_time",
+        "Swaps are staggered, but no trigger is searched for (III-C): each map comes back one step ahead.",
+        options={"staggered_swap": {"swap_in": "just_in_time"}},
+    ),
+    Reading(
+        "staggered_swap: swap_in: untriggered",
+        "No trigger at all, Fig. 5: maps follow their own offload back, and no memory is freed.",
+        options={"staggered_swap": {"swap_in": "untriggered"}},
+    ),
+    Reading(
+        "staggered_swap: stagger: false",
+        "Triggers are searched for, but all GPUs swap the same layers.",
+        options={"staggered_swap": {"stagger": False}},
+    ),
+    Reading(
+        "gradients: gpu",
+        "Aggregated on one GPU, what IV-B decides against; taken: by the CPU, beside backward, at the bandwidth of its "
+        "memory.",
+        gradients=Aggregation.GPU,
+    ),
+    Reading("gradients: ring", "Aggregated around a ring, as users have it today.", gradients=Aggregation.RING),
+    Reading(
+        "5 % of GPU memory is kept",
+        "A framework keeps memory for itself that no plan sees; how much is assumed here. Taken: nothing.",
+        kept_fraction=0.05,
+    ),
+    Reading(
+        "memory_model: best_fit",
+        "How TensorFlow's allocator places maps, and what gaps cost, is not in the paper. Taken: bytes are added up.",
+        memory_model=MemoryModel.BEST_FIT,
+    ),
+    Reading(
+        "one port for both switches",
+        "IV-B: with four GPUs the bandwidth that each can use is halved. So it would be if both switches shared one "
+        "port of the host; taken: each has its own.",
+        one_root=True,
+    ),
+    Reading(
+        "the framework's time of Table I",
+        "By the two rows of VGG in Table I, an iteration takes 0.50 s besides what grows with its images. That time, "
+        "in proportion to the bytes of weights, is added to each iteration. Taken: nothing, for it would calibrate the "
+        "replay on the paper.",
+        framework_s_per_byte=_OF_TABLE_I,
+    ),
+    Reading(
+        "the framework's time of Table I, interval: 3",
+        "The same with every third CONV output on all machines.",
+        options=_interval(3),
+        framework_s_per_byte=_OF_TABLE_I,
+    ),
+)
+"""The alternatives, in the order of the report."""
+
+
+def check_readings(
+    claims: Sequence[Claim], runs: ServerRuns, hardware: str, readings: Sequence[Reading] = READINGS
+) -> tuple[tuple[Reading, tuple[ClaimRow | None, ...]], ...]:
+    """Check every claim under every reading, on all cores; None where a policy refuses the reading."""
+    # Fresh processes, for a fork copies the locks of threads that libraries may have started.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        checked = pool.map(partial(_rows, tuple(claims), hardware), [runs.under(each) for each in readings])
+        return tuple(zip(readings, checked, strict=True))
+
+
+def _rows(claims: tuple[Claim, ...], hardware: str, runs: ServerRuns) -> tuple[ClaimRow | None, ...]:
+    return tuple(_row(claim, runs, hardware) for claim in claims)
+
+
+def _row(claim: Claim, runs: ServerRuns, hardware: str) -> ClaimRow | None:
+    try:
+        return check_claim(claim, runs, hardware)
+    except PolicyError:
+        return None

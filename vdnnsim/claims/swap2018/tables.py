@@ -1,0 +1,170 @@
+"""Tables I to III of the paper beside the simulated ones: images per second of a GPU, and what fits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vdnnsim.claims.markdown import markdown_table
+from vdnnsim.claims.swap2018.runs import Place, ServerRuns
+
+VGG = "vgg_d_13conv"
+NONE = "none(tensorflow)"
+SWAP = "swap(tensorflow, interval=4)"
+STAGGERED = "staggered_swap(tensorflow, interval=4)"
+
+TABLE_I: Mapping[tuple[str, str], tuple[int, float]] = {
+    (VGG, NONE): (80, 62.95),
+    (VGG, "swap(tensorflow, interval=1)"): (128, 73.93),
+    ("inception_v3", NONE): (114, 62.67),
+    ("inception_v3", "swap(tensorflow, interval=2)"): (150, 63.34),
+}
+"""By network and policy, the largest batch on one Titan Xp and images per second there."""
+
+_THROUGHPUT: Mapping[str, tuple[Place, Mapping[int, tuple[float | None, float, float]]]] = {
+    "Table II": (
+        Place("p100_x2", 2),
+        {
+            120: (83.56, 56.33, 81.14),
+            130: (None, 56.66, 84.14),
+            140: (None, 58.86, 86.65),
+            150: (None, 60.12, 88.15),
+        },
+    ),
+    "Table III": (
+        Place("p100_x4", 4),
+        {
+            110: (66.53, 51.06, 68.31),
+            120: (None, 52.49, 70.11),
+            130: (None, 53.09, 70.24),
+            140: (None, 54.86, 70.36),
+        },
+    ),
+}
+"""By batch, images per second of each GPU without swap, with that of vDNN, staggered; None: out of memory."""
+
+COLUMNS = ("table", "network", "gpus", "policy", "batch_size", "paper_images_per_s", "images_per_s", "fits")
+"""Columns of tables.csv; of Table I the batch is the largest, in the paper and beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Images per second of a GPU under a policy, in the paper and simulated.
+
+    Attributes:
+        paper_images_per_s: None where the paper ran out of memory.
+        fits: whether the replay fits; where it does not its speed is that of GPUs without a capacity.
+    """
+
+    table: str
+    network: str
+    gpus: int
+    policy: str
+    batch_size: int
+    paper_images_per_s: float | None
+    images_per_s: float
+    fits: bool
+
+    @property
+    def cells(self) -> tuple[str | float, ...]:
+        """One row in the order of the columns."""
+        paper = "" if self.paper_images_per_s is None else self.paper_images_per_s
+        place = (self.table, self.network, self.gpus, self.policy, self.batch_size)
+        return *place, paper, self.images_per_s, self.fits
+
+
+def throughput_cells(runs: ServerRuns) -> tuple[Cell, ...]:
+    """Replay Tables II and III."""
+    return tuple(
+        Cell(
+            table=name,
+            network=VGG,
+            gpus=place.gpus,
+            policy=policy,
+            batch_size=batch,
+            paper_images_per_s=paper,
+            images_per_s=batch / runs.iteration_s(place, VGG, batch, policy),
+            fits=runs.slowest(place, VGG, batch, policy).fits,
+        )
+        for name, (place, rows) in _THROUGHPUT.items()
+        for batch, papers in rows.items()
+        for policy, paper in zip((NONE, SWAP, STAGGERED), papers, strict=True)
+    )
+
+
+def table_1_cells(runs: ServerRuns) -> tuple[Cell, ...]:
+    """Find the largest batches of Table I."""
+    place = Place("titan_xp", 1)
+    return tuple(
+        Cell(
+            table="Table I",
+            network=network,
+            gpus=1,
+            policy=policy,
+            batch_size=runs.largest(place, network, policy).batch_size,
+            paper_images_per_s=paper,
+            images_per_s=runs.largest_images_per_s(place, network, policy),
+            fits=True,
+        )
+        for (network, policy), (_, paper) in TABLE_I.items()
+    )
+
+
+_VGG_BYTES = 4 * 138_357_544
+
+
+def framework_s_per_byte() -> float:
+    """Return what an iteration of VGG takes besides its images, by the two rows of Table I, for a byte of weights."""
+    (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == VGG)
+    per_image_s = (large / fast - small / slow) / (large - small)
+    return (small / slow - per_image_s * small) / _VGG_BYTES
+
+
+def table_1_text(cells: Sequence[Cell]) -> str:
+    """Return Table I as Markdown."""
+    rows = []
+    for cell in cells:
+        paper = TABLE_I[cell.network, cell.policy]
+        rows.append(
+            (
+                cell.network,
+                cell.policy,
+                f"{paper[0]}",
+                f"{cell.batch_size}",
+                f"{cell.batch_size / paper[0]:.2f}",
+                f"{paper[1]:.2f}",
+                f"{cell.images_per_s:.2f}",
+            )
+        )
+    header = (
+        "network",
+        "policy",
+        "batch: paper",
+        "replay",
+        "replay / paper",
+        "images/s: paper",
+        "replay",
+    )
+    return markdown_table(header, rows)
+
+
+def throughput_text(cells: Sequence[Cell], table: str) -> str:
+    """Return Table II or III as Markdown: paper and replay, with the speed of each over that without swap."""
+    mine = [cell for cell in cells if cell.table == table]
+    header = ("batch", *(f"{name}: {who}" for name in ("none", "swap", "staggered") for who in ("paper", "replay")))
+    gains = ("staggered / swap: paper", "replay")
+    rows = []
+    for batch in dict.fromkeys(cell.batch_size for cell in mine):
+        none, swap, staggered = (cell for cell in mine if cell.batch_size == batch)
+        assert swap.paper_images_per_s is not None
+        assert staggered.paper_images_per_s is not None
+        texts = [text for cell in (none, swap, staggered) for text in (_paper(cell), _replay(cell))]
+        paper = staggered.paper_images_per_s / swap.paper_images_per_s
+        rows.append((str(batch), *texts, f"{paper:.3f}", f"{staggered.images_per_s / swap.images_per_s:.3f}"))
+    return markdown_table((*header, *gains), rows)
+
+
+def _paper(cell: Cell) -> str:
+    return "out of memory" if cell.paper_images_per_s is None else f"{cell.paper_images_per_s:.2f}"
+
+
+def _replay(cell: Cell) -> str:
+    return f"{cell.images_per_s:.2f}" if cell.fits else f"{cell.images_per_s:.2f}, does not fit"
