@@ -141,18 +141,18 @@ def _line_of_table_1() -> tuple[float, float]:
 
 
 def _matrix(rows: Sequence[ClaimRow], compared: Compared) -> str:
+    shown = [row for row in rows if row.id in _MATRIX]
+    header = ("reading", *(row.id for row in shown), "t-2 and t-3")
+    paper = ("paper", *(row.expected for row in shown), "")
     lines = [("default", rows), *((f"`{reading.name}`", others) for reading, others in compared)]
-    header = ("reading", *_MATRIX, "t-2 and t-3")
-    expected = {row.id: row.expected for row in rows}
-    paper = ("paper", *(expected[each] for each in _MATRIX), "")
-    return markdown_table(header, (paper, *((name, *_line(found)) for name, found in lines)))
+    return markdown_table(header, (paper, *((name, *_line(found, shown)) for name, found in lines)))
 
 
-def _line(rows: Sequence[ClaimRow | None]) -> list[str]:
+def _line(rows: Sequence[ClaimRow | None], shown: Sequence[ClaimRow]) -> list[str]:
     found = {row.id: row for row in rows if row is not None}
     ratios = [row for row in found.values() if row.id.startswith("t-")]
     met = sum(row.verdict is Verdict.REPRODUCED for row in ratios)
-    return [*(_cell(found.get(each)) for each in _MATRIX), f"{met} of {len(ratios)}"]
+    return [*(_cell(found.get(each.id)) for each in shown), f"{met} of {len(ratios)}"]
 
 
 def _cell(row: ClaimRow | None) -> str:
