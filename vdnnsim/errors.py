@@ -3,6 +3,7 @@
     VdnnsimError
     ├── InputError            what a user gave is wrong: file, key path, what was found, what would be right
     │   ├── ScenarioError     a scenario file
+    │   ├── StudyError        a study's file, its database, or the processes and clusters that compute it
     │   ├── ProfileError      a hardware profile
     │   ├── PolicyError       a policy's name, options or module
     │   ├── OutputError       a folder or file that cannot be written
@@ -25,6 +26,10 @@ class InputError(VdnnsimError):
 
 class ScenarioError(InputError):
     """A scenario that cannot be read or does not make sense."""
+
+
+class StudyError(InputError):
+    """A study that cannot be read or does not make sense, or whose results cannot be kept or computed."""
 
 
 class ProfileError(InputError):

@@ -97,8 +97,9 @@ class Bench:
         *,
         gpus: int = 1,
         gradients: Aggregation | None = None,
+        costs: CostTable | None = None,
     ) -> "Bench":
-        """Build the cost table and the limits of a workload on a machine."""
+        """Build the limits of a workload on a machine, and the cost table if it is not given."""
         limits = MemoryLimits(
             model=model,
             device_bytes=server.gpu.memory_bytes - server.gpu.context_bytes,
@@ -106,7 +107,8 @@ class Bench:
             granule_bytes=server.gpu.granule_bytes,
             handle_bytes=server.gpu.handle_bytes,
         )
-        return cls(workload, server, build_cost_table(workload, server), limits, pinned, gpus, gradients)
+        table = build_cost_table(workload, server) if costs is None else costs
+        return cls(workload, server, table, limits, pinned, gpus, gradients)
 
     def setting(self) -> Setting:
         """Return what a policy may know."""
@@ -129,10 +131,10 @@ class Bench:
             PolicyError: the policy plans for another number of GPUs.
             PlanError: a plan breaks the contract, or the plans do not fit together.
         """
-        plans = self._ready(policy.plans(self.setting()), policy.label)
-        placements = _once(self._place, plans)
+        plans = self.ready(policy.plans(self.setting()), policy.label)
+        placements = _once(self.place, plans)
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]
-        together = self._replay(plans, _once(self._place_unlimited, plans) if refusals else placements)
+        together = self.replay(plans, _once(self.place_unlimited, plans) if refusals else placements)
         rows = []
         for gpu, (plan, placement, trace) in enumerate(zip(plans, placements, together.gpus, strict=True)):
             metrics = measure(trace, self.workload.batch_size)
@@ -153,8 +155,8 @@ class Bench:
 
     def oracle(self) -> RunMetrics:
         """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
-        plans = self._exchanging((Base().plan(self.setting()),) * self.gpus)
-        together = self._replay(plans, _once(self._place_unlimited, plans))
+        plans = self.exchanging((Base().plan(self.setting()),) * self.gpus)
+        together = self.replay(plans, _once(self.place_unlimited, plans))
         slowest = max(together.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
 
@@ -167,13 +169,13 @@ class Bench:
 
         Where one does not fit, none gets to its end; to know what it cost, the part before memory ran out is replayed.
         """
-        ready = self._ready(plans, plans[0].policy)
-        placements = _once(self._place, ready)
+        ready = self.ready(plans, plans[0].policy)
+        placements = _once(self.place, ready)
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]
         if not refusals:
-            return tuple(Trial(trace, trace.iteration_s) for trace in self._replay(ready, placements).gpus)
+            return tuple(Trial(trace, trace.iteration_s) for trace in self.replay(ready, placements).gpus)
         begun = _until_one_overflows(ready, placements)
-        traces = self._replay(begun, tuple(self._place_unlimited(plan) for plan in begun)).gpus
+        traces = self.replay(begun, tuple(self.place_unlimited(plan) for plan in begun)).gpus
         outcomes = (each if isinstance(each, DoesNotFit) else refusals[0] for each in placements)
         return tuple(Trial(outcome, trace.iteration_s) for outcome, trace in zip(outcomes, traces, strict=True))
 
@@ -185,11 +187,11 @@ class Bench:
         groups = [tuple(each for each in topology.group(gpu) if each < self.gpus) for gpu in range(self.gpus)]
         return tuple(dict.fromkeys(groups))
 
-    def _ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
+    def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
         """Add the exchange of gradients to plans, and check them."""
         if len(plans) != self.gpus:
             raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
-        ready = self._exchanging(plans)
+        ready = self.exchanging(plans)
         _once(check_plan, ready)
         orders = [[each.layer for each in plan.operations if isinstance(each, AllReduce)] for plan in ready]
         for gpu, order in enumerate(orders):
@@ -200,23 +202,27 @@ class Bench:
                 )
         return ready
 
-    def _exchanging(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
+    def exchanging(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
+        """Add the exchange of gradients to plans, if there is one."""
         gradients = self.gradients
         if gradients is None:
             return tuple(plans)
         return _once(lambda plan: aggregate_gradients(plan, gradients), plans)
 
-    def _replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
+    def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
+        """Replay one iteration of plans that all have a placement."""
         work = []
         for plan, placement in zip(plans, placements, strict=True):
             assert isinstance(placement, Placement)
             work.append((plan, placement))
         return simulate_server(work, self.costs, self.server, self.pinned)
 
-    def _place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
+    def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
+        """Place a plan within the limits of this machine."""
         return place_plan(plan, self.limits)
 
-    def _place_unlimited(self, plan: TrainingPlan) -> Placement:
+    def place_unlimited(self, plan: TrainingPlan) -> Placement:
+        """Place a plan on a GPU and a host without a capacity."""
         unlimited = replace(self.limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES)
         placement = place_plan(plan, unlimited)
         assert isinstance(placement, Placement)

@@ -26,7 +26,7 @@ from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.yaml_file import Entry, one_line, printable, quote, read_yaml
+from vdnnsim.yaml_file import Entry, YamlFile, one_line, printable, quote, read_yaml
 
 SCHEMA_VERSION: Final = 1
 LARGEST_BATCH: Final = 1_000_000
@@ -50,8 +50,20 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
         PolicyError: a policy or an option of a policy does not exist.
     """
     file = read_yaml(path, ScenarioError)
-    file.root.check_schema_version(SCHEMA_VERSION)
-    keys = file.root.members(("schema_version", "workload", "hardware", "policies"), _CHOICES)
+    return resolve_scenario(file, file.root, path, policy_types)
+
+
+def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: PolicyTypes | None = None) -> Scenario:
+    """Resolve a scenario that is a whole file or, in a study, a part of one.
+
+    Args:
+        file: what was read.
+        entry: the scenario in it.
+        path: of the file, which names the scenario and beside whose folder profiles are looked up.
+        policy_types: as of `read_scenario`, whose exceptions are raised here too.
+    """
+    entry.check_schema_version(SCHEMA_VERSION)
+    keys = entry.members(("schema_version", "workload", "hardware", "policies"), _CHOICES)
     workload = _workload(keys["workload"])
     policies = _policies(keys["policies"], known_policies() if policy_types is None else policy_types)
     memory_model, pinned_memory = MemoryModel.IDEAL, PinnedMemory.ARENA
