@@ -20,7 +20,9 @@ try:
     from vdnnsim.cli.max_batch import max_batch
     from vdnnsim.cli.output import forget_output
     from vdnnsim.cli.scenarios import check, run
+    from vdnnsim.cli.sweep import sweep
     from vdnnsim.cli.validate import validate
+    from vdnnsim.cli.what_if import what_if
     from vdnnsim.errors import VdnnsimError
 except KeyboardInterrupt:
     sys.exit("Aborted!")
@@ -54,5 +56,5 @@ def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""
 
 
-for _command in (run, compare, max_batch, list_, check, claims, calibrate, validate):
+for _command in (run, compare, max_batch, list_, check, claims, calibrate, validate, sweep, what_if):
     cli.add_command(_command)

@@ -4,7 +4,17 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 
 class ProgressBar:
@@ -31,6 +41,48 @@ class ProgressBar:
     def done(self, name: str) -> None:
         """Learn that one of them is done."""
         self._progress.update(self._task, description=name, advance=1, refresh=True)
+
+    def __enter__(self) -> Self:
+        """Draw the bar until the end."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Take it away."""
+        self._progress.stop()
+
+
+class _Rate(ProgressColumn):
+    """Steps in a second, as far as that is known."""
+
+    def render(self, task: Task) -> Text:
+        """Return the rate of the last steps."""
+        return Text("" if task.speed is None else f"{task.speed:.3g}/s")
+
+
+class StudyBar:
+    """Shows how many points of a study are finished, how fast they come, when the last will, and how many failed."""
+
+    def __init__(self, points: int) -> None:
+        console = Console(stderr=True)
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+        )
+        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task("", total=points)
+        self._failed = 0
+
+    def advance(self, points: int, failed: int) -> None:
+        """Learn of points that are finished, and how many of them failed."""
+        self._failed += failed
+        text = f"{self._failed} failed" if self._failed else ""
+        self._progress.update(self._task, advance=points, description=text)
 
     def __enter__(self) -> Self:
         """Draw the bar until the end."""

@@ -1,0 +1,112 @@
+"""The command `sweep`."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.output import print_list
+from vdnnsim.cli.writable import check_file
+from vdnnsim.errors import StudyError
+
+if TYPE_CHECKING:
+    from vdnnsim.study.chunk import Workers
+    from vdnnsim.study.results import Progress
+    from vdnnsim.study.study import Study
+
+_COLUMNS = ("done", "failed", "missing")
+_RESULTS = "results.csv"
+
+
+@click.command()
+@click.argument("study", type=FilePath())
+@click.option("--out", metavar="DIR", type=FilePath(), help="Where to keep results; by default reports/<study name>/.")
+@click.option("--status", is_flag=True, help="Say how many points are done, and compute nothing.")
+@click.option("--csv", "csv_file", metavar="FILE", type=FilePath(), help="Also write results (the status) to FILE.")
+@click.option("--parquet", metavar="FILE", type=FilePath(), help="Also write results to FILE as Parquet.")
+@click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Processes; by default one for each core.")
+@click.option("--cluster", metavar="ADDRESS", help="Compute on the Dask cluster whose scheduler listens there.")
+@click.option("--yes", is_flag=True, help="Compute a grid of more than a million points.")
+@POLICY_MODULE
+def sweep(  # noqa: PLR0913  # one for each option
+    study: Path,
+    *,
+    out: Path | None,
+    status: bool,
+    csv_file: Path | None,
+    parquet: Path | None,
+    workers: int | None,
+    cluster: str | None,
+    yes: bool,
+    policy_modules: Sequence[str],
+) -> None:
+    """Compute what is missing of the grid of STUDY, and write DIR/results.csv.
+
+    What was computed is kept in DIR, so a study that is repeated, extended or killed goes on where it was.
+    """
+    from vdnnsim.study.read import read_study
+    from vdnnsim.study.results import progress_of, study_rows
+    from vdnnsim.study.store import Store
+    from vdnnsim.study.study import MOST_POINTS
+
+    asked = read_study(study, policies_with(policy_modules))
+    if asked.grid_size > MOST_POINTS and not yes:
+        raise StudyError(f"{study}: axes: found a grid of {asked.grid_size} points; --yes computes more than a million")
+    folder = Path("reports") / asked.name if out is None else out
+    if status:
+        with Store.reading(folder) as store:
+            _print(progress_of(study_rows(asked, store)), csv_file)
+        return
+    _check(csv_file, parquet)
+    progress = _compute(asked, folder, _workers(workers, cluster), csv_file, parquet)
+    _print(progress, None)
+    click.echo(f"wrote {folder / _RESULTS}", err=True)
+
+
+def _compute(
+    study: "Study", folder: Path, workers: "Workers", csv_file: Path | None, parquet: Path | None
+) -> "Progress":
+    from vdnnsim.cli.progress import StudyBar
+    from vdnnsim.study.export import write_parquet, write_results
+    from vdnnsim.study.results import progress_of, study_rows
+    from vdnnsim.study.store import writing
+    from vdnnsim.study.sweep import sweep as compute
+
+    with writing(folder) as store:
+        before = progress_of(study_rows(study, store))
+        if before.missing:
+            with StudyBar(before.missing) as bar:
+                compute(study, store, workers, bar)
+        for path in (folder / _RESULTS, csv_file):
+            if path is not None:
+                write_results(path, study, store)
+        if parquet is not None:
+            write_parquet(parquet, study, store)
+        return progress_of(study_rows(study, store)) if before.missing else before
+
+
+def _check(csv_file: Path | None, parquet: Path | None) -> None:
+    from vdnnsim.study.export import check_parquet
+
+    for path in (csv_file, parquet):
+        if path is not None:
+            check_file(path)
+    if parquet is not None:
+        check_parquet()
+
+
+def _workers(count: int | None, cluster: str | None) -> "Workers":
+    from vdnnsim.study.cluster import cluster_workers
+    from vdnnsim.study.local import local_workers
+
+    if cluster is not None:
+        return cluster_workers(cluster)
+    return local_workers(count or len(os.sched_getaffinity(0)))
+
+
+def _print(progress: "Progress", csv_file: Path | None) -> None:
+    counts = (str(progress.done), str(progress.failed), str(progress.missing))
+    print_list(_COLUMNS, [counts], csv_file)

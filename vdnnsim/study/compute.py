@@ -1,0 +1,172 @@
+"""Computes points one after the other and keeps what the next of them may share.
+
+A cost table depends on workload and kernels; a plan on costs and policy, and on memory or trials only where the policy
+looked at them; a replay on plan and copies, and where nothing is copied on neither link nor pinning. So of points that
+differ in memory alone one is replayed, and those that differ in the link alone share everything but their replays.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import count
+from typing import Any
+
+from vdnnsim.analysis.metrics import RunMetrics, measure
+from vdnnsim.cost.build import build_cost_table
+from vdnnsim.cost.table import CostTable
+from vdnnsim.errors import VdnnsimError
+from vdnnsim.experiment import Bench
+from vdnnsim.plan.operations import Offload, Prefetch
+from vdnnsim.plan.placement import DoesNotFit, Placement
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.kept import Kept
+from vdnnsim.study.outcome import Outcome, computed, failed
+from vdnnsim.study.resolve import Resolved
+from vdnnsim.yaml_file import one_line
+
+_TABLES = 4
+_PLANS = 24
+_REPLAYS = 2048
+_LIMITS = "limits"
+_TRIALS = frozenset({"trials", "server_trials"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    """The plans of all GPUs, checked.
+
+    Attributes:
+        number: no other plans have it.
+        copies: whether they move anything over a link.
+    """
+
+    number: int
+    plans: tuple[TrainingPlan, ...]
+    copies: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _WatchedSetting(Setting):
+    """A setting that remembers whether somebody looked at memory or at the port for trials."""
+
+    looked_at: set[str] = field(default_factory=set)
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401  # whatever the attribute is
+        if name == _LIMITS or name in _TRIALS:
+            object.__getattribute__(self, "looked_at").add(name)
+        return object.__getattribute__(self, name)
+
+
+class PointRunner:
+    """Computes points; of equal intermediate results it keeps the last ones, so its memory stays what it is."""
+
+    def __init__(self) -> None:
+        self._tables: Kept[CostTable] = Kept(_TABLES)
+        self._plans: Kept[_Plans] = Kept(_PLANS)
+        self._looks: Kept[set[str]] = Kept(_REPLAYS)
+        self._placements: Kept[tuple[Placement | DoesNotFit, ...]] = Kept(_PLANS)
+        self._replays: Kept[RunMetrics] = Kept(_REPLAYS)
+        self._numbers = count()
+
+    def run(self, point: Resolved) -> Outcome:
+        """Return what came of a point; whatever goes wrong in it is its outcome."""
+        if point.scenario is None:
+            return failed(point.error)
+        try:
+            return self._run(point, point.scenario)
+        except VdnnsimError as failure:
+            return failed(str(failure))
+        except Exception as failure:  # noqa: BLE001  # a bug in one point, or in a user's policy, ends no study
+            return failed(one_line(f"{type(failure).__name__}: {failure}"))
+
+    def _run(self, point: Resolved, scenario: Scenario) -> Outcome:
+        bench = self._bench(point, scenario)
+        (policy,) = scenario.policies
+        plans = self._planned(point, bench, policy)
+        limits = bench.limits
+        placements = self._placements.get((plans.number, limits), lambda: _each(bench.place, plans.plans))
+        refusal = next((each for each in placements if isinstance(each, DoesNotFit)), None)
+        if refusal is not None:
+            unlimited = (plans.number, limits.model, limits.granule_bytes)
+            fitting = self._placements.get(unlimited, lambda: _each(bench.place_unlimited, plans.plans))
+        else:
+            fitting = placements
+        metrics = self._replayed(point, bench, plans, fitting)
+        oracle = self._oracle(point, bench)
+        explained = "" if refusal is None else refusal.explain()
+        return computed(metrics, oracle, plans.plans[0].algorithms, explained, scenario.gpus)
+
+    def _bench(self, point: Resolved, scenario: Scenario) -> Bench:
+        costs = self._tables.get(point.costs_key, lambda: _cost_table(scenario, point.compute_speed))
+        return Bench.of(
+            scenario.workload,
+            scenario.server,
+            scenario.memory_model,
+            scenario.pinned_memory,
+            gpus=scenario.gpus,
+            gradients=scenario.gradients,
+            costs=costs,
+        )
+
+    def _planned(self, point: Resolved, bench: Bench, policy: Policy) -> _Plans:
+        """Return the plans of a policy; of the last ones that it would decide equally, if there are such."""
+        setting = bench.setting()
+        decided_by = (point.costs_key, type(policy), policy, setting.gpus, setting.groups, bench.gradients)
+        looked_at = self._looks.get(decided_by, set)
+        if looked_at & _TRIALS:
+            return self._make_plans(bench, policy, looked_at)
+        # Plans of a policy that turns out to look at memory are filed without it, where nobody looks a second time.
+        limits = bench.limits if _LIMITS in looked_at else None
+        return self._plans.get((*decided_by, limits), lambda: self._make_plans(bench, policy, looked_at))
+
+    def _make_plans(self, bench: Bench, policy: Policy, looked_at: set[str]) -> _Plans:
+        setting = bench.setting()
+        known = {each.name: getattr(setting, each.name) for each in fields(setting)}
+        plans = bench.ready(policy.plans(_WatchedSetting(**known, looked_at=looked_at)), policy.label)
+        copies = bench.gpus > 1 or any(isinstance(each, Offload | Prefetch) for each in plans[0].operations)
+        return _Plans(next(self._numbers), plans, copies)
+
+    def _oracle(self, point: Resolved, bench: Bench) -> RunMetrics:
+        """Return what base(p) does without a capacity; alone it copies nothing."""
+        timed_by = point.copies_key if bench.gpus > 1 else bench.server.host.issue_s
+        key = ("oracle", point.costs_key, timed_by, bench.gpus, bench.gradients, bench.limits.granule_bytes)
+        return self._replays.get((*key, bench.limits.model), bench.oracle)
+
+    def _replayed(
+        self, point: Resolved, bench: Bench, plans: _Plans, placements: Sequence[Placement | DoesNotFit]
+    ) -> RunMetrics:
+        """Return the metrics of the GPU that is done last."""
+        pools = tuple((each.pool_bytes, each.host_bytes) for each in placements if isinstance(each, Placement))
+        timed_by = point.copies_key if plans.copies else bench.server.host.issue_s
+        key = (plans.number, timed_by, pools, bench.limits.model, bench.limits.granule_bytes)
+
+        def replay() -> RunMetrics:
+            together = bench.replay(plans.plans, placements)
+            slowest = max(together.gpus, key=lambda trace: trace.iteration_s)
+            return measure(slowest, bench.workload.batch_size)
+
+        return self._replays.get(key, replay)
+
+
+def _cost_table(scenario: Scenario, speed: float) -> CostTable:
+    table = build_cost_table(scenario.workload, scenario.server)
+    return table if speed == 1 else _faster(table, speed)
+
+
+def _faster(table: CostTable, speed: float) -> CostTable:
+    """Return a table whose kernels take their time over a factor."""
+    kernels = {
+        place: tuple(replace(option, seconds=option.seconds / speed) for option in options)
+        for place, options in table.kernels.items()
+    }
+    of_images = table.of_images
+    return CostTable(kernels, None if of_images is None else lambda images: _faster(of_images(images), speed))
+
+
+def _each(
+    place: Callable[[TrainingPlan], Placement | DoesNotFit], plans: Sequence[TrainingPlan]
+) -> tuple[Placement | DoesNotFit, ...]:
+    """Place each plan, once where several GPUs share it."""
+    placed = {id(plan): place(plan) for plan in {id(plan): plan for plan in plans}.values()}
+    return tuple(placed[id(plan)] for plan in plans)

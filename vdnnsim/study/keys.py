@@ -1,0 +1,154 @@
+"""What a study may vary: the values of a scenario, and the figures of its machine, by key path.
+
+`link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs.
+`gpu.compute_speed` is a factor: every kernel takes its time over it, whether it was measured or predicted.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Final, TypeAlias
+
+from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
+from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import InputError, PolicyError
+from vdnnsim.hardware.figures import Figures
+from vdnnsim.hardware.server import Origin
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Aggregation
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.registry import PolicyTypes, resolve_policy
+from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
+from vdnnsim.yaml_file import Entry, not_one_of, one_line
+
+Value: TypeAlias = int | float | str | Policy
+"""One value of an axis: figures are SI numbers, choices the words of a scenario."""
+
+COMPUTE_SPEED: Final = "gpu.compute_speed"
+POLICY: Final = "policy"
+_LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One thing that can be varied.
+
+    Attributes:
+        name: its key path.
+        column: its name in tables; where it is a quantity it ends in the SI unit.
+        read: returns the value that an entry states, or raises the entry's error.
+        is_number: whether there are ranges of it.
+        is_whole: whether it has no fractions.
+    """
+
+    name: str
+    column: str
+    read: Callable[[Entry], Value]
+    is_number: bool = False
+    is_whole: bool = False
+
+
+def study_keys(policy_types: PolicyTypes) -> Mapping[str, Key]:
+    """Return all that can be varied, by key path."""
+    keys = [
+        Key("workload.network", "network", _network),
+        Key("workload.batch_size", "batch_size", _integer(LARGEST_BATCH), is_number=True, is_whole=True),
+        Key("workload.element_type", "element_type", _choice(ElementType, "an element type")),
+        Key("workload.optimizer", "optimizer", _choice(Optimizer, "an optimizer")),
+        Key("workload.mode", "mode", _choice(Mode, "a mode")),
+        Key("hardware", "hardware", lambda entry: entry.text()),
+        Key("gpus", "gpus", _integer(MOST_GPUS), is_number=True, is_whole=True),
+        Key(POLICY, "policy", _policy(policy_types)),
+        Key("memory_model", "memory_model", _choice(MemoryModel, "a memory model")),
+        Key("pinned_memory", "pinned_memory", _choice(PinnedMemory, "a way to pin memory")),
+        Key("gradients", "gradients", _choice(Aggregation, "a way to add up gradients")),
+        Key(COMPUTE_SPEED, COMPUTE_SPEED, _speed, is_number=True),
+        *(_figure(name, unit) for name, unit in _FIGURES.items()),
+        *(_figure(f"gpu.peak.{element_type.value}", "flop_per_s") for element_type in ElementType),
+        *(_figure(f"cost_model.{field.name}", "") for field in fields(CostParameters)),
+    ]
+    return {key.name: key for key in keys}
+
+
+def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
+    """Return the key of a name that stands in `entry`, or raise the entry's error with the nearest name there is."""
+    if name not in keys:
+        raise entry.wrong(not_one_of(name, keys, "a value of a scenario or a figure of a machine"))
+    return keys[name]
+
+
+def shown(value: Value) -> int | float | str:
+    """Return a value as tables have it."""
+    return value.label if isinstance(value, Policy) else value
+
+
+_FIGURES: Final[Mapping[str, str]] = {
+    "gpu.memory": "bytes",
+    "gpu.dram_bandwidth": "bytes_per_s",
+    "gpu.multiprocessors": "",
+    "gpu.granule": "bytes",
+    "gpu.context": "bytes",
+    "gpu.handle": "bytes",
+    "link.bandwidth": "bytes_per_s",
+    "link.h2d": "bytes_per_s",
+    "link.d2h": "bytes_per_s",
+    "link.latency": "s",
+    "host.memory": "bytes",
+    "host.issue": "s",
+    "host.pin_latency": "s",
+    "host.pin_bandwidth": "bytes_per_s",
+}
+"""Figures that decide a result, and their units; what draws power decides none, nor does a link's peak."""
+
+
+def _figure(name: str, unit: str) -> Key:
+    whole = unit == "bytes" or name == "gpu.multiprocessors"
+    # The limits of a bandwidth in both directions are those of either.
+    path = "link.h2d" if name == "link.bandwidth" else name
+
+    def read(entry: Entry) -> Value:
+        members = {"value": entry.value, "origin": Origin.ASSUMED.value, "source": "a study"}
+        stated = Entry(f"{entry.file}: {entry.path}", path, members, entry.error)
+        return Figures().whole(stated) if whole else Figures().number(stated)
+
+    return Key(name, f"{name}_{unit}" if unit else name, read, is_number=True, is_whole=whole)
+
+
+def _network(entry: Entry) -> Value:
+    if not isinstance(entry.value, str):
+        raise entry.expected(f"a network: {', '.join(NETWORK_NAMES)}")
+    try:
+        return build_network(entry.value).name
+    except InputError as failure:
+        raise entry.wrong(str(failure)) from None
+
+
+def _policy(types: PolicyTypes) -> Callable[[Entry], Value]:
+    def read(entry: Entry) -> Value:
+        if not isinstance(entry.value, str | dict) or len(repr(entry.value)) > LONGEST_POLICY:
+            raise entry.expected("a policy as vdnn_all(m), or a short mapping with the key policy and its options")
+        try:
+            return resolve_policy(entry.value, types)
+        except PolicyError as failure:
+            raise entry.wrong(one_line(str(failure))) from None
+
+    return read
+
+
+def _integer(most: int) -> Callable[[Entry], Value]:
+    return lambda entry: entry.integer(1, most)
+
+
+def _choice(choices: type[Enum], what: str) -> Callable[[Entry], Value]:
+    return lambda entry: str(entry.choice(choices, what).value)
+
+
+def _speed(entry: Entry) -> Value:
+    number = entry.value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not _LEAST_SPEED <= number <= _MOST_SPEED:
+        raise entry.expected(f"a factor from {_LEAST_SPEED:g} to {_MOST_SPEED:g}")
+    assert math.isfinite(number)
+    return float(number)

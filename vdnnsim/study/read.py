@@ -1,0 +1,78 @@
+"""Reading a study.
+
+    schema_version: 1
+    scenario: ../vgg416.yaml
+    axes:
+      policy: [vdnn_all(m), vdnn_conv(p)]
+      link.bandwidth: {from: 16 GB/s, to: 512 GB/s, factor: 2}
+      gpu.memory: [12 GiB, 24 GiB]
+    where: policy != 'vdnn_conv(p)' or gpu.memory >= 24 GiB
+
+`scenario` is the path of one, from the study's folder, or the mapping itself. Without an axis `policy`, the policies of
+the scenario are one. `vdnnsim.study.keys` says what can be an axis, `vdnnsim.study.axis` what ranges there are.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from vdnnsim.errors import StudyError
+from vdnnsim.policies.registry import PolicyTypes, known_policies
+from vdnnsim.scenario.read import read_scenario, resolve_scenario
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.axis import Axis, read_axis
+from vdnnsim.study.keys import POLICY, study_keys
+from vdnnsim.study.study import MOST_POINTS, Study
+from vdnnsim.study.where import Condition, read_condition
+from vdnnsim.yaml_file import Entry, YamlFile, printable, read_yaml
+
+SCHEMA_VERSION: Final = 1
+
+
+def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
+    """Read a study and the scenario and the profile that it names.
+
+    Args:
+        path: the study's file.
+        policy_types: the policies that it may name; all that `known_policies` finds if not given.
+
+    Raises:
+        StudyError: the file cannot be read, or something in it is wrong.
+        InputError: something is wrong in the scenario or in its profile.
+    """
+    types = known_policies() if policy_types is None else policy_types
+    file = read_yaml(path, StudyError)
+    file.root.check_schema_version(SCHEMA_VERSION)
+    members = file.root.members(("schema_version", "scenario", "axes"), ("where",))
+    base = _base(file, members["scenario"], path, types)
+    keys = study_keys(types)
+    named = members["axes"].named_members("axes")
+    if not named:
+        raise members["axes"].expected("at least one axis")
+    axes = [read_axis(name, entry, members["axes"], keys) for name, entry in named.items()]
+    if POLICY not in named:
+        axes.append(Axis(POLICY, POLICY, base.policies))
+    varied = {axis.key: keys[axis.key] for axis in axes}
+    where: tuple[Condition, ...] = ()
+    if "where" in members:
+        texts = members["where"]
+        entries = texts.items("conditions") if isinstance(texts.value, list) else (texts,)
+        where = tuple(read_condition(entry, varied) for entry in entries)
+    study = Study(
+        name=printable(path.stem),
+        base=base,
+        axes=tuple(axes),
+        where=where,
+        sources=((file.name, file.sha256), *(source for source in base.sources if source[0] != file.name)),
+        folder=str(path.parent),
+    )
+    if where and study.grid_size <= MOST_POINTS and next(study.points(), None) is None:
+        raise members["where"].wrong(f"leaves none of {study.grid_size} points, expected a grid that is not empty")
+    return study
+
+
+def _base(file: YamlFile, entry: Entry, path: Path, types: PolicyTypes) -> Scenario:
+    if isinstance(entry.value, dict):
+        return resolve_scenario(file, entry, path, types)
+    if not isinstance(entry.value, str) or not entry.value.endswith(".yaml"):
+        raise entry.expected("the path of a scenario, which ends in .yaml, or a mapping that is one")
+    return read_scenario(path.parent / entry.value, types)

@@ -1,0 +1,56 @@
+"""Computes what is missing of a study and keeps it, point by point finished."""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from vdnnsim.study.chunk import POINTS, Chunk, Workers
+from vdnnsim.study.keys import shown
+from vdnnsim.study.resolve import Resolved
+from vdnnsim.study.results import StudyRow, batches, study_rows
+from vdnnsim.study.store import Store
+from vdnnsim.study.study import Point, Study
+from vdnnsim.study.version import model_version
+
+
+class Watcher(Protocol):
+    """Is told how a sweep goes."""
+
+    def advance(self, points: int, failed: int) -> None:
+        """Learn of points that are finished, and how many of them failed."""
+
+
+def sweep(study: Study, store: Store, workers: Workers, watcher: Watcher) -> None:
+    """Compute the points of a study that its store does not have; those that fail are kept as such.
+
+    Raises:
+        StudyError: the processes that compute were lost.
+        OutputError: the store cannot be written.
+    """
+    model = model_version()
+    asked: dict[int, list[tuple[Point, Resolved]]] = {}
+
+    def chunks() -> Iterator[Chunk]:
+        known = set[str]()
+        missing = (row for row in study_rows(study, store, study.points_by_plan()) if row.outcome is None)
+        for number, rows in enumerate(batches(_once(missing, known), POINTS)):
+            asked[number] = [(row.point, row.resolved) for row in rows]
+            yield Chunk(number, model, tuple(row.resolved for row in rows))
+
+    for number, outcomes in workers(chunks()):
+        pairs = asked.pop(number)
+        store.add(
+            [
+                (resolved.key, {key: shown(value) for key, value in point.items()}, outcome)
+                for (point, resolved), outcome in zip(pairs, outcomes, strict=True)
+            ],
+            model,
+        )
+        watcher.advance(len(pairs), sum(bool(outcome[0]) for outcome in outcomes))
+
+
+def _once(rows: Iterator[StudyRow], known: set[str]) -> Iterator[StudyRow]:
+    """Leave out points that are the same as one before, as 16 GiB is of a machine that has them."""
+    for row in rows:
+        if row.resolved.key not in known:
+            known.add(row.resolved.key)
+            yield row

@@ -1,0 +1,60 @@
+"""One question at a time: a scenario before and after some of its values and figures are changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vdnnsim.errors import StudyError
+from vdnnsim.policies.registry import PolicyTypes
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.study.compute import PointRunner
+from vdnnsim.study.keys import POLICY, Value, find_key, study_keys
+from vdnnsim.study.resolve import Resolver
+from vdnnsim.study.results import StudyRow
+from vdnnsim.study.where import plain_value
+from vdnnsim.yaml_file import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What came of one policy of a scenario before and after."""
+
+    label: str
+    before: StudyRow
+    after: StudyRow
+
+
+def what_if(path: Path, settings: Sequence[str], policy_types: PolicyTypes) -> tuple[Change, ...]:
+    """Run every policy of a scenario as it is, and with settings as `link.bandwidth=300 GB/s`.
+
+    Raises:
+        StudyError: a setting names nothing, or has no value that it may have.
+        InputError: something is wrong in the scenario.
+    """
+    base = read_scenario(path, policy_types)
+    values = _values(settings, policy_types)
+    resolver, runner = Resolver(base, path.parent), PointRunner()
+
+    def row(point: dict[str, Value]) -> StudyRow:
+        resolved = resolver.resolve(point)
+        return StudyRow(point, resolved, runner.run(resolved))
+
+    return tuple(
+        Change(policy.label, row({POLICY: policy}), row({**values, POLICY: policy})) for policy in base.policies
+    )
+
+
+def _values(settings: Sequence[str], policy_types: PolicyTypes) -> dict[str, Value]:
+    keys = {name: key for name, key in study_keys(policy_types).items() if name != POLICY}
+    values: dict[str, Value] = {}
+    for setting in settings:
+        name, equals, text = (part.strip() for part in setting.partition("="))
+        entry = Entry("--set", name, plain_value(text), StudyError)
+        whole = Entry("--set", "", setting, StudyError)
+        if not equals or not text:
+            raise whole.expected("KEY=VALUE, as link.bandwidth=300GB/s")
+        key = find_key(name, keys, whole)
+        if name in values:
+            raise whole.wrong(f"{name} is set twice, expected once")
+        values[name] = key.read(entry)
+    return values
