@@ -1,0 +1,75 @@
+"""The key `pictures` of a study file: what it may say, and what it answers to what it may not."""
+
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.errors import StudyError
+from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture, factors, read_pictures
+from vdnnsim.yaml_file import read_yaml
+
+COLUMNS = ("policy", "hardware", "gpu.compute_speed", "link.bandwidth_bytes_per_s", "fits", "performance_ratio")
+LINES = "{name: speed, title: Speed, kind: lines, x: link.bandwidth_bytes_per_s, y: performance_ratio"
+
+
+def read(tmp_path: Path, text: str) -> tuple[StudyPicture, ...]:
+    path = tmp_path / "study.yaml"
+    path.write_text(f"pictures: {text}\n", encoding="utf-8")
+    return read_pictures(read_yaml(path, StudyError).root.members(("pictures",))["pictures"], COLUMNS)
+
+
+def test_all_that_a_picture_may_say(tmp_path: Path) -> None:
+    """12.8 GB/s are 12.8e9 bytes a second; a value that is true reads as results.csv has it."""
+    (picture,) = read(
+        tmp_path,
+        f"[{LINES}, subtitle: all, x_label: link, by: policy, panels: hardware, "
+        "where: {fits: true, policy: [a, b]}, marks: {PCIe gen3: 12.8 GB/s, half: 0.5}}]",
+    )
+    assert picture == StudyPicture(
+        name="speed",
+        title="Speed",
+        kind=PictureKind.LINES,
+        x="link.bandwidth_bytes_per_s",
+        y="performance_ratio",
+        subtitle="all",
+        x_label="link",
+        by="policy",
+        panels="hardware",
+        where=(("fits", ("true",)), ("policy", ("a", "b"))),
+        marks=(Mark("PCIe gen3", 12.8e9), Mark("half", 0.5)),
+    )
+
+
+def test_an_expression_is_read_from_left_to_right() -> None:
+    parts = factors("7e12 * gpu.compute_speed / link.h2d")
+    assert [(part.column, part.number, part.divides) for part in parts] == [
+        ("7e12", 7e12, False),
+        ("gpu.compute_speed", None, False),
+        ("link.h2d", None, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "pictures: found an empty list, expected a list of pictures"),
+        ("[{name: a}]", "'title' is missing"),
+        (f"[{LINES}}}, {LINES}}}]", "pictures[1]: found a second picture 'speed', expected each name once"),
+        (f"[{LINES}, by: polcy}}]", "pictures[0].by: 'polcy' is not a column; did you mean 'policy'?"),
+        (f"[{LINES}, value: fits}}]", "'value' is for pictures of kind heat_map"),
+        (f"[{LINES}, where: {{gpu: 1}}}}]", "'gpu' is not a column"),
+        (f"[{LINES}, where: {{policy: [[]]}}}}]", "expected text, a number, true or false"),
+        (f"[{LINES}, marks: {{gen3: fast}}}}]", "found 'fast', expected a number"),
+        ("[{name: A b, title: t, kind: lines, x: fits, y: fits}]", "expected a name of small letters"),
+        ("[{name: a, title: t, kind: pie, x: fits, y: fits}]", "'pie' is not a kind of picture"),
+        ("[{name: a, title: t, kind: heat_map, x: fits, y: fits}]", "'value' is for pictures of kind heat_map"),
+        ("[{name: a, title: t, kind: lines, x: fits / 0, y: fits}]", "expected factors that are not zero"),
+        ("[{name: a, title: t, kind: lines, x: 2 * fit, y: fits}]", "'fit' is not a column; did you mean 'fits'?"),
+        ("[" + ", ".join(["{name: a}"] * 21) + "]", "found 21 pictures, expected at most 20"),
+        (f"[{LINES}, marks: {{" + ", ".join(f"m{number}: 1" for number in range(21)) + "}}]", "found 21 marks"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(StudyError) as error:
+        read(tmp_path, text)
+    assert message in str(error.value)

@@ -1,0 +1,186 @@
+"""Pictures of studies are tested on what they say: places, numbers, colours by their meaning, what fits."""
+
+import struct
+from dataclasses import replace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from vdnnsim.errors import InputError
+from vdnnsim.report.plots.heat_map import heat_map_figure
+from vdnnsim.report.plots.lines import lines_figure
+from vdnnsim.report.plots.pareto import front, pareto_figure
+from vdnnsim.report.plots.series import COLORS
+from vdnnsim.report.plots.studies import draw_study_picture
+from vdnnsim.report.plots.style import ALARM
+from vdnnsim.report.study_axis import StudyRow
+from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture
+
+GIB = 2**30
+
+
+def row(policy: str, batch: int, speed: float, *, fits: bool = True, hardware: str = "one") -> StudyRow:
+    memory = {"gpu.memory_bytes": 12 * GIB, "max_memory_bytes": batch * GIB}
+    return {"policy": policy, "batch_size": batch, "images_per_s": speed, "fits": fits, "hardware": hardware, **memory}
+
+
+ROWS = [
+    row("slow", 1, 10.0),
+    row("slow", 2, 12.0),
+    row("slow", 4, 14.0),
+    row("fast", 1, 20.0),
+    row("fast", 2, 24.0, fits=False),
+    row("fast", 4, 28.0, fits=False),
+]
+LINES = StudyPicture("speed", "what to see", PictureKind.LINES, "batch_size", "images_per_s", by="policy")
+MAP = StudyPicture("map", "what to see", PictureKind.HEAT_MAP, "batch_size", "policy", value="images_per_s")
+PARETO = StudyPicture("front", "what to see", PictureKind.PARETO, "max_memory_bytes", "images_per_s", by="policy")
+
+
+def drawn(axes: Axes, marker: str) -> list[tuple[float, float]]:
+    """Where the markers of a form stand."""
+    return [
+        (float(x), float(y))
+        for line in axes.lines
+        if line.get_marker() == marker
+        for x, y in zip(np.asarray(line.get_xdata()), np.asarray(line.get_ydata()), strict=True)
+    ]
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for each in figure.legends for text in each.get_texts()]
+
+
+def written(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts if text.get_text()]
+
+
+def test_a_line_says_where_it_leaves_what_fits() -> None:
+    """Of "fast" only the batch of 1 fits: there stands the bar, at its 20 images/s; the other points are hollow."""
+    figure = lines_figure(ROWS, LINES)
+    (axes,) = figure.axes
+    assert drawn(axes, "|") == [(1.0, 20.0)]
+    hollow = [line for line in axes.lines if line.get_marker() == "s" and line.get_markerfacecolor() == "white"]
+    assert [np.asarray(line.get_xdata()).tolist() for line in hollow] == [[2.0], [4.0]]
+    assert legend(figure) == ["slow", "fast", "does not fit", "the last that fits"]
+    assert axes.get_ylabel() == "images/s"
+    assert figure.get_supxlabel() == "batch size"
+    assert [text.get_text() for text in figure.texts][:2] == [
+        "what to see",
+        "on one; hollow where it does not fit, replayed without a capacity",
+    ]
+
+
+def test_what_fits_everywhere_has_no_boundary() -> None:
+    figure = lines_figure(ROWS[:3], LINES)
+    assert legend(figure) == ["slow"]
+    assert drawn(figure.axes[0], "|") == []
+
+
+def test_marks_and_panels() -> None:
+    """Two machines are two panels; a mark beyond the axis is left out."""
+    other = [{**each, "hardware": "two"} for each in ROWS]
+    marks = (Mark("here", 2.0), Mark("far", 400.0))
+    figure = lines_figure([*ROWS, *other], replace(LINES, panels="hardware", marks=marks))
+    assert [axes.get_title() for axes in figure.axes] == ["one", "two"]
+    assert [written(axes) for axes in figure.axes] == [["here"], ["here"]]
+
+
+def test_speeds_are_held_against_the_oracular_baseline() -> None:
+    rows = [{**each, "performance_ratio": 0.5} for each in ROWS]
+    (axes,) = lines_figure(rows, replace(LINES, y="performance_ratio")).axes
+    assert any(np.asarray(line.get_ydata()).tolist() == [100.0, 100.0] and line.is_dashed() for line in axes.lines)
+
+
+def test_two_points_at_one_place_are_refused() -> None:
+    with pytest.raises(InputError, match="picture 'speed': found two points of one line at batch_size 1, expected one"):
+        lines_figure(ROWS, replace(LINES, by=""))
+
+
+def test_numbers_that_range_far_have_a_logarithmic_axis_with_their_own_ticks() -> None:
+    rows = [row("slow", 2**power, 1.0) for power in range(4)]
+    axes = lines_figure(rows, LINES).axes[0]
+    assert axes.get_xscale() == "log"
+    assert axes.get_xticks().tolist() == [1.0, 2.0, 4.0, 8.0]
+
+
+def test_names_stand_side_by_side() -> None:
+    rows = [row("slow", 1, 1.0, hardware="one"), row("slow", 1, 2.0, hardware="two")]
+    axes = lines_figure(rows, replace(LINES, x="hardware")).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["one", "two"]
+
+
+def test_a_heat_map_has_a_line_around_what_fits() -> None:
+    """The two cells of "fast" that do not fit have no number; they have three sides towards cells that fit.
+
+    "slow" is the lower row. Right of "fast" (1) stands one that does not fit, above "slow" (2) and "slow" (4) as well.
+    """
+    figure = heat_map_figure(ROWS, MAP)
+    (axes,) = figure.axes
+    assert written(axes) == ["10", "12", "14", "20"]
+    sides = [
+        (np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist())
+        for line in axes.lines
+        if line.get_color() == ALARM
+    ]
+    assert sorted(sides) == [([0.5, 0.5], [0.5, 1.5]), ([0.5, 1.5], [0.5, 0.5]), ([1.5, 2.5], [0.5, 0.5])]
+    assert legend(figure) == ["does not fit", "boundary of what fits"]
+
+
+def test_the_darkest_cell_is_the_largest_number() -> None:
+    (axes,) = heat_map_figure(ROWS, MAP).axes
+    shades = mpl.colormaps["Blues"]
+    faces = [to_hex(patch.get_facecolor()) for patch in axes.patches]
+    assert faces[0] == to_hex(shades(0.08))
+    assert faces[3] == to_hex(shades(0.85))
+    assert faces[4] == "#ffffff"
+
+
+def test_each_cell_tells_its_best_policy() -> None:
+    """At a batch of 1 "fast" is best with 20; beyond it does not fit, so "slow" is."""
+    figure = heat_map_figure(ROWS, replace(MAP, y="hardware", by="policy"))
+    (axes,) = figure.axes
+    assert written(axes) == ["fast\n20", "slow\n12", "slow\n14"]
+    assert [to_hex(patch.get_facecolor()) for patch in axes.patches] == [COLORS[1], COLORS[0], COLORS[0]]
+    assert legend(figure) == ["slow", "fast"]
+    assert figure.texts[1].get_text() == "6 points; in each cell images/s, of the best policy that fits"
+
+
+def test_one_number_everywhere_is_one_shade() -> None:
+    (axes,) = heat_map_figure([row("slow", 1, 5.0), row("slow", 2, 5.0)], MAP).axes
+    assert len({to_hex(patch.get_facecolor()) for patch in axes.patches}) == 1
+
+
+def test_a_cell_for_two_points_is_refused() -> None:
+    with pytest.raises(InputError, match="picture 'map': found 2 points at batch_size 1 and one, expected one"):
+        heat_map_figure(ROWS, replace(MAP, y="hardware"))
+
+
+def test_a_front_leaves_out_what_is_beaten() -> None:
+    """More speed is better, less memory too: (2, 9) takes more than (1, 10) and is slower; equal points stay."""
+    points = [(1.0, 10.0), (2.0, 9.0), (3.0, 12.0), (3.0, 12.0)]
+    assert front(points, "max_memory_bytes", "images_per_s") == [(1.0, 10.0), (3.0, 12.0)]
+
+
+def test_a_pareto_picture_has_the_capacity_and_the_front() -> None:
+    """Of what fits in memory (1, 10), (2, 12), (4, 14) and (1, 20) only the last is unbeaten; there are 12 GiB."""
+    figure = pareto_figure(ROWS, PARETO)
+    (axes,) = figure.axes
+    (dashed,) = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert np.asarray(dashed.get_xydata()).tolist() == [[1.0, 20.0]]
+    assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines if line.get_color() == ALARM] == [[12.0, 12.0]]
+    assert legend(figure) == ["slow", "fast", "does not fit", "capacity"]
+    assert len(drawn(axes, "o")) == 3
+
+
+@pytest.mark.parametrize("picture", [LINES, MAP, PARETO])
+def test_a_picture_is_a_slide_whatever_the_settings_of_the_user(picture: StudyPicture) -> None:
+    """A PNG states its width and height as two big-endian numbers from byte 16 on."""
+    drawing = draw_study_picture(ROWS, picture)
+    assert struct.unpack(">II", drawing[16:24]) == (1600, 900)
+    with mpl.rc_context({"font.size": 30}):
+        assert draw_study_picture(ROWS, picture) == drawing

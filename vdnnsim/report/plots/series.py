@@ -1,0 +1,134 @@
+"""Lines and points of many kinds on one picture: colours, markers, panels side by side, and the legend below."""
+
+from itertools import pairwise
+from typing import Final, Literal
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED
+
+COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
+LIGHT: Final = frozenset({"#cc79a7", "#56b4e9", "#e69f00"})
+"""On these one writes in ink, on the others in white."""
+MARKERS: Final = "osD^vPX*"
+DASHES: Final = (0, (4, 3))
+_LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN, _ABOVE = 0.075, 0.975, 0.83, 0.2, 0.03, 0.14
+_LOGARITHMIC_FROM = 6.0
+"""Ratio of largest to least from which an axis is logarithmic."""
+_TOP_WITHOUT_NAMES, _MARKED = 0.855, 0.11
+_MOST_COLUMNS = 4
+
+
+def look(number: int) -> tuple[str, str]:
+    """Return the colour and the marker of the series of a number."""
+    return COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
+
+
+def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool = False, left: float = _LEFT) -> list[Axes]:
+    """Return axes for each panel with its name above: one row of up to four, else as many rows as it takes.
+
+    Args:
+        figure: the slide.
+        names: of the panels; one empty one needs no room.
+        marked: whether to leave room for the names of marks between a panel and its name.
+        left: where the first panel begins.
+    """
+    rows = -(-len(names) // _MOST_COLUMNS)
+    columns = -(-len(names) // rows)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    top = (_TOP if any(names) else _TOP_WITHOUT_NAMES) - (_MARKED if marked else 0)
+    between = _ABOVE + (_MARKED if marked else 0)
+    width, height = (_RIGHT - left) / columns, (top - _BOTTOM) / rows
+    figure.subplots_adjust(
+        left=left, right=_RIGHT, top=top, bottom=_BOTTOM, wspace=_BETWEEN / width, hspace=between / height
+    )
+    every = [axes for row in grid for axes in row]
+    for axes in every[len(names) :]:
+        axes.remove()
+    for axes, name in zip(every, names, strict=False):
+        axes.set_title(name, fontsize=15, fontweight="bold", color=INK, pad=84 if marked else 8)
+    return every[: len(names)]
+
+
+def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool) -> None:
+    """Scale an axis of numbers: logarithmic where they range far and none is zero; `from_zero` keeps it linear."""
+    low, high = min(values), max(values)
+    axes = axis.axes
+    set_limits = axes.set_xlim if axis is axes.xaxis else axes.set_ylim
+    if low <= 0 or from_zero or high <= _LOGARITHMIC_FROM * low:
+        margin = 0.05 * (high - low) or 0.1 * high or 1.0
+        set_limits(0 if from_zero else low - margin, 1.08 * high if from_zero else high + margin)
+        return
+    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
+    margin = (high / low) ** 0.04
+    set_limits(low / margin, high * margin)
+    distinct = sorted(set(values))
+    if len(distinct) <= 9 and all(after / before > 1.35 for before, after in pairwise(distinct)):
+        axis.set_major_locator(FixedLocator(distinct))
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1000 else f"{value:.0f}"))
+
+
+def ruled(axes: Axes, which: Literal["x", "y", "both"]) -> None:
+    """Draw thin lines behind what is drawn, across `x`, `y` or `both` axes."""
+    axes.grid(axis=which, color=GRID, zorder=0)
+    axes.set_axisbelow(True)
+
+
+def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
+    """Draw named places of the horizontal axis as vertical lines with their names above them."""
+    low, high = axes.get_xlim()
+    for name, place in marks:
+        if low <= place <= high:
+            axes.axvline(place, color=MUTED, linestyle=(0, (1, 2)), linewidth=1.5, zorder=1)
+            axes.annotate(
+                name,
+                (place, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 4),
+                textcoords="offset points",
+                rotation=90,
+                ha="center",
+                va="bottom",
+                fontsize=11.5,
+                color=MUTED,
+            )
+
+
+def series_handle(number: int, name: str) -> Line2D:
+    """Return the entry of the legend of a series."""
+    color, marker = look(number)
+    return Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=9, label=name)
+
+
+def unfit_handle() -> Line2D:
+    """Return the entry of the legend of what does not fit."""
+    return Line2D(
+        [], [], color=MUTED, marker="o", markerfacecolor="white", markersize=9, linestyle=":", label="does not fit"
+    )
+
+
+def boundary_handle(label: str) -> Line2D:
+    """Return the entry of the legend of the boundary of what fits."""
+    return Line2D([], [], color=ALARM, linewidth=4, label=label)
+
+
+def write_legend(figure: Figure, handles: list[Line2D]) -> None:
+    """Write the legend below, in at most two rows where there are no more than ten entries."""
+    columns = len(handles) if len(handles) <= 5 else -(-len(handles) // 2)
+    figure.legend(
+        handles=handles,
+        loc="lower center",
+        ncols=min(columns, 6),
+        frameon=False,
+        fontsize=13.5,
+        columnspacing=1.5,
+        handletextpad=0.5,
+    )

@@ -1,0 +1,140 @@
+"""What a column of a study's rows is on an axis: a quantity with its unit, or names one beside the other."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.errors import InputError
+from vdnnsim.report.columns import Value
+from vdnnsim.report.scale import Scale, byte_scale, rate_of_bytes_scale, time_scale
+from vdnnsim.report.study_picture import StudyPicture, cell_text, factors
+
+StudyRow = Mapping[str, Value | None]
+"""One point of a study: columns to values in SI, None where the point failed; `fits` is one of them."""
+
+_LABELS: Final = {
+    "images_per_s": "images/s",
+    "performance_ratio": "speed, % of the oracular baseline",
+    "iteration_s": "time of an iteration",
+    "max_memory_bytes": "most GPU memory in use",
+    "host_memory_bytes": "most pinned host memory",
+    "offloaded_bytes": "offloaded",
+    "stall_s": "stalls",
+    "batch_size": "batch size",
+    "link.bandwidth_bytes_per_s": "bandwidth of the host link, each way",
+    "gpu.memory_bytes": "GPU memory",
+    "gpu.compute_speed": "speed of the GPU against its own",
+    "gpus": "GPUs",
+}
+_ALMOST, _WHOLE = 99.5, 99.95
+
+
+@dataclass(frozen=True, slots=True)
+class StudyAxis:
+    """One axis.
+
+    Attributes:
+        label: what it measures, with the unit.
+        names: for a column of names, these in the order of the rows; empty for a quantity.
+        scale: turns SI into the unit of the label.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    scale: Scale
+
+    def place(self, value: Value) -> float:
+        """Return where a value of the column stands: its number in the unit, or the position of its name."""
+        if self.names:
+            return float(self.names.index(cell_text(value)))
+        assert isinstance(value, int | float)
+        return value / self.scale.factor
+
+    def text(self, value: Value) -> str:
+        """Return a value without its unit, with three digits at most; what is not all of it never reads as 100."""
+        if self.names:
+            return cell_text(value)
+        assert isinstance(value, int | float)
+        number = value / self.scale.factor
+        if self.scale.unit == "%":
+            return "99" if _ALMOST <= number < _WHOLE else f"{number:.0f}"
+        return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def shown_rows(rows: Sequence[StudyRow], picture: StudyPicture) -> list[StudyRow]:
+    """Return the rows that a picture shows: with what `where` asks for, and with numbers to show.
+
+    Raises:
+        InputError: there is none.
+    """
+    across = [factor.column for factor in factors(picture.x) if factor.number is None]
+    needed = [*across, picture.y, *([picture.value] if picture.value else [])]
+    shown = [
+        row
+        for row in rows
+        if all(cell_text(row[column]) in values for column, values in picture.where)
+        and all(row[column] not in (None, "") for column in needed)
+    ]
+    if not shown:
+        conditions = [f"has {column} {' or '.join(values)}" for column, values in picture.where]
+        asked = " and ".join([*conditions, "was computed without an error"])
+        raise InputError(f"picture {picture.name!r}: found no row to draw, expected one that {asked}")
+    return shown
+
+
+def known(row: StudyRow, column: str) -> Value:
+    """Return the value of a column of a row that is shown."""
+    value = row[column]
+    assert value is not None, "rows without a value are not shown"
+    return value
+
+
+def cell(row: StudyRow, expression: str) -> Value:
+    """Return the value of a column, or of an expression of columns and numbers.
+
+    Raises:
+        InputError: an expression of what are no numbers.
+    """
+    parts = factors(expression)
+    if len(parts) == 1 and parts[0].number is None:
+        return known(row, expression)
+    product = 1.0
+    for part in parts:
+        value = known(row, part.column) if part.number is None else part.number
+        if isinstance(value, str | bool) or (part.divides and value == 0):
+            raise InputError(f"{expression}: found {value!r} for {part.column}, expected a number to reckon with")
+        product = product / value if part.divides else product * value
+    return product
+
+
+def study_axis(column: str, values: Iterable[Value], label: str = "") -> StudyAxis:
+    """Return the axis of a column that holds these values, whose label is given or found by its name."""
+    found = list(values)
+    numbers = [value for value in found if isinstance(value, int | float) and not isinstance(value, bool)]
+    name = label or _LABELS.get(column, column.replace("_", " "))
+    if len(numbers) < len(found):
+        return StudyAxis(name, tuple(dict.fromkeys(cell_text(value) for value in found)), Scale("", 1.0, 0))
+    scale = _scale(column, numbers)
+    unit = "" if scale.unit in ("", "%") else f", {scale.unit}"
+    return StudyAxis(f"{name}{unit}", (), scale)
+
+
+def _scale(column: str, numbers: Sequence[float]) -> Scale:
+    if column.endswith("_ratio"):
+        return Scale("%", 0.01, 0)
+    if len(factors(column)) > 1:
+        return Scale("", 1.0, 2)
+    if column.endswith("bytes_per_s"):
+        return rate_of_bytes_scale(numbers)
+    if column.endswith("_bytes"):
+        return byte_scale(numbers)
+    if column.endswith("flop_per_s"):
+        return Scale("TFLOP/s", 1e12, 1)
+    if column.endswith("_s") and not column.endswith("_per_s"):
+        return time_scale(numbers)
+    return Scale("", 1.0, 2)
+
+
+def best(column: str, values: Iterable[float]) -> float:
+    """Return the best of the values of a column: most speed, least of anything else."""
+    return max(values) if column.endswith(("_per_s", "_ratio")) else min(values)
