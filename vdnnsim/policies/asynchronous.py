@@ -56,8 +56,12 @@ def backward_steps(workload: Workload) -> tuple[int, ...]:
 
 def steps_before_backward_use(workload: Workload, feature_map: FeatureMap) -> int:
     """Return how many steps precede the first backward that reads a map, which may be that of an in-place layer."""
+    return _steps_before(backward_steps(workload), feature_map)
+
+
+def _steps_before(steps: tuple[int, ...], feature_map: FeatureMap) -> int:
     first_reader = max(feature_map.saved_for)
-    return sum(index > first_reader for index in backward_steps(workload))
+    return sum(index > first_reader for index in steps)
 
 
 class _AsynchronousWriter:
@@ -91,7 +95,7 @@ class _AsynchronousWriter:
                 self._offloads[last_forward_use(each)].append(each.index)
                 lead = triggers[each.index]
                 if lead is not None:
-                    step = max(0, steps_before_backward_use(workload, each) - lead)
+                    step = max(0, _steps_before(steps, each) - lead)
                     # The later a map was made the sooner backward reads it: of those that come back together the first.
                     self._fetches[steps[step]].insert(0, each.index)
 

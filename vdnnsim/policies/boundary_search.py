@@ -8,11 +8,11 @@ Very Large and Deep Model on One GPU? (2016), "Configure the time-space trade-of
 
 What is read into it:
 
-- The steps of the ladder are the algorithms that the cost table offers for convolutions, from the slowest in sum to the
-  fastest. A kernel for which there is no such algorithm uses the one with the least workspace.
+- The steps of the ladder are the algorithms that the cost table offers for convolutions, from the fastest in sum to the
+  slowest. A kernel for which there is no such algorithm uses the one with the least workspace.
 - On each step the edge is where the fewest maps are offloaded that let it fit, found by bisection without replaying,
-  since whether a plan fits needs no clock; one trial iteration then says how fast it is. The fastest trial is taken, of
-  equally fast ones that with fewer maps offloaded. For the search in its details the post refers to vDNN (III-C).
+  since whether a plan fits needs no clock; one trial iteration then says how fast it is. A step whose kernels alone
+  take as long as the best trial so far is not tried. For the search in its details the post refers to vDNN (III-C).
 - Maps are those of `vdnn_all`, in the order in which they are made; the iteration is vDNN's.
 """
 
@@ -72,20 +72,23 @@ class _Search:
             for each in costs.options(layer.index, phase)
         )
         kernels = {name: one_algorithm(workload, costs, name) for name in names or [ONLY]}
-        self._ladder = dict(sorted(kernels.items(), key=lambda item: -sum(each.seconds for each in item[1].values())))
+        self._ladder = dict(sorted(kernels.items(), key=lambda item: sum(each.seconds for each in item[1].values())))
 
     def decide(self) -> TrainingPlan:
         passes: list[ProfilingPass] = []
-        best, best_key = None, (inf, 0)
-        for algorithm in self._ladder:
+        best, best_s = None, inf
+        for algorithm, kernels in self._ladder.items():
+            # No iteration is shorter than its kernels.
+            if sum(each.seconds for each in kernels.values()) >= best_s:
+                continue
             count = self._edge(algorithm)
             if count is None:
                 continue
             plan = self._plan(algorithm, count)
             trial = self._setting.trials.run_trial(plan)
             passes.append(ProfilingPass(plan.algorithms, trial.fits, trial.cost_s))
-            if trial.fits and (trial.cost_s, count) < best_key:
-                best, best_key = plan, (trial.cost_s, count)
+            if trial.fits and trial.cost_s < best_s:
+                best, best_s = plan, trial.cost_s
         return replace(best or self._smallest(), passes=tuple(passes))
 
     def _edge(self, algorithm: str) -> int | None:
