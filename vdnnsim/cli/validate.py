@@ -95,7 +95,7 @@ def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Valid
     library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
     laboratory = DeviceLaboratory(device, library, keeps_results=False)
     with arithmetic(tf32=tf32), ProgressBar() as bar:
-        bar.expect(len(method.cases) * len(policies))
+        bar.expect(sum(len(case.chosen(policies)) for case in method.cases))
         rows = validation_rows(laboratory, machine.server, method, policies, bar.done)
     sources = [(machine.file, machine.sha256)]
     if kernels is not None:

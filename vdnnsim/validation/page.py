@@ -83,9 +83,12 @@ def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Seq
 
 def _introduction(validation: Validation) -> str:
     rows, method = validation.rows, validation.method
-    cases = "; ".join(case.label for case in method.cases)
+    under_all = "; ".join(case.label for case in method.cases if not case.paper_alone)
+    others = "; ".join(case.label for case in method.cases if case.paper_alone)
+    cases = (f"every policy on {under_all}", f"those of the vDNN paper on {others}")
+    told = " and ".join(text for text, labels in zip(cases, (under_all, others), strict=True) if labels)
     return (
-        f"{len(rows)} rows: every policy on {cases}. Each policy wrote one plan of one training iteration; "
+        f"{len(rows)} rows: {told}. Each policy wrote one plan of one training iteration; "
         f"{_escape(validation.device)} executed it, the simulator replayed it from the profile "
         f"{_escape(validation.server.name)}. {_how(method)}"
     )

@@ -1,4 +1,4 @@
-"""A validation: every case under every policy, one row after the other, on one device."""
+"""A validation: every case under its policies, one row after the other, on one device."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def validation_rows(
     policies: Sequence[Policy],
     done: Callable[[str], None],
 ) -> tuple[Row, ...]:
-    """Execute and replay each case of a method under each policy.
+    """Execute and replay each case of a method under those of the policies that it is to run under.
 
     A row whose memory runs out or whose plan is refused says so, and the others go on.
 
@@ -58,11 +58,11 @@ def validation_rows(
             bench = ValidationBench.of(case, server, laboratory.executor(case.workload), method)
         except (DeviceError, ExecutionRefused) as failure:
             outcome = Outcome.REFUSED if isinstance(failure, ExecutionRefused) else Outcome.OUT_OF_MEMORY
-            for policy in policies:
+            for policy in case.chosen(policies):
                 rows.append(Row(case, policy.label, outcome, note=str(failure)))
                 done(f"{case.label}, {policy.label}")
             continue
-        for policy in policies:
+        for policy in case.chosen(policies):
             rows += bench.rows(policy)
             done(f"{case.label}, {policy.label}")
     return tuple(rows)

@@ -59,6 +59,13 @@ def test_equal_validations_give_equal_bytes(make_row: RowMaker) -> None:
     assert files(FREE_GPU, *rows) == files(FREE_GPU, *rows)
 
 
+def test_the_page_says_which_policies_ran_on_what(make_row: RowMaker) -> None:
+    cases = Case("vgg16", 1), Case("alexnet", 1, paper_alone=True), Case("alexnet", 2, paper_alone=True)
+    told = "2 rows: every policy on vgg16 (1) and those of the vDNN paper on alexnet (1); alexnet (2). Each"
+    assert told in page(replace(FREE_GPU, cases=cases), make_row(), UNFIT)
+    assert "2 rows: every policy on vgg16 (1). Each" in page(replace(FREE_GPU, cases=cases[:1]), make_row(), UNFIT)
+
+
 def test_the_page_says_what_holds_and_what_does_not(make_row: RowMaker) -> None:
     good = page(FREE_GPU, make_row(1.01), UNFIT, REFUSED)
     assert "**Everything that is required holds.**" in good
