@@ -14,6 +14,9 @@ from vdnnsim.report.plots.style import GRID, MUTED, house_style, new_figure, png
 _COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
 _MARKERS: Final = "osD^vPX*"
 _DASHES: Final = (0, (4, 3))
+_LEGEND_CHARACTERS = 115
+"""As many as one line of the legend holds; the keys and the room between them take _KEY_CHARACTERS each."""
+_KEY_CHARACTERS = 8
 _SHIFT = 0.05
 """GPUs by which each policy stands beside the one before, so that equal ones can both be seen."""
 
@@ -90,4 +93,6 @@ def _write_legend(figure: Figure, policies: list[str], *, unfit: bool, first: in
         hollow = Line2D([], [], color=MUTED, marker="o", markerfacecolor="white", linestyle="none", markersize=10)
         hollow.set_label("does not fit")
         handles.append(hollow)
-    figure.legend(handles=handles, loc="lower center", ncols=min(4, len(handles)), frameon=False)
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    ncols = min(4, len(handles), max(1, _LEGEND_CHARACTERS // (longest + _KEY_CHARACTERS)))
+    figure.legend(handles=handles, loc="lower center", ncols=ncols, frameon=False)
