@@ -15,6 +15,7 @@ without a GPU, and is 0 here.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from calibration.kernels.cudnn_plans import (
     ConvolutionPlan,
@@ -27,13 +28,15 @@ from calibration.workspaces_gpus import DescribedGpu
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.kernel_table import ADDED_TO, KernelRow
 from vdnnsim.cost.table import ONLY
-from vdnnsim.dnn.layers import FullyConnected, Phase
+from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
 
 _ALLOCATION_BYTES = 512
 """Unit of PyTorch's allocator on CUDA."""
 _DIGITS = 4
+_PRODUCTS: Final = frozenset({LayerKind.FC, LayerKind.ATTENTION, LayerKind.RNN})
+"""What is made of products of matrices, beside convolutions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ def other_row(gpu: DescribedGpu, subject: Subject, settings: Settings) -> Kernel
     """Return the row of a kernel that is no convolution."""
     flop, nbytes = _work(subject)
     element_type = subject.workload.element_type
-    is_product = isinstance(subject.layer.operator, FullyConnected) and subject.phase is not Phase.UPDATE
+    is_product = subject.layer.kind in _PRODUCTS and subject.phase is not Phase.UPDATE
     on_tensor_cores = is_product and (settings.tf32 or element_type is not ElementType.FLOAT32)
     seconds = max(flop / _peak(gpu, element_type, tensor_cores=on_tensor_cores), nbytes / gpu.dram_bytes_per_s)
     return _row(subject, ONLY, "", seconds, 0, "untimed; workspace not known")
