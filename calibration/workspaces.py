@@ -4,10 +4,12 @@
     asking/bin/pip install nvidia-cudnn-cu13==9.19.* nvidia-cudnn-frontend==1.32.0 click msgspec pyyaml  # 1.2 GB
     asking/bin/python -m calibration.workspaces hw_profiles/h200.kernels.csv --tf32
     asking/bin/python -m calibration.workspaces hw_profiles/h200_without_tf32.kernels.csv --no-tf32
+    asking/bin/python -m calibration.workspaces hw_profiles/a100_40gb.kernels.csv --gpu a100_40gb --tf32 --network ...
 
 run by hand, from the top of the source tree; neither a GPU nor a driver nor PyTorch is needed. These are the tables of
-the profiles of the H200: workspaces to the byte, seconds by a roofline until somebody measures them (`vdnnsim
-calibrate`), which `calibration.workspaces_rows` explains. The profiles themselves are written by hand.
+the profiles of GPUs that nobody has measured (with which networks, stands in their provenance): workspaces to the byte,
+seconds by a roofline until somebody measures them (`vdnnsim calibrate`), which `calibration.workspaces_rows` explains.
+The profiles themselves are written by hand.
 
 Asked by default: the ten networks of the vDNN paper at its batch sizes, and ResNet-50 at 64 and 256, float32, maps as
 N, C, H, W. Which plans count, and what their families mean, stands in `calibration.kernels.cudnn_plans`.
@@ -25,7 +27,7 @@ import click
 
 from calibration.kernels.cudnn_graphs import PlanFinder, Target, described_device, frontend
 from calibration.measure.subjects import distinct_subjects
-from calibration.workspaces_gpus import H200
+from calibration.workspaces_gpus import GPUS, DescribedGpu
 from calibration.workspaces_rows import Settings, convolution_rows, other_row
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow
@@ -57,38 +59,43 @@ def asked_workloads(texts: Iterable[str], element_type: ElementType) -> tuple[Wo
     return tuple(workloads)
 
 
-def generate(workloads: Iterable[Workload], settings: Settings) -> tuple[tuple[KernelRow, ...], frozenset[str]]:
-    """Return the rows of all kernels of these workloads on an H200, and the names of plans that could not be built.
+def generate(
+    gpu: DescribedGpu, workloads: Iterable[Workload], settings: Settings
+) -> tuple[tuple[KernelRow, ...], frozenset[str]]:
+    """Return the rows of all kernels of these workloads on a GPU, and the names of plans that could not be built.
 
     Raises:
         DeviceError: cuDNN cannot be asked.
     """
-    finder = PlanFinder(Target(properties=described_device(H200.properties)))
+    finder = PlanFinder(Target(properties=described_device(gpu.properties)))
     asked = f"cuDNN {frontend().backend_version_string()}"
     rows: list[KernelRow] = []
     left_out: set[str] = set()
     for subject in distinct_subjects(workloads):
         if not isinstance(subject.layer.operator, Convolution) or subject.phase is Phase.UPDATE:
-            rows.append(other_row(H200, subject, settings))
+            rows.append(other_row(gpu, subject, settings))
             continue
         problem = settings.problem(subject)
         offer = finder.find(problem)
         left_out.update(f"{subject.phase.value}: {name}" for name in offer.left_out)
-        rows += convolution_rows(H200, subject, problem, offer.plans, asked)
+        rows += convolution_rows(gpu, subject, problem, offer.plans, asked)
     return tuple(rows), frozenset(left_out)
 
 
 @click.command()
 @click.argument("table", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--gpu", type=click.Choice(list(GPUS)), default="h200", help="Which need not be there.")
 @click.option("--network", "networks", multiple=True, default=PAPER_AND_RESNET, help="NETWORK:BATCH_SIZE, repeatable.")
 @click.option("--element-type", type=click.Choice([each.value for each in ElementType]), default="float32")
 @click.option("--tf32/--no-tf32", default=False, help="Whether float32 may be multiplied as TF32.")
 @click.option("--channels-last", is_flag=True, help="Maps as N, H, W, C.")
-def main(table: Path, networks: tuple[str, ...], element_type: str, *, tf32: bool, channels_last: bool) -> None:
-    """Write the kernel table TABLE of an NVIDIA H200 that need not be there."""
+def main(
+    table: Path, gpu: str, networks: tuple[str, ...], element_type: str, *, tf32: bool, channels_last: bool
+) -> None:
+    """Write the kernel table TABLE of a GPU that need not be there."""
     try:
         workloads = asked_workloads(networks, ElementType(element_type))
-        rows, left_out = generate(workloads, Settings(tf32, channels_last))
+        rows, left_out = generate(GPUS[gpu], workloads, Settings(tf32, channels_last))
         replace_file(table, kernel_table_text(rows).encode())
     except InputError as failure:
         sys.stderr.write(f"{failure}\n")

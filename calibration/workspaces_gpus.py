@@ -30,39 +30,133 @@ class DescribedGpu:
     dram_bytes_per_s: float
 
 
-# Compute capability 9.0 has its limits in the CUDA C++ programming guide, technical specifications per compute
-# capability. Rates: NVIDIA H200 datasheet, H200 SXM (https://www.nvidia.com/en-us/data-center/h200/): FP32 67 TFLOPS,
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What the CUDA C++ programming guide, technical specifications per compute capability, states of one of them.
+
+    Attributes:
+        device_version: the compute capability, times 100.
+        shared_memory_kib: most that a block may opt in to.
+        threads: most that reside on a multiprocessor.
+        blocks: most that reside on a multiprocessor.
+    """
+
+    device_version: int
+    shared_memory_kib: int
+    threads: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Board:
+    """What distinguishes one GPU from others of its compute capability, in the words of data sheets."""
+
+    name: str
+    multiprocessors: int
+    clock_mhz: int
+    memory_clock_mhz: int
+    cache_mib: int
+    memory_bytes: int
+
+
+_SM_80: Final = _Limits(800, 163, 2048, 32)
+_SM_86: Final = _Limits(860, 99, 1536, 16)
+_SM_89: Final = _Limits(890, 99, 1536, 24)
+_SM_90: Final = _Limits(900, 227, 2048, 32)
+
+
+def _properties(limits: _Limits, board: _Board) -> dict[str, object]:
+    return {
+        "deviceName": board.name,
+        "cudaDeviceId": 0,
+        "deviceVer": limits.device_version,
+        "driverVer": 13000,
+        "maxGridSize": [2**31 - 1, 65535, 65535],
+        "maxBlockSize": [1024, 1024, 64],
+        "regsPerBlock": 65536,
+        "multiProcessorCount": board.multiprocessors,
+        "smClockRateKHz": 1000 * board.clock_mhz,
+        "memClockRateKHz": 1000 * board.memory_clock_mhz,
+        "l2CacheSize": board.cache_mib * 2**20,
+        "warpSize": 32,
+        "maxSharedMemoryPerBlock": 48 * 2**10,
+        "maxSharedMemoryPerBlockOptin": limits.shared_memory_kib * 2**10,
+        "reservedSharedMemoryPerBlock": 2**10,
+        "maxRegistersPerSM": 65536,
+        "pciDeviceId": 0,
+        "maxCtasPerSM": limits.blocks,
+        "maxThreadsPerBlock": 1024,
+        "maxThreadsPerSM": limits.threads,
+        "isTccDriver": 0,
+        "supportCoopLaunch": 1,
+        "totalGlobalMem": board.memory_bytes,
+    }
+
+
+def _rates(float32: float, float16: float, bfloat16: float) -> dict[ElementType, float]:
+    return {ElementType.FLOAT32: float32, ElementType.FLOAT16: float16, ElementType.BFLOAT16: bfloat16}
+
+
+# Rates: NVIDIA H200 datasheet, H200 SXM (https://www.nvidia.com/en-us/data-center/h200/): FP32 67 TFLOPS,
 # TF32 989 and FP16, BF16 1,979 TFLOPS "with sparsity", of which dense products reach half (494.7 and 989.4,
 # https://glennklockwood.com/garden/processors/h100, which also has the 133.8 of FP16 without tensor cores), 4.8 TB/s.
 # The clock of 1,980 MHz and the 132 multiprocessors: https://hmc-tech.com/gpu/nvidia-h100-vs-nvidia-h200-sxm-vs-nvidia-gb200;
 # the clock of the memory is assumed, 4.8 TB/s over 6,144 bit at two transfers a cycle and a little above.
 H200: Final = DescribedGpu(
-    properties={
-        "deviceName": "NVIDIA H200",
-        "cudaDeviceId": 0,
-        "deviceVer": 900,
-        "driverVer": 13000,
-        "maxGridSize": [2**31 - 1, 65535, 65535],
-        "maxBlockSize": [1024, 1024, 64],
-        "regsPerBlock": 65536,
-        "multiProcessorCount": 132,
-        "smClockRateKHz": 1_980_000,
-        "memClockRateKHz": 3_201_000,
-        "l2CacheSize": 50 * 2**20,
-        "warpSize": 32,
-        "maxSharedMemoryPerBlock": 48 * 2**10,
-        "maxSharedMemoryPerBlockOptin": 227 * 2**10,
-        "reservedSharedMemoryPerBlock": 2**10,
-        "maxRegistersPerSM": 65536,
-        "pciDeviceId": 0,
-        "maxCtasPerSM": 32,
-        "maxThreadsPerBlock": 1024,
-        "maxThreadsPerSM": 2048,
-        "isTccDriver": 0,
-        "supportCoopLaunch": 1,
-        "totalGlobalMem": 141_000_000_000,
-    },
-    flop_per_s={ElementType.FLOAT32: 67e12, ElementType.FLOAT16: 133.8e12, ElementType.BFLOAT16: 133.8e12},
-    tensor_flop_per_s={ElementType.FLOAT32: 494.7e12, ElementType.FLOAT16: 989.4e12, ElementType.BFLOAT16: 989.4e12},
+    properties=_properties(_SM_90, _Board("NVIDIA H200", 132, 1980, 3201, 50, 141_000_000_000)),
+    flop_per_s=_rates(67e12, 133.8e12, 133.8e12),
+    tensor_flop_per_s=_rates(494.7e12, 989.4e12, 989.4e12),
     dram_bytes_per_s=4.8e12,
 )
+
+# The chip of the H200 with 5,120 bit of memory: 3.35 TB/s, https://archive-lib.hpctech.co.jp/gpuproduct/nvidia-h100.html
+_H100_SXM: Final = DescribedGpu(
+    properties=_properties(_SM_90, _Board("NVIDIA H100 80GB HBM3", 132, 1980, 2619, 50, 79 * 2**30)),
+    flop_per_s=H200.flop_per_s,
+    tensor_flop_per_s=H200.tensor_flop_per_s,
+    dram_bytes_per_s=3.35e12,
+)
+
+# Rates and memory: NVIDIA's datasheet of the A100 as in https://glennklockwood.com/garden/processors/A100. Without
+# tensor cores, FP16 has 78 TFLOPS and BF16 39: NVIDIA's white paper of the Ampere architecture. Properties: deviceQuery
+# in https://upb-pc2.atlassian.net/wiki/spaces/PC2DOK/pages/1900609/NVIDIA+A100+40GB+with+NVLINK; with 80 GB, 5,120 bit
+# reach 2,039 GB/s at 1,593 MHz.
+_A100_40GB: Final = DescribedGpu(
+    properties=_properties(_SM_80, _Board("NVIDIA A100-SXM4-40GB", 108, 1410, 1215, 40, 42_405_855_232)),
+    flop_per_s=_rates(19.5e12, 78e12, 39e12),
+    tensor_flop_per_s=_rates(156e12, 312e12, 312e12),
+    dram_bytes_per_s=1555e9,
+)
+_A100_80GB: Final = DescribedGpu(
+    properties=_properties(_SM_80, _Board("NVIDIA A100-SXM4-80GB", 108, 1410, 1593, 40, round(79.25 * 2**30))),
+    flop_per_s=_A100_40GB.flop_per_s,
+    tensor_flop_per_s=_A100_40GB.tensor_flop_per_s,
+    dram_bytes_per_s=2039e9,
+)
+
+# Rates, clocks, caches: https://cuttingedgegamer.com/2022/12/ and https://waredb.com/processor/nvidia-geforce-rtx-4090.
+# Tensor cores of GeForce reach half with sums in FP32 of what they reach with sums in FP16, and in TF32 the rate of
+# FP32 (https://hmc-tech.com/gpu/nvidia-geforce-rtx-4090-d-vs-nvidia-geforce-rtx-3090-ti, the same two chips). With sums
+# in FP16 it is 142 TFLOPS: https://holynerdvana.blogspot.com/2022/10/nvidia-geforce-rtx-3090-specifications.html
+_RTX_3090: Final = DescribedGpu(
+    properties=_properties(_SM_86, _Board("NVIDIA GeForce RTX 3090", 82, 1695, 9751, 6, round(23.7 * 2**30))),
+    flop_per_s=_rates(35.58e12, 35.58e12, 35.58e12),
+    tensor_flop_per_s=_rates(35.58e12, 71.16e12, 71.16e12),
+    dram_bytes_per_s=936.2e9,
+)
+_RTX_4090: Final = DescribedGpu(
+    properties=_properties(_SM_89, _Board("NVIDIA GeForce RTX 4090", 128, 2520, 10501, 72, round(23.64 * 2**30))),
+    flop_per_s=_rates(82.58e12, 82.58e12, 82.58e12),
+    tensor_flop_per_s=_rates(82.58e12, 165.15e12, 165.15e12),
+    dram_bytes_per_s=1008e9,
+)
+
+GPUS: Final[Mapping[str, DescribedGpu]] = {
+    "rtx_3090": _RTX_3090,
+    "rtx_4090": _RTX_4090,
+    "a100_40gb": _A100_40GB,
+    "a100_80gb": _A100_80GB,
+    "h100_sxm": _H100_SXM,
+    "h200": H200,
+}
+"""By the name of the profile whose table they are asked for."""

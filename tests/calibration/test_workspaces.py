@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from calibration.kernels.cudnn_plans import DOWN_CONVERT_NOTE, NONDETERMINISTIC_NOTE, TENSOR_CORE_NOTE, ConvolutionPlan
 from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.workspaces import PAPER_AND_RESNET, asked_workloads, main
-from calibration.workspaces_gpus import H200
+from calibration.workspaces_gpus import GPUS, H200
 from calibration.workspaces_rows import Settings, convolution_rows, other_row
 from tests.calibration.kernels.frontend_double import Engine, Frontend
 from vdnnsim.cost.kernel_file import read_kernel_table
@@ -19,6 +19,8 @@ from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Origin
 
 PROFILES = Path(__file__).parents[2] / "hw_profiles"
+SEVERAL = ("alexnet:128", "vgg16:64", "resnet50:64", "gpt2_small:4")
+"""In the tables of all profiles of GPUs but the H200."""
 TF32 = Settings(tf32=True, channels_last=False)
 FLOAT32 = Settings(tf32=False, channels_last=False)
 
@@ -110,6 +112,25 @@ def test_tf32_is_for_all_products(settings: Settings, seconds: float) -> None:
     assert other_row(H200, asked, settings).seconds == pytest.approx(seconds, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("layer", "settings", "seconds"),
+    [
+        ("h0.mlp.fc", TF32, 39.07e-6),
+        ("h0.mlp.fc", FLOAT32, 288.5e-6),
+        ("h0.attn", TF32, 13.03e-6),
+        ("h0.attn", FLOAT32, 96.2e-6),
+    ],
+)
+def test_so_it_is_for_those_of_tokens_and_of_attention(layer: str, settings: Settings, seconds: float) -> None:
+    """GPT-2 with 4 x 1,024 tokens: 2 x 4,096 x 768 x 3,072 FLOPs, 39.07 us in TF32 and 288.5 us in float32.
+
+    Attention is two products of 4 x 1,024 tokens with the 512 before them, in the mean, each 768 wide, and a softmax:
+    6.45 GFLOP.
+    """
+    asked = subject("gpt2_small:4", layer, Phase.FORWARD)
+    assert other_row(H200, asked, settings).seconds == pytest.approx(seconds, rel=2e-3)
+
+
 def test_workloads_are_written_as_network_and_batch_size() -> None:
     (workload,) = asked_workloads(["alexnet:128"], ElementType.FLOAT16)
     assert (workload.graph.name, workload.batch_size, workload.element_type) == ("alexnet", 128, ElementType.FLOAT16)
@@ -161,6 +182,29 @@ def test_the_committed_tables_hold_every_kernel_of_the_default_networks_untimed(
     }
     assert {(row.origin, row.count) for row in rows} == {(Origin.DATASHEET, 0)}
     assert not any(NONDETERMINISTIC_NOTE in row.note or DOWN_CONVERT_NOTE in row.note for row in rows)
+
+
+@pytest.mark.parametrize("name", sorted(GPUS.keys() - {"h200"}))
+def test_a_profile_states_the_rates_that_its_table_was_made_with(name: str) -> None:
+    """Float32 without tensor cores; what has fewer bits, with them. The table knows the networks of its provenance."""
+    server = read_profile(PROFILES / f"{name}.yaml")
+    described = GPUS[name]
+    float32, float16, bfloat16 = ElementType.FLOAT32, ElementType.FLOAT16, ElementType.BFLOAT16
+    on_tensor_cores = described.tensor_flop_per_s
+
+    assert server.gpu.dram_bytes_per_s == described.dram_bytes_per_s
+    assert server.gpu.multiprocessors == described.properties["multiProcessorCount"]
+    assert server.gpu.memory_bytes == described.properties["totalGlobalMem"]
+    assert server.gpu.flop_per_s == {
+        float32: described.flop_per_s[float32],
+        float16: on_tensor_cores[float16],
+        bfloat16: on_tensor_cores[bfloat16],
+    }
+    asked = distinct_subjects(asked_workloads(SEVERAL, float32))
+    assert {row.shape for row in committed_rows(name)} == {each.shape for each in asked}
+    assert {(row.origin, row.count) for row in committed_rows(name)} == {(Origin.DATASHEET, 0)}
+    made_by = dict(server.provenance)["made_by"]
+    assert made_by.endswith(f"--gpu {name} --tf32 with --network {', '.join(SEVERAL)}")
 
 
 def test_tf32_buys_speed_with_copies_of_the_operands_in_another_layout() -> None:

@@ -1,0 +1,109 @@
+"""All profiles that are shipped: each figure with its origin and source, and today's single GPUs put to use."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.cost.build import build_cost_table
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.experiment import run_scenario
+from vdnnsim.hardware.profile import Profile, load_profile, shipped_profiles
+from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.policies.registry import known_policies
+from vdnnsim.scenario.check import check_file
+from vdnnsim.scenario.read import read_scenario
+
+PROFILES = Path(__file__).parents[3] / "hw_profiles"
+FASTEST_FIRST = ("h100_sxm", "a100_80gb", "a100_40gb", "rtx_4090", "rtx_3090")
+WORKLOADS = (("vgg16", 64), ("resnet50", 64), ("gpt2_small", 4))
+
+
+@cache
+def server(name: str) -> Server:
+    return load_profile(PROFILES / f"{name}.yaml").server
+
+
+@cache
+def workload(network: str, batch_size: int, element_type: ElementType) -> Workload:
+    return Workload(build_network(network), batch_size, element_type)
+
+
+@cache
+def fastest_s(name: str, network: str, batch_size: int, element_type: ElementType) -> float:
+    """Seconds of all kernels of an iteration, one after another, each by its fastest algorithm."""
+    table = build_cost_table(workload(network, batch_size, element_type), server(name))
+    return sum(options[0].seconds for options in table.kernels.values())
+
+
+@pytest.mark.parametrize("profile", shipped_profiles(), ids=lambda profile: profile.server.name)
+def test_every_shipped_profile_is_right_and_says_of_every_figure_where_it_is_from(profile: Profile) -> None:
+    """What a figure is said to be as of is another profile that is shipped, and none is from an unknown place."""
+    name, figures = profile.server.name, profile.server.figures
+    assert check_file(PROFILES / f"{name}.yaml", known_policies()).startswith(f"{PROFILES / name}.yaml: a hardware ")
+    assert {"gpu.memory", "gpu.dram_bandwidth", "host.memory", "host.issue"} <= {each.path for each in figures}
+    for figure in figures:
+        assert isinstance(figure.origin, Origin)
+        assert len(figure.source) >= len("as h2d"), figure
+        assert "unknown" not in figure.source, figure
+        named = re.findall(r"\bas of ([a-z]+[0-9]*_[a-z0-9_]+|h200)\b", figure.source)
+        assert all((PROFILES / f"{each}.yaml").is_file() for each in named), figure
+
+
+@pytest.mark.parametrize("name", FASTEST_FIRST)
+def test_a_gpu_of_today_replays_a_scenario(name: str, tmp_path: Path) -> None:
+    """VGG-16 at batch 64 takes 4 GiB and more, and fits; under vDNN_all it takes less and longer."""
+    path = tmp_path / "today.yaml"
+    path.write_text(
+        "schema_version: 1\nworkload: {network: vgg16, batch_size: 64, element_type: float32}\n"
+        f"hardware: {name}\npolicies: [none, vdnn_all(p)]\n"
+    )
+    resident, offloading = run_scenario(read_scenario(path)).results
+    assert resident.fits
+    assert offloading.fits
+    assert offloading.metrics.iteration_s > resident.metrics.iteration_s
+    assert offloading.metrics.max_memory_bytes < resident.metrics.max_memory_bytes
+
+
+@pytest.mark.parametrize("element_type", [ElementType.FLOAT32, ElementType.FLOAT16, ElementType.BFLOAT16])
+@pytest.mark.parametrize(("network", "batch_size"), WORKLOADS)
+def test_gpus_of_today_stand_in_the_order_of_their_datasheets(
+    network: str, batch_size: int, element_type: ElementType
+) -> None:
+    """Each has at least as much arithmetic on tensor cores as the next, and more bandwidth."""
+    seconds = [fastest_s(name, network, batch_size, element_type) for name in FASTEST_FIRST]
+    assert seconds == sorted(seconds)
+    assert len(set(seconds)) == len(seconds)
+
+
+@pytest.mark.parametrize(
+    ("name", "tflop_per_s"),
+    [("rtx_3090", 35.58), ("rtx_4090", 82.58), ("a100_40gb", 156), ("a100_80gb", 156), ("h100_sxm", 494.7)],
+)
+def test_tf32_is_not_faster_than_tensor_cores(name: str, tflop_per_s: float) -> None:
+    """And for VGG-16, most of which is arithmetic, not slower than by 2.5: its copies are bound by memory."""
+    asked = workload("vgg16", 64, ElementType.FLOAT32)
+    flop = sum(asked.flop(layer, phase) for layer in asked.graph.layers for phase in asked.phases(layer))
+    assert 1 < fastest_s(name, "vgg16", 64, ElementType.FLOAT32) / (flop / (tflop_per_s * 1e12)) < 2.5
+
+
+def test_both_a100_differ_in_their_memory_alone() -> None:
+    small, large = server("a100_40gb"), server("a100_80gb")
+    assert small.gpu.flop_per_s == large.gpu.flop_per_s
+    assert small.gpu.multiprocessors == large.gpu.multiprocessors
+    assert small.link == large.link
+    assert small.gpu.dram_bytes_per_s < large.gpu.dram_bytes_per_s
+    assert small.gpu.memory_bytes < large.gpu.memory_bytes
+
+
+def test_one_h100_is_that_of_eight() -> None:
+    one, eight = server("h100_sxm"), server("h100_x8")
+    assert one.gpu == eight.gpu
+    assert (one.link.h2d_bytes_per_s, one.link.d2h_bytes_per_s) == (
+        eight.link.h2d_bytes_per_s,
+        eight.link.d2h_bytes_per_s,
+    )
+    assert 8 * one.host.memory_bytes == eight.host.memory_bytes
