@@ -58,8 +58,15 @@ class Journal:
         self.kept = len(self._known)
 
     def recall(self, key: str, kind: type[Value]) -> Value | None:
-        """Return what was measured under a key; None if nothing was."""
-        return msgspec.convert(self._known[key], kind) if key in self._known else None
+        """Return what was measured under a key; None if nothing was, or what stands there can be no such value."""
+        if key not in self._known:
+            return None
+        try:
+            return msgspec.convert(self._known[key], kind)
+        except msgspec.ValidationError:
+            # Measured again, it stands in the file a second time, and the last line counts.
+            del self._known[key]
+            return None
 
     def keep(self, key: str, value: object) -> None:
         """Write down a finished measurement, at once."""

@@ -29,6 +29,18 @@ def test_what_was_kept_is_recalled(path: Path) -> None:
         assert journal.recall("third", Sample) is None
 
 
+def test_what_can_be_no_such_value_is_measured_again(path: Path) -> None:
+    """The line is sound JSON, but holds no sample; after the second measurement the file knows both."""
+    text = path.read_text()
+    path.write_text(text.replace('{"key":"first","value":', '{"key":"first","value":"lost","was":', 1))
+    with Journal(path, WITH) as journal:
+        assert journal.recall("first", Sample) is None
+        journal.keep("first", SAMPLE)
+    with Journal(path, WITH) as journal:
+        assert journal.recall("first", Sample) == SAMPLE
+        assert journal.recall("second", tuple[Sample, ...]) == (SAMPLE, SAMPLE)
+
+
 def test_each_measurement_is_on_the_disk_at_once(path: Path) -> None:
     with Journal(path, WITH) as journal:
         journal.keep("third", SAMPLE)
