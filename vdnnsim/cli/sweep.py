@@ -43,7 +43,7 @@ def sweep(  # noqa: PLR0913  # one for each option
     yes: bool,
     policy_modules: Sequence[str],
 ) -> None:
-    """Compute what is missing of the grid of STUDY, and write DIR/results.csv.
+    """Compute what is missing of the grid of STUDY, and write DIR/results.csv, and the pictures that it asks for.
 
     What was computed is kept in DIR, so a study that is repeated, extended or killed goes on where it was.
     """
@@ -70,7 +70,9 @@ def _compute(
     study: "Study", folder: Path, workers: "Workers", csv_file: Path | None, parquet: Path | None
 ) -> "Progress":
     from vdnnsim.cli.progress import StudyBar
+    from vdnnsim.replace import replace_files
     from vdnnsim.study.export import write_parquet, write_results
+    from vdnnsim.study.report import report_files
     from vdnnsim.study.results import progress_of, study_rows
     from vdnnsim.study.store import writing
     from vdnnsim.study.sweep import sweep as compute
@@ -85,6 +87,7 @@ def _compute(
                 write_results(path, study, store)
         if parquet is not None:
             write_parquet(parquet, study, store)
+        replace_files(folder, report_files(study, store))
         return progress_of(study_rows(study, store)) if before.missing else before
 
 

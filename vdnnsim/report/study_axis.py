@@ -61,20 +61,21 @@ class StudyAxis:
         return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
+def shows(picture: StudyPicture, row: StudyRow) -> bool:
+    """Whether a picture shows a row: it has what `where` asks for, and numbers to show."""
+    across = [factor.column for factor in factors(picture.x) if factor.number is None]
+    needed = [*across, picture.y, *([picture.value] if picture.value else [])]
+    asked = all(cell_text(row[column]) in values for column, values in picture.where)
+    return asked and all(row[column] not in (None, "") for column in needed)
+
+
 def shown_rows(rows: Sequence[StudyRow], picture: StudyPicture) -> list[StudyRow]:
-    """Return the rows that a picture shows: with what `where` asks for, and with numbers to show.
+    """Return the rows that a picture shows.
 
     Raises:
         InputError: there is none.
     """
-    across = [factor.column for factor in factors(picture.x) if factor.number is None]
-    needed = [*across, picture.y, *([picture.value] if picture.value else [])]
-    shown = [
-        row
-        for row in rows
-        if all(cell_text(row[column]) in values for column, values in picture.where)
-        and all(row[column] not in (None, "") for column in needed)
-    ]
+    shown = [row for row in rows if shows(picture, row)]
     if not shown:
         conditions = [f"has {column} {' or '.join(values)}" for column, values in picture.where]
         asked = " and ".join([*conditions, "was computed without an error"])

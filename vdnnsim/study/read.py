@@ -7,20 +7,26 @@
       link.bandwidth: {from: 16 GB/s, to: 512 GB/s, factor: 2}
       gpu.memory: [12 GiB, 24 GiB]
     where: policy != 'vdnn_conv(p)' or gpu.memory >= 24 GiB
+    pictures:
+      - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: images_per_s, by: policy}
 
 `scenario` is the path of one, from the study's folder, or the mapping itself. Without an axis `policy`, the policies of
-the scenario are one. `vdnnsim.study.keys` says what can be an axis, `vdnnsim.study.axis` what ranges there are.
+the scenario are one. `vdnnsim.study.keys` says what can be an axis, `vdnnsim.study.axis` what ranges there are,
+`vdnnsim.report.study_picture` what pictures.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import StudyError
 from vdnnsim.policies.registry import PolicyTypes, known_policies
+from vdnnsim.report.study_picture import read_pictures
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.axis import Axis, read_axis
 from vdnnsim.study.keys import POLICY, study_keys
+from vdnnsim.study.results import table_header
 from vdnnsim.study.study import MOST_POINTS, Study
 from vdnnsim.study.where import Condition, read_condition
 from vdnnsim.yaml_file import Entry, YamlFile, printable, read_yaml
@@ -42,7 +48,7 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     types = known_policies() if policy_types is None else policy_types
     file = read_yaml(path, StudyError)
     file.root.check_schema_version(SCHEMA_VERSION)
-    members = file.root.members(("schema_version", "scenario", "axes"), ("where",))
+    members = file.root.members(("schema_version", "scenario", "axes"), ("where", "pictures"))
     base = _base(file, members["scenario"], path, types)
     keys = study_keys(types)
     named = members["axes"].named_members("axes")
@@ -67,6 +73,8 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     )
     if where and study.grid_size <= MOST_POINTS and next(study.points(), None) is None:
         raise members["where"].wrong(f"leaves none of {study.grid_size} points, expected a grid that is not empty")
+    if "pictures" in members:
+        study = replace(study, pictures=read_pictures(members["pictures"], table_header(study)))
     return study
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from vdnnsim.report.study_picture import StudyPicture
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.axis import Axis
 from vdnnsim.study.keys import POLICY, Value
@@ -32,6 +33,7 @@ class Study:
         where: all of them hold for each point.
         sources: (name, SHA-256) of the files that were read.
         folder: of the study's file, beside which profiles are looked up.
+        pictures: what is drawn of the results.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Study:
     where: tuple[Condition, ...]
     sources: tuple[tuple[str, str], ...]
     folder: str
+    pictures: tuple[StudyPicture, ...] = ()
 
     @property
     def grid_size(self) -> int:

@@ -156,7 +156,7 @@ def test_one_number_everywhere_is_one_shade() -> None:
 
 
 def test_a_cell_for_two_points_is_refused() -> None:
-    with pytest.raises(InputError, match="picture 'map': found 2 points at batch_size 1 and one, expected one"):
+    with pytest.raises(InputError, match="picture 'map': found 2 points at batch_size 1 and hardware one, expected"):
         heat_map_figure(ROWS, replace(MAP, y="hardware"))
 
 

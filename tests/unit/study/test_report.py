@@ -1,0 +1,72 @@
+"""What a sweep writes beside its results: pictures, and what they depend on."""
+
+import csv
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_cli import vdnnsim
+
+STUDY = """\
+schema_version: 1
+scenario:
+  schema_version: 1
+  workload: {network: alexnet, batch_size: 16, element_type: float32}
+  hardware: titan_x_maxwell
+  policies: [base(m), vdnn_all(m)]
+axes:
+  gpu.memory: [512 MiB, 1 GiB, 12 GiB]
+"""
+PICTURE = """\
+pictures:
+  - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: images_per_s, by: policy}
+"""
+
+
+def swept(tmp_path: Path, text: str) -> tuple[int, str, Path]:
+    study, out = tmp_path / "small.yaml", tmp_path / "out"
+    study.write_text(text, encoding="utf-8")
+    done = vdnnsim("sweep", str(study), "--out", str(out), "--workers", "1", folder=tmp_path)
+    return done.returncode, done.stderr, out
+
+
+def test_a_sweep_writes_the_pictures_that_its_study_asks_for(tmp_path: Path) -> None:
+    code, output, out = swept(tmp_path, STUDY + PICTURE)
+    assert code == 0, output
+    assert struct.unpack(">II", (out / "speed.png").read_bytes()[16:24]) == (1600, 900)
+    manifest = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert manifest["files"] == ["results.csv", "speed.png"]
+    assert manifest["axes"] == {"gpu.memory": [2**29, 2**30, 12 * 2**30], "policy": ["base(m)", "vdnn_all(m)"]}
+    assert manifest["points"] == {"done": 6, "failed": 0, "missing": 0}
+    assert [each["name"].rpartition("/")[2] for each in manifest["inputs"]] == ["small.yaml", "titan_x_maxwell.yaml"]
+    with (out / "results.csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 6
+
+
+def test_a_second_sweep_gives_the_same_bytes(tmp_path: Path) -> None:
+    *_, out = swept(tmp_path, STUDY + PICTURE)
+    first = [(out / name).read_bytes() for name in ("results.csv", "run.json", "speed.png")]
+    swept(tmp_path, STUDY + PICTURE)
+    assert [(out / name).read_bytes() for name in ("results.csv", "run.json", "speed.png")] == first
+
+
+def test_a_study_without_pictures_has_none(tmp_path: Path) -> None:
+    code, output, out = swept(tmp_path, STUDY)
+    assert code == 0, output
+    assert not list(out.glob("*.png"))
+
+
+@pytest.mark.parametrize(
+    ("picture", "message"),
+    [
+        (PICTURE.replace("by: policy", "by: polcy"), "pictures[0].by: 'polcy' is not a column; did you mean 'policy'?"),
+        (PICTURE.replace(", by: policy", ""), "picture 'speed': found two points of one line at gpu.memory_bytes"),
+        (PICTURE.replace("by: policy", "where: {policy: dyn}"), "picture 'speed': found no row to draw"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_an_error_in_one_line(tmp_path: Path, picture: str, message: str) -> None:
+    code, output, _ = swept(tmp_path, STUDY + picture)
+    assert code == 1
+    assert message in output
