@@ -14,6 +14,7 @@ import pytest
 
 from vdnnsim.claims.claim import read_claims
 from vdnnsim.cli import cli, main
+from vdnnsim.dnn.networks import NETWORK_NAMES
 from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.policies.registry import known_policies
 
@@ -142,7 +143,7 @@ def test_check_says_what_a_file_is(scenario: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "first", "count"),
     [
-        ("networks", "alexnet", 16),
+        ("networks", "alexnet", len(NETWORK_NAMES)),
         ("policies", "base", len(known_policies())),
         ("hardware", "titan_x", len(shipped_profiles())),
     ],
