@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.layrub2018.paper import Layrub2018
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.swap2018.paper import Swap2018
 from vdnnsim.claims.vdnn2016.paper import Vdnn2016
@@ -26,4 +27,10 @@ def open_paper(file: ClaimsFile, folder: Path) -> Paper:
     Raises:
         ProfileError: the profile of a machine is missing or wrong.
     """
-    return Swap2018(file, folder) if file.paper == "swap2018" else Vdnn2016(file, folder)
+    match file.paper:
+        case "swap2018":
+            return Swap2018(file, folder)
+        case "layrub2018":
+            return Layrub2018(file, folder)
+        case _:
+            return Vdnn2016(file, folder)

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.claims.claim import PAPERS, read_claims
+from vdnnsim.claims.layrub2018.paper import Layrub2018
 from vdnnsim.claims.papers import open_paper
 from vdnnsim.claims.swap2018.paper import Swap2018
 from vdnnsim.claims.vdnn2016.paper import Vdnn2016
@@ -10,9 +11,9 @@ from vdnnsim.claims.vdnn2016.paper import Vdnn2016
 
 def test_each_paper_opens_as_its_own() -> None:
     """Whatever the working directory: profiles are found in the package too."""
-    opened = {name: type(open_paper(read_claims(name), Path("/"))) for name in ("vdnn2016", "swap2018")}
+    opened = {name: type(open_paper(read_claims(name), Path("/"))) for name in PAPERS}
 
-    assert opened == {"vdnn2016": Vdnn2016, "swap2018": Swap2018}
+    assert opened == {"vdnn2016": Vdnn2016, "swap2018": Swap2018, "layrub2018": Layrub2018}
 
 
 @pytest.mark.parametrize("name", PAPERS)

@@ -1,0 +1,58 @@
+"""Every row of Jin et al. (2018), with its own tolerance; a row recorded as not reproduced is a strict xfail."""
+
+import pytest
+
+from tests.toy import ROOT
+from vdnnsim.claims.claim import Claim, read_claims
+from vdnnsim.claims.layrub2018.check import check_claim
+from vdnnsim.claims.layrub2018.runs import LayrubRuns
+from vdnnsim.claims.row import Verdict
+from vdnnsim.hardware.profile import find_profile, read_profile
+
+FILE = read_claims("layrub2018")
+UNMET = [row for row in FILE.claims if row.recorded_verdict is Verdict.NOT_REPRODUCED]
+
+
+@pytest.fixture(scope="module")
+def runs() -> LayrubRuns:
+    """The replays on the machines of the paper, shared by all rows."""
+    machines = {claim.hardware or FILE.hardware for claim in FILE.claims}
+    return LayrubRuns({name: read_profile(find_profile(name, ROOT)) for name in machines})
+
+
+def row_parameters() -> list[object]:
+    return [
+        pytest.param(
+            claim,
+            id=claim.id,
+            marks=[pytest.mark.xfail(reason=claim.reason, strict=True)] if claim in UNMET else [],
+        )
+        for claim in FILE.claims
+    ]
+
+
+@pytest.mark.parametrize("claim", row_parameters())
+def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, runs: LayrubRuns) -> None:
+    row = check_claim(claim, runs, FILE.hardware)
+
+    assert row.verdict is Verdict.REPRODUCED, f"expected {row.expected}, simulated {row.simulated}"
+
+
+def test_all_19_claims_are_here_and_12_are_reproduced() -> None:
+    """Of the text and of Tables 1 and 8; each with all of its numbers. Every row that is missed has its reason."""
+    of_text = {row.claim_id for row in FILE.claims if row.claim_id.startswith("l-")}
+    missed = {row.claim_id for row in UNMET}
+
+    assert of_text == {f"l-{number}" for number in range(1, 20)}
+    assert of_text & missed == {"l-3", "l-6", "l-8", "l-10", "l-11", "l-12", "l-17"}
+    assert all(row.reason for row in UNMET)
+    assert len({row.id for row in FILE.claims}) == len(FILE.claims)
+
+
+def test_table_6_has_every_figure_and_every_cell_that_is_not_within_15_percent_of_the_capacity() -> None:
+    """24 figures stand in Table 6; of its 48 cells 7 lie within 15 % of the capacity, one of them without a figure."""
+    rows = [row for row in FILE.claims if row.claim_id == "t-6"]
+    fits = [row for row in rows if row.metric == "fits"]
+
+    assert len(rows) - len(fits) == 24
+    assert len(fits) == 48 - 7

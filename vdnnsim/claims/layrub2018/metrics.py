@@ -1,0 +1,119 @@
+"""The paper's numbers, computed from plans and replays: bytes, seconds, shares between 0 and 1, yes or no."""
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Final
+
+from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
+from vdnnsim.dnn.layers import Activation, LayerKind, Phase
+from vdnnsim.plan.operations import Compute
+from vdnnsim.plan.training_plan import BufferKind
+
+NETWORK_BYTES_PER_S: Final = 125e6
+"""Between two nodes: 1 Gbit/s Ethernet (5.1), without what protocols take."""
+ONE_NODE_EPOCH_S: Final[Mapping[str, float]] = {
+    "alexnet": 107 * 60.0,
+    "resnet50": (53 * 60 + 16) * 60.0,
+    "resnet1001": (395 * 60 + 25) * 60.0,
+}
+"""Table 8."""
+IMAGENET_IMAGES: Final = 1_281_167
+
+
+def parameters(runs: LayrubRuns, case: Case) -> float:
+    """How many weights a network has."""
+    return runs.bench(case).workload.graph.parameters
+
+
+def weight_bytes(runs: LayrubRuns, case: Case) -> float:
+    """What its weights take, once."""
+    return parameters(runs, case) * runs.bench(case).workload.element_type.nbytes
+
+
+def map_reduction(runs: LayrubRuns, case: Case, policy: str) -> float:
+    """By how much activations and gradients take less than Caffe's blobs (5.2).
+
+    Regions are counted as they are. Where maps are not offloaded, normalized maps, which are no blobs, are left out on
+    both sides.
+    """
+    inside = runs.inside_bytes(case) if policy == "layrub_intra" else 0
+    return 1 - (runs.memory(case, policy).maps - inside) / runs.blob_bytes(case)
+
+
+def runtime_reduction(runs: LayrubRuns, case: Case, policy: str, baseline: str) -> float:
+    """By how much all memory that nvidia-smi shows is less than under another policy (5.3.1)."""
+    return 1 - runs.memory(case, policy).runtime / runs.memory(case, baseline).runtime
+
+
+def overhead(runs: LayrubRuns, case: Case, policy: str, baseline: str) -> float:
+    """Extra time of an iteration (Table 5)."""
+    return runs.iteration_s(case, policy) / runs.iteration_s(case, baseline) - 1
+
+
+def record_share(runs: LayrubRuns, case: Case, policy: str) -> float:
+    """Bytes of the records of rectifiers over those of the maps that they stand for (4.2)."""
+    plan, workload = runs.plan(case, policy), runs.bench(case).workload
+    rectifiers = {layer.index for layer in workload.graph.layers if isinstance(layer.operator, Activation)}
+    records = [b for b in plan.buffers if b.kind is BufferKind.STATISTICS and b.of in rectifiers]
+    layers = workload.graph.layers
+    return sum(b.nbytes for b in records) / sum(workload.map_bytes(layers[b.of or 0].output) for b in records)
+
+
+def barrier_share(runs: LayrubRuns, case: Case, policy: str) -> float:
+    """Time lost by barriers over the time of the kernels of backward that they separate (4.3)."""
+    costs = runs.bench(case).costs
+    kernels = [each for each in runs.plan(case, policy).operations if isinstance(each, Compute)]
+    separated = {each.layer for each in kernels if each.barrier_s}
+    phases = (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
+    seconds = [
+        costs.find(each.layer, each.phase, each.algorithm).seconds
+        for each in kernels
+        if each.layer in separated and each.phase in phases
+    ]
+    return sum(each.barrier_s for each in kernels) / sum(seconds)
+
+
+def migration_speedup(runs: LayrubRuns, case: Case, policy: str) -> float:
+    """Time to compute Y again over the time to load it back, mean over CONV and FC layers (6)."""
+    bench = runs.bench(case)
+    forward = [
+        each for each in runs.plan(case, policy).operations if isinstance(each, Compute) and each.phase is Phase.FORWARD
+    ]
+    ratios = []
+    for each in forward:
+        layer = bench.workload.graph.layers[each.layer]
+        if layer.kind in (LayerKind.CONV, LayerKind.FC):
+            link = bench.server.link
+            copy_s = link.latency_s + bench.workload.map_bytes(layer.output) / link.h2d_bytes_per_s
+            ratios.append(bench.costs.find(each.layer, each.phase, each.algorithm).seconds / copy_s)
+    return fmean(ratios)
+
+
+def two_nodes_speedup(runs: LayrubRuns, case: Case, policy: str, *, paper_pace: bool) -> float:
+    """Images per second of two nodes over one (Table 8).
+
+    Each layer's weight gradients cross the network as soon as they are there, one layer after the other: each node
+    sends and receives as many bytes as a layer's dW has, in both directions at once. An iteration ends when it ends on
+    one node, or with the last exchange. Updates of weights and the host's part in the exchange are left out. At the
+    paper's pace, all that happens on a node is slowed down until an epoch takes as long as the paper's on one node.
+    """
+    trace, workload = runs.trace(case, policy), runs.bench(case).workload
+    alone_s, slowdown = trace.iteration_s, 1.0
+    if paper_pace:
+        alone_s = ONE_NODE_EPOCH_S[case.network] * case.batch_size / IMAGENET_IMAGES
+        slowdown = alone_s / trace.iteration_s
+    exchanged_s = 0.0
+    for span in trace.spans:
+        kernel = trace.plan.operations[span.operation]
+        if isinstance(kernel, Compute) and kernel.phase in (Phase.BACKWARD_WEIGHTS, Phase.BACKWARD):
+            layer = workload.graph.layers[kernel.layer]
+            ready_s = slowdown * span.end_s
+            exchanged_s = max(exchanged_s, ready_s) + workload.weight_bytes(layer) / NETWORK_BYTES_PER_S
+    return 2 * alone_s / max(alone_s, exchanged_s)
+
+
+def epoch_change(runs: LayrubRuns, case: Case, batch_size: int, policy: str) -> float:
+    """By how much an epoch takes longer than with another batch size (Table 7)."""
+    other = Case(case.hardware, case.network, batch_size)
+    per_image_s = runs.iteration_s(case, policy) / case.batch_size
+    return per_image_s / (runs.iteration_s(other, policy) / batch_size) - 1

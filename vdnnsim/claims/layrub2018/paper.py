@@ -1,0 +1,29 @@
+"""The claims of Jin et al. (2018), with replays on its machines that all share."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.layrub2018.check import check_claim
+from vdnnsim.claims.layrub2018.report import paper_report
+from vdnnsim.claims.layrub2018.runs import LayrubRuns
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.hardware.profile import find_profile, read_profile
+
+
+class Layrub2018:
+    """Jin, Liu, Jiang, Ma, Shi, He, Zhao, TACO 2018."""
+
+    def __init__(self, file: ClaimsFile, folder: Path) -> None:
+        self._file = file
+        machines = {claim.hardware or file.hardware for claim in file.claims}
+        self._profiles = {name: find_profile(name, folder) for name in sorted(machines)}
+        self._runs = LayrubRuns({name: read_profile(path) for name, path in self._profiles.items()})
+
+    def check(self) -> list[ClaimRow]:
+        """Hold every number against the replay."""
+        return [check_claim(claim, self._runs, self._file.hardware) for claim in self._file.claims]
+
+    def report(self, rows: Sequence[ClaimRow]) -> dict[str, bytes]:
+        """Return its tables, pictures and readings."""
+        return paper_report(self._file, rows, self._runs, tuple(self._profiles.values()))

@@ -1,0 +1,52 @@
+"""The report on Jin et al. (2018): Tables 5 to 8 and Figures 9 to 14 beside simulation. One command makes it all.
+
+Files: README.md, table5.csv to table8.csv, claims.csv, readings.csv, figureNN.png and .csv, run.json. Equal input gives
+equal bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.layrub2018.page import page_text
+from vdnnsim.claims.layrub2018.readings import COLUMNS as READING_COLUMNS
+from vdnnsim.claims.layrub2018.readings import compare_readings
+from vdnnsim.claims.layrub2018.runs import LayrubRuns
+from vdnnsim.claims.layrub2018.tables import HEADERS, table_5, table_6, table_7, table_8
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.claims.table import COLUMNS, cells
+from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.provenance import versions
+
+
+def paper_report(
+    file: ClaimsFile, rows: Sequence[ClaimRow], runs: LayrubRuns, profiles: Sequence[Path]
+) -> dict[str, bytes]:
+    """Return the content of every file of the report by its name; `profiles` are the files of its machines."""
+    tables = {
+        "table5": table_5(runs),
+        "table6": table_6(runs),
+        "table7": table_7(runs),
+        "table8": table_8(runs),
+    }
+    readings = compare_readings(runs)
+    texts = {f"{name}.csv": csv_text(HEADERS[name], table) for name, table in tables.items()} | {
+        "README.md": page_text(tables, rows, readings),
+        "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
+        "readings.csv": csv_text(READING_COLUMNS, [each.cells for each in readings]),
+        "run.json": _manifest(file, profiles),
+    }
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def _manifest(file: ClaimsFile, profiles: Sequence[Path]) -> str:
+    content = {
+        "paper": file.title,
+        "command": f"vdnnsim claims --paper {file.paper} --report DIR",
+        "versions": versions(),
+        "inputs": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in profiles},
+        "seed": None,
+    }
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"

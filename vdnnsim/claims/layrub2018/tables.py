@@ -1,0 +1,220 @@
+"""Tables 5 to 8 of Jin et al. (2018), what they state beside what the replay shows."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from vdnnsim.claims.layrub2018.metrics import IMAGENET_IMAGES, ONE_NODE_EPOCH_S, epoch_change, two_nodes_speedup
+from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
+from vdnnsim.claims.markdown import markdown_table
+from vdnnsim.units import MIB
+
+Row = tuple[str | float, ...]
+
+HYBRID: Final = "layrub_hybrid"
+SYSTEMS: Final[Mapping[str, str]] = {"caffe": "Caffe", "memonger": "MXNet", HYBRID: "Layrub"}
+"""Policies by what the paper calls them."""
+NEAR: Final = 0.15
+"""How near to the capacity, as a share of it, a figure decides nothing about what fits."""
+
+TABLE_5: Final[Mapping[tuple[str, int], tuple[float | None, ...]]] = {
+    ("lenet", 64): (2.373, 2.783, 2.148, 2.342),
+    ("cifar10_quick", 100): (5.478, 7.565, 7.223, 8.178),
+    ("alexnet", 256): (27.343, 34.393, 20.808, 25.355),
+    ("vgg_d_13conv", 64): (44.209, 57.224, 91.815, 110.759),
+    ("googlenet", 32): (8.926, 11.233, 9.726, 12.392),
+    ("resnet34", 32): (13.897, 17.849, 37.387, 46.928),
+    ("resnet50", 32): (17.947, 22.492, 55.131, 86.425),
+    ("wrn_28_10", 128): (None, None, 79.397, 94.021),
+}
+"""Seconds of 20 iterations: MXNet, with memonger, Caffe, with Layrub. Batch sizes are read from Caffe's solvers."""
+ITERATIONS: Final = 20
+
+TABLE_6: Final[Mapping[str, tuple[int | None, ...]]] = {
+    "resnet34": (4426, 1554, 1251, 4430, 1431, 1257),
+    "resnet50": (None, 2298, 1802, 11425, 2195, 1805),
+    "resnet302": (None, 4873, 3444, None, 4911, 3448),
+    "resnet695": (None, None, 5964, None, 7885, 5968),
+    "resnet1001": (None, None, None, None, 10104, 7901),
+    "resnet1172": (None, None, None, None, 11455, 9022),
+    "resnet1304": (None, None, None, None, None, 9872),
+    "resnet1517": (None, None, None, None, None, 11239),
+}
+"""MiB on one GPU of the Titan Z and on the K40M, each under Caffe, MXNet, Layrub; None where it is out of memory."""
+
+TABLE_7: Final[Mapping[tuple[str, int], tuple[int, float]]] = {
+    ("alexnet", 128): (2100, -0.0819),
+    ("vgg_d_13conv", 64): (240, -0.0416),
+    ("resnet34", 32): (416, -0.1325),
+    ("resnet50", 32): (272, -0.0626),
+    ("resnet56", 256): (5000, -0.0916),
+    ("wrn_28_10", 128): (1376, -0.0864),
+}
+"""By the normal batch: the extreme one, and what it changes in the time of an epoch."""
+
+TABLE_8: Final[Mapping[tuple[str, int], float]] = {
+    ("alexnet", 256): 1.98,
+    ("resnet50", 32): 1.98,
+    ("resnet1001", 32): 1.97,
+}
+"""Speedup of two nodes."""
+
+HEADERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "table5": (
+        "network",
+        "batch_size",
+        "system",
+        "paper_base_s",
+        "paper_s",
+        "paper_overhead",
+        "base_s",
+        "s",
+        "overhead",
+    ),
+    "table6": (
+        "hardware",
+        "network",
+        "system",
+        "paper_mib",
+        "mib",
+        "error",
+        "paper_fits",
+        "fits",
+        "capacity_mib",
+        "share_of_capacity",
+    ),
+    "table7": (
+        "network",
+        "batch_size",
+        "paper_largest",
+        "largest",
+        "paper_epoch_change",
+        "epoch_change",
+    ),
+    "table8": ("network", "batch_size", "paper_speedup", "speedup_at_paper_pace", "speedup_at_own_pace", "exchange_s"),
+}
+"""Columns of the CSV of each table; times in seconds, of 20 iterations in Table 5."""
+
+
+def table_5(runs: LayrubRuns) -> list[Row]:
+    """Return times of 20 iterations, base and policy, of MXNet with memonger and of Caffe with Layrub."""
+    rows: list[Row] = []
+    for (network, batch_size), seconds in TABLE_5.items():
+        case = Case("k40m", network, batch_size)
+        for policy, base, paper in (("memonger", "base(p)", seconds[:2]), (HYBRID, "caffe", seconds[2:])):
+            paper_base_s, paper_s = paper
+            if paper_base_s is None or paper_s is None:
+                continue
+            base_s, policy_s = (ITERATIONS * runs.iteration_s(case, each) for each in (base, policy))
+            stated = paper_base_s, paper_s, paper_s / paper_base_s - 1
+            rows.append((network, batch_size, SYSTEMS[policy], *stated, base_s, policy_s, policy_s / base_s - 1))
+    return rows
+
+
+def table_6(runs: LayrubRuns) -> list[Row]:
+    """Return runtime memory and whether it fits, of every cell."""
+    rows: list[Row] = []
+    for network, figures in TABLE_6.items():
+        cells = [(hardware, policy) for hardware in ("titan_z", "k40m") for policy in SYSTEMS]
+        for (hardware, policy), figure in zip(cells, figures, strict=True):
+            memory = runs.memory(Case(hardware, network, 32), policy)
+            mib, capacity = memory.runtime / MIB, runs.machines[hardware].gpu.memory_bytes / MIB
+            rows.append(
+                (
+                    hardware,
+                    network,
+                    SYSTEMS[policy],
+                    "" if figure is None else figure,
+                    mib,
+                    "" if figure is None else mib / figure - 1,
+                    "no" if figure is None else "yes",
+                    "yes" if memory.fits else "no",
+                    capacity,
+                    (mib if figure is None else figure) / capacity,
+                )
+            )
+    return rows
+
+
+def table_7(runs: LayrubRuns) -> list[Row]:
+    """Return the largest batches, and what the paper's change in the time of an epoch."""
+    rows: list[Row] = []
+    for (network, batch_size), (largest, change) in TABLE_7.items():
+        found = runs.largest(Case("k40m", network, batch_size), HYBRID).batch_size
+        simulated = epoch_change(runs, Case("k40m", network, largest), batch_size, HYBRID)
+        rows.append((network, batch_size, largest, found, change, simulated))
+    return rows
+
+
+def table_8(runs: LayrubRuns) -> list[Row]:
+    """Return the speedups of two nodes, and how long the exchange of one iteration takes alone."""
+    rows: list[Row] = []
+    for (network, batch_size), speedup in TABLE_8.items():
+        case = Case("k40m", network, batch_size)
+        paces = [two_nodes_speedup(runs, case, HYBRID, paper_pace=pace) for pace in (True, False)]
+        exchange_s = 4 * runs.bench(case).workload.graph.parameters / 125e6
+        rows.append((network, batch_size, speedup, *paces, exchange_s))
+    return rows
+
+
+def text_5(rows: list[Row]) -> str:
+    """Return Table 5 as Markdown."""
+    cells = [
+        (
+            f"{row[0]} ({row[1]})",
+            str(row[2]),
+            f"{float(row[5]):.1%}",
+            f"{float(row[8]):.1%}",
+            f"{float(row[3]):.2f} s",
+            f"{float(row[6]):.2f} s",
+            f"{float(row[4]) - float(row[3]):.2f} s",
+            f"{float(row[7]) - float(row[6]):.2f} s",
+        )
+        for row in rows
+    ]
+    return markdown_table(
+        ("network", "system", "paper", "replay", "base, paper", "base, replay", "added, paper", "added, replay"), cells
+    )
+
+
+def text_6(rows: list[Row]) -> str:
+    """Return Table 6 as Markdown: paper, replay, error; and how near the paper's figure is to the capacity."""
+    cells = []
+    for hardware, network, system, figure, mib, error, paper_fits, fits, _, share in rows:
+        stated = "out of memory" if figure == "" else f"{figure} ({float(share):.0%} of the GPU)"
+        shown = f"{float(mib):.0f}{'' if fits == 'yes' else ', does not fit'}"
+        verdict = "" if figure == "" else f"{float(error):+.1%}"
+        if paper_fits != fits:
+            verdict += " **fits only here**" if fits == "yes" else " **fits only there**"
+        cells.append((str(hardware), str(network), str(system), stated, shown, verdict.strip()))
+    return markdown_table(("GPU", "network", "system", "paper, MB", "replay, MB", ""), cells)
+
+
+def text_7(rows: list[Row]) -> str:
+    """Return Table 7 as Markdown."""
+    cells = [
+        (f"{row[0]} ({row[1]})", str(row[2]), str(row[3]), f"{float(row[4]):+.1%}", f"{float(row[5]):+.1%}")
+        for row in rows
+    ]
+    return markdown_table(
+        ("network", "largest batch, paper", "largest batch, replay", "epoch, paper", "epoch, replay"), cells
+    )
+
+
+def text_8(rows: list[Row]) -> str:
+    """Return Table 8 as Markdown."""
+    cells = []
+    for network, batch_size, speedup, paper_pace, own_pace, exchange_s in rows:
+        iteration_s = ONE_NODE_EPOCH_S[str(network)] * float(batch_size) / IMAGENET_IMAGES
+        cells.append(
+            (
+                f"{network} ({batch_size})",
+                f"{float(speedup):.2f}",
+                f"{float(paper_pace):.2f}",
+                f"{float(own_pace):.2f}",
+                f"{iteration_s:.2f} s",
+                f"{float(exchange_s):.2f} s",
+            )
+        )
+    return markdown_table(
+        ("network", "paper", "replay at the paper's pace", "at its own", "iteration, paper", "exchange alone"), cells
+    )
