@@ -140,7 +140,8 @@ class Calibrator:
             machine = machine_of(self.device, measured, _link_name(self.provenance(self.device)))
             rows = KernelTable(self.device, self.library, session, budget_s=extent.kernels_s).measure(subjects)
         if all(row.seconds is None for row in rows):
-            raise DeviceError(f"{self.device.name}: none of {len(rows)} kernels could be measured: {rows[0].note}")
+            why = rows[0].note if rows else session.warnings[-1]
+            raise DeviceError(f"{self.device.name}: none of {len(rows)} kernels could be measured: {why}")
         server, table = self._server(machine, rows)
         copies = self.out.with_name(f"{self.out.stem}.copies.csv")
         replace_file(copies, copy_table_text(measured.link).encode())

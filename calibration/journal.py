@@ -5,6 +5,7 @@ line that a crash cut off is the last one, and is dropped.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -94,7 +95,9 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._file.close()
+        # What could not be written has been told, and closing would try it once more.
+        with suppress(OSError):
+            self._file.close()
 
     def _read(self, identity: dict[str, str]) -> int:
         """Learn what the file knows; return how many bytes of it stay."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from calibration.devices.port import OutOfDeviceMemory
 from calibration.kernels.allocations import transient_bytes
 from calibration.kernels.batch_normalization import batch_normalization_kernels
 from calibration.kernels.convolution import framework_convolution
@@ -33,6 +34,8 @@ from vdnnsim.dnn.layers import (
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 
+_NO_MEMORY = "can't allocate memory"
+
 
 @dataclass
 class PyTorchLibrary:
@@ -57,6 +60,7 @@ class PyTorchLibrary:
 
         Raises:
             ExecutionRefused: there is none; the message names the layer and the phase.
+            OutOfDeviceMemory: on the CPU, there is no room to measure what one takes.
         """
         site = Site(workload, layer, self.channels_last, self.device_type)
         with torch.no_grad():
@@ -67,12 +71,21 @@ class PyTorchLibrary:
             return kernel
         key = (KernelShape.of(site.workload, site.layer, phase), kernel.algorithm, torch.get_num_threads())
         if key not in self._measured:
+            self._measured[key] = self._taken_bytes(site, phase, kernel)
+        return replace(kernel, workspace_bytes=kernel.passed_bytes + self._measured[key])
+
+    def _taken_bytes(self, site: Site, phase: Phase, kernel: Kernel) -> int:
+        try:
             tensors = operands_alone(
                 site.workload, site.layer, phase, self.device_type, channels_last=self.channels_last
             )
             tensors = replace(tensors, workspace=torch.empty(kernel.passed_bytes, dtype=torch.uint8))
-            self._measured[key] = transient_bytes(lambda: kernel.run(tensors))
-        return replace(kernel, workspace_bytes=kernel.passed_bytes + self._measured[key])
+            return transient_bytes(lambda: kernel.run(tensors))
+        except RuntimeError as refusal:
+            # PyTorch has no class of its own for it on the CPU (c10/core/impl/alloc_cpu.cpp).
+            if _NO_MEMORY not in str(refusal):
+                raise
+            raise OutOfDeviceMemory(f"{site.layer.name}: the machine has no room for {phase.value} alone") from refusal
 
 
 def _kernels(site: Site, phase: Phase) -> tuple[Kernel, ...]:

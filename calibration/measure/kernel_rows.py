@@ -31,7 +31,7 @@ def smallest_kernel(
     """Hold the kernel that touches the least memory of all that are measured, ready to be launched.
 
     Raises:
-        ExecutionRefused: the library can compute none of them.
+        ExecutionRefused, OutOfDeviceMemory: the library can compute none of them.
     """
     subject, kernel = _smallest(library, subjects)
     with kernel_operands(device, subject, channels_last=library.channels_last) as tensors:
@@ -44,11 +44,11 @@ def smallest_kernel(
 
 
 def _smallest(library: KernelLibrary, subjects: Sequence[Subject]) -> tuple[Subject, Kernel]:
-    refusals: list[ExecutionRefused] = []
+    refusals: list[ExecutionRefused | OutOfDeviceMemory] = []
     for subject in sorted(subjects, key=lambda each: each.workload.bytes_moved(each.layer, each.phase)):
         try:
             return subject, library.kernels(subject.workload, subject.layer, subject.phase)[0]
-        except ExecutionRefused as refused:
+        except (ExecutionRefused, OutOfDeviceMemory) as refused:
             refusals.append(refused)
     raise refusals[0]
 
@@ -67,12 +67,12 @@ class KernelTable:
         self._device, self._library, self._session, self._budget_s = device, library, session, budget_s
 
     def measure(self, subjects: Sequence[Subject]) -> tuple[KernelRow, ...]:
-        """Return the rows of all shapes; a shape that the library cannot compute has none, and a warning."""
+        """Return the rows of all shapes; a shape that the library cannot compute has none, but a warning."""
         rows: list[KernelRow] = []
         for subject in subjects:
             try:
                 kernels = self._library.kernels(subject.workload, subject.layer, subject.phase)
-            except ExecutionRefused as refused:
+            except (ExecutionRefused, OutOfDeviceMemory) as refused:
                 self._session.warnings.append(f"{subject.name}: {refused}")
             else:
                 rows += self._rows(subject, kernels, self._budget_s / len(subjects))

@@ -178,6 +178,20 @@ def test_what_the_library_cannot_compute_is_said_and_left_out(device: FakeDevice
     assert session.warnings == [f"{SUBJECTS[1].name}: conv1_1 has no backward weights"]
 
 
+def test_what_the_library_has_no_room_for_is_said_and_left_out(
+    device: FakeDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_room(*_: object) -> tuple[Kernel, ...]:
+        raise OutOfDeviceMemory("no room")
+
+    monkeypatch.setattr(_Library, "kernels", without_room)
+    rows, session = table_of(device, tmp_path, SUBJECTS[:1])
+
+    assert (rows, session.warnings) == ((), [f"{SUBJECTS[0].name}: no room"])
+    with pytest.raises(OutOfDeviceMemory, match="no room"), smallest_kernel(device, _Library(device), SUBJECTS):
+        pass
+
+
 def test_the_host_is_timed_on_a_kernel_that_the_library_can_compute(device: FakeDevice) -> None:
     """It is given its workspace; where nothing can be computed, the first refusal says what."""
     library, ran = _Library(device, kernel(lambda: ran.append(1), 128, 128)), []  # type: ignore[var-annotated]

@@ -2,7 +2,9 @@
 
 import pytest
 
+from calibration.devices.port import OutOfDeviceMemory
 from calibration.kernels.pytorch import PyTorchLibrary
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
@@ -34,3 +36,11 @@ def test_a_layer_without_a_kernel_is_refused_by_name(network: str, layer: str, m
         with pytest.raises(ExecutionRefused) as failure:
             PyTorchLibrary("cpu").kernels(workload, refused, phase)
         assert str(failure.value).endswith(message)
+
+
+def test_what_no_machine_has_room_for_is_out_of_memory() -> None:
+    """An input of 10^12 images has 12 petabytes, more than a process can address."""
+    workload = Workload(build_network("tiny_linear"), 10**12)
+
+    with pytest.raises(OutOfDeviceMemory, match=r"^conv1_1: the machine has no room for forward alone$"):
+        PyTorchLibrary("cpu").kernels(workload, workload.graph.layers[0], Phase.FORWARD)
