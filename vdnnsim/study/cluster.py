@@ -27,7 +27,7 @@ def _compute(chunks: Iterator[Chunk], address: str) -> Iterator[Finished]:
     with _client(address) as client:
         threads = sum(client.nthreads().values())
         begun = islice(chunks, _AHEAD * max(1, threads))
-        waiting = _as_completed([client.submit(compute_chunk, chunk, pure=False) for chunk in begun])
+        waiting = _as_completed([client.submit(compute_chunk, chunk, pure=False) for chunk in begun], client)
         for future in waiting:
             try:
                 finished: Finished = future.result()
@@ -52,7 +52,7 @@ def _client(address: str) -> Any:  # noqa: ANN401  # Dask's client has no types
         raise StudyError(f"--cluster: {address}: no scheduler answers: {one_line(str(failure))}") from None
 
 
-def _as_completed(futures: list[Any]) -> Any:  # noqa: ANN401  # as the client
+def _as_completed(futures: list[Any], client: Any) -> Any:  # noqa: ANN401  # as the client
     from distributed import as_completed
 
-    return as_completed(futures)  # type: ignore[no-untyped-call]
+    return as_completed(futures, loop=client.loop)  # type: ignore[no-untyped-call]

@@ -131,12 +131,16 @@ def writing(folder: Path) -> Iterator[Store]:
             with store._speaking():  # noqa: SLF001  # of the same module
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
-                with connection:
-                    connection.execute(f"PRAGMA application_id={_APPLICATION}")
-                    connection.execute(_SCHEMA)
+                if connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
+                    _begin(connection)
             yield store
     finally:
         os.close(lock)
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Make the table and mark the database, both or none."""
+    connection.executescript(f"BEGIN; {_SCHEMA}; PRAGMA application_id={_APPLICATION}; COMMIT")
 
 
 def _hold(folder: Path, lock: int) -> None:

@@ -1,0 +1,69 @@
+"""A study on a real Dask cluster of several workers, of which one is killed in the middle."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import LocalCluster
+
+from tests.study.kills import study_file
+from tests.unit.test_cli import vdnnsim
+from vdnnsim.study.cluster import cluster_workers
+from vdnnsim.study.export import write_results
+from vdnnsim.study.read import read_study
+from vdnnsim.study.results import progress_of, study_rows
+from vdnnsim.study.store import writing
+from vdnnsim.study.sweep import sweep
+
+
+class KillsOne:
+    """A watcher that kills a worker when the first points are finished."""
+
+    def __init__(self, pid: int) -> None:
+        """Kill the process with this number."""
+        self._pid: int | None = pid
+        self.points = 0
+
+    def advance(self, points: int, failed: int) -> None:
+        """Learn of points."""
+        assert failed == 0
+        self.points += points
+        if self._pid is not None:
+            os.kill(self._pid, signal.SIGKILL)
+            self._pid = None
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:  # type: ignore[no-untyped-call]
+        yield cluster
+
+
+def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path, cluster: LocalCluster) -> None:
+    """50 batches, 2 links and 2 policies are 200 points, each computed once whoever died."""
+    file = study_file(tmp_path, 50)
+    assert vdnnsim("sweep", str(file), "--out", "local", "--workers", "1", folder=tmp_path).returncode == 0
+    study = read_study(file)
+    watcher = KillsOne(next(iter(cluster.workers.values())).pid)
+
+    with writing(tmp_path / "cluster") as store:
+        sweep(study, store, cluster_workers(cluster.scheduler_address), watcher)
+        assert progress_of(study_rows(study, store)).done == 200
+        write_results(tmp_path / "cluster" / "results.csv", study, store)
+
+    assert watcher.points == 200
+    assert (tmp_path / "cluster" / "results.csv").read_bytes() == (tmp_path / "local" / "results.csv").read_bytes()
+
+
+def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens at the port of `discard`."""
+    monkeypatch.setattr("vdnnsim.study.cluster._CONNECT_S", 1)
+    file = study_file(tmp_path, 1)
+
+    done = vdnnsim("sweep", str(file), "--cluster", "tcp://127.0.0.1:9", folder=tmp_path)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("vdnnsim: --cluster: tcp://127.0.0.1:9: no scheduler answers: ")
+    assert done.stderr.count("\n") == 1

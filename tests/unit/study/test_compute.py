@@ -1,0 +1,160 @@
+"""Sharing what points have in common changes none of their results."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tests.toy import ROOT
+from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.experiment import bench_of
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.compute import PointRunner
+from vdnnsim.study.keys import Value
+from vdnnsim.study.outcome import Outcome, computed, failed
+from vdnnsim.study.resolve import Resolver
+
+SCENARIO = """
+schema_version: 1
+workload: {network: tiny_residual, batch_size: 8, element_type: float32}
+hardware: HARDWARE
+policies: [base(p)]
+"""
+POLICIES = ("base(p)", "none", "vdnn_all(m)", "vdnn_conv(p)", "vdnn_dyn", "superneurons", "memonger", "tensorflow")
+MIB = 2**20
+
+
+def scenario(folder: Path, hardware: str = "titan_x_maxwell") -> Scenario:
+    path = folder / "tiny.yaml"
+    path.write_text(SCENARIO.replace("HARDWARE", str(ROOT / "hw_profiles" / f"{hardware}.yaml")))
+    return read_scenario(path)
+
+
+def alone(point: Scenario) -> Outcome:
+    """Run a scenario as `vdnnsim run` does; of several GPUs the row of the one that is done last."""
+    bench = bench_of(point)
+    oracle = bench.oracle()
+    rows = bench.run(point.policies[0], oracle)
+    slowest: PolicyResult = max(rows, key=lambda row: row.metrics.iteration_s)
+    refusal = next((row.refusal.explain() for row in rows if row.refusal is not None), "")
+    return computed(slowest.metrics, oracle, slowest.algorithms, refusal, point.gpus)
+
+
+def grid(policy: Policy) -> Iterator[dict[str, Value]]:
+    """Memory that fits and memory that does not, and links, under every memory model that places online or not."""
+    for bandwidth in (1e9, 16e9):
+        for memory in (1 * MIB, 3 * MIB, 2**30):
+            for model in ("ideal", "best_fit"):
+                yield {"policy": policy, "link.bandwidth": bandwidth, "gpu.memory": memory, "memory_model": model}
+
+
+@pytest.mark.parametrize("label", POLICIES)
+def test_points_that_share_have_the_results_of_points_alone(label: str, tmp_path: Path) -> None:
+    base = scenario(tmp_path)
+    resolver, runner = Resolver(base, tmp_path), PointRunner()
+
+    outcomes = {}
+    for point in grid(resolve_policy(label, known_policies())):
+        resolved = resolver.resolve(point)
+        assert resolved.scenario is not None
+        try:
+            expected = alone(resolved.scenario)
+        except Exception as refused:  # noqa: BLE001  # a policy that has no plan
+            expected = failed(str(refused))
+        outcomes[resolved.key] = runner.run(resolved)
+        assert outcomes[resolved.key] == expected
+
+    assert len(outcomes) == 12
+    assert len({outcome[2] for outcome in outcomes.values()}) > 1 or label != "base(p)"
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_several_gpus(gpus: int, tmp_path: Path) -> None:
+    """On the server of the swap paper, whose links two GPUs share; a slower link is one of every PCIe."""
+    resolver, runner = Resolver(scenario(tmp_path, "p100_x2"), tmp_path), PointRunner()
+    policy = resolve_policy("vdnn_all(p)", known_policies())
+    seen = set()
+    for bandwidth in (1e9, 8e9):
+        point = resolver.resolve({"policy": policy, "gpus": gpus, "link.bandwidth": bandwidth})
+        assert point.scenario is not None
+
+        outcome = runner.run(point)
+
+        assert outcome == alone(point.scenario)
+        seen.add(outcome[3])
+    assert len(seen) == 2
+
+
+def test_a_compute_speed_divides_the_time_of_every_kernel(tmp_path: Path) -> None:
+    """base(p) copies nothing, so its iteration is its kernels and the first issue; twice as fast halves the kernels."""
+    base = scenario(tmp_path)
+    base = replace(base, server=replace(base.server, host=replace(base.server.host, issue_s=0.0)))
+    resolver, runner = Resolver(base, tmp_path), PointRunner()
+
+    once, twice = (
+        runner.run(resolver.resolve({"policy": base.policies[0], "gpu.compute_speed": speed})) for speed in (1.0, 2.0)
+    )
+
+    assert twice[3] == pytest.approx(float(str(once[3])) / 2, rel=1e-12)
+
+
+def test_what_one_point_does_wrong_is_its_outcome(tmp_path: Path) -> None:
+    class Broken(Base, frozen=True, kw_only=True):
+        name: ClassVar[str] = "broken"
+
+        def plan(self, setting: Setting) -> TrainingPlan:
+            raise ZeroDivisionError(f"of {setting.workload.batch_size}")
+
+    resolver, runner = Resolver(scenario(tmp_path), tmp_path), PointRunner()
+
+    assert runner.run(resolver.resolve({"policy": Broken()})) == failed("ZeroDivisionError: of 8")
+    two = resolver.resolve({"policy": Base(), "gpus": 2})
+    assert runner.run(two) == failed("titan_x_maxwell: found 2 GPUs, but it has 1")
+
+
+def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
+    """12 GiB and 12.8 GB/s are what the machine has; any other figure, workload or policy is another point."""
+    resolver = Resolver(scenario(tmp_path), tmp_path)
+    policies = [resolve_policy(label, known_policies()) for label in ("base(p)", "base(m)")]
+
+    def key(**values: Value) -> str:
+        return resolver.resolve({"policy": policies[0], **values}).key
+
+    same = {key(), key(**{"gpu.memory": 12 * 2**30}), key(**{"link.bandwidth": 12.8e9}), key(gpus=1)}
+    others = {
+        key(**{"gpu.memory": 2**30}),
+        key(**{"link.h2d": 1e9}),
+        key(**{"link.latency": 0.0}),
+        key(**{"host.memory": 2**30}),
+        key(**{"host.pin_latency": 0.0}),
+        key(**{"gpu.peak.float32": 1e12}),
+        key(**{"cost_model.kernel_overhead_s": 0.0}),
+        key(**{"gpu.compute_speed": 2.0}),
+        key(**{"workload.batch_size": 9}),
+        key(**{"workload.network": "tiny_linear"}),
+        key(**{"workload.optimizer": "adam"}),
+        key(memory_model="planned"),
+        key(pinned_memory="per_offload"),
+        key(hardware="h200"),
+        key(gpus=2),
+        key(policy=policies[1]),
+    }
+    assert len(same) == 1
+    assert len(others | same) == 17
+
+
+def test_a_peak_says_nothing_where_kernels_were_measured(tmp_path: Path) -> None:
+    resolver = Resolver(scenario(tmp_path), tmp_path)
+
+    found = resolver.resolve({"policy": Base(), "hardware": "h200", "gpu.peak.float32": 1e12})
+
+    assert read_profile(ROOT / "hw_profiles" / "h200.yaml").kernels is not None
+    assert found.error == ("h200: gpu.peak.float32: the kernels of this machine were measured; vary gpu.compute_speed")

@@ -1,0 +1,170 @@
+"""`vdnnsim sweep` and `vdnnsim whatif` as scripts rely on them."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_cli import SMALL, vdnnsim
+from vdnnsim.study.store import DATABASE
+
+STUDY = """
+schema_version: 1
+scenario:
+  schema_version: 1
+  workload: {network: tiny_linear, batch_size: 4, element_type: float32}
+  hardware: titan_x_maxwell
+  policies: [base(p), vdnn_all(m)]
+axes:
+  link.bandwidth: [8 GB/s, 16 GB/s]
+  gpus: [1, 2]
+where: gpus == 1 or link.bandwidth > 10 GB/s
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "s.yaml").write_text(STUDY)
+    return tmp_path
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_point_is_a_row_in_the_order_of_the_file_and_those_that_fail_say_why(folder: Path) -> None:
+    """Two links and two policies on one GPU; a second GPU, which the machine lacks, on one link."""
+    done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--csv", "copy.csv", folder=folder)
+
+    assert done.returncode == 0
+    assert done.stdout.split() == ["done", "failed", "missing", "4", "2", "0"]
+    found = rows(folder / "reports" / "s" / "results.csv")
+    assert (folder / "copy.csv").read_bytes() == (folder / "reports" / "s" / "results.csv").read_bytes()
+    assert [(row["link.bandwidth_bytes_per_s"], row["gpus"], row["policy"]) for row in found] == [
+        ("8000000000.0", "1", "base(p)"),
+        ("8000000000.0", "1", "vdnn_all(m)"),
+        ("16000000000.0", "1", "base(p)"),
+        ("16000000000.0", "1", "vdnn_all(m)"),
+        ("16000000000.0", "2", "base(p)"),
+        ("16000000000.0", "2", "vdnn_all(m)"),
+    ]
+    assert [row["error"] for row in found] == [""] * 4 + ["titan_x_maxwell: found 2 GPUs, but it has 1"] * 2
+    assert found[0]["fits"] == "true"
+    assert found[5]["iteration_s"] == ""
+    assert float(found[1]["iteration_s"]) > float(found[3]["iteration_s"])
+
+
+def test_status_computes_nothing_and_an_extended_study_computes_what_is_new(folder: Path) -> None:
+    assert vdnnsim("sweep", "s.yaml", "--status", folder=folder).stdout.split()[3:] == ["0", "0", "6"]
+    assert not (folder / "reports").exists()
+    vdnnsim("sweep", "s.yaml", "--workers", "1", folder=folder)
+    before = (folder / "reports" / "s" / DATABASE).read_bytes()
+    vdnnsim("sweep", "s.yaml", "--workers", "1", folder=folder)
+    (folder / "s.yaml").write_text(STUDY.replace("[8 GB/s", "[4 GB/s, 8 GB/s"))
+
+    status = vdnnsim("sweep", "s.yaml", "--status", "--csv", "status.csv", folder=folder)
+
+    assert (folder / "reports" / "s" / DATABASE).read_bytes() == before
+    assert status.stdout.split()[3:] == ["4", "2", "2"]
+    assert rows(folder / "status.csv") == [{"done": "4", "failed": "2", "missing": "2"}]
+    assert vdnnsim("sweep", "s.yaml", "--workers", "1", folder=folder).stdout.split()[3:] == ["6", "2", "0"]
+
+
+def test_two_processes_write_the_bytes_of_one(folder: Path) -> None:
+    for workers in ("1", "2"):
+        assert vdnnsim("sweep", "s.yaml", "--workers", workers, "--out", workers, folder=folder).returncode == 0
+
+    assert (folder / "1" / "results.csv").read_bytes() == (folder / "2" / "results.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("link.bandwidth: [", "link.bandwith: [", "did you mean 'link.bandwidth'?"),
+        ("gpus == 1 or", "gpus == 3 and", "where: leaves none of 8 points, expected a grid that is not empty"),
+        ("gpus: [1, 2]", "gpu.compute_speed: {from: 1, to: 2, count: 1000000}", "axes: found a grid of 4000000 points"),
+        ("network: tiny_linear", "network: tiny_linea", "did you mean 'tiny_linear'?"),
+        ("schema_version: 1\nscenario", "schema_version: 2\nscenario", "found 2, expected 1"),
+        ("scenario:", "scenario: base.yml\nother:", "'other' is not a key"),
+    ],
+)
+def test_wrong_studies_are_refused_in_one_line(folder: Path, old: str, new: str, message: str) -> None:
+    text = STUDY.replace(old, new)
+    if "compute_speed" in new:
+        text = text[: text.index("where")]
+    (folder / "s.yaml").write_text(text)
+
+    done = vdnnsim("sweep", "s.yaml", folder=folder)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("vdnnsim: s.yaml")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (folder / "reports").exists()
+
+
+def test_a_damaged_database_ends_a_sweep_in_one_line(folder: Path) -> None:
+    (folder / "reports" / "s").mkdir(parents=True)
+    path = folder / "reports" / "s" / DATABASE
+    path.write_bytes(b"no database" * 1000)
+
+    for arguments in ((), ("--status",)):
+        done = vdnnsim("sweep", "s.yaml", *arguments, folder=folder)
+        assert done.returncode == 1
+        assert "is damaged" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert path.read_bytes() == b"no database" * 1000
+
+
+def test_parquet_without_pyarrow_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+
+    done = vdnnsim("sweep", "s.yaml", "--parquet", "s.parquet", folder=folder)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("vdnnsim: --parquet: pyarrow is not installed")
+
+
+def test_what_if_prints_before_and_after(folder: Path) -> None:
+    """AlexNet's base(p) copies nothing: with another link its numbers stay; in 1 MiB nothing fits."""
+    (folder / "small.yaml").write_text(SMALL)
+    settings = ("--set", "link.bandwidth=300GB/s", "--set", "gpu.memory=1MiB")
+
+    done = vdnnsim("whatif", "small.yaml", *settings, "--csv", "w.csv", folder=folder)
+
+    assert done.returncode == 0
+    found = rows(folder / "w.csv")
+    assert [(row["policy"], row["when"], row["fits"]) for row in found] == [
+        ("base(p)", "before", "true"),
+        ("base(p)", "after", "false"),
+        ("vdnn_all(m)", "before", "true"),
+        ("vdnn_all(m)", "after", "false"),
+    ]
+    assert found[0]["iteration_s"] == found[1]["iteration_s"]
+    assert float(found[2]["iteration_s"]) > float(found[3]["iteration_s"])
+    vdnnsim("run", "small.yaml", folder=folder)
+    assert [row["iteration_s"] for row in rows(folder / "reports" / "small" / "results.csv")] == [
+        found[0]["iteration_s"],
+        found[2]["iteration_s"],
+    ]
+    assert "base(p) after: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("link.bandwith=1GB/s", "did you mean 'link.bandwidth'?"),
+        ("link.bandwidth", "found 'link.bandwidth', expected KEY=VALUE"),
+        ("policy=none", "'policy' is not a value of a scenario"),
+        ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
+    ],
+)
+def test_a_setting_that_means_nothing_is_refused_in_one_line(folder: Path, setting: str, message: str) -> None:
+    (folder / "small.yaml").write_text(SMALL)
+
+    done = vdnnsim("whatif", "small.yaml", "--set", setting, folder=folder)
+
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,69 @@
+"""Conditions that leave out points."""
+
+import pytest
+
+from vdnnsim.errors import StudyError
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.study.keys import Value, study_keys
+from vdnnsim.study.where import read_condition
+from vdnnsim.yaml_file import Entry
+
+TYPES = known_policies()
+KEYS = {name: study_keys(TYPES)[name] for name in ("policy", "gpu.memory", "workload.batch_size", "workload.network")}
+POINT: dict[str, Value] = {
+    "policy": resolve_policy("vdnn_all(m)", TYPES),
+    "gpu.memory": 16 * 2**30,
+    "workload.batch_size": 32,
+    "workload.network": "vgg16",
+}
+
+
+def holds(text: str) -> bool:
+    return read_condition(Entry("s.yaml", "where", text, StudyError), KEYS)(POINT)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gpu.memory == 16 GiB", True),
+        ("gpu.memory >= 24GiB", False),
+        ("gpu.memory < 17 GB", False),  # 16 GiB are 17.18 GB
+        ("workload.batch_size <= 32", True),
+        ("workload.network == vgg16", True),
+        ("workload.network != 'vgg16'", False),
+        ("policy == 'vdnn_all(m)'", True),
+        ('policy == "vdnn_all(p)"', False),
+        ("not workload.batch_size > 32", True),
+        ("not not workload.batch_size > 32", False),
+        # and binds closer than or: true or (false and false)
+        ("workload.batch_size == 32 or gpu.memory == 1 GiB and gpu.memory == 1 GiB", True),
+        ("(workload.batch_size == 32 or gpu.memory == 1 GiB) and gpu.memory == 1 GiB", False),
+    ],
+)
+def test_a_point_stays_or_not(text: str, expected: bool) -> None:  # noqa: FBT001  # what is expected
+    assert holds(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpu.memry == 1 GiB", "did you mean 'gpu.memory'?"),
+        ("gpu.memory = 1 GiB", "found '= 1 GiB', expected a key, a comparison, or, and, not"),
+        ("gpu.memory", "found the end after gpu.memory, expected one of ==, !=, <, <=, >, >="),
+        ("gpu.memory == ", "found the end, expected a value of gpu.memory"),
+        ("gpu.memory == 1 GB/s", "found '1 GB/s', expected a number with one of the units"),
+        ("gpu.memory == 1 GiB or", "found the end, expected the key of an axis"),
+        ("(gpu.memory == 1 GiB", "found the end, expected ')'"),
+        ("gpu.memory == 1 GiB)", "found ')', expected 'and', 'or' or the end"),
+        ("policy < 'base(p)'", "found '<' after policy, which has no order; expected == or !="),
+        ("__import__('os')", "is not an axis of this study"),
+        ("not " * 60 + "gpu.memory == 1 GiB", "nested deeper than 50 levels"),
+        ("(" * 60, "nested deeper than 50 levels"),
+    ],
+)
+def test_what_is_no_condition_is_refused_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(StudyError) as refused:
+        holds(text)
+
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
