@@ -39,13 +39,13 @@ def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, runs: 
 
 
 def test_all_11_claims_are_here_and_7_are_reproduced() -> None:
-    """s-1 to s-4 are absolute batches and speeds of a framework; of 12 ratios in Tables II and III one is not met."""
+    """s-1 to s-4 are absolute batches and speeds of a framework; all 12 ratios in Tables II and III are met."""
     of_text = {row.claim_id for row in FILE.claims if row.claim_id.startswith("s-")}
     ratios = {row.id for row in FILE.claims if row.claim_id.startswith("t-")}
 
     assert of_text == {f"s-{number}" for number in range(1, 12)}
     assert {row.claim_id for row in UNMET if row.claim_id in of_text} == {"s-1", "s-2", "s-3", "s-4"}
     assert len(ratios) == 12
-    assert {row.id for row in UNMET if row.id in ratios} == {"t-3.140_gain"}
+    assert not {row.id for row in UNMET if row.id in ratios}
     assert all(row.reason for row in UNMET)
     assert len({row.id for row in FILE.claims}) == len(FILE.claims)

@@ -95,6 +95,6 @@ def test_the_scenarios_of_the_swap_paper(gpus: int, batch_size: int) -> None:
     assert scenario.workload.graph.name == "vgg_d_13conv"
     assert [policy.label for policy in scenario.policies] == [
         "none(tensorflow)",
-        "swap(tensorflow, interval=4)",
-        "staggered_swap(tensorflow, interval=4)",
+        "swap(tensorflow)",
+        "staggered_swap(tensorflow)",
     ]

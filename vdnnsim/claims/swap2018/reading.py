@@ -24,6 +24,8 @@ class Reading:
         kept_fraction: of the memory of a GPU that the framework keeps for itself.
         one_root: whether all switches hang on one port of the host.
         framework_s_per_byte: seconds of each iteration, for a byte of weights, that no plan has.
+        own_speed: whether kernels take as much longer as the paper's GPUs are slower without swap
+            (`vdnnsim.claims.swap2018.speed`), or what DeepBench measured.
     """
 
     name: str = ""
@@ -35,6 +37,7 @@ class Reading:
     kept_fraction: float = 0.0
     one_root: bool = False
     framework_s_per_byte: float = 0.0
+    own_speed: bool = True
 
     def change(self, server: Server) -> Server:
         """Return a machine under this reading."""

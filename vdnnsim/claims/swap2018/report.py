@@ -76,7 +76,7 @@ def draw_report(runs: ServerRuns) -> tuple[Drawing, ...]:
     drawn = [Drawing("scaling.png", scaling_title(scaled), draw_scaling(scaled))]
     for result in (_result(runs, Place("p100_x2", 2), _DRAWN_BATCHES[2]), scaled[-1]):
         drawn += [
-            Drawing(f"{result.gpus}gpus_{each.name.replace('_tensorflow_interval_4', '')}", each.description, each.png)
+            Drawing(f"{result.gpus}gpus_{each.name.replace('_tensorflow', '')}", each.description, each.png)
             for each in draw_pictures(result)
             if each.name.startswith(("gpus_", "links_"))
         ]
