@@ -90,7 +90,7 @@ def _does_not(tables: Mapping[str, list[Row]]) -> str:
         "for each shape is not published, and fitting them to this table would prove nothing. So four cells fit here "
         "that are out of memory there, and largest batches of networks with many CONV layers are too large (Table 7).\n"
         f"- Overhead of Layrub (Table 5). The mean is {_mean(layrub):.0%} instead of 24 %. Caffe's own iterations in "
-        f"the paper are 2 to 90 times as long as its kernels here: ResNet-50 takes {float(resnet50[3]):.0f} s there "
+        f"the paper are 1.7 to 90 times as long as its kernels here: ResNet-50 takes {float(resnet50[3]):.0f} s there "
         f"and {float(resnet50[6]):.0f} s here for 20 iterations, LeNet 107 ms and 1.2 ms for one. Copies and "
         "synchronization are replayed as they are and weigh more over a shorter base. Networks that keep a GPU busy "
         "(AlexNet, VGG-16, WRN-28-10) come within 6 points.\n"
