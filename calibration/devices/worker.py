@@ -36,7 +36,7 @@ class WorkerMark:
     def __init__(self, clock: HostClock) -> None:
         self._clock = clock
         self._reached = Event()
-        self._moment_s = 0.0
+        self._free_s = 0.0
         self._time_s = 0.0
 
     @property
@@ -45,16 +45,20 @@ class WorkerMark:
         assert self._reached.is_set(), "a mark is read before its stream was synchronized"
         return self._time_s
 
-    def reach(self, moment_s: float) -> None:
-        """Set its moment of `perf_counter` and wake who waits for it."""
-        self._moment_s = moment_s
-        self._time_s = self._clock.shown_at(moment_s)
+    def reach(self, free_s: float) -> None:
+        """Note that it is reached now and wake who waits for it.
+
+        Args:
+            free_s: the moment of `perf_counter` since when nothing but a late thread keeps others from going on.
+        """
+        self._free_s = free_s
+        self._time_s = self._clock.now_s()
         self._reached.set()
 
     def join(self) -> float:
-        """Block the calling thread until it is reached, and return that moment of `perf_counter`."""
+        """Block the calling thread until it is reached, and return since when others may go on."""
         self._reached.wait()
-        return self._moment_s
+        return self._free_s
 
 
 class WorkerStream:
@@ -84,20 +88,22 @@ class WorkerStream:
     def launch(self, work: Callable[[], None], *, lasts_s: float | None = None) -> Interval:
         """Queue work; see the port.
 
-        Paced work counts from when the stream was free for it, so that what a thread needs to wake up, about a tenth
-        of a millisecond, does not add up over an iteration. Its interval starts when it really started.
+        Paced work counts from when the stream was free for it, and frees the stream when its time has passed. So what
+        threads need to wake up, a tenth of a millisecond or on a busy machine several, does not add up over an
+        iteration. Its interval starts and ends when it really did.
         """
         start, end = WorkerMark(self._clock), WorkerMark(self._clock)
         queued_s = perf_counter()
 
         def timed() -> None:
             free_s = max(self._free_s, queued_s)
-            start.reach(perf_counter())
+            start.reach(free_s)
             if not self._drops:
                 self._attempt(work)
+            self._free_s = perf_counter()
             if lasts_s is not None and not self._drops:
                 wait_until(free_s + lasts_s)
-            self._free_s = perf_counter()
+                self._free_s = max(self._free_s, free_s + lasts_s)
             end.reach(self._free_s)
 
         self._put(timed)
@@ -106,7 +112,8 @@ class WorkerStream:
     def mark(self) -> WorkerMark:
         """Queue a point."""
         mark = WorkerMark(self._clock)
-        self._put(lambda: mark.reach(perf_counter()))
+        queued_s = perf_counter()
+        self._put(lambda: mark.reach(max(self._free_s, queued_s)))
         return mark
 
     def wait(self, mark: Mark) -> None:

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 
 import pytest
 
 from calibration.devices.cpu import CpuDevice
+from calibration.devices.pacing import wait_until
 
 TOLERANCE = 0.05
 ATTEMPTS = 10
@@ -95,12 +95,30 @@ def test_work_that_takes_longer_than_its_pace_takes_its_own_time(device: CpuDevi
 
 
 def test_no_pace_is_ever_undercut(device: CpuDevice) -> None:
-    """The ends of works of 2 ms lie at least 2 ms apart, and the first at least 2 ms after it was given."""
+    """The n-th of works of 2 ms ends at least n times 2 ms after the first was given, and none before another."""
     device.begin()
     ends = [device.compute.launch(nothing, lasts_s=0.002).end for _ in range(20)]
     device.synchronize([device.compute])
-    times_s = [0.0, *(end.time_s for end in ends)]
-    assert all(later - earlier >= 0.002 for earlier, later in pairwise(times_s))
+    times_s = [end.time_s for end in ends]
+    assert all(time_s >= 0.002 * number for number, time_s in enumerate(times_s, 1))
+    assert times_s == sorted(times_s)
+
+
+def test_threads_that_wake_up_late_do_not_add_up(device: CpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 works of 10 ms on two streams in turns, each ended 5 ms late: 200 ms, and 5 for the last."""
+
+    def wait_late(moment_s: float) -> None:
+        wait_until(moment_s + 0.005)
+
+    monkeypatch.setattr("calibration.devices.worker.wait_until", wait_late)
+
+    def give() -> None:
+        for _ in range(10):
+            for stream, other in ((device.compute, device.memory), (device.memory, device.compute)):
+                end = stream.launch(nothing, lasts_s=0.01).end
+                other.wait(end)
+
+    assert best_s(device, 0.205, give) == pytest.approx(0.205, rel=TOLERANCE)
 
 
 def test_idle_time_is_not_taken_off_a_pace(device: CpuDevice) -> None:
