@@ -2,7 +2,8 @@
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -49,6 +50,20 @@ def open_device(
     if others is not None:
         warn(others)
     return CudaDevice(index, memory_limit_bytes)
+
+
+@contextmanager
+def told_failures() -> Iterator[None]:
+    """Tell in one line what a GPU raises that is broken, taken by another process, or full.
+
+    Raises:
+        DeviceError: it failed; the message is the first line of CUDA's.
+    """
+    try:
+        yield
+    except (torch.AcceleratorError, torch.OutOfMemoryError) as failure:
+        first_line = str(failure).partition("\n")[0]
+        raise DeviceError(f"the GPU failed: {first_line}") from failure
 
 
 def smi_name(index: int) -> str:

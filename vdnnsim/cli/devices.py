@@ -30,16 +30,17 @@ def opened(kind: DeviceKind, gpu: int | None) -> Iterator["Device"]:
     """Hold a device open; what may spoil a measurement is told on standard error.
 
     Raises:
-        DeviceError: it is not there, or PyTorch is not.
+        DeviceError: it is not there, or fails, or PyTorch is not there.
     """
     if importlib.util.find_spec("torch") is None:
         raise DeviceError(
             "PyTorch is not installed, and only with it a device can be used: pip install 'vdnnsim[calibrate]'"
         )
-    from calibration.devices.opening import open_device
+    from calibration.devices.opening import open_device, told_failures
 
-    device = open_device(kind, gpu, warn=lambda line: click.echo(f"warning: {line}", err=True))
-    try:
-        yield device
-    finally:
-        device.close()
+    with told_failures():
+        device = open_device(kind, gpu, warn=lambda line: click.echo(f"warning: {line}", err=True))
+        try:
+            yield device
+        finally:
+            device.close()

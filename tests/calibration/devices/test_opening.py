@@ -14,7 +14,7 @@ import torch
 from calibration.availability import require_torch
 from calibration.devices import opening
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.opening import open_device
+from calibration.devices.opening import open_device, told_failures
 from vdnnsim.errors import DeviceError
 
 Smi = Callable[[Mapping[str, str]], Path]
@@ -176,3 +176,12 @@ def test_memory_that_nobody_listed_holds_is_told(
     open_device("cuda", 0, warn=said.append)
     assert said == ["others use 17.0 GiB of GPU 0; times and free memory may suffer"]
     assert two_gpus == [(0, None)]
+
+
+@pytest.mark.parametrize("kind", [torch.AcceleratorError, torch.OutOfMemoryError])
+def test_a_gpu_that_fails_is_told_in_one_line(kind: type[RuntimeError]) -> None:
+    """CUDA's advice for developers is left out; any other error is ours, and shows where it came from."""
+    with pytest.raises(DeviceError, match=r"^the GPU failed: CUDA error: device busy$"), told_failures():
+        raise kind("CUDA error: device busy\nCompile with TORCH_USE_CUDA_DSA")
+    with pytest.raises(RuntimeError, match=r"^shapes differ$"), told_failures():
+        raise RuntimeError("shapes differ")
