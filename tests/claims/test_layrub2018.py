@@ -5,6 +5,7 @@ import pytest
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, read_claims
 from vdnnsim.claims.layrub2018.check import check_claim
+from vdnnsim.claims.layrub2018.report import paper_report
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
 from vdnnsim.claims.row import Verdict
 from vdnnsim.hardware.profile import find_profile, read_profile
@@ -56,3 +57,22 @@ def test_table_6_has_every_figure_and_every_cell_that_is_not_within_15_percent_o
 
     assert len(rows) - len(fits) == 24
     assert len(fits) == 48 - 7
+
+
+def test_the_report_has_every_table_and_figure_and_says_what_differs(runs: LayrubRuns) -> None:
+    """Tables 5 to 8, Figures 9 to 14 with their numbers; a cell that fits only here, or only there, is marked."""
+    profiles = [find_profile(name, ROOT) for name in sorted(runs.machines)]
+    rows = [check_claim(claim, runs, FILE.hardware) for claim in FILE.claims]
+
+    files = paper_report(FILE, rows, runs, profiles)
+
+    figures = {f"figure{number:02}.{ending}" for number in range(9, 15) for ending in ("png", "csv")}
+    tables = {f"table{number}.csv" for number in range(5, 9)}
+    assert set(files) == {"README.md", "claims.csv", "readings.csv", "run.json"} | figures | tables
+    page = files["README.md"].decode()
+    assert "12 of 19 claims reproduced" in page
+    assert all(f"]({name})" in page for name in figures if name.endswith("png"))
+    assert page.count("**fits only here**") == 4
+    assert "**fits only there**" not in page
+    assert all(files[name].startswith(b"\x89PNG") for name in figures if name.endswith("png"))
+    assert len(files["table6.csv"].decode().splitlines()) == 1 + 48

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.layrub2018.figures import draw_figures, paper_figures
 from vdnnsim.claims.layrub2018.page import page_text
 from vdnnsim.claims.layrub2018.readings import COLUMNS as READING_COLUMNS
 from vdnnsim.claims.layrub2018.readings import compare_readings
@@ -32,13 +33,14 @@ def paper_report(
         "table8": table_8(runs),
     }
     readings = compare_readings(runs)
+    figures = paper_figures(runs, tables["table5"])
     texts = {f"{name}.csv": csv_text(HEADERS[name], table) for name, table in tables.items()} | {
-        "README.md": page_text(tables, rows, readings),
+        "README.md": page_text(tables, rows, readings, [(each.stem, each.chart.title) for each in figures]),
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": csv_text(READING_COLUMNS, [each.cells for each in readings]),
         "run.json": _manifest(file, profiles),
     }
-    return {name: text.encode() for name, text in texts.items()}
+    return {name: text.encode() for name, text in texts.items()} | draw_figures(figures)
 
 
 def _manifest(file: ClaimsFile, profiles: Sequence[Path]) -> str:

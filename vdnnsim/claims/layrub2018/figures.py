@@ -1,0 +1,219 @@
+"""Figures 9 to 14 of Jin et al. (2018) from simulation; what the paper's show beyond its text is not in numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from vdnnsim.claims.layrub2018.metrics import map_reduction, overhead
+from vdnnsim.claims.layrub2018.readings import WELL_KNOWN
+from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
+from vdnnsim.claims.layrub2018.tables import HYBRID, Row
+from vdnnsim.report.chart import Axis, Chart, Panel, Series, Slot, Tint
+from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.scale import Scale, byte_scale
+
+_STRATEGIES: Final = {
+    "layrub_intra": ("within layers", Tint.CONV_P),
+    "layrub_inter": ("between layers", Tint.ALL_P),
+    HYBRID: ("hybrid", Tint.DYN),
+}
+_SYSTEMS: Final = {
+    "tensorflow": ("TensorFlow", Tint.BASE_P),
+    "geeps": ("GeePS", Tint.ALL_P),
+    "memonger": ("MXNet, memonger", Tint.CONV_P),
+    HYBRID: ("Layrub", Tint.DYN),
+}
+_DEEP: Final = tuple((f"resnet{depth}", 32) for depth in (34, 50, 101, 152, 1001))
+_WIDE: Final = tuple((f"wrn_{name}", 128) for name in ("16_1", "16_10", "16_20", "8_128", "8_256"))
+_COMPARED: Final = (
+    ("lenet", 64),
+    ("cifar10_quick", 100),
+    ("alexnet", 128),
+    ("caffenet", 128),
+    ("vgg_d_13conv", 64),
+    ("googlenet", 128),
+    ("resnet34", 32),
+)
+"""Seven networks, for Fig. 12 has as many; which, the text says of three."""
+_PERCENT = Scale("%", 0.01, 0)
+_UPRIGHT_LABELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of the paper from simulation: its files' stem, its numbers in SI, and how it is drawn."""
+
+    stem: str
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+    chart: Chart
+
+
+def draw_figures(figures: Sequence[Figure]) -> dict[str, bytes]:
+    """Return the CSV and the picture of each figure by file name."""
+    # Matplotlib takes longer to import than a network to simulate.
+    from vdnnsim.report.plots.bars import draw_bars
+
+    files = {f"{each.stem}.csv": csv_text(each.header, each.rows).encode() for each in figures}
+    return files | {f"{each.stem}.png": draw_bars(each.chart) for each in figures}
+
+
+def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[Figure, ...]:
+    """Return all figures; the last is of the numbers of Table 5."""
+    return (
+        _deep(runs),
+        _shares(runs, "figure10", _WIDE, "Fig. 10: activations and gradients of wide networks, over Caffe's blobs"),
+        _shares(runs, "figure11", WELL_KNOWN, "Fig. 11: activations and gradients of known networks, over Caffe's"),
+        _systems(runs),
+        _performance(runs),
+        _overheads(table_5),
+    )
+
+
+def _deep(runs: LayrubRuns) -> Figure:
+    cases = _cases(_DEEP)
+    caffe = tuple(float(runs.blob_bytes(case)) for case in cases)
+    taken = {policy: tuple(float(runs.memory(case, policy).maps) for case in cases) for policy in _STRATEGIES}
+    rows = [
+        (case.network, case.batch_size, policy, values[number])
+        for policy, values in {"caffe": caffe, **taken}.items()
+        for number, case in enumerate(cases)
+    ]
+    growing = [_slot("Caffe", Tint.BASE_P, caffe), _slot(*_STRATEGIES["layrub_intra"], taken["layrub_intra"])]
+    constant = [_slot(*_STRATEGIES[policy], taken[policy]) for policy in ("layrub_inter", HYBRID)]
+    names = tuple(case.network.replace("resnet", "") for case in cases)
+    return Figure(
+        "figure09",
+        ("network", "batch_size", "policy", "maps_and_gradients_bytes"),
+        tuple(rows),
+        Chart(
+            f"From ResNet-50 to ResNet-1001 the hybrid takes the same {taken[HYBRID][1] / 2**20:.0f} MiB; "
+            "the paper: 759.5 MB",
+            "Fig. 9: activations and gradients of ResNets (32), by depth; left what grows, right what does not",
+            tuple(
+                Panel(names, tuple(slots), Axis("activations and gradients", _bytes(slots)))
+                for slots in (growing, constant)
+            ),
+        ),
+    )
+
+
+def _shares(runs: LayrubRuns, stem: str, networks: Sequence[tuple[str, int]], subtitle: str) -> Figure:
+    cases = _cases(networks)
+    shares = {policy: tuple(1 - map_reduction(runs, case, policy) for case in cases) for policy in _STRATEGIES}
+    within, between, hybrid = (fmean(values) for values in shares.values())
+    return Figure(
+        stem,
+        ("network", "batch_size", "policy", "share_of_caffe"),
+        _rows(cases, shares),
+        Chart(
+            f"Reuse within layers leaves {within:.0%} on average, between layers {between:.0%}, both {hybrid:.0%}",
+            subtitle,
+            (
+                _panel(
+                    cases, [_slot(*_STRATEGIES[policy], values) for policy, values in shares.items()], "share of Caffe"
+                ),
+            ),
+        ),
+    )
+
+
+def _systems(runs: LayrubRuns) -> Figure:
+    cases = _cases(_COMPARED)
+    taken = {policy: tuple(float(runs.memory(case, policy).runtime) for case in cases) for policy in _SYSTEMS}
+    least = sum(taken[HYBRID][i] == min(values[i] for values in taken.values()) for i in range(len(cases)))
+    slots = tuple(_slot(*_SYSTEMS[policy], values) for policy, values in taken.items())
+    return Figure(
+        "figure12",
+        ("network", "batch_size", "policy", "runtime_bytes"),
+        _rows(cases, taken),
+        Chart(
+            f"Layrub takes least of four systems for {least} of {len(cases)} networks",
+            "Fig. 12: runtime memory, with context and handles; kernels of one cost model, rules of each system",
+            (Panel(_names(cases), slots, Axis("runtime memory", _bytes(slots))),),
+        ),
+    )
+
+
+def _performance(runs: LayrubRuns) -> Figure:
+    cases = _cases((("alexnet", 128), ("googlenet", 128), ("vgg_d_13conv", 64)))
+    drawn = {
+        "geeps": ("GeePS", Tint.BASE_P),
+        "vdnn_all(m)": ("vDNN(m)", Tint.ALL_P),
+        "vdnn_all(p)": ("vDNN(p)", Tint.CONV_P),
+        HYBRID: ("Layrub", Tint.DYN),
+    }
+    values = {policy: tuple(1 / (1 + overhead(runs, case, policy, "caffe")) for case in cases) for policy in drawn}
+    return Figure(
+        "figure13",
+        ("network", "batch_size", "policy", "performance_over_caffe"),
+        _rows(cases, values),
+        Chart(
+            f"VGG-16 (64) keeps {values[HYBRID][-1]:.0%} of Caffe's speed under Layrub, "
+            f"{values['vdnn_all(m)'][-1]:.0%} under vDNN(m)",
+            "Fig. 13: performance over Caffe; above 100 % where a system may take more workspace than Caffe",
+            (
+                _panel(
+                    cases, [_slot(*drawn[policy], each) for policy, each in values.items()], "performance over Caffe"
+                ),
+            ),
+        ),
+    )
+
+
+def _overheads(table_5: Sequence[Row]) -> Figure:
+    panels, means = [], []
+    for system, light, dark in (("Layrub", Tint.ALL_M, Tint.ALL_P), ("MXNet", Tint.CONV_M, Tint.CONV_P)):
+        rows = [row for row in table_5 if row[2] == system]
+        paper, replay = (tuple(float(row[column]) for row in rows) for column in (5, 8))
+        slots = [_slot(f"{system}, paper", light, paper), _slot(f"{system}, replay", dark, replay)]
+        names = tuple(_network(str(row[0])).replace(" ", "\n", 1) for row in rows)
+        panels.append(Panel(names, tuple(slots), Axis("extra time", _PERCENT, 0.9)))
+        means.append((fmean(paper), fmean(replay)))
+    return Figure(
+        "figure14",
+        ("network", "batch_size", "system", "paper_overhead", "overhead"),
+        tuple((row[0], row[1], row[2], row[5], row[8]) for row in table_5),
+        Chart(
+            f"Layrub costs {means[0][1]:.0%} of shorter iterations, {means[0][0]:.0%} in the paper; recomputation "
+            f"{means[1][1]:.0%} and {means[1][0]:.0%}",
+            "Fig. 14: extra time over each system's own base, left Layrub over Caffe, right MXNet with memonger",
+            tuple(panels),
+        ),
+    )
+
+
+def _cases(networks: Sequence[tuple[str, int]]) -> list[Case]:
+    return [Case("k40m", network, batch_size) for network, batch_size in networks]
+
+
+def _names(cases: Sequence[Case]) -> tuple[str, ...]:
+    return tuple(f"{_network(case.network)}\n({case.batch_size})" for case in cases)
+
+
+def _network(name: str) -> str:
+    return name.replace("vgg_d_13conv", "vgg16").removesuffix("_quick").replace("_", " ")
+
+
+def _rows(cases: Sequence[Case], values: dict[str, tuple[float, ...]]) -> tuple[Row, ...]:
+    return tuple(
+        (case.network, case.batch_size, policy, of_policy[number])
+        for policy, of_policy in values.items()
+        for number, case in enumerate(cases)
+    )
+
+
+def _slot(name: str, tint: Tint, values: tuple[float, ...]) -> Slot:
+    return Slot("", ((Series(name, tint, values),),), (False,) * len(values))
+
+
+def _panel(cases: Sequence[Case], slots: Sequence[Slot], label: str) -> Panel:
+    # More than eight labels are turned, and have room for a line.
+    names = _names(cases) if len(cases) <= _UPRIGHT_LABELS else tuple(_network(case.network) for case in cases)
+    return Panel(names, tuple(slots), Axis(label, _PERCENT))
+
+
+def _bytes(slots: Sequence[Slot]) -> Scale:
+    scale = byte_scale([value for slot in slots for bar in slot.bars for series in bar for value in series.values])
+    return Scale(scale.unit, scale.factor, 1 if scale.unit == "GiB" else 0)
