@@ -96,23 +96,26 @@ def kill_once(study: Path, out: Path, delay_s: float) -> bool:
 
 
 def main(kills: int) -> None:
-    """Kill so many sweeps, and print what came out."""
+    """Kill so many sweeps, at moments up to the time that one takes, and print what came out."""
     with tempfile.TemporaryDirectory() as name:
-        folder, draw = Path(name), random.Random(7)  # noqa: S311  # equal kills each time
-        study = study_file(folder, 200)
+        folder, draw = Path(name), random.Random(7)  # noqa: S311  # equal draws each time
+        study, begun_s = study_file(folder, 100), time.monotonic()
         assert begin(study, folder / "undisturbed").wait() == 0, "a sweep failed"
+        lasted_s = time.monotonic() - begun_s
         expected = (folder / "undisturbed" / "results.csv").read_bytes()
-        begun = time.monotonic()
-        killed = ended = 0
+        killed = amid = ended = 0
+        out = folder / "out0"
         while killed < kills:
-            out = folder / f"out{ended}"
-            if kill_once(study, out, draw.uniform(0.2, 2.5)):
+            if kill_once(study, out, draw.uniform(0.1, lasted_s)):
                 assert (out / "results.csv").read_bytes() == expected, "results differ"
                 ended += 1
+                out = folder / f"out{ended}"
             else:
                 killed += 1
-        seconds = time.monotonic() - begun
-        sys.stdout.write(f"{killed} kills, {ended} studies to their end with equal bytes, {seconds:.0f} s\n")
+                amid += bool(look(out).keys)
+        assert begin(study, out).wait() == 0, "a sweep failed"
+        assert (out / "results.csv").read_bytes() == expected, "results differ"
+        sys.stdout.write(f"{killed} kills, {amid} of them amid results; {ended + 1} studies came to equal bytes\n")
 
 
 if __name__ == "__main__":
