@@ -63,8 +63,9 @@ class StudyAxis:
 
 def shows(picture: StudyPicture, row: StudyRow) -> bool:
     """Whether a picture shows a row: it has what `where` asks for, and numbers to show."""
-    across = [factor.column for factor in factors(picture.x) if factor.number is None]
-    needed = [*across, picture.y, *([picture.value] if picture.value else [])]
+    parts = (*factors(picture.x), *factors(picture.y))
+    needed = [part.column for part in parts if part.number is None]
+    needed += [picture.value] if picture.value else []
     asked = all(cell_text(row[column]) in values for column, values in picture.where)
     return asked and all(row[column] not in (None, "") for column in needed)
 

@@ -11,12 +11,12 @@
         where: {network: [vgg416]}
         marks: {PCIe gen3: 12.8 GB/s}
 
-`x`, `y`, `value`, `by` and `panels` are columns of the study's results; `x` may be an expression of columns and
-numbers as `7e12 * gpu.compute_speed / link.bandwidth_bytes_per_s`, and `x_label` then says what it is. A picture of
-kind `lines` has a line for each value of `by`. A `heat_map` has a cell for each pair of `x` and `y` that holds `value`;
-with `by`, the best value and the value of `by` that it belongs to. A `pareto` has a point for each row and a front of
-all that fit. `subtitle` says what all rows have in common, `panels` divides a picture by one more column, `where` keeps
-only rows with the listed values, `marks` are named places on `x`.
+`x`, `y`, `value`, `by` and `panels` are columns of the study's results; `x` and `y` may be expressions of columns and
+numbers, as `7e12 * gpu.compute_speed / link.bandwidth_bytes_per_s`, and `x_label` or `y_label` then says what it is. A
+picture of kind `lines` has a line for each value of `by`. A `heat_map` has a cell for each pair of `x` and `y` that
+holds `value`; with `by`, the best value and the value of `by` that it belongs to. A `pareto` has a point for each row
+and a front of all that fit. `subtitle` says what all rows have in common, `panels` divides a picture by one more
+column, `where` keeps only rows with the listed values, `marks` are named places on `x`.
 """
 
 import re
@@ -32,7 +32,7 @@ from vdnnsim.yaml_file import Entry, not_one_of, quote
 
 MOST_PICTURES: Final = 20
 MOST_MARKS: Final = 20
-_OPTIONAL: Final = ("subtitle", "x_label", "value", "by", "panels", "where", "marks")
+_OPTIONAL: Final = ("subtitle", "x_label", "y_label", "value", "by", "panels", "where", "marks")
 _SIGNS = re.compile(r"([*/])")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
@@ -62,8 +62,9 @@ class StudyPicture:
         name: stem of the file.
         title: what to see.
         subtitle: what all rows have in common; empty for what their columns say of it.
-        x: a column, or an expression of columns and numbers.
+        x: a column, or an expression of columns and numbers; `y` as well.
         x_label: what the horizontal axis says; empty for what is known of the column.
+        y_label: as `x_label`.
         value: the column in the cells of a heat map; empty for other kinds.
         by: the column that tells lines, points, or the winners of cells apart; empty for none.
         panels: the column that divides the picture; empty for none.
@@ -77,6 +78,7 @@ class StudyPicture:
     y: str
     subtitle: str = ""
     x_label: str = ""
+    y_label: str = ""
     value: str = ""
     by: str = ""
     panels: str = ""
@@ -141,9 +143,10 @@ def _picture(entry: Entry, columns: Sequence[str]) -> StudyPicture:
         title=keys["title"].text(),
         kind=kind,
         x=_expression(keys["x"], columns),
-        y=_column(keys["y"], columns),
+        y=_expression(keys["y"], columns),
         subtitle=keys["subtitle"].text() if "subtitle" in keys else "",
         x_label=keys["x_label"].text() if "x_label" in keys else "",
+        y_label=keys["y_label"].text() if "y_label" in keys else "",
         value=_column(keys["value"], columns) if "value" in keys else "",
         by=_column(keys["by"], columns) if "by" in keys else "",
         panels=_column(keys["panels"], columns) if "panels" in keys else "",
@@ -183,8 +186,10 @@ def _plain(entry: Entry) -> str:
 
 
 def cell_text(value: Value | None) -> str:
-    """Return a value as `where` compares it: as `results.csv` shows it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    """Return a value as `where` compares it: true, false, text, or a number without decimals that are zero."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _marks(entry: Entry) -> tuple[Mark, ...]:

@@ -66,7 +66,7 @@ def test_a_line_says_where_it_leaves_what_fits() -> None:
     assert drawn(axes, "|") == [(1.0, 20.0)]
     hollow = [line for line in axes.lines if line.get_marker() == "s" and line.get_markerfacecolor() == "white"]
     assert [np.asarray(line.get_xdata()).tolist() for line in hollow] == [[2.0], [4.0]]
-    assert legend(figure) == ["slow", "fast", "does not fit", "the last that fits"]
+    assert legend(figure) == ["slow", "fast", "does not fit", "boundary of what fits"]
     assert axes.get_ylabel() == "images/s"
     assert figure.get_supxlabel() == "batch size"
     assert [text.get_text() for text in figure.texts][:2] == [
@@ -106,6 +106,25 @@ def test_numbers_that_range_far_have_a_logarithmic_axis_with_their_own_ticks() -
     axes = lines_figure(rows, LINES).axes[0]
     assert axes.get_xscale() == "log"
     assert axes.get_xticks().tolist() == [1.0, 2.0, 4.0, 8.0]
+
+
+def test_counts_stand_equally_far_apart() -> None:
+    axes = lines_figure([row("slow", count, 1.0) for count in range(1, 9)], LINES).axes[0]
+    assert axes.get_xscale() == "linear"
+    assert axes.get_xticks().tolist() == list(range(1, 9))
+
+
+def test_a_vertical_axis_may_be_an_expression() -> None:
+    """10 and 12 images/s over batches of 1 and 2 are 10 and 6."""
+    picture = replace(LINES, y="images_per_s / batch_size", y_label="images/s for one")
+    (axes,) = lines_figure(ROWS[:2], picture).axes
+    assert drawn(axes, "o") == [(1.0, 10.0), (2.0, 6.0)]
+    assert axes.get_ylabel() == "images/s for one"
+
+
+def test_panels_of_numbers_say_what_they_count() -> None:
+    figure = lines_figure(ROWS, replace(LINES, x="hardware", panels="batch_size"))
+    assert [axes.get_title() for axes in figure.axes] == ["batch size 1", "batch size 2", "batch size 4"]
 
 
 def test_names_stand_side_by_side() -> None:
@@ -173,8 +192,16 @@ def test_a_pareto_picture_has_the_capacity_and_the_front() -> None:
     (dashed,) = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert np.asarray(dashed.get_xydata()).tolist() == [[1.0, 20.0]]
     assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines if line.get_color() == ALARM] == [[12.0, 12.0]]
-    assert legend(figure) == ["slow", "fast", "does not fit", "capacity"]
+    assert legend(figure) == ["slow", "fast", "does not fit", "boundary of what fits", "unbeaten"]
     assert len(drawn(axes, "o")) == 3
+
+
+def test_without_a_stated_capacity_the_boundary_is_where_the_last_fits() -> None:
+    """Batches of 1, 2 and 4 fit, of as many GiB, and one of 8 does not."""
+    rows = [*ROWS[:3], row("slow", 8, 16.0, fits=False)]
+    stripped = [{key: value for key, value in each.items() if key != "gpu.memory_bytes"} for each in rows]
+    (axes,) = pareto_figure(stripped, PARETO).axes
+    assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines if line.get_color() == ALARM] == [[4.0, 4.0]]
 
 
 @pytest.mark.parametrize("picture", [LINES, MAP, PARETO])

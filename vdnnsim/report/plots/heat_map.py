@@ -14,7 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from vdnnsim.errors import InputError
 from vdnnsim.report.columns import Value
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.plots.lines import common, distinct
+from vdnnsim.report.plots.lines import common, distinct, panel_names
 from vdnnsim.report.plots.series import COLORS, LIGHT, boundary_handle, panel_axes
 from vdnnsim.report.plots.style import ALARM, INK, MUTED, keep_left_spine_only, new_figure
 from vdnnsim.report.study_axis import StudyAxis, StudyRow, best, cell, known, shown_rows, study_axis
@@ -40,12 +40,12 @@ def heat_map_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
     shown = shown_rows(rows, picture)
     figure = new_figure(picture.title, _subtitle(shown, picture))
     columns = _ordered([cell(row, picture.x) for row in shown])
-    lines = _ordered([known(row, picture.y) for row in shown])
-    across, up = study_axis(picture.x, columns, picture.x_label), study_axis(picture.y, lines)
+    lines = _ordered([cell(row, picture.y) for row in shown])
+    across, up = study_axis(picture.x, columns, picture.x_label), study_axis(picture.y, lines, picture.y_label)
     values = study_axis(picture.value, (known(row, picture.value) for row in shown))
     panels, winners = distinct(shown, picture.panels), distinct(shown, picture.by)
     longest = max(len(up.text(line)) for line in lines)
-    every = panel_axes(figure, panels, left=min(0.2, 0.055 + 0.0072 * longest))
+    every = panel_axes(figure, panel_names(picture.panels, panels), left=min(0.2, 0.055 + 0.0072 * longest))
     pixels = _WIDTH / len(columns) / min(len(panels), 4)
     seen: list[str] = []
     unfit = False
@@ -86,7 +86,7 @@ def _ordered(values: list[Value]) -> list[Value]:
 def _grid(rows: list[StudyRow], picture: StudyPicture, columns: list[Value], lines: list[Value]) -> Grid:
     cells: dict[tuple[int, int], list[StudyRow]] = {}
     for row in rows:
-        place = columns.index(cell(row, picture.x)), lines.index(known(row, picture.y))
+        place = columns.index(cell(row, picture.x)), lines.index(cell(row, picture.y))
         cells.setdefault(place, []).append(row)
     grid: Grid = {}
     for place, here in cells.items():

@@ -20,7 +20,7 @@ from vdnnsim.report.plots.series import (
     write_marks,
 )
 from vdnnsim.report.plots.style import ALARM, MUTED, new_figure
-from vdnnsim.report.study_axis import StudyAxis, StudyRow, cell, known, shown_rows, study_axis
+from vdnnsim.report.study_axis import StudyAxis, StudyRow, cell, shown_rows, study_axis
 from vdnnsim.report.study_picture import StudyPicture, cell_text
 
 _WHOLE = 1.0
@@ -36,12 +36,12 @@ def lines_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
     shown = shown_rows(rows, picture)
     figure = new_figure(picture.title, subtitle(shown, picture))
     across = study_axis(picture.x, (cell(row, picture.x) for row in shown), picture.x_label)
-    up = study_axis(picture.y, (known(row, picture.y) for row in shown))
+    up = study_axis(picture.y, (cell(row, picture.y) for row in shown), picture.y_label)
     panels, names = distinct(shown, picture.panels), distinct(shown, picture.by)
-    every = panel_axes(figure, panels, marked=bool(picture.marks))
+    every = panel_axes(figure, panel_names(picture.panels, panels), marked=bool(picture.marks))
     left = False
     for axes, panel in zip(every, panels, strict=True):
-        _scale_axes(axes, shown, picture, across, up)
+        _scale_axes(axes, shown, picture, across, up, len(panels))
         for number, name in enumerate(names):
             line = [row for row in shown if _is(row, picture.panels, panel) and _is(row, picture.by, name)]
             left |= _draw(axes, line, picture, across, up, number)
@@ -58,7 +58,7 @@ def lines_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
     if any(not row["fits"] for row in shown):
         handles.append(unfit_handle())
     if left:
-        handles.append(boundary_handle("the last that fits"))
+        handles.append(boundary_handle("boundary of what fits"))
     write_legend(figure, handles)
     return figure
 
@@ -66,6 +66,12 @@ def lines_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
 def distinct(rows: Sequence[StudyRow], column: str) -> tuple[str, ...]:
     """Return the values of a column in the order of the rows; one empty one where there is no column."""
     return tuple(dict.fromkeys(cell_text(row[column]) for row in rows)) if column else ("",)
+
+
+def panel_names(column: str, values: Sequence[str]) -> tuple[str, ...]:
+    """Return what stands above the panels: names as they are, numbers with what they count."""
+    words = study_axis(column, [0]).label if column else ""
+    return tuple(f"{words} {value}" if value.isdigit() else value for value in values)
 
 
 def subtitle(rows: Sequence[StudyRow], picture: StudyPicture) -> str:
@@ -91,14 +97,16 @@ def _is(row: StudyRow, column: str, value: str) -> bool:
     return not column or cell_text(row[column]) == value
 
 
-def _scale_axes(axes: Axes, rows: list[StudyRow], picture: StudyPicture, across: StudyAxis, up: StudyAxis) -> None:
+def _scale_axes(
+    axes: Axes, rows: list[StudyRow], picture: StudyPicture, across: StudyAxis, up: StudyAxis, panels: int
+) -> None:
     xs = [across.place(cell(row, picture.x)) for row in rows]
     if across.names:
         axes.set_xticks(range(len(across.names)), across.names)
         axes.set_xlim(-0.4, len(across.names) - 0.6)
     else:
-        quantity_axis(axes.xaxis, xs, from_zero=False)
-    ys = [up.place(known(row, picture.y)) for row in rows]
+        quantity_axis(axes.xaxis, xs, panels=panels)
+    ys = [up.place(cell(row, picture.y)) for row in rows]
     steep = min(ys) > 0 and max(ys) > 30 * min(ys) and not picture.y.endswith("_ratio")
     quantity_axis(axes.yaxis, ys, from_zero=not steep)
 
@@ -109,7 +117,7 @@ def _draw(
     """Draw one line; return whether it leaves what fits, which a bar across it marks."""
     color, marker = look(number)
     points = sorted(
-        (across.place(cell(row, picture.x)), up.place(known(row, picture.y)), bool(row["fits"])) for row in rows
+        (across.place(cell(row, picture.x)), up.place(cell(row, picture.y)), bool(row["fits"])) for row in rows
     )
     for (x, _, _), (following, _, _) in pairwise(points):
         if x == following:

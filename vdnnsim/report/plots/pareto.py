@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from vdnnsim.report.plots.lines import distinct, subtitle
+from vdnnsim.report.columns import Value
+from vdnnsim.report.plots.lines import distinct, panel_names, subtitle
 from vdnnsim.report.plots.series import (
     boundary_handle,
     look,
@@ -17,7 +19,7 @@ from vdnnsim.report.plots.series import (
     write_legend,
     write_marks,
 )
-from vdnnsim.report.plots.style import ALARM, new_figure
+from vdnnsim.report.plots.style import ALARM, INK, new_figure
 from vdnnsim.report.study_axis import StudyRow, best, cell, known, shown_rows, study_axis
 from vdnnsim.report.study_picture import StudyPicture, cell_text
 
@@ -28,7 +30,7 @@ _USED = "max_memory_bytes"
 def pareto_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
     """Draw a point for each row, hollow where it does not fit, and the front of those that fit.
 
-    Where the horizontal axis is the memory in use and all rows of a panel have one capacity, that is drawn too.
+    Where the horizontal axis is the memory in use, the boundary of what fits is drawn too.
 
     Raises:
         InputError: no row is left to draw.
@@ -36,15 +38,15 @@ def pareto_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
     shown = shown_rows(rows, picture)
     figure = new_figure(picture.title, subtitle(shown, picture))
     across = study_axis(picture.x, (cell(row, picture.x) for row in shown), picture.x_label)
-    up = study_axis(picture.y, (known(row, picture.y) for row in shown))
+    up = study_axis(picture.y, (cell(row, picture.y) for row in shown), picture.y_label)
     panels, names = distinct(shown, picture.panels), distinct(shown, picture.by)
-    every = panel_axes(figure, panels, marked=bool(picture.marks))
+    every = panel_axes(figure, panel_names(picture.panels, panels), marked=bool(picture.marks))
     limited = False
     for axes, panel in zip(every, panels, strict=True):
         inside = [row for row in shown if not picture.panels or cell_text(row[picture.panels]) == panel]
-        points = [(across.place(cell(row, picture.x)), up.place(known(row, picture.y))) for row in inside]
-        quantity_axis(axes.xaxis, [across.place(cell(row, picture.x)) for row in shown], from_zero=False)
-        quantity_axis(axes.yaxis, [up.place(known(row, picture.y)) for row in shown], from_zero=False)
+        points = [(across.place(cell(row, picture.x)), up.place(cell(row, picture.y))) for row in inside]
+        quantity_axis(axes.xaxis, [across.place(cell(row, picture.x)) for row in shown], panels=len(panels))
+        quantity_axis(axes.yaxis, [up.place(cell(row, picture.y)) for row in shown])
         fitting = [point for point, row in zip(points, inside, strict=True) if row["fits"]]
         _draw_front(axes, front(fitting, picture.x, picture.y))
         for (x, y), row in zip(points, inside, strict=True):
@@ -52,10 +54,10 @@ def pareto_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
             fits = row["fits"]
             face = color if fits else "white"
             axes.plot(x, y, marker, color=color, markerfacecolor=face, markersize=11 if fits else 8, zorder=4)
-        capacities = {known(row, _CAPACITY) for row in inside if picture.x == _USED and _CAPACITY in row}
-        if len(capacities) == 1:
+        limit = _limit(inside, picture)
+        if limit is not None:
             limited = True
-            axes.axvline(across.place(capacities.pop()), color=ALARM, linewidth=3, zorder=2)
+            axes.axvline(across.place(limit), color=ALARM, linewidth=3, zorder=2)
         write_marks(axes, [(mark.name, mark.value / across.scale.factor) for mark in picture.marks])
         ruled(axes, "both")
     every[0].set_ylabel(up.label)
@@ -64,9 +66,22 @@ def pareto_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
     if any(not row["fits"] for row in shown):
         handles.append(unfit_handle())
     if limited:
-        handles.append(boundary_handle("capacity"))
+        handles.append(boundary_handle("boundary of what fits"))
+    handles.append(Line2D([], [], color=INK, linewidth=1.2, linestyle="--", label="unbeaten"))
     write_legend(figure, handles)
     return figure
+
+
+def _limit(rows: Sequence[StudyRow], picture: StudyPicture) -> Value | None:
+    """Return the capacity of all rows if they state one; else the most memory of those that fit, if others do not."""
+    if picture.x != _USED:
+        return None
+    capacities = {known(row, _CAPACITY) for row in rows if _CAPACITY in row}
+    if capacities:
+        return capacities.pop() if len(capacities) == 1 else None
+    sizes = [(across, row["fits"]) for row in rows if isinstance(across := cell(row, picture.x), int | float)]
+    fitting = [size for size, fits in sizes if fits]
+    return max(fitting) if 0 < len(fitting) < len(sizes) else None
 
 
 def front(points: Sequence[tuple[float, float]], x: str, y: str) -> list[tuple[float, float]]:
@@ -86,4 +101,4 @@ def front(points: Sequence[tuple[float, float]], x: str, y: str) -> list[tuple[f
 
 
 def _draw_front(axes: Axes, places: list[tuple[float, float]]) -> None:
-    axes.plot([x for x, _ in places], [y for _, y in places], color="#1a1a1a", linewidth=1.2, linestyle="--", zorder=3)
+    axes.plot([x for x, _ in places], [y for _, y in places], color=INK, linewidth=1.2, linestyle="--", zorder=3)

@@ -1,6 +1,7 @@
 """Lines and points of many kinds on one picture: colours, markers, panels side by side, and the legend below."""
 
 from itertools import pairwise
+from math import log
 from typing import Final, Literal
 
 from matplotlib.axes import Axes
@@ -20,6 +21,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN, _ABOVE = 0.075, 0.975, 0.83, 0.2, 0.03, 
 _LOGARITHMIC_FROM = 6.0
 """Ratio of largest to least from which an axis is logarithmic."""
 _TOP_WITHOUT_NAMES, _MARKED = 0.855, 0.11
+_MOST_TICKS = 12
+_TICK_GAP = 0.04
+"""Of the width of a slide, what a tick needs."""
+_MANY_PANELS = 4
 _MOST_COLUMNS = 4
 
 
@@ -54,23 +59,34 @@ def panel_axes(figure: Figure, names: tuple[str, ...], *, marked: bool = False, 
     return every[: len(names)]
 
 
-def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool) -> None:
-    """Scale an axis of numbers: logarithmic where they range far and none is zero; `from_zero` keeps it linear."""
-    low, high = min(values), max(values)
+def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool = False, panels: int = 1) -> None:
+    """Scale an axis of numbers: logarithmic where they range far and are not equally far apart.
+
+    Args:
+        axis: one of several panels side by side.
+        values: what it shows; few of them become its ticks.
+        from_zero: whether it begins at zero, and so is linear.
+        panels: how many share the width.
+    """
+    low, high, found = min(values), max(values), sorted(set(values))
     axes = axis.axes
     set_limits = axes.set_xlim if axis is axes.xaxis else axes.set_ylim
-    if low <= 0 or from_zero or high <= _LOGARITHMIC_FROM * low:
+    steps = [after - before for before, after in pairwise(found)]
+    even = 1 < len(steps) < _MOST_TICKS and max(steps) < 1.01 * min(steps)
+    if low <= 0 or from_zero or even or high <= _LOGARITHMIC_FROM * low:
         margin = 0.05 * (high - low) or 0.1 * high or 1.0
         set_limits(0 if from_zero else low - margin, 1.08 * high if from_zero else high + margin)
+        if even and not from_zero:
+            axis.set_major_locator(FixedLocator(found))
         return
     (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
     margin = (high / low) ** 0.04
     set_limits(low / margin, high * margin)
-    distinct = sorted(set(values))
-    if len(distinct) <= 9 and all(after / before > 1.35 for before, after in pairwise(distinct)):
-        axis.set_major_locator(FixedLocator(distinct))
+    gaps = [log(after / before) / log(high / low) for before, after in pairwise(found)]
+    if len(found) <= _MOST_TICKS and min(gaps) > _TICK_GAP * panels:
+        axis.set_major_locator(FixedLocator(found))
     else:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if panels < _MANY_PANELS else (1,)))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1000 else f"{value:.0f}"))
