@@ -35,7 +35,9 @@ def run(scenario: Path, out: Path | None, csv_file: Path | None, policy_modules:
 @click.argument("file", type=FilePath())
 @POLICY_MODULE
 def check(file: Path, policy_modules: Sequence[str]) -> None:
-    """Read and resolve FILE, a scenario or a hardware profile, and run nothing."""
+    """Read and resolve FILE, a scenario, a study or a hardware profile, and run nothing."""
     from vdnnsim.scenario.check import check_file
+    from vdnnsim.study.check import check_study, is_study
 
-    write_result(check_file(file, policies_with(policy_modules)) + "\n")
+    checked = check_study if is_study(file) else check_file
+    write_result(checked(file, policies_with(policy_modules)) + "\n")

@@ -104,6 +104,16 @@ def test_wrong_studies_are_refused_in_one_line(folder: Path, old: str, new: str,
     assert not (folder / "reports").exists()
 
 
+def test_check_counts_the_points_of_a_study_and_runs_none(folder: Path) -> None:
+    """Two links, two numbers of GPUs and two policies are eight; `where` leaves out one link on two GPUs, so two."""
+    done = vdnnsim("check", "s.yaml", folder=folder)
+
+    assert done.stdout == (
+        "s.yaml: a study of s on titan_x_maxwell: 2 link.bandwidth x 2 gpus x 2 policy: 6 of 8 points\n"
+    )
+    assert not (folder / "reports").exists()
+
+
 def test_a_damaged_database_ends_a_sweep_in_one_line(folder: Path) -> None:
     (folder / "reports" / "s").mkdir(parents=True)
     path = folder / "reports" / "s" / DATABASE
