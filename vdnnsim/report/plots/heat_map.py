@@ -59,7 +59,7 @@ def heat_map_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
         _draw_boundary(axes, grid)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(-0.5, len(lines) - 0.5)
-        turned = max(len(across.text(each)) for each in columns) * 12.5 > pixels
+        turned = max(len(across.text(each)) for each in columns) * 14 > pixels
         axes.set_xticks(range(len(columns)), [across.text(each) for each in columns], rotation=45 if turned else 0)
         axes.set_yticks(range(len(lines)), [up.text(each) for each in lines])
         axes.tick_params(length=0)
