@@ -77,7 +77,7 @@ _REPLAYED = """\
 - `memonger`: square-root recomputation, for the paper's MXNet; `geeps`, `tensorflow`: the rules of these systems.
 - Training with momentum, as the authors' solvers have it; memory by sums of bytes, `ideal`.
 - Runtime memory: all buffers, a CUDA context of 100 MiB, and 286 KiB for each handle of cuDNN, of which Caffe opens
-  three for each CONV layer. All three figures are assumptions of hw_profiles/k40m.yaml, with their sources."""
+  three for each CONV layer. Both figures are assumptions of hw_profiles/k40m.yaml, with their sources."""
 
 _COMES_OUT = """\
 Memory of activations and gradients under `layrub_hybrid` is the same from ResNet-50 to ResNet-1001 (l-4), 6 % below the

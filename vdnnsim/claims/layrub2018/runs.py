@@ -58,12 +58,12 @@ class LayrubRuns:
         machines: by the names of their profiles.
     """
 
-    machines: Mapping[str, Server]
-    _types: PolicyTypes = field(default_factory=known_policies)
-    _benches: dict[Case, Bench] = field(default_factory=dict)
-    _memories: dict[tuple[Case, str], Memory] = field(default_factory=dict)
-    _seconds: dict[tuple[Case, str], float] = field(default_factory=dict)
-    _largest: dict[tuple[Case, str], LargestBatch] = field(default_factory=dict)
+    machines: Mapping[str, Server] = field(repr=False)
+    _types: PolicyTypes = field(default_factory=known_policies, repr=False)
+    _benches: dict[Case, Bench] = field(default_factory=dict, repr=False)
+    _memories: dict[tuple[Case, str], Memory] = field(default_factory=dict, repr=False)
+    _seconds: dict[tuple[Case, str], float] = field(default_factory=dict, repr=False)
+    _largest: dict[tuple[Case, str], LargestBatch] = field(default_factory=dict, repr=False)
 
     def bench(self, case: Case) -> Bench:
         """The workload of a case with its costs."""
