@@ -107,7 +107,7 @@ def _workers(count: int | None, cluster: str | None) -> "Workers":
 
     if cluster is not None:
         return cluster_workers(cluster)
-    return local_workers(count or len(os.sched_getaffinity(0)))
+    return local_workers(count or os.cpu_count() or 1)
 
 
 def _print(progress: "Progress", csv_file: Path | None) -> None:

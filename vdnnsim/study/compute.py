@@ -27,6 +27,7 @@ from vdnnsim.yaml_file import one_line
 
 _TABLES = 4
 _PLANS = 24
+_PLACEMENTS = 100
 _REPLAYS = 2048
 _LIMITS = "limits"
 _TRIALS = frozenset({"trials", "server_trials"})
@@ -65,7 +66,7 @@ class PointRunner:
         self._tables: Kept[CostTable] = Kept(_TABLES)
         self._plans: Kept[_Plans] = Kept(_PLANS)
         self._looks: Kept[set[str]] = Kept(_REPLAYS)
-        self._placements: Kept[tuple[Placement | DoesNotFit, ...]] = Kept(_PLANS)
+        self._placements: Kept[tuple[Placement | DoesNotFit, ...]] = Kept(_PLACEMENTS)
         self._replays: Kept[RunMetrics] = Kept(_REPLAYS)
         self._numbers = count()
 

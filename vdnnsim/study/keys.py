@@ -8,14 +8,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType
-from vdnnsim.errors import InputError, PolicyError
+from vdnnsim.errors import InputError, PolicyError, ProfileError
 from vdnnsim.hardware.figures import Figures
+from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
@@ -51,15 +53,20 @@ class Key:
     is_whole: bool = False
 
 
-def study_keys(policy_types: PolicyTypes) -> Mapping[str, Key]:
-    """Return all that can be varied, by key path."""
+def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
+    """Return all that can be varied, by key path.
+
+    Args:
+        policy_types: the policies that there are.
+        folder: beside which profiles are looked up.
+    """
     keys = [
         Key("workload.network", "network", _network),
         Key("workload.batch_size", "batch_size", _integer(LARGEST_BATCH), is_number=True, is_whole=True),
         Key("workload.element_type", "element_type", _choice(ElementType, "an element type")),
         Key("workload.optimizer", "optimizer", _choice(Optimizer, "an optimizer")),
         Key("workload.mode", "mode", _choice(Mode, "a mode")),
-        Key("hardware", "hardware", lambda entry: entry.text()),
+        Key("hardware", "hardware", _hardware(folder)),
         Key("gpus", "gpus", _integer(MOST_GPUS), is_number=True, is_whole=True),
         Key(POLICY, "policy", _policy(policy_types)),
         Key("memory_model", "memory_model", _choice(MemoryModel, "a memory model")),
@@ -134,6 +141,18 @@ def _policy(types: PolicyTypes) -> Callable[[Entry], Value]:
             return resolve_policy(entry.value, types)
         except PolicyError as failure:
             raise entry.wrong(one_line(str(failure))) from None
+
+    return read
+
+
+def _hardware(folder: Path) -> Callable[[Entry], Value]:
+    def read(entry: Entry) -> Value:
+        name = entry.text()
+        try:
+            find_profile(name, folder)
+        except ProfileError as failure:
+            raise entry.wrong(str(failure)) from None
+        return name
 
     return read
 

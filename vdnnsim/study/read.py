@@ -50,7 +50,7 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     file.root.check_schema_version(SCHEMA_VERSION)
     members = file.root.members(("schema_version", "scenario", "axes"), ("where", "pictures"))
     base = _base(file, members["scenario"], path, types)
-    keys = study_keys(types)
+    keys = study_keys(types, path.parent)
     named = members["axes"].named_members("axes")
     if not named:
         raise members["axes"].expected("at least one axis")

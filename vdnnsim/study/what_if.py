@@ -1,6 +1,6 @@
 """One question at a time: a scenario before and after some of its values and figures are changed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from vdnnsim.errors import StudyError
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.study.compute import PointRunner
-from vdnnsim.study.keys import POLICY, Value, find_key, study_keys
+from vdnnsim.study.keys import POLICY, Key, Value, find_key, study_keys
 from vdnnsim.study.resolve import Resolver
 from vdnnsim.study.results import StudyRow
 from vdnnsim.study.where import plain_value
@@ -32,7 +32,7 @@ def what_if(path: Path, settings: Sequence[str], policy_types: PolicyTypes) -> t
         InputError: something is wrong in the scenario.
     """
     base = read_scenario(path, policy_types)
-    values = _values(settings, policy_types)
+    values = _values(settings, study_keys(policy_types, path.parent))
     resolver, runner = Resolver(base, path.parent), PointRunner()
 
     def row(point: dict[str, Value]) -> StudyRow:
@@ -44,8 +44,8 @@ def what_if(path: Path, settings: Sequence[str], policy_types: PolicyTypes) -> t
     )
 
 
-def _values(settings: Sequence[str], policy_types: PolicyTypes) -> dict[str, Value]:
-    keys = {name: key for name, key in study_keys(policy_types).items() if name != POLICY}
+def _values(settings: Sequence[str], known: Mapping[str, Key]) -> dict[str, Value]:
+    keys = {name: key for name, key in known.items() if name != POLICY}
     values: dict[str, Value] = {}
     for setting in settings:
         name, equals, text = (part.strip() for part in setting.partition("="))

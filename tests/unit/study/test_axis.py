@@ -1,5 +1,7 @@
 """The values of an axis, listed or as a range."""
 
+from pathlib import Path
+
 import pytest
 
 from vdnnsim.errors import StudyError
@@ -14,7 +16,9 @@ GIB = 2**30
 
 def axis(name: str, value: YamlValue) -> Axis:
     parent = Entry("s.yaml", "axes", {name: value}, StudyError)
-    return read_axis(name, Entry("s.yaml", f"axes.{name}", value, StudyError), parent, study_keys(known_policies()))
+    return read_axis(
+        name, Entry("s.yaml", f"axes.{name}", value, StudyError), parent, study_keys(known_policies(), Path())
+    )
 
 
 def test_a_list_holds_numbers_in_si_units_whatever_they_were_stated_in() -> None:
@@ -51,6 +55,7 @@ def test_ranges(name: str, value: YamlValue, values: tuple[float, ...]) -> None:
         ("gpu.memory", ["16 GiB", "16384 MiB"], "stands in this axis already"),
         ("policy", ["vdnn_al"], "did you mean 'vdnn_all'?"),
         ("policy", {"from": 1, "to": 2, "step": 1}, "expected a list of values"),
+        ("hardware", ["h20"], "did you mean 'h200'?"),
         ("workload.network", ["vgg17x"], "is not a network"),
         ("workload.network", [16], "found 16, expected a network"),
         ("gpus", {"from": 1, "to": 4, "step": 1, "count": 4}, "found step and count of step, factor and count"),

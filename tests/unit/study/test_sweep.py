@@ -136,6 +136,21 @@ def test_parquet_without_pyarrow_is_one_line(folder: Path, monkeypatch: pytest.M
     assert done.stderr.startswith("vdnnsim: --parquet: pyarrow is not installed")
 
 
+def test_parquet_holds_what_the_csv_does(folder: Path) -> None:
+    """A cell that is empty there is null here."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--parquet", "s.parquet", folder=folder)
+
+    assert done.returncode == 0
+    table = parquet.read_table(folder / "s.parquet").to_pylist()
+    text = rows(folder / "reports" / "s" / "results.csv")
+    assert [list(row) for row in table] == [list(row) for row in text]
+    assert [row["iteration_s"] for row in table[:4]] == [float(row["iteration_s"]) for row in text[:4]]
+    assert [row["iteration_s"] for row in table[4:]] == [None, None]
+    assert [row["fits"] for row in table] == [True] * 4 + [None] * 2
+
+
 def test_what_if_prints_before_and_after(folder: Path) -> None:
     """AlexNet's base(p) copies nothing: with another link its numbers stay; in 1 MiB nothing fits."""
     (folder / "small.yaml").write_text(SMALL)

@@ -1,5 +1,7 @@
 """Conditions that leave out points."""
 
+from pathlib import Path
+
 import pytest
 
 from vdnnsim.errors import StudyError
@@ -9,7 +11,10 @@ from vdnnsim.study.where import read_condition
 from vdnnsim.yaml_file import Entry
 
 TYPES = known_policies()
-KEYS = {name: study_keys(TYPES)[name] for name in ("policy", "gpu.memory", "workload.batch_size", "workload.network")}
+KEYS = {
+    name: study_keys(TYPES, Path())[name]
+    for name in ("policy", "gpu.memory", "workload.batch_size", "workload.network")
+}
 POINT: dict[str, Value] = {
     "policy": resolve_policy("vdnn_all(m)", TYPES),
     "gpu.memory": 16 * 2**30,
