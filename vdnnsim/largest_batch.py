@@ -9,6 +9,9 @@ What is found is then held against real trials: the batch fits, and with one ima
 Where that turns out otherwise, because a policy decides by the durations of its trials whether to fit, the search is
 repeated with real ones. If more images always need more memory, no larger batch fits. That need not be so: the fastest
 algorithm of a convolution changes with the batch, and another one may do with less workspace.
+
+A policy that cuts a batch into parts until they fit trains any batch if it trains one image; then the search is for the
+largest part.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,14 +32,16 @@ class LargestBatch:
     Attributes:
         policy: the policy with its options.
         batch_size: images per GPU; 0 where not even one fits.
-        images_per_s: of one GPU, until the last is done; None where no batch fits.
+        images_per_s: of one GPU, until the last is done; None where no batch fits. Of a batch in parts, that of a part.
         refusal: what stops one image more; None where the largest batch that a scenario may have fits.
+        part_size: images in the largest part that fits, where a batch of any size is cut into parts.
     """
 
     policy: str
     batch_size: int
     images_per_s: float | None
     refusal: DoesNotFit | None
+    part_size: int | None = None
 
     @property
     def stopped_by(self) -> tuple[str, str]:
@@ -135,13 +140,25 @@ class _PlacedTrials:
 
 
 def _largest_batch(benches: _Benches, policy: Policy) -> LargestBatch:
-    guess = benches.scenario.workload.batch_size
-    found = _hold_against_trials(benches, policy, find_edge(lambda each: _need(policy, benches.placed(each)), guess))
+    part_policy = policy.of_a_part
+    if part_policy is not None:
+        part = _largest_batch(benches, part_policy)
+        if part.batch_size == 0:
+            return replace(part, policy=policy.label)
+        return LargestBatch(policy.label, LARGEST_BATCH, part.images_per_s, None, part.batch_size)
+    found = _hold_against_trials(benches, policy, _edge(benches.placed, benches, policy))
     if found is None:
-        edge = find_edge(lambda each: _need(policy, benches[each].setting()), guess)
-        found = _hold_against_trials(benches, policy, edge)
+        found = _hold_against_trials(benches, policy, _edge(lambda batch: benches[batch].setting(), benches, policy))
         assert found is not None, f"{policy.label} plans differently each time"
     return found
+
+
+def _edge(setting_of: Callable[[int], Setting], benches: _Benches, policy: Policy) -> int:
+    """Search among the batches that a policy can have."""
+    multiple = policy.batch_multiple
+    guess = max(1, benches.scenario.workload.batch_size // multiple)
+    largest = LARGEST_BATCH // multiple
+    return multiple * find_edge(lambda count: _need(policy, setting_of(count * multiple)), guess, largest)
 
 
 def _hold_against_trials(benches: _Benches, policy: Policy, batch: int) -> LargestBatch | None:
@@ -153,8 +170,9 @@ def _hold_against_trials(benches: _Benches, policy: Policy, batch: int) -> Large
         if not all(trial.fits for trial in trials):
             return None
         images_per_s = batch / max(trial.cost_s for trial in trials)
-    if batch < LARGEST_BATCH:
-        refusal = _refusal(policy, benches[batch + 1].setting())
+    more = batch + policy.batch_multiple
+    if more <= LARGEST_BATCH:
+        refusal = _refusal(policy, benches[more].setting())
         if refusal is None:
             return None
     return LargestBatch(policy.label, batch, images_per_s, refusal)

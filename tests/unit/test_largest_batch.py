@@ -26,6 +26,7 @@ from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, Topolog
 from vdnnsim.largest_batch import Need, find_edge, largest_batches
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting
@@ -112,6 +113,32 @@ def test_nothing_stops_the_largest_batch_that_a_scenario_may_have() -> None:
     (found,) = largest_batches(scenario(NONE, memory_bytes=2**60))
 
     assert (found.batch_size, found.refusal, found.stopped_by) == (LARGEST_BATCH, None, ("", ""))
+
+
+def test_a_batch_in_parts_has_no_limit_but_its_parts_have() -> None:
+    """A part runs as under none, of which nine images fit; as fast as nine images under it."""
+    (none,) = largest_batches(scenario(NONE))
+    (found,) = largest_batches(scenario(Accumulate(algorithms=LEAST)))
+
+    assert (found.policy, found.batch_size, found.part_size) == ("accumulate(m)", LARGEST_BATCH, 9)
+    assert found.refusal is None
+    assert found.images_per_s == none.images_per_s
+
+
+def test_a_batch_in_parts_of_which_not_one_image_fits() -> None:
+    (found,) = largest_batches(scenario(Accumulate(algorithms=LEAST), memory_bytes=768 + 103))
+
+    assert (found.policy, found.batch_size, found.part_size) == ("accumulate(m)", 0, None)
+    assert found.refusal is not None
+
+
+@pytest.mark.parametrize("batch_size", [1, 6, 100])
+def test_a_batch_in_so_many_parts_grows_by_an_image_in_each(batch_size: int) -> None:
+    """Of each of four parts nine images fit, and ten do not: 36, while 37 to 39 have no equal parts."""
+    (found,) = largest_batches(scenario(Accumulate(algorithms=LEAST, steps=4), batch_size=batch_size))
+
+    assert (found.batch_size, found.part_size) == (36, None)
+    assert found.stopped_by == ("fc", "backward data")
 
 
 def test_host_memory_may_be_what_stops_it() -> None:

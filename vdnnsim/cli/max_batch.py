@@ -46,9 +46,15 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
                 each.policy,
                 str(each.batch_size) if each.batch_size else "does not fit",
                 "" if speed is None else f"{speed:.4g}",
-                refusal or "nothing: a scenario may ask for no more",
+                refusal or _nothing(each.part_size),
             )
         )
     if csv_file is not None:
         write_csv(csv_file, _COLUMNS, rows)
     print_result(plain_table(_HEADER, shown), f"{asked.workload.graph.name} on {asked.server.name}")
+
+
+def _nothing(part_size: int | None) -> str:
+    if part_size is None:
+        return "nothing: a scenario may ask for no more"
+    return f"nothing: it runs in parts of {part_size} images at most, as fast as one of them"

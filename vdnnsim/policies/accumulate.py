@@ -46,6 +46,16 @@ class Accumulate(Policy, frozen=True, kw_only=True):
             message = f"steps: found {self.steps}, expected a number of steps, or 0 for the fewest that fit"
             raise ValueError(message)
 
+    @property
+    def batch_multiple(self) -> int:
+        """All parts are equal."""
+        return max(1, self.steps)
+
+    @property
+    def of_a_part(self) -> "Accumulate | None":
+        """A part that runs as a whole, unless the number of parts is given."""
+        return None if self.steps else Accumulate(algorithms=self.algorithms, steps=1)
+
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule.
 

@@ -101,6 +101,16 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 shown.append(f"{field.name}={text}")
         return f"{self.name}({', '.join(shown)})" if shown else self.name
 
+    @property
+    def batch_multiple(self) -> int:
+        """Of what a batch must be a multiple."""
+        return 1
+
+    @property
+    def of_a_part(self) -> "Policy | None":
+        """The policy of each part, where a batch of any size is cut into parts that fit; None elsewhere."""
+        return None
+
     @abstractmethod
     def plan(self, setting: Setting) -> TrainingPlan:
         """Decide one iteration of one GPU."""
