@@ -252,5 +252,10 @@ def test_the_surface_is_frozen() -> None:
         "list policies": ["--csv", "--policy-module"],
         "max-batch": ["--csv", "--policy-module"],
         "run": ["--csv", "--out", "--policy-module"],
+        "sweep": [
+            *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),
+            *("--status", "--workers", "--yes"),
+        ],
         "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
+        "whatif": ["--csv", "--policy-module", "--set"],
     }
