@@ -28,7 +28,7 @@ def what_if(path: Path, settings: Sequence[str], policy_types: PolicyTypes) -> t
     """Run every policy of a scenario as it is, and with settings as `link.bandwidth=300 GB/s`.
 
     Raises:
-        StudyError: a setting names nothing, or has no value that it may have.
+        StudyError: a setting names nothing, or has no value that it may have, or under no policy can the settings be.
         InputError: something is wrong in the scenario.
     """
     base = read_scenario(path, policy_types)
@@ -39,8 +39,13 @@ def what_if(path: Path, settings: Sequence[str], policy_types: PolicyTypes) -> t
         resolved = resolver.resolve(point)
         return StudyRow(point, resolved, runner.run(resolved))
 
+    after = [row({**values, POLICY: policy}) for policy in base.policies]
+    reasons = {each.resolved.error for each in after}
+    if len(reasons) == 1 and all(reasons):
+        raise StudyError(f"--set: {reasons.pop()}")
     return tuple(
-        Change(policy.label, row({POLICY: policy}), row({**values, POLICY: policy})) for policy in base.policies
+        Change(policy.label, row({POLICY: policy}), changed)
+        for policy, changed in zip(base.policies, after, strict=True)
     )
 
 

@@ -183,6 +183,7 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
         ("link.bandwidth", "found 'link.bandwidth', expected KEY=VALUE"),
         ("policy=none", "'policy' is not a value of a scenario"),
         ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
+        ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_in_one_line(folder: Path, setting: str, message: str) -> None:
