@@ -4,9 +4,12 @@ Equal studies give equal bytes, whoever computed their points and when.
 """
 
 import json
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from vdnnsim.errors import StudyError
+from vdnnsim.errors import ProfileError, StudyError
+from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.study_axis import StudyRow, shows
 from vdnnsim.report.study_picture import StudyPicture
@@ -38,7 +41,7 @@ def _manifest(study: Study, store: Store) -> bytes:
         "format_version": FORMAT_VERSION,
         "versions": versions(),
         "model": model_version(),
-        "inputs": [{"name": name, "sha256": sha256} for name, sha256 in study.sources],
+        "inputs": [{"name": name, "sha256": sha256} for name, sha256 in _inputs(study).items()],
         # Nothing is drawn by chance.
         "seed": None,
         "study": study.name,
@@ -47,6 +50,18 @@ def _manifest(study: Study, store: Store) -> bytes:
         "files": sorted(["results.csv", *(f"{picture.name}.png" for picture in study.pictures)]),
     }
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _inputs(study: Study) -> dict[str, str]:
+    """Return name and SHA-256 of the files that a study reads, the machines of its axis among them."""
+    inputs = dict(study.sources)
+    for axis in study.axes:
+        if axis.key == "hardware":
+            for name in axis.values:
+                assert isinstance(name, str), "hardware is named"
+                with suppress(ProfileError):  # the points on a machine that is wrong say so themselves
+                    inputs |= load_profile(find_profile(name, Path(study.folder))).sources
+    return inputs
 
 
 def _pictures(study: Study, store: Store) -> dict[str, bytes]:

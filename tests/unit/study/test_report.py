@@ -52,6 +52,26 @@ def test_a_second_sweep_gives_the_same_bytes(tmp_path: Path) -> None:
     assert [(out / name).read_bytes() for name in ("results.csv", "run.json", "speed.png")] == first
 
 
+def test_the_machines_of_an_axis_are_inputs(tmp_path: Path) -> None:
+    """The one of the scenario stands first, and once."""
+    machines = "hardware: [titan_xp, titan_x_maxwell]"
+    code, output, out = swept(tmp_path, STUDY.replace("gpu.memory: [512 MiB, 1 GiB, 12 GiB]", machines))
+    assert code == 0, output
+    manifest = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    names = [each["name"].rpartition("/")[2] for each in manifest["inputs"]]
+    assert names == ["small.yaml", "titan_x_maxwell.yaml", "titan_xp.yaml"]
+    assert manifest["points"] == {"done": 4, "failed": 0, "missing": 0}
+
+
+def test_a_machine_that_is_wrong_fails_its_points_alone(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("schema_version: 1\n", encoding="utf-8")
+    machines = "hardware: [broken.yaml, titan_x_maxwell]"
+    code, output, out = swept(tmp_path, STUDY.replace("gpu.memory: [512 MiB, 1 GiB, 12 GiB]", machines))
+    assert code == 0, output
+    manifest = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert manifest["points"] == {"done": 2, "failed": 2, "missing": 0}
+
+
 def test_a_study_without_pictures_has_none(tmp_path: Path) -> None:
     code, output, out = swept(tmp_path, STUDY)
     assert code == 0, output
