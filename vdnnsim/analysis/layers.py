@@ -2,8 +2,8 @@
 
 The reuse distance of a layer's X is the time from the end of its forward to the start of its backward (Fig. 6). What a
 layer needs by itself is what its kernels touch: X, Y, W and workspace in forward; in backward the maps that it saved,
-dX, dY, W, dW and the larger of its two workspaces; statistics, where it has them, in both. A layer in place has one map,
-which counts as Y.
+dX, dY, W, dW and the larger of its two workspaces; statistics, where it has them, in both. A layer in place has one
+map, which counts as Y.
 """
 
 from dataclasses import astuple, dataclass
