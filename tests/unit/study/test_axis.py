@@ -49,7 +49,7 @@ def test_ranges(name: str, value: YamlValue, values: tuple[float, ...]) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("link.bandwith", ["1 GB/s"], "did you mean 'link.bandwidth'?"),
+        ("link.bandwidths", ["1 GB/s"], "did you mean 'link.bandwidth'?"),
         ("link.bandwidth", [], "found an empty list, expected a list of values, or a range"),
         ("link.bandwidth", ["1 GiB"], "found '1 GiB', expected a number with one of the units"),
         ("gpu.memory", ["16 GiB", "16384 MiB"], "stands in this axis already"),

@@ -81,7 +81,7 @@ def test_two_processes_write_the_bytes_of_one(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("link.bandwidth: [", "link.bandwith: [", "did you mean 'link.bandwidth'?"),
+        ("link.bandwidth: [", "link.bandwidths: [", "did you mean 'link.bandwidth'?"),
         ("gpus == 1 or", "gpus == 3 and", "where: leaves none of 8 points, expected a grid that is not empty"),
         ("gpus: [1, 2]", "gpu.compute_speed: {from: 1, to: 2, count: 1000000}", "axes: found a grid of 4000000 points"),
         ("network: tiny_linear", "network: tiny_linea", "did you mean 'tiny_linear'?"),
@@ -179,7 +179,7 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("link.bandwith=1GB/s", "did you mean 'link.bandwidth'?"),
+        ("link.bandwidths=1GB/s", "did you mean 'link.bandwidth'?"),
         ("link.bandwidth", "found 'link.bandwidth', expected KEY=VALUE"),
         ("policy=none", "'policy' is not a value of a scenario"),
         ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
