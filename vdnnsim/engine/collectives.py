@@ -5,6 +5,7 @@ copies share, or by a GPU at the bandwidth of its DRAM, beside its kernels and a
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 
 import simpy
 
@@ -65,11 +66,17 @@ class Collectives:
     def _around_ring(self, nbytes: int) -> Process:
         # The steps of a ring follow each other without a gap, and each lasts as long as its slowest copy: one flow for
         # all that a GPU sends its neighbour takes as long as one for each step.
-        ring = [self._topology.between(gpu, (gpu + 1) % self._gpus) for gpu in range(self._gpus)]
+        ring = self._ring
         steps, part = 2 * (self._gpus - 1), -(-nbytes // self._gpus)
         yield self._env.timeout((steps - 1) * max(self._topology.latency_s(path) for path in ring))
         yield from self._copy(ring, steps * part)
         yield self._env.timeout((self._gpus - 1) * 3 * part / self._dram_bytes_per_s)
+
+    @cached_property
+    def _ring(self) -> list[tuple[Hop, ...]]:
+        """The paths from each GPU to the next."""
+        order = self._topology.ring(self._gpus)
+        return [self._topology.between(*pair) for pair in zip(order, (*order[1:], order[0]), strict=True)]
 
     def _copy(self, paths: Iterable[tuple[Hop, ...]], nbytes: int) -> Process:
         """Run copies at once, and wait until all are done."""

@@ -143,18 +143,28 @@ class Topology:
 
     def between(self, sender: int, receiver: int) -> tuple[Hop, ...]:
         """Return the path of a copy from one GPU to another."""
-        names = self.gpus[sender].name, self.gpus[receiver].name
-        for peer in self.peers:
-            if (peer.first, peer.second) == names:
-                return (Hop(peer.link.name, Way.DOWN),)
-            if (peer.second, peer.first) == names:
-                return (Hop(peer.link.name, Way.UP),)
-        ports = {port.gpu: port.link.name for port in self.ports}
-        if all(name in ports for name in names):
-            return (Hop(ports[names[0]], Way.UP), Hop(ports[names[1]], Way.DOWN))
+        beside = self._beside_tree(sender, receiver)
+        if beside:
+            return beside
         up, down = self.to_host(sender), self.from_host(receiver)
         turned = {hop.link for hop in up} & {hop.link for hop in down}
         return tuple(hop for hop in (*up, *down) if hop.link not in turned)
+
+    def ring(self, gpus: int) -> tuple[int, ...]:
+        """Return the first GPUs, each of them joined to the next and the last to the first by peer links or a fabric.
+
+        The first such order by number; where there is none, the order of their numbers.
+        """
+        numbers = tuple(range(gpus))
+        joined = {each: [to for to in numbers if to != each and self._beside_tree(each, to)] for each in numbers}
+
+        def completed(order: tuple[int, ...]) -> tuple[int, ...] | None:
+            if len(order) == gpus:
+                return order if order[0] in joined[order[-1]] else None
+            following = (completed((*order, each)) for each in joined[order[-1]] if each not in order)
+            return next((each for each in following if each), None)
+
+        return completed(numbers[:1]) or numbers
 
     def latency_s(self, path: Iterable[Hop]) -> float:
         """Return the latency of a path: the sum over its links."""
@@ -169,6 +179,19 @@ class Topology:
         """Return the GPUs that hang on the same node as this one, itself among them: its switch group."""
         parent = self.gpus[gpu].parent
         return tuple(number for number, node in enumerate(self.gpus) if node.parent == parent)
+
+    def _beside_tree(self, sender: int, receiver: int) -> tuple[Hop, ...]:
+        """Return the way by a peer link or the fabric; empty where there is none."""
+        names = self.gpus[sender].name, self.gpus[receiver].name
+        for peer in self.peers:
+            if (peer.first, peer.second) == names:
+                return (Hop(peer.link.name, Way.DOWN),)
+            if (peer.second, peer.first) == names:
+                return (Hop(peer.link.name, Way.UP),)
+        ports = {port.gpu: port.link.name for port in self.ports}
+        if all(name in ports for name in names):
+            return (Hop(ports[names[0]], Way.UP), Hop(ports[names[1]], Way.DOWN))
+        return ()
 
     def _ancestry(self, node: Node) -> list[Node]:
         line = [node]

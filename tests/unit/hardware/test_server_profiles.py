@@ -90,6 +90,23 @@ def test_a_server_is_written_as_it_was_read(name: str, tmp_path: Path) -> None:
     assert again.figures == read.figures
 
 
+@pytest.mark.parametrize(
+    ("name", "ring"),
+    [
+        ("dgx1_p100", (0, 1, 2, 3, 7, 5, 6, 4)),
+        ("h100_x8", (0, 1, 2, 3, 4, 5, 6, 7)),
+        ("p100_x4", (0, 1, 2, 3)),
+    ],
+)
+def test_a_ring_goes_over_peer_links_where_they_close_one(name: str, ring: tuple[int, ...]) -> None:
+    """The cube mesh joins 0 to 3 and 4 to 7 with each other, and 0 to 4, 1 to 5, 2 to 6, 3 to 7; the P100 by no peer.
+
+    By number 0, 1, 2, 3 leads to 7. Behind it 4 cannot be the last, and of 5 and 6 neither is a peer of 0; so 5 comes
+    next, and behind 5 not 4, for the same reason, but 6, and 4 closes the ring.
+    """
+    assert topology(name).ring(len(ring)) == ring
+
+
 @pytest.mark.parametrize("name", ["p100_x4", "dgx1_p100"])
 def test_all_p100_have_the_kernel_times_that_were_fitted(name: str) -> None:
     assert server(name).cost_model == server("p100_x2").cost_model
