@@ -123,6 +123,11 @@ def format_seconds(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
 
 
+def format_rate(per_second: float) -> str:
+    """Return images per second for people, with four digits or those before the point: 0.7318, 48.83, 24423."""
+    return f"{per_second:.4g}" if abs(per_second) < 9999.5 else f"{per_second:.0f}"
+
+
 def _three_digits(value: float) -> str:
     decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:.{decimals}f}"

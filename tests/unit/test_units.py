@@ -3,7 +3,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vdnnsim.errors import InputError
-from vdnnsim.units import Dimension, format_bytes, format_seconds, parse_quantity, quantity_text, rounded_quantity
+from vdnnsim.units import (
+    Dimension,
+    format_bytes,
+    format_rate,
+    format_seconds,
+    parse_quantity,
+    quantity_text,
+    rounded_quantity,
+)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +116,14 @@ def test_bytes_for_people(nbytes: float, text: str) -> None:
 )
 def test_seconds_for_people(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("per_second", "text"),
+    [(0.0, "0"), (0.73184, "0.7318"), (48.826, "48.83"), (9999.4, "9999"), (9999.6, "10000"), (24422.6, "24423")],
+)
+def test_images_per_second_for_people_have_no_exponent(per_second: float, text: str) -> None:
+    assert format_rate(per_second) == text
 
 
 @pytest.mark.parametrize(

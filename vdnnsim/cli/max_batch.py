@@ -25,6 +25,7 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.table import plain_table
     from vdnnsim.scenario.read import read_scenario
+    from vdnnsim.units import format_rate
 
     asked = read_scenario(scenario, policies_with(policy_modules))
     rows, shown = [], []
@@ -45,7 +46,7 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
             (
                 each.policy,
                 str(each.batch_size) if each.batch_size else "does not fit",
-                "" if speed is None else f"{speed:.4g}",
+                "" if speed is None else format_rate(speed),
                 refusal or _nothing(each.part_size),
             )
         )

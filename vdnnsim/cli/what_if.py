@@ -55,7 +55,7 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
 
 
 def _shown(label: str, when: str, row: "StudyRow") -> tuple[str, ...]:
-    from vdnnsim.units import format_bytes, format_seconds
+    from vdnnsim.units import format_bytes, format_rate, format_seconds
 
     if row.error:
         return (label, when, "failed", "", "", "", "", "")
@@ -64,7 +64,7 @@ def _shown(label: str, when: str, row: "StudyRow") -> tuple[str, ...]:
         when,
         "yes" if row.cell("fits") else "NO",
         format_seconds(row.number("iteration_s")),
-        f"{row.number('images_per_s'):.4g}",
+        format_rate(row.number("images_per_s")),
         format_bytes(row.number("max_memory_bytes")),
         format_seconds(row.number("stall_s")),
         f"{row.number('performance_ratio'):.3f}",

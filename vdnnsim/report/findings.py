@@ -8,7 +8,7 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.report.scale import percent
 from vdnnsim.report.shortage import Shortage, shortage
-from vdnnsim.units import format_bytes, format_seconds
+from vdnnsim.units import format_bytes, format_rate, format_seconds
 
 _MOST_PASSES = 8
 """More are counted instead of told one by one; vdnn_dyn takes 7 at most."""
@@ -120,8 +120,8 @@ def verdict(result: ScenarioResult) -> str:
     same = len({(each.metrics.max_memory_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     return (
         f"Of {_count(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
-        f"{metrics.images_per_s:.4g} images/s{everywhere}. That is {percent(first.performance_ratio)} of the speed of "
-        f"the oracular baseline, {'' if same else f'by {first.policy} '}with at most "
+        f"{format_rate(metrics.images_per_s)} images/s{everywhere}. "
+        f"That is {percent(first.performance_ratio)} of the speed of the oracular baseline, {'' if same else f'by {first.policy} '}with at most "
         f"{format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline would take "
         f"{format_bytes(result.oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
         "pinned host memory."

@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.findings import workload_text
 from vdnnsim.report.plots.style import GRID, MUTED, house_style, new_figure, png
+from vdnnsim.units import format_rate
 
 _COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
 _MARKERS: Final = "osD^vPX*"
@@ -36,8 +37,8 @@ def scaling_title(runs: Sequence[ScenarioResult]) -> str:
     last = runs[-1]
     speeds = {row.policy: last.gpus * row.metrics.images_per_s for row in last.slowest}
     best, worst = max(speeds, key=lambda policy: speeds[policy]), min(speeds, key=lambda policy: speeds[policy])
-    other = "" if best == worst else f", {worst} {speeds[worst]:.4g}"
-    return f"{best} does {speeds[best]:.4g} images/s on {last.gpus} GPUs{other}"
+    other = "" if best == worst else f", {worst} {format_rate(speeds[worst])}"
+    return f"{best} does {format_rate(speeds[best])} images/s on {last.gpus} GPUs{other}"
 
 
 def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
