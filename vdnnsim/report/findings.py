@@ -121,7 +121,8 @@ def verdict(result: ScenarioResult) -> str:
     return (
         f"Of {_count(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
         f"{format_rate(metrics.images_per_s)} images/s{everywhere}. "
-        f"That is {percent(first.performance_ratio)} of the speed of the oracular baseline, {'' if same else f'by {first.policy} '}with at most "
+        f"That is {percent(first.performance_ratio)} of the speed of the oracular baseline, "
+        f"{'' if same else f'by {first.policy} '}with at most "
         f"{format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline would take "
         f"{format_bytes(result.oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
         "pinned host memory."
