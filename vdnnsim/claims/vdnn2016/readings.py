@@ -116,14 +116,14 @@ class ReadingEffect:
 
 
 def compare_readings(
-    claims: Sequence[Claim], default: Sequence[ClaimRow], server: Server
+    claims: Sequence[Claim], default: Sequence[ClaimRow], server: Server, readings: Sequence[Reading] = READINGS
 ) -> tuple[tuple[Reading, tuple[ReadingEffect, ...]], ...]:
     """Return, for each reading, the rows whose simulated value it moves as far as the table shows it.
 
     A policy that refuses a reading, as page migration refuses memory with addresses, has no row under it.
     """
     compared = []
-    for reading in READINGS:
+    for reading in readings:
         runs = reading.runs(server)
         effects = []
         for claim, row in zip(claims, default, strict=True):

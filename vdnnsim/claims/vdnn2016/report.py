@@ -18,7 +18,7 @@ from vdnnsim.claims.vdnn2016.figures import figure_files, paper_figures
 from vdnnsim.claims.vdnn2016.page import page_text
 from vdnnsim.claims.vdnn2016.paging import COLUMNS as PAGING_COLUMNS
 from vdnnsim.claims.vdnn2016.paging import paging_costs, paging_text
-from vdnnsim.claims.vdnn2016.readings import Reading, ReadingEffect, compare_readings
+from vdnnsim.claims.vdnn2016.readings import READINGS, Reading, ReadingEffect, compare_readings
 from vdnnsim.claims.vdnn2016.runs import PaperRuns
 from vdnnsim.claims.vdnn2016.sensitivity import DRAWS, SEED, Sensitivity, sensitivity
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
@@ -35,24 +35,30 @@ _KERNEL_COLUMNS = ("role", "group", "subject", "phase", "algorithms", "observed_
 
 
 def paper_report(
-    file: ClaimsFile, rows: Sequence[ClaimRow], runs: PaperRuns, profile: Path, *, draws: int = DRAWS
+    file: ClaimsFile,
+    rows: Sequence[ClaimRow],
+    runs: PaperRuns,
+    profile: Path,
+    *,
+    draws: int = DRAWS,
+    readings: Sequence[Reading] = READINGS,
 ) -> dict[str, bytes]:
     """Return the content of every file of a paper's report by its name; `profile` is the file of its machine."""
     figures = paper_figures(runs)
-    readings = compare_readings(file.claims, rows, runs.server)
+    compared = compare_readings(file.claims, rows, runs.server, readings)
     drawn = sensitivity(file.claims, runs.server, draws)
     fit_rows = read_fit_rows(profile.with_suffix(".fit.csv"))
     machine = Machine.of_server(runs.server, ElementType.FLOAT32)
     paging = paging_costs(runs)
     sections = {
         "What would demand paging cost?": paging_text(paging),
-        "What would other readings give?": _readings_text(readings),
+        "What would other readings give?": _readings_text(compared),
         "Which claims are robust, which hang on one number?": _sensitivity_text(drawn, draws),
         "How good are the kernel times?": _kernels_text(fit_rows, machine),
     }
     tables = {
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
-        "readings.csv": csv_text(_READING_COLUMNS, _reading_cells(readings)),
+        "readings.csv": csv_text(_READING_COLUMNS, _reading_cells(compared)),
         "sensitivity.csv": csv_text(_SENSITIVITY_COLUMNS, [_sensitivity_cells(each) for each in drawn]),
         "page_migration.csv": csv_text(PAGING_COLUMNS, [each.cells for each in paging]),
         "kernel_times.csv": csv_text(_KERNEL_COLUMNS, [_kernel_cells(row, machine) for row in fit_rows]),
