@@ -65,8 +65,9 @@ def _introduction(text: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
         "fast two and four P100s are without swap in the first row of Tables II and III, slower than those kernels, "
         "to which all kernels are stretched; what is checked are ratios, which are not in it. Two things that the "
         "paper does not state were chosen with its numbers in view: x, an integer, and which convolution algorithms "
-        "its TensorFlow tries, of which there is public evidence. The last section shows what others give: with "
-        "another x, or with DeepBench's own speed, fewer ratios come out."
+        "its TensorFlow tries, of which there is public evidence. The last section shows what others give: the ratios "
+        "of the tables come out with x = 2 as well and with any algorithms, and fewer of them with x = 1, 4 or 5 or at "
+        "DeepBench's own speed."
     )
 
 
@@ -101,7 +102,8 @@ def _comes_out(tables: Sequence[Cell]) -> str:
         f"Two GPUs lose {1 - swap.images_per_s / none.images_per_s:.0%} of their speed when they swap as vDNN would, "
         f"and {1 - staggered.images_per_s / none.images_per_s:.1%} when swaps are staggered and triggers are searched "
         "for; in the paper 33 % and 2.9 %. Of the two halves of the proposal the triggers do more: without the search "
-        "most of the gain is gone, without staggering little of it (`swap_in: just_in_time`, `stagger: false` below). "
+        "nearly a third of the gain is gone, without staggering little of it (`swap_in: just_in_time` and `stagger: "
+        "false` below). "
         "The largest batch grows as in the paper on both machines, which follows from what stays on the GPU and from "
         "no duration."
     )
