@@ -13,7 +13,7 @@ from calibration.measure.subjects import Subject
 from calibration.measure.timing import TimeBox, time_work
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.hardware.server import Origin
-from vdnnsim.yaml_file import one_line
+from vdnnsim.messages import one_line
 
 OUT_OF_MEMORY = "out of memory"
 _LONGEST_NOTE = 200

@@ -7,7 +7,7 @@ import msgspec
 
 from vdnnsim.claims.row import Verdict
 from vdnnsim.errors import InputError
-from vdnnsim.yaml_file import not_one_of
+from vdnnsim.messages import not_one_of
 
 PAPERS = ("vdnn2016", "swap2018", "layrub2018")
 """The papers whose claims are here, each in a YAML file of its name beside this module."""

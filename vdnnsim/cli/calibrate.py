@@ -81,7 +81,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
 
 def _element_type(name: str) -> "ElementType":
     from vdnnsim.element_type import ElementType
-    from vdnnsim.yaml_file import not_one_of
+    from vdnnsim.messages import not_one_of
 
     names = [each.value for each in ElementType]
     if name not in names:

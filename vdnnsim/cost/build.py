@@ -23,7 +23,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Origin, Server
-from vdnnsim.yaml_file import file_name
+from vdnnsim.messages import file_name
 
 
 def build_cost_table(workload: Workload, server: Server) -> CostTable:

@@ -24,9 +24,10 @@ from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
+from vdnnsim.entry import LONGEST_TEXT
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import MeasuredKernels, Origin
-from vdnnsim.yaml_file import LONGEST_TEXT, file_name, not_one_of, one_line, quote
+from vdnnsim.messages import file_name, not_one_of, one_line, quote
 
 if TYPE_CHECKING:
     import _csv

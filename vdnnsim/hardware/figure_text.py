@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from vdnnsim.entry import LONGEST_TEXT
 from vdnnsim.hardware.server import Figure
-from vdnnsim.yaml_file import LONGEST_TEXT
 
 _LONGEST_LINE: Final = 120
 _QUANTITY = re.compile(r"[0-9][0-9.e+-]*( [A-Za-z/]+)?")

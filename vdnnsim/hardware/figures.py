@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.server import Figure, Origin
+from vdnnsim.messages import LONGEST_SHOWN
 from vdnnsim.units import GIB, Dimension, parse_quantity, quantity_text, rounded_quantity
-from vdnnsim.yaml_file import LONGEST_SHOWN, Entry
 
 _FIGURE = ("value", "origin", "source")
 

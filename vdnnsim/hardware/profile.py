@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.element_type import ElementType
+from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.server import Gpu, Host, Link, MeasuredKernels, Power, Server
 from vdnnsim.hardware.topology_section import host_link, read_topology
-from vdnnsim.yaml_file import Entry, file_name, not_one_of, quote, read_yaml
+from vdnnsim.messages import file_name, not_one_of, quote
+from vdnnsim.yaml_file import read_yaml
 
 SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")

@@ -24,10 +24,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from vdnnsim.entry import Entry
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.server import Link
 from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
-from vdnnsim.yaml_file import Entry, not_one_of, quote
+from vdnnsim.messages import not_one_of, quote
 
 MOST_GPUS: Final = 64
 _FABRIC = "fabric"

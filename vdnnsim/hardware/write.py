@@ -17,8 +17,8 @@ from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import LAYOUTS, SCHEMA_VERSION
 from vdnnsim.hardware.server import MeasuredKernels, Server
 from vdnnsim.hardware.topology_text import FIGURES_AT, topology_lines
+from vdnnsim.messages import quote
 from vdnnsim.replace import replace_files
-from vdnnsim.yaml_file import quote
 
 _LINK: Final = "link."
 

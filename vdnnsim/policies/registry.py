@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from vdnnsim.errors import PolicyError, VdnnsimError
+from vdnnsim.messages import describe, not_one_of, one_line, quote
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.base import Base
@@ -41,7 +42,6 @@ from vdnnsim.policies.tensorflow import TensorFlow
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
 from vdnnsim.policies.vdnn_pp import VdnnPlusPlus
-from vdnnsim.yaml_file import describe, not_one_of, one_line, quote
 
 _Made = TypeVar("_Made")
 

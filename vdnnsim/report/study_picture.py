@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError
+from vdnnsim.messages import not_one_of, quote
 from vdnnsim.report.columns import Value
 from vdnnsim.units import Dimension, parse_quantity
-from vdnnsim.yaml_file import Entry, not_one_of, quote
 
 MOST_PICTURES: Final = 20
 MOST_MARKS: Final = 20

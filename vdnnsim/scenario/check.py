@@ -8,10 +8,11 @@ from vdnnsim.cost.kernel_table import describe_kernels
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import load_profile
+from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.units import format_bytes
-from vdnnsim.yaml_file import file_name, read_yaml
+from vdnnsim.yaml_file import read_yaml
 
 
 def check_file(path: Path, policy_types: PolicyTypes) -> str:

@@ -19,14 +19,16 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
+from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.messages import one_line, printable, quote
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.yaml_file import Entry, YamlFile, one_line, printable, quote, read_yaml
+from vdnnsim.yaml_file import YamlFile, read_yaml
 
 SCHEMA_VERSION: Final = 1
 LARGEST_BATCH: Final = 1_000_000

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from vdnnsim.entry import Entry
+from vdnnsim.messages import describe
 from vdnnsim.study.keys import Key, Value, find_key, shown
-from vdnnsim.yaml_file import Entry, describe
 
 MOST_VALUES: Final = 1_000_000
 _KINDS: Final = ("step", "factor", "count")

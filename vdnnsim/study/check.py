@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from vdnnsim.errors import InputError
+from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.study.read import read_study
 from vdnnsim.study.study import MOST_POINTS
-from vdnnsim.yaml_file import file_name, read_yaml
+from vdnnsim.yaml_file import read_yaml
 
 
 def is_study(path: Path) -> bool:

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any
 
 from vdnnsim.errors import StudyError
+from vdnnsim.messages import one_line
 from vdnnsim.study.chunk import Chunk, Finished, Workers, compute_chunk
-from vdnnsim.yaml_file import one_line
 
 _AHEAD = 2
 """Chunks that wait for each thread of the cluster, so that none waits for a chunk."""

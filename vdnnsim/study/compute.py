@@ -15,6 +15,7 @@ from vdnnsim.cost.build import build_cost_table
 from vdnnsim.cost.table import CostTable
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.experiment import Bench
+from vdnnsim.messages import one_line
 from vdnnsim.plan.operations import Offload, Prefetch
 from vdnnsim.plan.placement import DoesNotFit, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -23,7 +24,6 @@ from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.kept import Kept
 from vdnnsim.study.outcome import Outcome, computed, failed
 from vdnnsim.study.resolve import Resolved
-from vdnnsim.yaml_file import one_line
 
 _TABLES = 4
 _PLANS = 24

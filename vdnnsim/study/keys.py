@@ -15,16 +15,17 @@ from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType
+from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.messages import not_one_of, one_line
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
-from vdnnsim.yaml_file import Entry, not_one_of, one_line
 
 Value: TypeAlias = int | float | str | Policy
 """One value of an axis: figures are SI numbers, choices the words of a scenario."""

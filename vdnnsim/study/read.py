@@ -19,7 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
+from vdnnsim.messages import printable
 from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.report.study_picture import read_pictures
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
@@ -29,7 +31,7 @@ from vdnnsim.study.keys import POLICY, study_keys
 from vdnnsim.study.results import table_header
 from vdnnsim.study.study import MOST_POINTS, Study
 from vdnnsim.study.where import Condition, read_condition
-from vdnnsim.yaml_file import Entry, YamlFile, printable, read_yaml
+from vdnnsim.yaml_file import YamlFile, read_yaml
 
 SCHEMA_VERSION: Final = 1
 

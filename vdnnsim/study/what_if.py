@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.read import read_scenario
@@ -12,7 +13,6 @@ from vdnnsim.study.keys import POLICY, Key, Value, find_key, study_keys
 from vdnnsim.study.resolve import Resolver
 from vdnnsim.study.results import StudyRow
 from vdnnsim.study.where import plain_value
-from vdnnsim.yaml_file import Entry
 
 
 @dataclass(frozen=True, slots=True)

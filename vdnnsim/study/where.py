@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from vdnnsim.entry import Entry, YamlValue
+from vdnnsim.messages import not_one_of, quote
 from vdnnsim.study.keys import Key, Value, shown
-from vdnnsim.yaml_file import Entry, YamlValue, not_one_of, quote
 
 Condition: TypeAlias = Callable[[Mapping[str, Value]], bool]
 """Says of the values of a point, by key, whether it stays."""

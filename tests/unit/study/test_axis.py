@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import StudyError
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.study.axis import Axis, read_axis
 from vdnnsim.study.keys import study_keys
-from vdnnsim.yaml_file import Entry, YamlValue
 
 GB = 10**9
 GIB = 2**30

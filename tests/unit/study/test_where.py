@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.study.keys import Value, study_keys
 from vdnnsim.study.where import read_condition
-from vdnnsim.yaml_file import Entry
 
 TYPES = known_policies()
 KEYS = {

@@ -25,7 +25,7 @@ from vdnnsim.dnn.networks.resnet import resnet
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.networks.vgg import vgg, vgg_paper
 from vdnnsim.errors import InputError
-from vdnnsim.yaml_file import not_one_of, quote
+from vdnnsim.messages import not_one_of, quote
 
 NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "alexnet": alexnet,

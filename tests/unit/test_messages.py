@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.messages import describe, file_name, not_one_of, one_line, printable
+
+
+def test_a_file_name_is_shown_on_one_line() -> None:
+    assert file_name(Path("scenarios/my question.yaml")) == "scenarios/my question.yaml"
+    assert file_name(Path("two\nlines.yaml")) == r"'two\nlines.yaml'"
+
+
+def test_a_message_of_somebody_else_becomes_one_line() -> None:
+    assert one_line("two\n  lines \a") == r"two lines \x07"
+
+
+@pytest.mark.parametrize(
+    ("found", "names", "message"),
+    [
+        ("gren", ["red", "green"], "'gren' is not a colour; did you mean 'green'? (red, green)"),
+        ("gren", ["green"], "'gren' is not a colour; did you mean 'green'?"),
+        ("foo", ["red", "green"], "'foo' is not a colour; expected one of red, green"),
+        ("foo", ["green"], "'foo' is not a colour; expected green"),
+        ("foo", [], "'foo' is not a colour; expected none"),
+        ("g" * 200, ["g" * 60], f"'{'g' * 80}...' is not a colour; did you mean '{'g' * 60}'?"),
+    ],
+)
+def test_only_a_name_that_is_near_is_offered(found: str, names: list[str], message: str) -> None:
+    """Near is a name with which at least half of the characters of both are shared: of `gren` and `green`, 8 of 9."""
+    assert not_one_of(found, names, "a colour") == message
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "nothing"), (True, "true"), (7, "7"), ("7", "'7'"), ({}, "an empty mapping"), ([0], "a list")],
+)
+def test_a_value_is_shown_in_the_words_of_yaml(value: object, shown: str) -> None:
+    assert describe(value) == shown
+
+
+def test_what_cannot_be_printed_is_escaped() -> None:
+    """A byte that is no UTF-8 in the name of a file, and a line end; blanks stay."""
+    assert printable(" bad\udcff  \n") == " bad\\udcff  \\n"

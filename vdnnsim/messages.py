@@ -1,0 +1,52 @@
+"""How messages show what was found and name what would be right: always on one line, whatever was found."""
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+LONGEST_SHOWN: Final = 80
+"""Characters of what was found that a message shows."""
+
+
+def file_name(path: Path) -> str:
+    """Return a path as messages show it, on one line whatever characters it has."""
+    name = str(path)
+    return name if name.isprintable() else quote(name)
+
+
+def quote(text: str) -> str:
+    """Return text in quotes on one line, cut off where it is long."""
+    cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    return repr(cut)
+
+
+def describe(value: object) -> str:
+    """Return a value on one line as messages show it, in the words of YAML."""
+    if isinstance(value, dict | list):
+        kind = "mapping" if isinstance(value, dict) else "list"
+        return f"a {kind}" if value else f"an empty {kind}"
+    if isinstance(value, str):
+        return quote(value)
+    if value is None or isinstance(value, bool):
+        return "nothing" if value is None else str(value).lower()
+    return one_line(repr(value))[:LONGEST_SHOWN]
+
+
+def one_line(text: str) -> str:
+    """Return a message of somebody else on one line, with escapes for what cannot be printed."""
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Return text with escapes for what cannot be printed: the name of a file may hold line ends and bytes."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def not_one_of(found: str, names: Iterable[str], what: str) -> str:
+    """Return the message that `found` is not `what`, with the nearest of `names`, if one is near, and all of them."""
+    known = list(names)
+    start, everything = f"{quote(found)} is not {what}", ", ".join(known)
+    if near := difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=0.5):
+        return f"{start}; did you mean {near[0]!r}?{f' ({everything})' if len(known) > 1 else ''}"
+    return f"{start}; expected {'one of ' if len(known) > 1 else ''}{everything or 'none'}"
