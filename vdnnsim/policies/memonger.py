@@ -19,6 +19,8 @@ What is left open and how it is read here:
   that needs the least memory is taken. The code counts in whole MiB, and this in bytes.
 - What backward of a segment does not read is not recomputed, since MXNet mirrors a node only for a backward that reads
   it. MXNet plans memory by lifetime and shares it in place; so every map lives as briefly as it can.
+- Workspaces come from one temporary space, which grows to the greediest kernel's and is never given back (MXNet's
+  src/resource.cc, SpaceAllocator; `MXNET_GPU_TEMP_COPY` is 1).
 """
 
 from enum import Enum
@@ -87,7 +89,14 @@ class Memonger(Policy, frozen=True, kw_only=True):
         kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
         segments = [Segment(joined(group), recomputed=True) for group in groups]
         steps = segmented_steps(setting.workload, segments)
-        return program_plan(setting.workload, kernels, steps, label=self.label, algorithms=self.algorithms.value)
+        return program_plan(
+            setting.workload,
+            kernels,
+            steps,
+            label=self.label,
+            algorithms=self.algorithms.value,
+            shares_workspace=True,
+        )
 
 
 def segments_within(workload: Workload, budget_bytes: int) -> tuple[list[list[range]], int, int]:

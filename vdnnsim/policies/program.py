@@ -18,6 +18,7 @@ from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.policies.shared_workspace import SharedWorkspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,13 @@ def program_plan(
     label: str,
     algorithms: str,
     saving_rule: SavingRule = SavingRule.PAPER,
+    shares_workspace: bool = False,
 ) -> TrainingPlan:
-    """Write the plan of an iteration that takes these steps; the workload is the one by the saving rule."""
-    writer = _ProgramWriter(workload, kernels)
+    """Write the plan of an iteration that takes these steps; the workload is the one by the saving rule.
+
+    Each kernel has a workspace of its own while it runs; or all share one, which is held throughout.
+    """
+    writer = _ProgramWriter(workload, kernels, shares_workspace=shares_workspace)
     writer.write(steps)
     return replace(writer.plan.finish(label, algorithms), saving_rule=saving_rule)
 
@@ -180,10 +185,11 @@ class ProgramBuffers:
 
 
 class _ProgramWriter:
-    def __init__(self, workload: Workload, kernels: KernelChoice) -> None:
+    def __init__(self, workload: Workload, kernels: KernelChoice, *, shares_workspace: bool) -> None:
         self.plan = PlanWriter(workload)
         self._kernels = kernels
         self._buffers = ProgramBuffers(self.plan, workload)
+        self._workspace = SharedWorkspace(self.plan, workload, kernels) if shares_workspace else None
         # By buffer, the end of its copy to the host, or back, for which the compute stream has not waited yet.
         self._leaving: dict[int, int] = {}
         self._coming: dict[int, int] = {}
@@ -193,6 +199,8 @@ class _ProgramWriter:
         begins, ends = self._buffers.lifetimes(steps)
         for buffer, owner in self._buffers.throughout.items():
             self.plan.allocate(buffer, owner, Phase.FORWARD)
+        if self._workspace is not None:
+            self._workspace.allocate()
         self.plan.allocate(self._buffers.maps[0], 0, Phase.FORWARD)
         for step, born, dying in zip(steps, begins, ends, strict=True):
             for buffer in born:
@@ -200,6 +208,8 @@ class _ProgramWriter:
             self._take(step)
             for buffer in dying:
                 self.plan.release(buffer)
+        if self._workspace is not None:
+            self._workspace.release()
         for buffer in self._buffers.throughout:
             self.plan.release(buffer)
 
@@ -233,6 +243,9 @@ class _ProgramWriter:
             if buffer in self._coming:
                 self.plan.wait(self._coming.pop(buffer), Stream.COMPUTE)
         kernel = self._kernels[layer.index, phase]
+        if self._workspace is not None:
+            self._buffers.compute(step, kernel, self._workspace.of(layer, phase))
+            return
         workspace = None
         if kernel.workspace_bytes:
             name = f"workspace of {layer.name}"
