@@ -6,7 +6,7 @@ import torch
 
 from calibration.devices.port import Device
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
-from vdnnsim.dnn.layers import Activation
+from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 

@@ -8,7 +8,8 @@ from calibration.buffers import form_of
 from calibration.capabilities import EXECUTOR_CAPABILITIES, refuse_more_than
 from calibration.kernels.port import Kernel, KernelLibrary
 from calibration.kernels.tensors import Part
-from vdnnsim.dnn.layers import Activation, Layer
+from vdnnsim.dnn.convolutional import Activation
+from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.saving import saving_by
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused

@@ -31,7 +31,8 @@ from calibration.workspaces_gpus import GPUS, DescribedGpu
 from calibration.workspaces_rows import Settings, convolution_rows, other_row
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow
-from vdnnsim.dnn.layers import Convolution, Phase
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType

@@ -8,7 +8,8 @@ import torch
 
 from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.site import Site, deposit, given
-from vdnnsim.dnn.layers import Convolution, Phase
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.layers import Phase
 
 PYTORCH = "pytorch"
 """The framework's own choice of algorithm."""

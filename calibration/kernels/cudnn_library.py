@@ -25,7 +25,8 @@ from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.site import Site, given
 from calibration.kernels.tensors import map_view
 from vdnnsim.cost.convolution_shape import ConvolutionShape
-from vdnnsim.dnn.layers import Convolution, Layer, Phase
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 
 

@@ -12,7 +12,8 @@ import torch
 from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.site import Site, given
 from calibration.kernels.tensors import Part
-from vdnnsim.dnn.layers import Convolution, Phase
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.layers import Phase
 
 EXPLICIT_GEMM = "explicit_gemm"
 

@@ -10,7 +10,8 @@ import math
 import torch
 
 from calibration.kernels.tensors import weight_views
-from vdnnsim.dnn.layers import BatchNormalization, Layer
+from vdnnsim.dnn.convolutional import BatchNormalization
+from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.workload import Workload
 
 

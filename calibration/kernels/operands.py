@@ -5,7 +5,8 @@ import torch
 from calibration.kernels.initial import fill
 from calibration.kernels.port import KernelTensors
 from calibration.kernels.tensors import dtype_of, map_view
-from vdnnsim.dnn.layers import BatchNormalization, Layer, Phase, SoftmaxLoss
+from vdnnsim.dnn.convolutional import BatchNormalization, SoftmaxLoss
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 

@@ -10,7 +10,8 @@ import torch
 from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.site import Run, Site, deposit, given
 from calibration.kernels.tensors import Part, shaped_view
-from vdnnsim.dnn.layers import Phase, Pooling
+from vdnnsim.dnn.convolutional import Pooling
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.saving import IndexedPooling
 
 _DILATION = (1, 1)

@@ -19,18 +19,17 @@ from calibration.kernels.softmax_loss import softmax_loss_kernels
 from calibration.kernels.update import update_kernels
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.cost.operator_text import operator_text
-from vdnnsim.dnn.layers import (
+from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
     Concat,
     Convolution,
     ElementwiseAdd,
     FullyConnected,
-    Layer,
-    Phase,
     Pooling,
     SoftmaxLoss,
 )
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from vdnnsim.dnn.layers import BatchNormalization, Convolution, FullyConnected, Layer
+from vdnnsim.dnn.convolutional import BatchNormalization, Convolution, FullyConnected
+from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
 

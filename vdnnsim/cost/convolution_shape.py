@@ -6,8 +6,9 @@ Sizes are (height, width) pairs throughout. Two layers of equal shape cost the s
 
 from dataclasses import dataclass
 
-from vdnnsim.dnn.layers import Convolution, Layer, Size2
-from vdnnsim.dnn.shapes import slide
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.layers import Layer
+from vdnnsim.dnn.shapes import Size2, slide
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vdnnsim.cost.operator_text import OPERATOR_KINDS, operator_text, read_operator
-from vdnnsim.dnn.layers import Concat, Layer, Phase
+from vdnnsim.dnn.convolutional import Concat
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.element_type import ElementType

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
-from vdnnsim.dnn.layers import (
+from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
     Concat,
@@ -14,7 +14,6 @@ from vdnnsim.dnn.layers import (
     ElementwiseAdd,
     FullyConnected,
     Pooling,
-    Size2,
     SoftmaxLoss,
 )
 from vdnnsim.dnn.operator import Operator
@@ -28,6 +27,7 @@ from vdnnsim.dnn.sequences import (
     Lstm,
     SmoothActivation,
 )
+from vdnnsim.dnn.shapes import Size2
 
 _PLAIN: Final[Mapping[str, Operator]] = {
     "relu": Activation(),

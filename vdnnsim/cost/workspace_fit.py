@@ -12,7 +12,8 @@ from typing import Final
 
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.cost.operator_text import read_operator
-from vdnnsim.dnn.layers import Convolution, FullyConnected, Phase
+from vdnnsim.dnn.convolutional import Convolution, FullyConnected
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.sequences import Linear
 
 

@@ -7,23 +7,20 @@ offloaded or released only after the last of them.
 
 from dataclasses import dataclass, field, replace
 
-from vdnnsim.dnn.layers import (
+from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
     Concat,
     Convolution,
     ElementwiseAdd,
     FullyConnected,
-    Layer,
-    LayerKind,
     Pooling,
-    Size2,
     SoftmaxLoss,
-    Stage,
 )
+from vdnnsim.dnn.layers import Layer, LayerKind, Stage
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.shapes import MapShape, Size2
 
 
 @dataclass(frozen=True, slots=True)

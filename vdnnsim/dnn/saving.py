@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import ClassVar
 
+from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.layers import Layer, Pooling
+from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from vdnnsim.dnn.convolutional import Activation, Convolution, Pooling
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Activation, Convolution, Pooling
 from vdnnsim.dnn.sequences import (
     Attention,
     ElementwiseProduct,

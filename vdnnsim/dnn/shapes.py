@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+Size2 = tuple[int, int]
+"""Height and width."""
+
 
 @dataclass(frozen=True, slots=True)
 class MapShape:
@@ -27,9 +30,7 @@ class MapShape:
         return sizes if self.steps == 1 else f"{self.steps}x{sizes}"
 
 
-def slide(
-    size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]
-) -> tuple[int, int]:
+def slide(size: Size2, kernel: Size2, stride: Size2, padding: Size2) -> Size2:
     """Return how many windows fit, down and across; the last incomplete one is left out."""
     height = (size[0] + 2 * padding[0] - kernel[0]) // stride[0] + 1
     width = (size[1] + 2 * padding[1] - kernel[1]) // stride[1] + 1

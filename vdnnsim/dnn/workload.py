@@ -11,19 +11,17 @@ reads and writes one state more, Adam two. States have the element type of the w
 from dataclasses import dataclass
 from enum import Enum
 
-from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.layers import (
+from vdnnsim.dnn.convolutional import (
     BatchNormalization,
     Concat,
     Convolution,
     ElementwiseAdd,
     FullyConnected,
-    Layer,
-    LayerKind,
-    Phase,
     Pooling,
     SoftmaxLoss,
 )
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.sequences import Embedding
 from vdnnsim.element_type import ElementType
 

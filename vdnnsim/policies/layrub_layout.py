@@ -6,8 +6,9 @@ A step is forward of a layer, by its index, or backward of a layer that has one,
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.graph import FeatureMap
-from vdnnsim.dnn.layers import Activation, Layer, LayerKind, Phase
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import last_forward_use, needed_in_backward, operands
 from vdnnsim.policies.regions import Stay

@@ -5,7 +5,8 @@ rectifier runs; in backward each comes back as soon as the one before it is done
 its layer, one byte for each element of Y.
 """
 
-from vdnnsim.dnn.layers import Activation, Layer, Phase
+from vdnnsim.dnn.convolutional import Activation
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.training_plan import BufferKind

@@ -9,17 +9,17 @@ from torch.nn import functional
 
 from calibration.kernels.initial import fill_input, fill_weights, labels
 from calibration.kernels.tensors import dtype_of, weight_views
-from vdnnsim.dnn.layers import (
+from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
     Concat,
     Convolution,
     ElementwiseAdd,
     FullyConnected,
-    Layer,
     Pooling,
     SoftmaxLoss,
 )
+from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.workload import Workload
 
 

@@ -14,8 +14,9 @@ from calibration.kernels.port import KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.kernels.tensors import weight_views
 from tests.calibration.kernels.cases import operands, with_workspace
+from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Convolution, Phase
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType

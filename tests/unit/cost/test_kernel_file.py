@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from vdnnsim.cost.kernel_file import COLUMNS, kernel_table_text, read_kernel_table, read_measured_kernels
 from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, OPTIMIZERS, KernelRow, KernelShape
 from vdnnsim.cost.operator_text import operator_text, read_operator
-from vdnnsim.dnn.layers import (
+from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
     Concat,
     Convolution,
     ElementwiseAdd,
     FullyConnected,
-    Phase,
     Pooling,
     SoftmaxLoss,
 )
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.sequences import (
     Attention,

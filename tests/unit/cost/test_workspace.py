@@ -14,7 +14,8 @@ from vdnnsim.cost.workspace import (
     transform_side,
     workspace_bytes,
 )
-from vdnnsim.dnn.layers import Convolution, Phase
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.units import GIB
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from vdnnsim.dnn.layers import Convolution, LayerKind, Pooling
+from vdnnsim.dnn.convolutional import Convolution, Pooling
+from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 

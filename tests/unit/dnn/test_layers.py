@@ -1,7 +1,8 @@
 import pytest
 
+from vdnnsim.dnn.convolutional import Convolution, Pooling
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
-from vdnnsim.dnn.layers import Convolution, LayerKind, Phase, Pooling, Stage
+from vdnnsim.dnn.layers import LayerKind, Phase, Stage
 from vdnnsim.dnn.shapes import MapShape
 
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS

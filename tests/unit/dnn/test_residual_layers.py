@@ -2,8 +2,9 @@
 
 import pytest
 
+from vdnnsim.dnn.convolutional import Convolution, Pooling
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Convolution, Layer, LayerKind, Phase, Pooling
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType

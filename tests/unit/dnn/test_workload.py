@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
-from vdnnsim.dnn.layers import Layer, LayerKind, Phase, Pooling
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload

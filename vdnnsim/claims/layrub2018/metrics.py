@@ -5,7 +5,8 @@ from statistics import fmean
 from typing import Final
 
 from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
-from vdnnsim.dnn.layers import Activation, LayerKind, Phase
+from vdnnsim.dnn.convolutional import Activation
+from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.plan.operations import Compute
 from vdnnsim.plan.training_plan import BufferKind
 

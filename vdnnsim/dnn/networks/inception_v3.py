@@ -7,8 +7,7 @@ branches, which run in the order of torchvision's code, and joins their outputs.
 """
 
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
-from vdnnsim.dnn.layers import Size2
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.shapes import MapShape, Size2
 
 _ROW, _COLUMN = (1, 7), (7, 1)
 _SHORT_ROW, _SHORT_COLUMN = (1, 3), (3, 1)
