@@ -14,8 +14,8 @@ from matplotlib.patches import Patch, Rectangle
 from vdnnsim.errors import InputError
 from vdnnsim.report.columns import Value
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.plots.lines import common, distinct, panel_names
 from vdnnsim.report.plots.series import COLORS, LIGHT, boundary_handle, panel_axes
+from vdnnsim.report.plots.study_slide import common, distinct, panel_names, rows_of
 from vdnnsim.report.plots.style import ALARM, INK, MUTED, keep_left_spine_only, new_figure
 from vdnnsim.report.study_axis import StudyAxis, StudyRow, best, cell, known, shown_rows, study_axis
 from vdnnsim.report.study_picture import StudyPicture, cell_text
@@ -50,8 +50,7 @@ def heat_map_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
     seen: list[str] = []
     unfit = False
     for axes, panel in zip(every, panels, strict=True):
-        inside = [row for row in shown if not picture.panels or cell_text(row[picture.panels]) == panel]
-        grid = _grid(inside, picture, columns, lines)
+        grid = _grid(rows_of(shown, picture.panels, panel), picture, columns, lines)
         unfit |= None in grid.values()
         seen += [cell_text(row[picture.by]) for row in grid.values() if row and picture.by]
         colors = _colors([row for row in grid.values() if row], shown, picture, winners)

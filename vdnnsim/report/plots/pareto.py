@@ -7,20 +7,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vdnnsim.report.columns import Value
-from vdnnsim.report.plots.lines import distinct, panel_names, subtitle
-from vdnnsim.report.plots.series import (
-    boundary_handle,
-    look,
-    panel_axes,
-    quantity_axis,
-    ruled,
-    series_handle,
-    unfit_handle,
-    write_legend,
-    write_marks,
-)
-from vdnnsim.report.plots.style import ALARM, INK, new_figure
-from vdnnsim.report.study_axis import StudyRow, best, cell, known, shown_rows, study_axis
+from vdnnsim.report.plots.series import look, quantity_axis, ruled
+from vdnnsim.report.plots.study_slide import study_slide
+from vdnnsim.report.plots.style import ALARM, INK
+from vdnnsim.report.study_axis import StudyRow, best, cell, known
 from vdnnsim.report.study_picture import StudyPicture, cell_text
 
 _CAPACITY = "gpu.memory_bytes"
@@ -35,41 +25,30 @@ def pareto_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
     Raises:
         InputError: no row is left to draw.
     """
-    shown = shown_rows(rows, picture)
-    figure = new_figure(picture.title, subtitle(shown, picture))
-    across = study_axis(picture.x, (cell(row, picture.x) for row in shown), picture.x_label)
-    up = study_axis(picture.y, (cell(row, picture.y) for row in shown), picture.y_label)
-    panels, names = distinct(shown, picture.panels), distinct(shown, picture.by)
-    every = panel_axes(figure, panel_names(picture.panels, panels), marked=bool(picture.marks))
+    slide = study_slide(rows, picture)
+    places = [slide.place(row) for row in slide.rows]
     limited = False
-    for axes, panel in zip(every, panels, strict=True):
-        inside = [row for row in shown if not picture.panels or cell_text(row[picture.panels]) == panel]
-        points = [(across.place(cell(row, picture.x)), up.place(cell(row, picture.y))) for row in inside]
-        quantity_axis(axes.xaxis, [across.place(cell(row, picture.x)) for row in shown], panels=len(panels))
-        quantity_axis(axes.yaxis, [up.place(cell(row, picture.y)) for row in shown])
+    for axes, inside in slide.panels:
+        points = [slide.place(row) for row in inside]
+        quantity_axis(axes.xaxis, [x for x, _ in places], panels=len(slide.panels))
+        quantity_axis(axes.yaxis, [y for _, y in places])
         fitting = [point for point, row in zip(points, inside, strict=True) if row["fits"]]
         _draw_front(axes, front(fitting, picture.x, picture.y))
         for (x, y), row in zip(points, inside, strict=True):
-            color, marker = look(names.index(cell_text(row[picture.by])) if picture.by else 0)
+            color, marker = look(slide.names.index(cell_text(row[picture.by])) if picture.by else 0)
             fits = row["fits"]
             face = color if fits else "white"
             axes.plot(x, y, marker, color=color, markerfacecolor=face, markersize=11 if fits else 8, zorder=4)
         limit = _limit(inside, picture)
         if limit is not None:
             limited = True
-            axes.axvline(across.place(limit), color=ALARM, linewidth=3, zorder=2)
-        write_marks(axes, [(mark.name, mark.value / across.scale.factor) for mark in picture.marks])
+            axes.axvline(slide.across.place(limit), color=ALARM, linewidth=3, zorder=2)
+        slide.write_marks(axes)
         ruled(axes, "both")
-    every[0].set_ylabel(up.label)
-    figure.supxlabel(across.label, y=0.105, fontsize=16)
-    handles = [series_handle(number, name) for number, name in enumerate(names) if name]
-    if any(not row["fits"] for row in shown):
-        handles.append(unfit_handle())
-    if limited:
-        handles.append(boundary_handle("boundary of what fits"))
-    handles.append(Line2D([], [], color=INK, linewidth=1.2, linestyle="--", label="unbeaten"))
-    write_legend(figure, handles)
-    return figure
+    slide.panels[0][0].set_ylabel(slide.up.label)
+    unbeaten = Line2D([], [], color=INK, linewidth=1.2, linestyle="--", label="unbeaten")
+    slide.write_legend(unbeaten, bounded=limited)
+    return slide.figure
 
 
 def _limit(rows: Sequence[StudyRow], picture: StudyPicture) -> Value | None:
