@@ -78,7 +78,7 @@ class IterationTrace:
     Attributes:
         iteration_s: from the first issue until host and streams are done.
         memory: in the order in which the compute stream reaches the operations.
-        pool_bytes: bytes the memory model needed in all, gaps included; equals the maximum in use without addresses.
+        pool_bytes: bytes the memory model needed in all, gaps included; `ideal` has none.
         host_bytes: pinned host memory in use at its maximum.
         host_issue_s: time in which the host issued operations or pinned memory.
     """

@@ -14,7 +14,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import Overflow, Placed, Request
 
-# Of the pools that a machine's granule describes whole; PyTorch's, with its segments, has tests of its own.
+# Of the pools that a machine's granule describes whole; those with segments or blocks have tests of their own.
 MODELS = pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.BEST_FIT, MemoryModel.PLANNED])
 WITH_ADDRESSES = pytest.mark.parametrize("model", [MemoryModel.BEST_FIT, MemoryModel.PLANNED])
 ROOMY = 10**6

@@ -10,12 +10,16 @@ class MemoryModel(Enum):
     `best_fit` places each request online in the smallest free piece, as cnmem does for vDNN.
     `planned` assigns addresses ahead with the whole plan in view, which a static plan allows.
     `pytorch` places online as PyTorch's CUDA caching allocator does, in segments that it keeps.
+    `cuda_malloc` makes every buffer an allocation of its own, as Caffe does: the driver hands out blocks of 2 MiB.
+    `mxnet` plans which buffers share a storage as MXNet does, and allocates every storage by itself.
     """
 
     IDEAL = "ideal"
     BEST_FIT = "best_fit"
     PLANNED = "planned"
     PYTORCH = "pytorch"
+    CUDA_MALLOC = "cuda_malloc"
+    MXNET = "mxnet"
 
 
 class PinnedMemory(Enum):

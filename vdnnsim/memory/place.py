@@ -5,15 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from vdnnsim.memory.best_fit import place_best_fit
 from vdnnsim.memory.caching import place_caching
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.cuda_malloc import place_cuda_malloc
 from vdnnsim.memory.ideal import place_ideal
 from vdnnsim.memory.planned import place_planned
 from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.memory.storages import place_mxnet
 
 _MODELS: Mapping[MemoryModel, Callable[[Sequence[Request], int, int], Placed | Overflow]] = {
     MemoryModel.IDEAL: place_ideal,
     MemoryModel.BEST_FIT: place_best_fit,
     MemoryModel.PLANNED: place_planned,
     MemoryModel.PYTORCH: place_caching,
+    MemoryModel.CUDA_MALLOC: place_cuda_malloc,
+    MemoryModel.MXNET: place_mxnet,
 }
 
 

@@ -9,7 +9,7 @@ REQUESTS = [Request(0, 40), Request(1, 20), Request(0, None), Request(2, 60), Re
 def test_each_model_answers_in_its_own_way() -> None:
     """100 B. `ideal` knows no addresses; `best_fit` leaves 40 B on either side of 1; `planned` lays 1 at the bottom.
 
-    `pytorch` takes no less than 2 MiB from a GPU.
+    `pytorch`, `cuda_malloc` and `mxnet` take no less than 2 MiB from a GPU.
     """
     answers = {model: place(REQUESTS, model, capacity_bytes=100, granule_bytes=1) for model in MemoryModel}
 
@@ -18,6 +18,8 @@ def test_each_model_answers_in_its_own_way() -> None:
         MemoryModel.BEST_FIT: Overflow(3, (1,), 80, 40),
         MemoryModel.PLANNED: Placed((20, 0, 20, 20, 0, 20), (40, 20, -40, 60, -20, -60), 80),
         MemoryModel.PYTORCH: Overflow(0, (), 100, 0),
+        MemoryModel.CUDA_MALLOC: Overflow(0, (), 100, 0),
+        MemoryModel.MXNET: Overflow(0, (), 100, 0),
     }
 
 

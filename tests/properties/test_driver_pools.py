@@ -1,0 +1,126 @@
+"""What holds of the two memory models whose pool is what the driver hands out: `cuda_malloc` and `mxnet`.
+
+A list of (key, bytes) is read as a sequence of requests: a key that is not in use takes the bytes, one that is gives
+them back. Sizes lie on both sides of 1 MiB, from which on a buffer has blocks of its own.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.cuda_malloc import BLOCK_BYTES, LARGEST_SHARED_BYTES
+from vdnnsim.memory.place import place
+from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.units import KIB, MIB
+
+MODELS = pytest.mark.parametrize("model", [MemoryModel.CUDA_MALLOC, MemoryModel.MXNET])
+ROOMY = 2**40
+GRANULE = 512
+
+
+def toggled(toggles: list[tuple[int, int]]) -> list[Request]:
+    requests = []
+    held: set[int] = set()
+    for key, nbytes in toggles:
+        requests.append(Request(key, None if key in held else nbytes))
+        held ^= {key}
+    return requests
+
+
+KEYS = st.integers(0, 7)
+SMALL = st.one_of(st.integers(1, MIB), st.sampled_from([256 * KIB, 512 * KIB, 768 * KIB, MIB]))
+LARGE = st.integers(MIB + 1, 12 * MIB)
+REQUESTS = st.lists(st.tuples(KEYS, st.one_of(SMALL, LARGE)), max_size=40).map(toggled)
+LARGE_REQUESTS = st.lists(st.tuples(KEYS, LARGE), max_size=40).map(toggled)
+
+
+def answered(requests: Sequence[Request], model: MemoryModel, capacity_bytes: int = ROOMY) -> Placed | Overflow:
+    return place(requests, model, capacity_bytes=capacity_bytes, granule_bytes=GRANULE)
+
+
+def served(requests: Sequence[Request], model: MemoryModel, capacity_bytes: int = ROOMY) -> Placed:
+    answer = answered(requests, model, capacity_bytes)
+    assert isinstance(answer, Placed)
+    return answer
+
+
+@MODELS
+@given(requests=REQUESTS)
+def test_the_pool_is_whole_blocks_and_no_less_than_the_bytes_in_use(
+    model: MemoryModel, requests: list[Request]
+) -> None:
+    least, answer = served(requests, MemoryModel.IDEAL), served(requests, model)
+
+    assert answer.deltas == least.deltas
+    assert answer.offsets == (None,) * len(requests)
+    assert answer.pool_bytes >= least.pool_bytes
+    assert answer.pool_bytes % BLOCK_BYTES == 0
+
+
+@MODELS
+@given(requests=REQUESTS)
+def test_a_pool_just_as_large_as_needed_serves_the_same(model: MemoryModel, requests: list[Request]) -> None:
+    answer = served(requests, model)
+
+    assert served(requests, model, answer.pool_bytes) == answer
+    if answer.pool_bytes:
+        assert isinstance(answered(requests, model, answer.pool_bytes - 1), Overflow)
+
+
+@given(requests=REQUESTS)
+def test_all_that_is_given_back_goes_back_to_the_gpu(requests: list[Request]) -> None:
+    """After it, `cuda_malloc` has the whole of the GPU for one buffer again."""
+    pool_bytes = served(requests, MemoryModel.CUDA_MALLOC).pool_bytes
+    held = {request.key for request in requests if sum(each.key == request.key for each in requests) % 2}
+    rest = [*(Request(key, None) for key in held), Request(99, pool_bytes)]
+
+    assert served([*requests, *rest], MemoryModel.CUDA_MALLOC, pool_bytes).pool_bytes == pool_bytes
+
+
+@MODELS
+@given(requests=REQUESTS, end=st.integers(0, 40))
+def test_more_requests_never_need_less(model: MemoryModel, requests: list[Request], end: int) -> None:
+    """Of `mxnet`, for which small storages are packed anew, by whole sizes above 1 MiB alone."""
+    if model is MemoryModel.MXNET:
+        requests = [Request(each.key, each.nbytes and each.nbytes + LARGEST_SHARED_BYTES) for each in requests]
+
+    assert served(requests[:end], model).pool_bytes <= served(requests, model).pool_bytes
+
+
+@given(requests=LARGE_REQUESTS)
+def test_storages_that_are_kept_need_no_less_than_buffers_that_go(requests: list[Request]) -> None:
+    kept, gone = served(requests, MemoryModel.MXNET), served(requests, MemoryModel.CUDA_MALLOC)
+
+    assert kept.pool_bytes >= gone.pool_bytes
+
+
+@given(requests=LARGE_REQUESTS)
+def test_storages_need_no_more_than_one_for_each_request(requests: list[Request]) -> None:
+    taken = [Request(number, each.nbytes) for number, each in enumerate(requests) if each.nbytes is not None]
+
+    assert served(requests, MemoryModel.MXNET).pool_bytes <= served(taken, MemoryModel.CUDA_MALLOC).pool_bytes
+
+
+@MODELS
+@given(requests=REQUESTS, capacity_bytes=st.integers(0, 30 * MIB))
+def test_an_overflow_tells_the_truth(model: MemoryModel, requests: list[Request], capacity_bytes: int) -> None:
+    """It names who holds what and what is free; the requests before are served, and with this one they are not."""
+    answer = answered(requests, model, capacity_bytes)
+    if isinstance(answer, Placed):
+        assert answer.pool_bytes <= capacity_bytes
+        return
+    before = requests[: answer.position]
+    taken = served(before, model, capacity_bytes)
+    asked = requests[answer.position].nbytes
+    held = [request.key for request in before if request.nbytes is not None]
+    given_back = [request.key for request in before if request.nbytes is None]
+
+    assert asked is not None
+    assert sorted([*answer.held, *given_back]) == sorted(held)
+    assert answer.free_bytes == capacity_bytes - sum(taken.deltas)
+    assert 0 <= answer.largest_free_bytes <= answer.free_bytes
+    assert asked > answer.largest_free_bytes
+    assert isinstance(answered(requests[: answer.position + 1], model, capacity_bytes), Overflow)

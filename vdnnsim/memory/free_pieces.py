@@ -1,0 +1,67 @@
+"""Free pieces of memory: the smallest that is large enough is taken, and neighbours merge."""
+
+from bisect import bisect_left, insort
+
+
+class FreePieces:
+    """Pieces of memory found by size, by start and by end.
+
+    Attributes:
+        by_size: (bytes, start) of each, in order.
+    """
+
+    def __init__(self) -> None:
+        self.by_size: list[tuple[int, int]] = []
+        self._size_at: dict[int, int] = {}
+        self._start_before: dict[int, int] = {}
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all pieces."""
+        return sum(size for size, _ in self.by_size)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Bytes of the largest piece; 0 where there is none."""
+        return self.by_size[-1][0] if self.by_size else 0
+
+    def take(self, nbytes: int) -> int | None:
+        """Take nbytes from the smallest piece that holds them; return their address, None if there is no such piece."""
+        if not nbytes:
+            return 0
+        found = bisect_left(self.by_size, (nbytes, 0))
+        if found == len(self.by_size):
+            return None
+        size, start = self.by_size[found]
+        self.remove(start, size)
+        self.add(start + nbytes, size - nbytes)
+        return start
+
+    def give_back(self, start: int, nbytes: int) -> tuple[int, int]:
+        """Return a piece and merge it with its free neighbours; return start and bytes of what it is part of now."""
+        if not nbytes:
+            return start, nbytes
+        end = start + nbytes
+        if end in self._size_at:
+            size = self._size_at[end]
+            self.remove(end, size)
+            end += size
+        if start in self._start_before:
+            before = self._start_before[start]
+            self.remove(before, start - before)
+            start = before
+        self.add(start, end - start)
+        return start, end - start
+
+    def add(self, start: int, size: int) -> None:
+        """Add a piece as it is; one of nothing is none."""
+        if size:
+            insort(self.by_size, (size, start))
+            self._size_at[start] = size
+            self._start_before[start + size] = start
+
+    def remove(self, start: int, size: int) -> None:
+        """Remove a piece as a whole."""
+        del self.by_size[bisect_left(self.by_size, (size, start))]
+        del self._size_at[start]
+        del self._start_before[start + size]
