@@ -41,6 +41,11 @@ class KernelCall:
     workspace: int | None
     workspace_bytes: int
 
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that the kernel takes for itself."""
+        return max(0, self.workspace_bytes - self.kernel.passed_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Programme:
@@ -50,16 +55,16 @@ class Programme:
         calls: by position of the Compute in the plan.
         forms: by buffer.
         copies: where its copies lie on the host.
-        passed_bytes: by workspace, the most that one of its kernels is handed.
         taken_bytes: by buffer, what it takes of the device: a workspace as much as the greediest of its kernels needs.
+        idle_bytes: by workspace, what it takes when no kernel runs: of a single kernel's, what that is handed.
     """
 
     plan: TrainingPlan
     calls: Mapping[int, KernelCall]
     forms: Sequence[Part | None]
     copies: ArenaLayout
-    passed_bytes: Mapping[int, int]
     taken_bytes: Sequence[int]
+    idle_bytes: Mapping[int, int]
 
     @classmethod
     def of(cls, plan: TrainingPlan, workload: Workload, library: KernelLibrary) -> "Programme":
@@ -76,13 +81,14 @@ class Programme:
             for position, operation in enumerate(plan.operations)
             if isinstance(operation, Compute)
         }
-        passed_bytes: dict[int, int] = {}
+        idle_bytes: dict[int, int] = {}
         taken_bytes = [0 if buffer.kind is BufferKind.WORKSPACE else buffer.nbytes for buffer in plan.buffers]
         for call in calls.values():
             if call.workspace is not None:
-                passed_bytes[call.workspace] = max(passed_bytes.get(call.workspace, 0), call.kernel.passed_bytes)
                 taken_bytes[call.workspace] = max(taken_bytes[call.workspace], call.workspace_bytes)
-        return cls(plan, calls, forms, lay_copies(plan), passed_bytes, taken_bytes)
+                own_bytes = 0 if call.workspace in idle_bytes else call.own_bytes
+                idle_bytes[call.workspace] = taken_bytes[call.workspace] - own_bytes
+        return cls(plan, calls, forms, lay_copies(plan), taken_bytes, idle_bytes)
 
 
 def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tuple[Part | None, ...]:
@@ -94,7 +100,9 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
     forms = []
     for number, buffer in enumerate(plan.buffers):
         form = form_of(workload, buffer, channels_last=channels_last)
-        if form is None and buffer.kind is not BufferKind.WORKSPACE and number in touched - storages:
+        # What a framework's own kernels keep beside maps, as Caffe's temporary maps, is moved here and not computed.
+        means_nothing_here = buffer.kind in (BufferKind.WORKSPACE, BufferKind.STATISTICS)
+        if form is None and not means_nothing_here and number in touched - storages:
             raise ExecutionRefused(f"{plan.policy}: {buffer.name} does not say what it belongs to")
         if form is not None and form.nbytes != buffer.nbytes:
             raise ExecutionRefused(

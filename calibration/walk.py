@@ -158,8 +158,9 @@ class PlanWalk:
 
     def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
         tensors = self._tensors(call)
-        self._device.takes_for_itself(max(0, call.workspace_bytes - call.kernel.passed_bytes))
+        self._device.takes_for_itself(call.own_bytes)
         interval = self._device.compute.launch(partial(call.kernel.run, tensors), lasts_s=lasts_s)
+        self._workspaces.take_back(call)
         self.log.issue_s[self.position] = self._device.now_s()
         self.log.intervals[self.position] = interval
 

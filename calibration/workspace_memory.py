@@ -1,8 +1,7 @@
 """Workspaces in device memory, as far as kernels take them from the caller.
 
-A workspace holds nothing between two kernels. So where several kernels share one, it is taken anew for a kernel that
-wants another size: a kernel that takes memory for itself instead must find room for it. What is in use is then never
-more than the largest workspace, which is what a plan counts.
+A workspace that several kernels share takes what the greediest of them needs, as a plan counts it. A kernel that takes
+memory for itself instead must find room for it: while it runs, the workspace is smaller by so much.
 """
 
 import torch
@@ -18,39 +17,49 @@ class WorkspaceMemory:
         self._programme = programme
         self._buffers = buffers
         # Bytes of the workspaces that the plan has allocated; of them, only those above zero are among the buffers.
-        self._taken: dict[int, int] = {}
+        self._held: dict[int, int] = {}
 
     def allocate(self, workspace: int) -> None:
-        """Take a workspace where the plan does: as much as its greediest kernel wants to be handed.
+        """Take a workspace where the plan does.
 
         Raises:
             OutOfDeviceMemory: there is no room.
         """
-        self._taken[workspace] = 0
-        self._resize(workspace, self._programme.passed_bytes.get(workspace, 0))
+        self._held[workspace] = 0
+        self._resize(workspace, self._programme.idle_bytes.get(workspace, 0))
 
     def lend(self, call: KernelCall) -> torch.Tensor | None:
-        """Return what a kernel wants to be handed.
+        """Return what a kernel wants to be handed, and make room for what it takes for itself.
 
         Raises:
             OutOfDeviceMemory: there is no room.
         """
         if call.workspace is None:
             return None
-        self._resize(call.workspace, call.kernel.passed_bytes)
-        return self._buffers.flat(call.workspace) if call.kernel.passed_bytes else None
+        self._resize(call.workspace, self._programme.taken_bytes[call.workspace] - call.own_bytes)
+        passed_bytes = call.kernel.passed_bytes
+        return self._buffers.flat(call.workspace)[:passed_bytes] if passed_bytes else None
+
+    def take_back(self, call: KernelCall) -> None:
+        """Take again what a kernel that was launched took for itself.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+        if call.workspace is not None:
+            self._resize(call.workspace, self._programme.idle_bytes[call.workspace])
 
     def release(self, workspace: int) -> None:
         """Give a workspace back."""
         self._resize(workspace, 0)
-        del self._taken[workspace]
+        del self._held[workspace]
 
     def _resize(self, workspace: int, nbytes: int) -> None:
-        if self._taken[workspace] == nbytes:
+        if self._held[workspace] == nbytes:
             return
-        if self._taken[workspace]:
+        if self._held[workspace]:
             self._buffers.release(workspace)
-            self._taken[workspace] = 0
+            self._held[workspace] = 0
         if nbytes:
             self._buffers.allocate(workspace, nbytes)
-            self._taken[workspace] = nbytes
+            self._held[workspace] = nbytes
