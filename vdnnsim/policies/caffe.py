@@ -19,8 +19,9 @@ from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.policies.buffers import IterationBuffers
-from vdnnsim.policies.caffe_layers import ResidentBuffers, Workspace, cudnn_handles, kernels_within
+from vdnnsim.policies.caffe_layers import ResidentBuffers, cudnn_handles, kernels_within
 from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.shared_workspace import SharedWorkspace
 
 
 class Caffe(Policy, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ class _CaffeWriter:
         self._kernels = kernels
         self._buffers = IterationBuffers(self.plan, workload)
         self._resident = ResidentBuffers(self.plan, workload, self._buffers)
-        self._workspace = Workspace(self.plan, workload, kernels)
+        self._workspace = SharedWorkspace(self.plan, workload, kernels)
         # What the end of an iteration releases, last taken first.
         self._taken: list[int] = []
 

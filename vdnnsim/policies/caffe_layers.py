@@ -1,4 +1,4 @@
-"""Layers as BVLC Caffe has them: kernels within a limit, handles of cuDNN, maps that are no blobs.
+"""Layers as BVLC Caffe has them: kernels within a limit, handles of cuDNN, maps that are no blobs, batches ahead.
 
 cuDNN chooses the fastest algorithm whose workspace keeps within 8 MiB (`workspace_limit_bytes`), or one that wants the
 least. Each CONV layer holds a workspace of its own for each of its three streams, from the first iteration on; kernels
@@ -9,6 +9,9 @@ src/caffe/layers/cudnn_conv_layer.cpp.
 Caffe's batch normalization works in place and keeps the normalized map, data and diff, which stand here as its X and
 dX; beside them it keeps a temporary map, and the Scale behind it, in place as well, another (batch_norm_layer.cpp,
 scale_layer.cpp).
+
+A data layer reads four batches ahead into device memory (`prefetch` of DataParameter in src/caffe/proto/caffe.proto,
+src/caffe/layers/base_data_layer.cpp), of which the one that is trained on is the input here.
 """
 
 from typing import Final
@@ -27,6 +30,9 @@ HANDLES_PER_CONVOLUTION: Final = 3
 
 TEMPORARY_MAPS: Final = 2
 """Of a batch normalization: its own, and that of its Scale; each as large as Y."""
+
+BATCHES_AHEAD: Final = 3
+"""On the GPU beside the input that is trained on."""
 
 
 def kernels_within(workload: Workload, costs: CostTable, limit_bytes: int = WORKSPACE_LIMIT_BYTES) -> KernelChoice:
@@ -48,53 +54,25 @@ def cudnn_handles(workload: Workload) -> int:
     return HANDLES_PER_CONVOLUTION * sum(layer.kind is LayerKind.CONV for layer in workload.graph.layers)
 
 
-class Workspace:
-    """One workspace for all layers, as large as the greediest kernel wants, held throughout an iteration."""
-
-    def __init__(self, writer: PlanWriter, workload: Workload, kernels: KernelChoice) -> None:
-        self._writer = writer
-        self._kernels = kernels
-        self._greediest, largest = max(kernels.items(), key=lambda item: item[1].workspace_bytes)
-        self._buffer: int | None = None
-        if largest.workspace_bytes:
-            stage = workload.graph.layers[self._greediest[0]].stage
-            self._buffer = writer.buffer("workspace", BufferKind.WORKSPACE, largest.workspace_bytes, stage)
-
-    def allocate(self) -> None:
-        """Allocate it, if any kernel wants one."""
-        if self._buffer is not None:
-            self._writer.allocate(self._buffer, *self._greediest)
-
-    def release(self) -> None:
-        """Release it."""
-        if self._buffer is not None:
-            self._writer.release(self._buffer)
-
-    def of(self, layer: Layer, phase: Phase) -> int | None:
-        """Return what a kernel is handed; None if it wants none."""
-        return self._buffer if self._kernels[layer.index, phase].workspace_bytes else None
-
-
 class ResidentBuffers:
-    """What stays from iteration to iteration, and throughout one, the temporary maps of batch normalizations included.
+    """What Caffe holds from iteration to iteration or throughout one: W, dW, states, statistics and batches ahead.
 
-    These count as statistics: each layer keeps its own, or, with `shared_maps`, all share so many of the largest size.
+    With `temporary_maps`, each batch normalization keeps its own among its statistics.
     """
 
     def __init__(
-        self, writer: PlanWriter, workload: Workload, buffers: IterationBuffers, *, shared_maps: int = 0
+        self, writer: PlanWriter, workload: Workload, buffers: IterationBuffers, *, temporary_maps: bool = True
     ) -> None:
         self._writer = writer
         self._buffers = buffers
         # By buffer of statistics, the one that holds it and the temporary maps.
         self._holders: dict[int, int] = {}
-        self._shared: int | None = None
-        if workload.mode is Mode.INFERENCE:
-            return
-        layers = [layer for layer in workload.graph.layers if layer.kind is LayerKind.BN]
-        if shared_maps and layers:
-            nbytes = shared_maps * max(workload.map_bytes(layer.output) for layer in layers)
-            self._shared = writer.buffer("temporary maps", BufferKind.STATISTICS, nbytes, layers[0].stage)
+        stage = workload.graph.maps[0].stage
+        self._batches = [
+            writer.buffer(f"batch {number} ahead", BufferKind.FEATURE_MAP, workload.map_bytes(0), stage)
+            for number in range(1, BATCHES_AHEAD + 1)
+        ]
+        if workload.mode is Mode.INFERENCE or not temporary_maps:
             return
         for buffer, owner in buffers.resident:
             layer = workload.graph.layers[owner]
@@ -111,13 +89,13 @@ class ResidentBuffers:
                 self._writer.alias(buffer, self._holders[buffer])
             else:
                 self._writer.allocate(buffer, layer, Phase.FORWARD)
-        if self._shared is not None:
-            self._writer.allocate(self._shared, 0, Phase.FORWARD)
+        for batch in self._batches:
+            self._writer.allocate(batch, 0, Phase.FORWARD)
 
     def release(self) -> None:
         """Release them all."""
-        if self._shared is not None:
-            self._writer.release(self._shared)
+        for batch in self._batches:
+            self._writer.release(batch)
         for buffer, _ in self._buffers.resident:
             self._writer.release(buffer)
             if buffer in self._holders:

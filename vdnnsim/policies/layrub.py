@@ -1,37 +1,42 @@
 """The iteration of Layrub (Jin et al., TACO 2018), built on Caffe: reuse within a layer, between layers, or both.
 
 *Within* (3.2, 4.2, 4.3): weight gradients are computed before data gradients, and dX is laid over X, which nobody reads
-any more. A rectifier keeps one byte for each element, which goes to host memory and comes back, through one region, an
-rectifier ahead. A barrier between the two gradients costs 3.05 % of their time, in which Caffe's streams overlap.
+any more. A rectifier keeps one byte for each element, which goes to host memory and comes back. A barrier between the
+two gradients costs 3.05 % of their time, in which Caffe's streams overlap.
 
 *Between* (3.3, 4.1): a few of the largest spaces are the fixed regions that all maps and gradients share; maps of
-several readers have regions of their own, and so have their gradients. A map leaves with forward of its last reader
-(reference count zero); while backward of a layer runs, what backward of the layer below it reads comes back. Streams
-are synchronized at the end of each layer that offloaded, and of each layer in backward.
+several readers have regions of their own, and so have their gradients. Every map leaves with forward of its last reader
+(reference count zero), beside its kernel; what a layer in place made leaves behind its kernel
+(`vdnnsim.policies.layrub_kept`), and so does the normalized map of a batch normalization. While backward of a layer
+runs, all that the layer below it left comes back, whether its backward reads it or not. Streams are synchronized at the
+end of each layer that copied, and of each layer in backward.
 
 What the paper leaves open: where dX cannot lie over X, for other layers still read it or the kernel itself does, dX
 goes to a fixed region, under reuse within layers as well; kernels of batch normalization and pooling may write over
-what they read. A map that backward never reads is not copied. The diffs of a Split (`vdnnsim.policies.caffe`) lie in
-regions, and all batch normalizations share the temporary maps of one. All this but the third is as the authors have it
-(github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp, whose copies include the temporary maps).
+what they read. The diffs of a Split (`vdnnsim.policies.caffe`) lie in regions, and all batch normalizations share the
+temporary maps of one. All this is as the authors have it (github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp:
+ForwardFromTo, BackwardFromTo, interlayer, intralayer). That a copy may have to wait for a cudaFree is left out.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
-from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.convolutional import Activation
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.policies.buffers import IterationBuffers
-from vdnnsim.policies.caffe_layers import TEMPORARY_MAPS, ResidentBuffers, Workspace, cudnn_handles, kernels_within
+from vdnnsim.policies.caffe_layers import ResidentBuffers, cudnn_handles, kernels_within
+from vdnnsim.policies.layrub_kept import KeptInPlace, records, temporary_maps
 from vdnnsim.policies.layrub_layout import Layout, backward_order, lay_out
-from vdnnsim.policies.layrub_records import Records
 from vdnnsim.policies.port import Setting
 from vdnnsim.policies.regions import Stay, share_regions
+from vdnnsim.policies.shared_workspace import SharedWorkspace
 
 BARRIER_FRACTION: Final = 0.0305
 """Of the time of the weight and the data gradient of a layer with weights, what a barrier between them costs (4.3)."""
@@ -60,15 +65,10 @@ class _LayrubWriter:
         self._kernels = kernels
         self._reuse = reuse
         self._buffers = IterationBuffers(self.plan, workload)
-        self._workspace = Workspace(self.plan, workload, kernels)
-        self._resident = ResidentBuffers(
-            self.plan,
-            workload,
-            self._buffers,
-            # Where dX lies over the normalized map, the copy of dY, which Caffe keeps as its diff, is one more.
-            shared_maps=TEMPORARY_MAPS + reuse.within_layers if reuse.between_layers else 0,
-        )
+        self._workspace = SharedWorkspace(self.plan, workload, kernels)
+        self._resident = ResidentBuffers(self.plan, workload, self._buffers, temporary_maps=not reuse.between_layers)
         self._backward = backward_order(workload)
+        self._below = {above.index: below for above, below in pairwise(self._backward)}
         layout = lay_out(
             workload,
             gradient_over_map=reuse.within_layers,
@@ -83,7 +83,11 @@ class _LayrubWriter:
         self._regions: list[int] = []
         for stays in self._pools(layout):
             self._share(stays)
-        self._records = Records(self.plan, workload) if reuse.within_layers else None
+        self._kept = [
+            *([records(self.plan, workload)] if reuse.within_layers else []),
+            *([temporary_maps(self.plan, workload)] if reuse.between_layers else []),
+        ]
+        self._gradient_copy = self._copy_of_gradient()
 
     def write(self) -> None:
         """Write the whole iteration."""
@@ -120,12 +124,22 @@ class _LayrubWriter:
                 self._begins[stay.first].append((stay.buffer, self._regions[first + region]))
                 self._ends[stay.last].append(stay.buffer)
 
+    def _copy_of_gradient(self) -> int | None:
+        """Name the diff of the normalized map, in which dY is kept where dX comes to lie over it; all share one."""
+        normalized = [layer for layer in self._backward if layer.kind is LayerKind.BN]
+        if not (normalized and self._reuse.within_layers and self._reuse.between_layers):
+            return None
+        nbytes = max(self._workload.map_bytes(layer.output) for layer in normalized)
+        return self.plan.buffer("copy of dY", BufferKind.STATISTICS, nbytes, normalized[0].stage)
+
     def _allocate(self) -> None:
         self._resident.allocate()
         for region in self._regions:
             self.plan.allocate(region, 0, Phase.FORWARD)
-        if self._records is not None:
-            self._records.allocate()
+        for kept in self._kept:
+            kept.allocate()
+        if self._gradient_copy is not None:
+            self.plan.allocate(self._gradient_copy, 0, Phase.FORWARD)
         self._workspace.allocate()
         if not self._reuse.between_layers:
             for each in self._workload.graph.maps:
@@ -136,8 +150,10 @@ class _LayrubWriter:
             for buffer in self._buffers.maps:
                 self.plan.release(buffer)
         self._workspace.release()
-        if self._records is not None:
-            self._records.release()
+        if self._gradient_copy is not None:
+            self.plan.release(self._gradient_copy)
+        for kept in self._kept:
+            kept.release()
         for region in self._regions:
             self.plan.release(region)
         self._resident.release()
@@ -145,36 +161,46 @@ class _LayrubWriter:
     def _forward(self, layer: Layer) -> None:
         for buffer, region in self._begins[layer.index]:
             self.plan.alias(buffer, region)
-        leaving = self._layout.offloads.get(layer.index, ())
-        ready = self.plan.record(Stream.COMPUTE) if leaving else None
-        if self._records is not None and layer.index in self._records:
-            self._records.forward(layer, self._buffers, self._kernels[layer.index, Phase.FORWARD].algorithm)
-        else:
-            self._kernel(layer, Phase.FORWARD)
-        if ready is not None:
-            self.plan.wait(ready, Stream.MEMORY)
-            for index in leaving:
-                self.plan.offload(self._buffers.maps[index], layer.index)
+        leaving = [self._buffers.maps[index] for index in self._layout.offloads.get(layer.index, ())]
+        kept = self._kept_of(layer)
+        if kept is not None:
+            leaving.append(kept.enter(layer))
+        before = self.plan.record(Stream.COMPUTE) if leaving and kept is None else None
+        self._kernel(layer, Phase.FORWARD)
+        if leaving:
+            self.plan.wait(self.plan.record(Stream.COMPUTE) if before is None else before, Stream.MEMORY)
+            for buffer in leaving:
+                self.plan.offload(buffer, layer.index)
             self.plan.synchronize()
+        if kept is not None:
+            kept.leave(layer)
         self._end(layer.index)
 
     def _backward_of(self, layer: Layer, step: int) -> None:
         for buffer, region in self._begins[step]:
             self.plan.alias(buffer, region)
-        arriving = self._layout.prefetches.get(step, ())
-        if arriving:
-            self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-            for index in arriving:
-                self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=False)
-        if self._records is not None and layer.index in self._records:
-            self._records.backward(layer, self._buffers, self._kernels[layer.index, Phase.BACKWARD_DATA].algorithm)
-        else:
-            self._gradients(layer)
-        if self._reuse.between_layers:
+        kept, below = self._kept_of(layer), self._below.get(layer.index)
+        kept_below = None if below is None else self._kept_of(below)
+        arriving = [self._buffers.maps[index] for index in self._layout.prefetches.get(step, ())]
+        if below is not None and kept_below is not None and kept_below is not kept:
+            arriving.append(kept_below.enter(below))
+        self._fetch(arriving, layer)
+        self._gradients(layer)
+        if kept is not None:
+            kept.leave(layer)
+            if below is not None and kept_below is kept:
+                # Both pass through one region.
+                self._fetch([kept.enter(below)], layer)
+        if self._reuse.between_layers or kept_below is not None:
             self.plan.synchronize()
         self._end(step)
-        if self._records is not None and layer.index in self._records:
-            self._records.fetch_next(layer)
+
+    def _fetch(self, buffers: list[int], layer: Layer) -> None:
+        """Let buffers come back once the compute stream has come to this point."""
+        if buffers:
+            self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
+        for buffer in buffers:
+            self.plan.prefetch(buffer, layer.index, on_demand=False)
 
     def _gradients(self, layer: Layer) -> None:
         phases = self._layout.phases(layer)
@@ -186,8 +212,23 @@ class _LayrubWriter:
             self._kernel(layer, phase, barrier_s=barrier_s if waits_for_weights else 0.0)
 
     def _kernel(self, layer: Layer, phase: Phase, *, barrier_s: float = 0.0) -> None:
-        kernel, workspace = self._kernels[layer.index, phase], self._workspace.of(layer, phase)
-        self._buffers.compute(layer, phase, kernel, workspace, barrier_s=barrier_s)
+        reads, writes = self._buffers.touched(layer, phase)
+        kept = self._kept_of(layer)
+        if kept is not None and phase is Phase.FORWARD:
+            writes.append(kept[layer])
+        elif kept is not None and phase is not Phase.UPDATE:
+            if isinstance(layer.operator, Activation):
+                # The record stands for the map.
+                reads = [buffer for buffer in reads if self.plan.kind(buffer) is not BufferKind.FEATURE_MAP]
+            reads.append(kept[layer])
+        workspace = self._workspace.of(layer, phase)
+        if workspace is not None:
+            writes.append(workspace)
+        algorithm = self._kernels[layer.index, phase].algorithm
+        self.plan.compute(layer.index, phase, algorithm, reads=reads, writes=writes, barrier_s=barrier_s)
+
+    def _kept_of(self, layer: Layer) -> KeptInPlace | None:
+        return next((kept for kept in self._kept if layer in kept), None)
 
     def _end(self, step: int) -> None:
         """Give back what a step was the last to use; a gradient before the map over which it lies."""

@@ -116,11 +116,15 @@ class _Builder:
         return last
 
     def _readers(self, each: FeatureMap) -> list[int]:
-        """Return the layers whose backward reads a map, by index; a rectifier reads its record instead."""
-        if not needed_in_backward(self._workload, each):
-            return []
+        """Return the layers for whose backward a map is on the GPU, by index; a rectifier reads its record instead.
+
+        Where maps leave, each comes back for its last reader in forward, at least.
+        """
         records = self._gradient_over_map
-        return [i for i in each.saved_for if not (records and isinstance(self._layers[i].operator, Activation))]
+        saved_for = each.saved_for if needed_in_backward(self._workload, each) else ()
+        readers = [i for i in saved_for if not (records and isinstance(self._layers[i].operator, Activation))]
+        comes_back = self._offload and each.consumers and each.consumers[-1] in self._step_of
+        return readers or ([each.consumers[-1]] if comes_back else [])
 
     def _first_writer(self, each: FeatureMap) -> tuple[Layer, Phase]:
         layer = self._layers[each.consumers[-1]]

@@ -1,6 +1,7 @@
 """The three policies of Layrub on chains whose bytes and seconds can be worked out.
 
-Kernels take 1 s, the link moves 1 B/s. Maps hold 10 B, those of fc and the loss 2 B.
+Kernels take 1 s, the link moves 1 B/s. Maps hold 10 B, those of fc and the loss 2 B. Beside the input three more
+batches wait on the GPU, as in Caffe: `AHEAD`, 30 B.
 """
 
 from dataclasses import replace
@@ -26,6 +27,7 @@ from vdnnsim.policies.port import Policy
 from vdnnsim.trace import IterationTrace
 
 ALL = (LayrubIntra(), LayrubInter(), LayrubHybrid())
+AHEAD = 30
 
 
 def replayed(policy: Policy, workload: Workload, costs: CostTable | None = None) -> IterationTrace:
@@ -67,10 +69,10 @@ def pooled() -> LayerGraph:
 
 
 def test_within_layers_gradients_take_no_memory_of_their_own() -> None:
-    """W and dW 264 B, maps 34 B, of Caffe's 320 B. Backward of fc and of conv2 has a barrier: 3.05 % of 2 s each."""
+    """W and dW 264 B, maps 34 B, of Caffe's 350 B. Backward of fc and of conv2 has a barrier: 3.05 % of 2 s each."""
     trace = replayed(LayrubIntra(), toy_workload(toy_chain(2)))
 
-    assert trace.pool_bytes == 264 + 34
+    assert trace.pool_bytes == AHEAD + 264 + 34
     assert trace.iteration_s == pytest.approx(10 + 2 * 0.061)
     assert laid_over(trace.plan) == [
         ("gradient of fc", "map fc"),
@@ -111,7 +113,7 @@ def test_between_layers_four_regions_hold_two_pairs() -> None:
 
     So four regions, of 10 B each, beside 264 B of W and dW.
     """
-    assert replayed(LayrubInter(), toy_workload(toy_chain(2))).pool_bytes == 264 + 40
+    assert replayed(LayrubInter(), toy_workload(toy_chain(2))).pool_bytes == AHEAD + 264 + 40
 
 
 def test_streams_are_synchronized_at_every_layer_of_backward_and_at_those_that_offload() -> None:
@@ -128,24 +130,77 @@ def test_hybrid_needs_three_regions() -> None:
     """
     trace = replayed(LayrubHybrid(), toy_workload(toy_chain(2)))
 
-    assert trace.pool_bytes == 264 + 30
+    assert trace.pool_bytes == AHEAD + 264 + 30
     assert trace.iteration_s == 62
 
 
 def test_records_of_rectifiers_pass_through_one_region() -> None:
     """Two records of 5 B in a region of 5 B; W and dW 264 B, maps 34 B. dX lies over X all the same.
 
-    conv1 and its rectifier end at 2 s, the copy of the record at 7 s, until when the second rectifier waits. fc and the
-    loss end at 10 s, their backward, with a barrier, at 13.061 s, the second rectifier's at 14.061 s. Now the record of
-    the first one comes back, until 19.061 s, beside conv2; then run its rectifier and conv1.
+    conv1 and its rectifier end at 2 s, the copy of the record at 7 s, before which nothing runs; conv2, its rectifier
+    and the record at 14 s, fc and the loss at 16 s. Backward of the loss ends at 17 s; beside that of fc, of 2.061 s,
+    the record of the second rectifier comes back until 22 s. It ends at 23 s; beside conv2 the other record comes back
+    until 28 s, then run its rectifier and conv1.
     """
     trace = replayed(LayrubIntra(), toy_workload(rectified()))
 
-    assert trace.pool_bytes == 264 + 34 + 5
-    assert copies(trace.plan, Offload) == [("record of conv1/relu", "conv1/relu")]
-    assert copies(trace.plan, Prefetch) == [("record of conv1/relu", "conv2/relu")]
-    assert trace.iteration_s == pytest.approx(21.061)
+    assert trace.pool_bytes == AHEAD + 264 + 34 + 5
+    assert copies(trace.plan, Offload) == [
+        ("record of conv1/relu", "conv1/relu"),
+        ("record of conv2/relu", "conv2/relu"),
+    ]
+    assert copies(trace.plan, Prefetch) == [("record of conv2/relu", "fc"), ("record of conv1/relu", "conv2")]
+    assert trace.iteration_s == 30
     assert ("gradient of conv2", "map conv2") in laid_over(trace.plan)
+
+
+def test_two_batch_normalizations_in_a_row_take_turns_in_the_region() -> None:
+    """What the lower one kept is copied back once backward of the upper one is done with its own, and not beside it."""
+    net = GraphBuilder("twice", MapShape(5))
+    y = net.batch_norm("bn1", net.conv("conv", 0, 5, 1, bias=False, relu=False), relu=False)
+    y = net.batch_norm("bn2", y, relu=False)
+    net.begin_classifier()
+    plan = replayed(LayrubInter(), toy_workload(net.build(net.fc("fc", y, 1, relu=False)))).plan
+
+    backward_or_copy = [
+        (type(op).__name__, plan.layers[op.layer])
+        for op in plan.operations
+        if (isinstance(op, Prefetch) and plan.buffers[op.buffer].name.startswith("temporary"))
+        or (isinstance(op, Compute) and op.phase.is_backward and plan.layers[op.layer].startswith("bn"))
+    ]
+    assert backward_or_copy == [("Prefetch", "fc"), ("Compute", "bn2"), ("Prefetch", "bn2"), ("Compute", "bn1")]
+    check_plan(plan)
+
+
+def test_what_a_batch_normalization_made_leaves_behind_it() -> None:
+    """Its X, the normalized map, and 20 B of temporary maps leave when its kernel is done; all come back beside fc's.
+
+    Forward: conv beside the copy of the input 10 s, bn and 30 B 31 s, fc beside its X 10 s, the loss 1 s: 52 s.
+    Backward: the loss beside fc's X 10 s, fc beside 30 B 30 s, bn beside the input 10 s, conv 1 s: 103 s.
+    """
+    trace = replayed(LayrubInter(), toy_workload(normalized()))
+
+    assert copies(trace.plan, Offload) == [
+        ("map input", "conv"),
+        ("map conv", "bn"),
+        ("temporary maps of bn", "bn"),
+        ("map bn", "fc"),
+    ]
+    assert copies(trace.plan, Prefetch) == [
+        ("map bn", "loss"),
+        ("map conv", "fc"),
+        ("temporary maps of bn", "fc"),
+        ("map input", "bn"),
+    ]
+    assert trace.iteration_s == 103
+
+
+def test_maps_that_backward_does_not_read_are_copied_as_well() -> None:
+    """An addition wants neither of its inputs again; conv2's Y, which nobody reads, leaves and comes back for it."""
+    plan = replayed(LayrubInter(), toy_workload(forked())).plan
+
+    assert ("map conv2", "add") in copies(plan, Offload)
+    assert ("map conv2", "fc") in copies(plan, Prefetch)
 
 
 def test_a_record_has_a_quarter_of_the_bytes_of_its_map() -> None:
@@ -172,7 +227,7 @@ def test_the_gradient_of_a_map_that_others_still_read_goes_to_a_region() -> None
     trace = replayed(LayrubIntra(), toy_workload(forked()))
 
     assert ("gradient of conv1", "map conv1") not in laid_over(trace.plan)
-    assert trace.pool_bytes == 264 + 44 + 20
+    assert trace.pool_bytes == AHEAD + 264 + 44 + 20
 
 
 def test_temporary_maps_stay_with_their_layers_unless_layers_share() -> None:
@@ -184,9 +239,9 @@ def test_temporary_maps_stay_with_their_layers_unless_layers_share() -> None:
     """
     workload = toy_workload(normalized())
 
-    assert replayed(LayrubIntra(), workload).pool_bytes == 164 + 34 + 60
-    assert replayed(LayrubInter(), workload).pool_bytes == 164 + 40 + 20 + 40
-    assert replayed(LayrubHybrid(), workload).pool_bytes == 164 + 40 + 30 + 30
+    assert replayed(LayrubIntra(), workload).pool_bytes == AHEAD + 164 + 34 + 60
+    assert replayed(LayrubInter(), workload).pool_bytes == AHEAD + 164 + 40 + 20 + 40
+    assert replayed(LayrubHybrid(), workload).pool_bytes == AHEAD + 164 + 40 + 30 + 30
 
 
 @pytest.mark.parametrize("policy", ALL, ids=lambda policy: policy.label)
@@ -197,7 +252,9 @@ def test_inference_neither_copies_nor_records(policy: Policy) -> None:
     assert not copies(trace.plan, Offload)
 
 
-@pytest.mark.parametrize(("policy", "expected"), [(LayrubIntra(), 132 + 34), (LayrubHybrid(), 132 + 20)])
+@pytest.mark.parametrize(
+    ("policy", "expected"), [(LayrubIntra(), AHEAD + 132 + 34), (LayrubHybrid(), AHEAD + 132 + 20)]
+)
 def test_inference_holds_all_maps_or_two_regions(policy: Policy, expected: int) -> None:
     """W of 132 B; network-wide 34 B, or X and Y of one layer."""
     assert replayed(policy, replace(toy_workload(toy_chain(2)), mode=Mode.INFERENCE)).pool_bytes == expected
