@@ -186,8 +186,10 @@ BATCH = "expected an integer from 1 to 1000000"
         (
             "policies:",
             "memory_model: best\npolicies:",
-            "memory_model: 'best' is not a memory model; did you mean 'best_fit'? (ideal, best_fit, planned, pytorch, "
-            "cuda_malloc, mxnet)",
+            (
+                "memory_model: 'best' is not a memory model; did you mean 'best_fit'? (ideal, best_fit, planned, "
+                "pytorch, cuda_malloc, mxnet)"
+            ),
         ),
         (
             "policies:",
