@@ -1,0 +1,32 @@
+"""The rows of a paper as parameters of a test: one that is recorded as not reproduced is a strict xfail."""
+
+import pytest
+
+from tests.toy import ROOT
+from vdnnsim.claims.claim import Claim, ClaimsFile
+from vdnnsim.claims.row import Verdict
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.server import Server
+
+
+def unmet(file: ClaimsFile) -> list[Claim]:
+    """The rows that are recorded as not reproduced."""
+    return [row for row in file.claims if row.recorded_verdict is Verdict.NOT_REPRODUCED]
+
+
+def row_parameters(file: ClaimsFile) -> list[object]:
+    missed = unmet(file)
+    return [
+        pytest.param(
+            claim,
+            id=claim.id,
+            marks=[pytest.mark.xfail(reason=claim.reason, strict=True)] if claim in missed else [],
+        )
+        for claim in file.claims
+    ]
+
+
+def machines(file: ClaimsFile) -> dict[str, Server]:
+    """The machines of a paper by the names of their profiles."""
+    names = {claim.hardware or file.hardware for claim in file.claims}
+    return {name: read_profile(find_profile(name, ROOT)) for name in names}
