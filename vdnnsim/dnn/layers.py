@@ -7,27 +7,8 @@ the operators compute stands in `vdnnsim.dnn.convolutional`, `vdnnsim.dnn.regula
 from dataclasses import dataclass
 from enum import Enum
 
-from vdnnsim.dnn.convolutional import (
-    Activation,
-    BatchNormalization,
-    Concat,
-    Convolution,
-    ElementwiseAdd,
-    FullyConnected,
-    Pooling,
-    SoftmaxLoss,
-)
+from vdnnsim.dnn import convolutional, regularization, sequences
 from vdnnsim.dnn.operator import Operator
-from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
-from vdnnsim.dnn.sequences import (
-    Attention,
-    ElementwiseProduct,
-    Embedding,
-    LayerNormalization,
-    Linear,
-    Lstm,
-    SmoothActivation,
-)
 from vdnnsim.dnn.shapes import MapShape
 
 
@@ -78,23 +59,23 @@ class Stage(Enum):
 
 
 _KINDS: dict[type, LayerKind] = {
-    Convolution: LayerKind.CONV,
-    Pooling: LayerKind.POOL,
-    Activation: LayerKind.ACTV,
-    FullyConnected: LayerKind.FC,
-    Concat: LayerKind.CONCAT,
-    BatchNormalization: LayerKind.BN,
-    ElementwiseAdd: LayerKind.ADD,
-    SoftmaxLoss: LayerKind.LOSS,
-    Dropout: LayerKind.DROPOUT,
-    LocalResponseNormalization: LayerKind.LRN,
-    Embedding: LayerKind.EMBEDDING,
-    LayerNormalization: LayerKind.LN,
-    SmoothActivation: LayerKind.ACTV,
-    ElementwiseProduct: LayerKind.PRODUCT,
-    Linear: LayerKind.FC,
-    Attention: LayerKind.ATTENTION,
-    Lstm: LayerKind.RNN,
+    convolutional.Convolution: LayerKind.CONV,
+    convolutional.Pooling: LayerKind.POOL,
+    convolutional.Activation: LayerKind.ACTV,
+    convolutional.FullyConnected: LayerKind.FC,
+    convolutional.Concat: LayerKind.CONCAT,
+    convolutional.BatchNormalization: LayerKind.BN,
+    convolutional.ElementwiseAdd: LayerKind.ADD,
+    convolutional.SoftmaxLoss: LayerKind.LOSS,
+    regularization.Dropout: LayerKind.DROPOUT,
+    regularization.LocalResponseNormalization: LayerKind.LRN,
+    sequences.Embedding: LayerKind.EMBEDDING,
+    sequences.LayerNormalization: LayerKind.LN,
+    sequences.SmoothActivation: LayerKind.ACTV,
+    sequences.ElementwiseProduct: LayerKind.PRODUCT,
+    sequences.Linear: LayerKind.FC,
+    sequences.Attention: LayerKind.ATTENTION,
+    sequences.Lstm: LayerKind.RNN,
 }
 
 
