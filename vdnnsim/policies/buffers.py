@@ -123,3 +123,14 @@ class IterationBuffers:
         self._writer.compute(
             layer.index, phase, kernel.algorithm, reads=reads, writes=writes, repeat=repeat, barrier_s=barrier_s
         )
+
+    def compute_with_workspace(self, layer: Layer, phase: Phase, kernel: KernelCost) -> None:
+        """Launch the kernel of a phase of a layer; the workspace that it may want is allocated for it alone."""
+        if not kernel.workspace_bytes:
+            self.compute(layer, phase, kernel, None)
+            return
+        name = f"workspace of {layer.name}"
+        workspace = self._writer.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
+        self._writer.allocate(workspace, layer.index, phase)
+        self.compute(layer, phase, kernel, workspace)
+        self._writer.release(workspace)

@@ -194,15 +194,7 @@ class _PoolWriter:
         self._held.remove(buffer)
 
     def _kernel(self, layer: Layer, phase: Phase) -> None:
-        kernel = self._kernels[layer.index, phase]
-        workspace = None
-        if kernel.workspace_bytes:
-            name = f"workspace of {layer.name}"
-            workspace = self.plan.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
-            self.plan.allocate(workspace, layer.index, phase)
-        self._buffers.compute(layer, phase, kernel, workspace)
-        if workspace is not None:
-            self.plan.release(workspace)
+        self._buffers.compute_with_workspace(layer, phase, self._kernels[layer.index, phase])
 
     def _size_bytes(self, buffers: Iterable[int]) -> int:
         return sum(round_up(self.plan.nbytes(buffer), self._granule_bytes) for buffer in buffers)

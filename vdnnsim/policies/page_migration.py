@@ -25,7 +25,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.operations import Paged, Stream
 from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
 from vdnnsim.policies.buffers import IterationBuffers
@@ -128,14 +128,7 @@ class _PagingWriter:
             self.plan.allocate(buffer, layer.index, phase)
         self._resident |= missing
         self._page_in([buffer for buffer in missing if buffer in reads and buffer in self._on_host], layer)
-        workspace = None
-        if kernel.workspace_bytes:
-            name = f"workspace of {layer.name}"
-            workspace = self.plan.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
-            self.plan.allocate(workspace, layer.index, phase)
-        self._buffers.compute(layer, phase, kernel, workspace)
-        if workspace is not None:
-            self.plan.release(workspace)
+        self._buffers.compute_with_workspace(layer, phase, kernel)
         for buffer in operands:
             self._resident[buffer] = self._resident.pop(buffer)  # to the end of the order of use
         self._on_host.difference_update(writes)
