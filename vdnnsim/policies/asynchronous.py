@@ -13,19 +13,19 @@ Source: Kim, Lee, Kim, Je, Roh, "Efficient Multi-GPU Memory Management for Deep 
 III-C. How TensorFlow frees memory under a copy is not in the paper; the rule above is an assumption.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.liveness import last_backward_use, last_forward_use, needed_in_backward, operands
+from vdnnsim.plan.liveness import needed_in_backward
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.policies.offloading import OffloadingWriter
 
 
 def asynchronous_plan(
@@ -64,94 +64,44 @@ def _steps_before(steps: tuple[int, ...], feature_map: FeatureMap) -> int:
     return sum(index > first_reader for index in steps)
 
 
-class _AsynchronousWriter:
+class _AsynchronousWriter(OffloadingWriter):
+    plan: "_WaitingWriter"
+
     def __init__(
         self, workload: Workload, kernels: KernelChoice, triggers: Mapping[int, int | None], limits: MemoryLimits
     ) -> None:
-        self.plan = PlanWriter(workload)
-        self._workload = workload
-        self._layers = workload.graph.layers
-        self._kernels = kernels
-        self._limits = limits
-        self._buffers = IterationBuffers(self.plan, workload)
-        self._in_use_bytes = 0
-        self._offloads: list[list[int]] = [[] for _ in self._layers]
-        self._drops: list[list[int]] = [[] for _ in self._layers]
-        self._last_reads: list[list[int]] = [[] for _ in self._layers]
-        self._untriggered = {index for index, lead in triggers.items() if lead is None}
+        super().__init__(_WaitingWriter(workload, limits), workload, kernels, triggers)
+        self._triggers = triggers
         # By layer with whose backward they come back.
         self._fetches: list[list[int]] = [[] for _ in self._layers]
-        # Maps on their way to the host, oldest first, and on their way back, with the event that marks the arrival.
-        self._leaving: dict[int, int] = {}
+        # Maps on their way back, with the event that marks the arrival.
         self._coming: dict[int, int] = {}
-        self._begun_gradients: set[int] = set()
         steps = backward_steps(workload)
-        for each in workload.graph.maps:
-            if not needed_in_backward(workload, each):
-                self._drops[last_forward_use(each)].append(each.index)
-                continue
-            self._last_reads[last_backward_use(each)].append(each.index)
-            if each.index in triggers:
-                self._offloads[last_forward_use(each)].append(each.index)
-                lead = triggers[each.index]
-                if lead is not None:
-                    step = max(0, _steps_before(steps, each) - lead)
-                    # The later a map was made the sooner backward reads it: of those that come back together the first.
-                    self._fetches[steps[step]].insert(0, each.index)
+        # The later a map was made the sooner backward reads it: of those that come back together the first.
+        for index in sorted(triggers, reverse=True):
+            lead, feature_map = triggers[index], workload.graph.maps[index]
+            if lead is not None and needed_in_backward(workload, feature_map):
+                step = max(0, _steps_before(steps, feature_map) - lead)
+                self._fetches[steps[step]].append(index)
 
-    def write(self) -> None:
-        """Write the whole iteration."""
-        for buffer, owner in self._buffers.resident:
-            self._allocate(buffer, self._layers[owner], Phase.FORWARD)
-        self._allocate(self._buffers.maps[0], self._layers[0], Phase.FORWARD)
-        for layer in self._layers:
-            self._forward(layer)
-        if self._workload.mode is Mode.TRAINING:
-            for layer in reversed(self._layers):
-                self._backward(layer)
-            for layer in self._workload.updated_layers:
-                self._kernel(layer, Phase.UPDATE)
-        self._buffers.release_resident()
-
-    def _forward(self, layer: Layer) -> None:
-        if not layer.in_place:
-            self._allocate(self._buffers.maps[layer.output], layer, Phase.FORWARD)
-        leaving = self._offloads[layer.index]
-        ready = self.plan.record(Stream.COMPUTE) if leaving else None
-        self._kernel(layer, Phase.FORWARD)
-        if ready is not None:
-            self.plan.wait(ready, Stream.MEMORY)
-            for index in leaving:
-                self.plan.offload(self._buffers.maps[index], layer.index)
-                if index in self._untriggered:
-                    self._copy_back(index, layer, on_demand=False)
-                else:
-                    self._leaving[index] = self.plan.record(Stream.MEMORY)
-        for index in self._drops[layer.index]:
-            self._release(self._buffers.maps[index])
+    def _offload(self, leaving: Sequence[int], layer: Layer) -> None:
+        for index in leaving:
+            self.plan.offload(self._buffers.maps[index], layer.index)
+            if self._triggers[index] is None:
+                self._copy_back(index, layer, on_demand=False)
+            else:
+                self.plan.release_when_away(self._buffers.maps[index])
 
     def _backward(self, layer: Layer) -> None:
         for index in self._fetches[layer.index]:
-            self._fetch(index, layer)
+            self.plan.give_back(self._buffers.maps[index])
+            self.plan.allocate(self._buffers.maps[index], layer.index, layer.backward_phases[0])
+            self._copy_back(index, layer, on_demand=index in layer.saved_maps)
         for index in layer.saved_maps:
             if index in self._coming:
                 self.plan.wait(self._coming.pop(index), Stream.COMPUTE)
-        for phase in layer.backward_phases:
-            for index in operands(self._workload, layer, phase).gradients_written:
-                if index not in self._begun_gradients:
-                    self._begun_gradients.add(index)
-                    self._allocate(self._buffers.gradients[index], layer, phase)
-            self._kernel(layer, phase)
-        for index in self._last_reads[layer.index]:
-            self._release(self._buffers.maps[index])
-        if not layer.in_place and layer.output in self._begun_gradients:
-            self._release(self._buffers.gradients[layer.output])
-
-    def _fetch(self, index: int, layer: Layer) -> None:
-        if index in self._leaving:
-            self._give_back(index)
-        self._allocate(self._buffers.maps[index], layer, layer.backward_phases[0])
-        self._copy_back(index, layer, on_demand=index in layer.saved_maps)
+        self._compute_gradients(layer)
+        self._release_last_reads(layer)
 
     def _copy_back(self, index: int, layer: Layer, *, on_demand: bool) -> None:
         """Fetch a map once the compute stream has come to this point."""
@@ -159,31 +109,39 @@ class _AsynchronousWriter:
         self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=on_demand)
         self._coming[index] = self.plan.record(Stream.MEMORY)
 
-    def _kernel(self, layer: Layer, phase: Phase) -> None:
-        kernel = self._kernels[layer.index, phase]
-        if not kernel.workspace_bytes:
-            self._buffers.compute(layer, phase, kernel, None)
-            return
-        name = f"workspace of {layer.name}"
-        workspace = self.plan.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
-        self._allocate(workspace, layer, phase)
-        self._buffers.compute(layer, phase, kernel, workspace)
-        self._release(workspace)
 
-    def _allocate(self, buffer: int, layer: Layer, phase: Phase) -> None:
+class _WaitingWriter(PlanWriter):
+    """Keeps buffers that leave until a request would not fit beside them, and lets it wait until they have left."""
+
+    def __init__(self, workload: Workload, limits: MemoryLimits) -> None:
+        super().__init__(workload)
+        self._limits = limits
+        self._in_use_bytes = 0
+        # Buffers on their way to the host, oldest first, with the event that marks the end of the copy.
+        self._leaving: dict[int, int] = {}
+
+    def allocate(self, buffer: int, layer: int, phase: Phase) -> None:
+        """Take memory for a buffer, once as many of those that leave are given back as it needs."""
         size_bytes = self._size_bytes(buffer)
         while self._leaving and self._in_use_bytes + size_bytes > self._limits.device_bytes:
-            self._give_back(next(iter(self._leaving)))
+            self.give_back(next(iter(self._leaving)))
         self._in_use_bytes += size_bytes
-        self.plan.allocate(buffer, layer.index, phase)
+        super().allocate(buffer, layer, phase)
 
-    def _release(self, buffer: int) -> None:
+    def release(self, buffer: int) -> None:
+        """Give the memory of a buffer back."""
         self._in_use_bytes -= self._size_bytes(buffer)
-        self.plan.release(buffer)
+        super().release(buffer)
 
-    def _give_back(self, index: int) -> None:
-        self.plan.wait(self._leaving.pop(index), Stream.COMPUTE)
-        self._release(self._buffers.maps[index])
+    def release_when_away(self, buffer: int) -> None:
+        """Let a buffer go, when its memory is wanted: it leaves with the copy launched last."""
+        self._leaving[buffer] = self.record(Stream.MEMORY)
+
+    def give_back(self, buffer: int) -> None:
+        """Release a buffer once it has left, unless that has been done before."""
+        if buffer in self._leaving:
+            self.wait(self._leaving.pop(buffer), Stream.COMPUTE)
+            self.release(buffer)
 
     def _size_bytes(self, buffer: int) -> int:
-        return round_up(self.plan.nbytes(buffer), self._limits.granule_bytes)
+        return round_up(self.nbytes(buffer), self._limits.granule_bytes)

@@ -7,16 +7,16 @@ and synchronizes at its end if it found one. What no search found is fetched on 
 released as soon as no kernel to come reads it.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 
-from vdnnsim.dnn.layers import Layer, LayerKind, Phase
-from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.liveness import last_backward_use, last_forward_use, needed_in_backward, operands
+from vdnnsim.dnn.layers import Layer, LayerKind
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.policies.offloading import OffloadingWriter
 
 
 class PrefetchSearch(Enum):
@@ -55,57 +55,21 @@ def layerwise_plan(
     return writer.plan.finish(label, algorithms)
 
 
-class _LayerwiseWriter:
+class _LayerwiseWriter(OffloadingWriter):
     def __init__(
         self, workload: Workload, kernels: KernelChoice, offloaded: frozenset[int], search: PrefetchSearch
     ) -> None:
-        self.plan = PlanWriter(workload)
-        self._workload = workload
-        self._layers = workload.graph.layers
-        self._kernels = kernels
+        super().__init__(PlanWriter(workload), workload, kernels, offloaded)
         self._search = search
-        self._buffers = IterationBuffers(self.plan, workload)
-        maps = workload.graph.maps
-        self._offloads: list[list[int]] = [[] for _ in self._layers]
-        self._drops: list[list[int]] = [[] for _ in self._layers]
-        self._last_reads: list[list[int]] = [[] for _ in self._layers]
-        for each in maps:
-            if not needed_in_backward(workload, each):
-                self._drops[last_forward_use(each)].append(each.index)
-                continue
-            self._last_reads[last_backward_use(each)].append(each.index)
-            if each.index in offloaded:
-                self._offloads[last_forward_use(each)].append(each.index)
         self._away: set[int] = set()
-        self._begun_gradients: set[int] = set()
 
-    def write(self) -> None:
-        """Write the whole iteration."""
-        self._buffers.allocate_resident()
-        self.plan.allocate(self._buffers.maps[0], 0, Phase.FORWARD)
-        for layer in self._layers:
-            self._forward(layer)
-        if self._workload.mode is Mode.TRAINING:
-            for layer in reversed(self._layers):
-                self._backward(layer)
-            for layer in self._workload.updated_layers:
-                self._kernel(layer, Phase.UPDATE)
-        self._buffers.release_resident()
-
-    def _forward(self, layer: Layer) -> None:
-        leaving = self._offloads[layer.index]
-        if not layer.in_place:
-            self.plan.allocate(self._buffers.maps[layer.output], layer.index, Phase.FORWARD)
-        ready = self.plan.record(Stream.COMPUTE) if leaving else None
-        self._kernel(layer, Phase.FORWARD)
-        if ready is not None:
-            self.plan.wait(ready, Stream.MEMORY)
-            for index in leaving:
-                self.plan.offload(self._buffers.maps[index], layer.index)
-                self._away.add(index)
-            self.plan.synchronize()
-        for index in leaving + self._drops[layer.index]:
+    def _offload(self, leaving: Sequence[int], layer: Layer) -> None:
+        for index in leaving:
+            self.plan.offload(self._buffers.maps[index], layer.index)
+        self.plan.synchronize()
+        for index in leaving:
             self.plan.release(self._buffers.maps[index])
+        self._away.update(leaving)
 
     def _backward(self, layer: Layer) -> None:
         missing = [index for index in layer.saved_maps if index in self._away]
@@ -115,18 +79,10 @@ class _LayerwiseWriter:
         found = self._find_prefetch_layer(layer)
         if found is not None:
             self._fetch([index for index in self._offloads[found] if index in self._away], layer, on_demand=False)
-        for phase in layer.backward_phases:
-            for index in operands(self._workload, layer, phase).gradients_written:
-                if index not in self._begun_gradients:
-                    self._begun_gradients.add(index)
-                    self.plan.allocate(self._buffers.gradients[index], layer.index, phase)
-            self._kernel(layer, phase)
+        self._compute_gradients(layer)
         if found is not None:
             self.plan.synchronize()
-        for index in self._last_reads[layer.index]:
-            self.plan.release(self._buffers.maps[index])
-        if not layer.in_place and layer.output in self._begun_gradients:
-            self.plan.release(self._buffers.gradients[layer.output])
+        self._release_last_reads(layer)
 
     def _find_prefetch_layer(self, layer: Layer) -> int | None:
         """Fig. 10: the closest layer below with maps away, unless a CONV layer comes first."""
@@ -149,14 +105,3 @@ class _LayerwiseWriter:
         for index in indices:
             self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=on_demand)
             self._away.remove(index)
-
-    def _kernel(self, layer: Layer, phase: Phase) -> None:
-        kernel = self._kernels[layer.index, phase]
-        if not kernel.workspace_bytes:
-            self._buffers.compute(layer, phase, kernel, None)
-            return
-        name = f"workspace of {layer.name}"
-        workspace = self.plan.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
-        self.plan.allocate(workspace, layer.index, phase)
-        self._buffers.compute(layer, phase, kernel, workspace)
-        self.plan.release(workspace)
