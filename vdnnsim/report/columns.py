@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 
 Value = str | int | float | bool
@@ -104,6 +105,12 @@ COLUMNS: tuple[Column, ...] = (
         "pool_bytes",
         "GPU memory that the memory model needed, gaps included",
         lambda _, row: row.metrics.pool_bytes,
+    ),
+    Column(
+        "runtime_bytes",
+        "GPU memory of the process as nvidia-smi shows it: pool_bytes, and the context and further handles where the "
+        "profile states them",
+        lambda run, row: runtime_bytes(row.trace, run.server.gpu),
     ),
     Column(
         "refusal",

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 
 from vdnnsim.analysis.comparison import Comparison, Standing
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.hardware.server import Gpu
 from vdnnsim.report.columns import Row
 from vdnnsim.report.findings import refusals, workload_text
 from vdnnsim.report.scale import byte_scale, percent, rate_scale, time_scale
+from vdnnsim.report.summary import SummaryColumn
 from vdnnsim.units import format_bytes, format_seconds
 
 COLUMNS = (
@@ -24,6 +27,7 @@ COLUMNS = (
     "offloaded_bytes",
     "host_memory_bytes",
     "performance_ratio",
+    "runtime_bytes",
     "reason",
 )
 """`outcome` is `fits`, `does not fit` or `no plan`, ranks and front are of those that fit; numbers are SI, and those of
@@ -37,18 +41,27 @@ FRONT = "*"
 def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
     """Return the rows of `compare.csv`: the policies that fit by rank, then those that do not, then those without."""
     result = comparison.result
-    head = result.workload.graph.name, result.workload.batch_size
+    head, gpu = (result.workload.graph.name, result.workload.batch_size), result.server.gpu
     fitting: list[Row] = [
-        (*head, *_names(each.row), FITS, each.time_rank, each.memory_rank, each.on_front, *_numbers(each.row), "")
+        (
+            *head,
+            *_names(each.row),
+            FITS,
+            each.time_rank,
+            each.memory_rank,
+            each.on_front,
+            *_numbers(each.row, result.server.gpu),
+            "",
+        )
         for each in comparison.standings
     ]
     unfit: list[Row] = [
-        (*head, *_names(row), DOES_NOT_FIT, "", "", False, *_numbers(row), row.refusal.explain())
+        (*head, *_names(row), DOES_NOT_FIT, "", "", False, *_numbers(row, gpu), row.refusal.explain())
         for row in comparison.unfit
         if row.refusal is not None
     ]
     declined: list[Row] = [
-        (*head, each.policy, "", NO_PLAN, "", "", False, *("",) * 6, each.reason) for each in comparison.declined
+        (*head, each.policy, "", NO_PLAN, "", "", False, *("",) * 7, each.reason) for each in comparison.declined
     ]
     return (*fitting, *unfit, *declined)
 
@@ -57,7 +70,7 @@ def _names(row: PolicyResult) -> tuple[str, str]:
     return row.policy, row.algorithms
 
 
-def _numbers(row: PolicyResult) -> Row:
+def _numbers(row: PolicyResult, gpu: Gpu) -> Row:
     metrics = row.metrics
     return (
         float(metrics.iteration_s),
@@ -66,47 +79,52 @@ def _numbers(row: PolicyResult) -> Row:
         metrics.offloaded_bytes,
         metrics.host_memory_bytes,
         float(row.performance_ratio),
+        runtime_bytes(row.trace, gpu),
     )
 
 
-def table_header(comparison: Comparison) -> tuple[str, ...]:
-    """Return the header of the table of the policies that fit, with one unit for each column."""
-    seconds, memory, copied = _scales(comparison)
+def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
+    """Return the table of the policies that fit, the fastest first, with one unit for each column."""
+    standings, gpu = comparison.standings, comparison.result.server.gpu
+    rows = [each.row for each in standings]
+    metrics = [row.metrics for row in rows]
+    runtimes = [runtime_bytes(row.trace, gpu) for row in rows]
+    seconds = time_scale(each.iteration_s for each in metrics)
+    images = rate_scale(each.images_per_s for each in metrics)
+    memory = byte_scale(each.max_memory_bytes for each in metrics)
+    runtime = byte_scale(runtimes)
+    copied = byte_scale(each.offloaded_bytes for each in metrics)
     return (
-        *("rank", "policy", "front", f"time, {seconds}", "images/s", f"max memory, {memory}"),
-        *("rank by memory", f"offloaded, {copied}", "speed/oracle"),
-    )
-
-
-def table_cells(comparison: Comparison) -> tuple[tuple[str, ...], ...]:
-    """Return the table of the policies that fit, the fastest first."""
-    rows = [each.row.metrics for each in comparison.standings]
-    seconds = time_scale(each.iteration_s for each in rows)
-    images = rate_scale(each.images_per_s for each in rows)
-    memory = byte_scale(each.max_memory_bytes for each in rows)
-    copied = byte_scale(each.offloaded_bytes for each in rows)
-    return tuple(
-        (
-            str(each.time_rank),
-            each.row.policy,
-            FRONT if each.on_front else "",
-            seconds.number(metrics.iteration_s),
-            images.number(metrics.images_per_s),
-            memory.number(metrics.max_memory_bytes),
-            str(each.memory_rank),
-            copied.number(metrics.offloaded_bytes),
-            percent(each.row.performance_ratio),
-        )
-        for each, metrics in zip(comparison.standings, rows, strict=True)
-    )
-
-
-def _scales(comparison: Comparison) -> tuple[str, str, str]:
-    rows = [each.row.metrics for each in comparison.standings]
-    return (
-        time_scale(each.iteration_s for each in rows).unit,
-        byte_scale(each.max_memory_bytes for each in rows).unit,
-        byte_scale(each.offloaded_bytes for each in rows).unit,
+        SummaryColumn("rank", ("rank", ""), tuple(str(each.time_rank) for each in standings)),
+        SummaryColumn("policy", ("policy", ""), tuple(row.policy for row in rows), is_text=True),
+        SummaryColumn(
+            "front", ("front", ""), tuple(FRONT if each.on_front else "" for each in standings), is_text=True
+        ),
+        SummaryColumn(
+            f"time per iteration, {seconds.unit}",
+            ("time", seconds.unit),
+            tuple(seconds.number(each.iteration_s) for each in metrics),
+        ),
+        SummaryColumn("images/s", ("images", "per s"), tuple(images.number(each.images_per_s) for each in metrics)),
+        SummaryColumn(
+            f"max memory, {memory.unit}",
+            ("max mem", memory.unit),
+            tuple(memory.number(each.max_memory_bytes) for each in metrics),
+        ),
+        SummaryColumn("rank by memory", ("rank by", "memory"), tuple(str(each.memory_rank) for each in standings)),
+        SummaryColumn(
+            f"runtime memory, {runtime.unit}",
+            ("runtime", runtime.unit),
+            tuple(runtime.number(each) for each in runtimes),
+        ),
+        SummaryColumn(
+            f"offloaded, {copied.unit}",
+            ("offload", copied.unit),
+            tuple(copied.number(each.offloaded_bytes) for each in metrics),
+        ),
+        SummaryColumn(
+            "speed of the oracle", ("speed/", "oracle"), tuple(percent(row.performance_ratio) for row in rows)
+        ),
     )
 
 

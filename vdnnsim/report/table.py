@@ -1,7 +1,7 @@
 """The table on the terminal; whoever prints it brings the console, and imports this module late."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import ScenarioResult
-from vdnnsim.report.comparison import FRONT, apart, comparison_title, table_cells, table_header
+from vdnnsim.report.comparison import FRONT, apart, comparison_columns, comparison_title
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.summary import FOOTNOTE, NOT_FITTING, SummaryColumn, summary
@@ -23,6 +23,7 @@ _GAP = 2
 """Characters between columns."""
 
 _LEFT_OUT_FIRST = ("mean mem", "offload", "images", "stalled", "max mem", "speed/")
+_LEFT_OUT_FIRST_COMPARED = ("offload", "images", "runtime", "rank by", "speed/", "rank")
 """Columns that a narrow terminal goes without, in this order, by the first line of their headers."""
 
 _SHORT = 20
@@ -33,7 +34,7 @@ def result_table(result: ScenarioResult) -> RenderableType:
     """Return the results of a scenario: a caption, the table, what it says, and why rows do not fit."""
     columns = summary(result)
     unfit = next(column for column in columns if column.title == "fits").cells
-    rows = _ResultRows(columns, tuple(cell != NOT_FITTING for cell in unfit))
+    rows = _ResultRows(columns, tuple(cell != NOT_FITTING for cell in unfit), _LEFT_OUT_FIRST, "results.csv")
     lines: list[RenderableType] = [Text(caption(result), style="bold"), Padding(rows, (1, 0))]
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
@@ -46,7 +47,9 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     """Return policies by rank: a caption, those that fit, what the mark means, and why the others do not."""
     lines: list[RenderableType] = [Text(caption(comparison.result), style="bold")]
     if comparison.standings:
-        lines.append(Padding(plain_table(table_header(comparison), table_cells(comparison)), (1, 0)))
+        fits = (True,) * len(comparison.standings)
+        rows = _ResultRows(comparison_columns(comparison), fits, _LEFT_OUT_FIRST_COMPARED, "compare.csv")
+        lines.append(Padding(rows, (1, 0)))
         lines.append(
             Text(f"{FRONT} no other policy is better in time or memory and no worse in the other", style="dim")
         )
@@ -60,40 +63,45 @@ class _ResultRows:
     """The table, which has the columns that the width has room for; the labels it always has.
 
     Attributes:
-        columns: the labels first.
         fits: whether each row fits.
+        left_out_first: the columns that it can go without, by the first line of their headers.
+        csv_name: the file that has all.
     """
 
     columns: tuple[SummaryColumn, ...]
     fits: tuple[bool, ...]
+    left_out_first: tuple[str, ...]
+    csv_name: str
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         columns, left_out = list(self.columns), []
-        label_width = max(map(len, columns[0].cells))
-        for name in _LEFT_OUT_FIRST:
-            if _others(columns) + min(_LABEL_WIDTH, label_width) <= options.max_width:
+        labels = next(column for column in columns if column.title == "policy")
+        label_width = max(map(len, labels.cells))
+        for name in self.left_out_first:
+            if _others(columns, labels) + min(_LABEL_WIDTH, label_width) <= options.max_width:
                 break
             dropped = next(column for column in columns if column.header[0] == name)
             columns.remove(dropped)
             left_out.append(dropped.title.partition(",")[0])
-        room = max(options.max_width - _others(columns), 1)
+        room = max(options.max_width - _others(columns, labels), 1)
+        folded = replace(labels, cells=tuple(fold_label(label, room) for label in labels.cells))
+        columns[columns.index(labels)] = folded
         table = _table()
         for column in columns:
             table.add_column(
                 Text("\n".join(column.header).strip()), justify="left" if column.is_text else "right", no_wrap=True
             )
-        labels = (fold_label(label, room) for label in columns[0].cells)
-        numbers = zip(*(column.cells for column in columns[1:]), strict=True)
-        for label, cells, fits in zip(labels, numbers, self.fits, strict=True):
-            table.add_row(Text(label), *(Text(cell) for cell in cells), style="" if fits else "dim")
+        for cells, fits in zip(zip(*(column.cells for column in columns), strict=True), self.fits, strict=True):
+            table.add_row(*(Text(cell) for cell in cells), style="" if fits else "dim")
         yield table
         if left_out:
-            yield Text(f"too narrow for {', '.join(left_out)}; results.csv has all", style="dim")
+            yield Text(f"too narrow for {', '.join(left_out)}; {self.csv_name} has all", style="dim")
 
 
-def _others(columns: Sequence[SummaryColumn]) -> int:
+def _others(columns: Sequence[SummaryColumn], labels: SummaryColumn) -> int:
     """Return the width of all columns but the labels."""
-    return sum(_GAP + max(map(len, (*column.header, *column.cells))) for column in columns[1:])
+    others = [column for column in columns if column is not labels]
+    return sum(_GAP + max(map(len, (*column.header, *column.cells))) for column in others)
 
 
 def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:

@@ -1,4 +1,6 @@
-from vdnnsim.analysis.results import ScenarioResult
+from dataclasses import replace
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.columns import COLUMNS, column_names, result_rows
 
 PROMISED = """
@@ -10,7 +12,7 @@ PROMISED = """
 
 
 def test_the_promised_columns_come_first_and_the_refusal_last() -> None:
-    assert column_names() == (*PROMISED.split(), "pool_bytes", "refusal")
+    assert column_names() == (*PROMISED.split(), "pool_bytes", "runtime_bytes", "refusal")
 
 
 def test_every_column_is_defined_in_one_line() -> None:
@@ -40,8 +42,19 @@ def test_a_row_that_fits(result: ScenarioResult) -> None:
         "performance_ratio": 0.75,
         "feature_performance_ratio": 4.0 / 6.0,
         "pool_bytes": 60,
+        "runtime_bytes": 60,
         "refusal": "",
     }
+
+
+def test_runtime_memory_has_context_and_handles(result: ScenarioResult, move: PolicyResult) -> None:
+    """A pool of 60 B, a context of 300 and two further handles of 20 B each."""
+    gpu = replace(result.server.gpu, context_bytes=300, handle_bytes=20)
+    trace = replace(move.trace, plan=replace(move.trace.plan, handles=2))
+    stated = replace(result, server=replace(result.server, gpu=gpu), results=(replace(move, trace=trace),))
+
+    row = dict(zip(column_names(), result_rows(stated)[0], strict=True))
+    assert (row["pool_bytes"], row["runtime_bytes"]) == (60, 400)
 
 
 def test_a_row_that_does_not_fit_has_the_numbers_of_its_replay_and_says_why(result: ScenarioResult) -> None:

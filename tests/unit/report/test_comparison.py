@@ -14,7 +14,7 @@ from rich.console import Console
 
 from vdnnsim.analysis.comparison import Comparison, Declined
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.comparison import COLUMNS, comparison_rows, comparison_title, table_cells, table_header
+from vdnnsim.report.comparison import COLUMNS, comparison_rows, comparison_title
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.plots.front import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
@@ -51,7 +51,7 @@ def test_the_columns_are_fixed(comparison: Comparison) -> None:
     assert (
         *("network", "batch_size", "policy", "algorithms", "outcome", "time_rank", "memory_rank", "on_front"),
         *("iteration_s", "images_per_s", "max_memory_bytes", "offloaded_bytes", "host_memory_bytes"),
-        *("performance_ratio", "reason"),
+        *("performance_ratio", "runtime_bytes", "reason"),
     ) == COLUMNS
     assert [(row["policy"], row["outcome"]) for row in rows] == [
         ("quick(p)", "fits"),
@@ -76,28 +76,56 @@ def test_the_columns_are_fixed(comparison: Comparison) -> None:
         "offloaded_bytes": "10",
         "host_memory_bytes": "10",
         "performance_ratio": "0.75",
+        "runtime_bytes": "60",
         "reason": "",
     }
     assert rows[4]["max_memory_bytes"] == "1020"
     assert rows[4]["reason"].startswith("backward weights of conv1 asked for 990 B")
-    assert (rows[5]["iteration_s"], rows[5]["reason"]) == ("", "expects two GPUs")
+    assert rows[4]["runtime_bytes"] == "1020"
+    assert (rows[5]["iteration_s"], rows[5]["runtime_bytes"], rows[5]["reason"]) == ("", "", "expects two GPUs")
+
+
+def printed(comparison: Comparison, width: int = 200) -> str:
+    """What stands on a terminal of so many characters."""
+    console = Console(file=StringIO(), width=width)
+    with console.capture() as capture:
+        console.print(comparison_table(comparison))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 def test_the_table_ranks_in_one_unit_a_column(comparison: Comparison) -> None:
-    assert table_header(comparison) == (
-        *("rank", "policy", "front", "time, s", "images/s", "max memory, B"),
-        *("rank by memory", "offloaded, B", "speed/oracle"),
-    )
-    assert table_cells(comparison)[0] == ("1", "quick(p)", "*", "4.00", "0.12", "100", "3", "10", "75.0 %")
-    assert [cells[2] for cells in table_cells(comparison)] == ["*", "*", "*", ""]
+    """A context of 200 B is in what nvidia-smi shows, beside the pool of 60 B that all replays here have."""
+    gpu = replace(comparison.result.server.gpu, context_bytes=200)
+    server = replace(comparison.result.server, gpu=gpu)
+    stated = replace(comparison, result=replace(comparison.result, server=server))
+
+    assert printed(stated, width=80).splitlines()[2:8] == [
+        "                       time  images  max mem  rank by  runtime  offload  speed/",
+        "rank  policy    front     s   per s        B   memory        B        B  oracle",
+        "   1  quick(p)  *      4.00    0.12      100        3      260       10  75.0 %",
+        "   2  move(m)   *      8.00    0.12       60        1      260       10  75.0 %",
+        "   2  dyn       *      8.00    0.12       60        1      260       10  75.0 %",
+        "   4  late(p)          9.00    0.12      100        3      260       10  75.0 %",
+    ]
 
 
-def printed(comparison: Comparison) -> str:
-    """What stands on a terminal of 200 characters."""
-    console = Console(file=StringIO(), width=200)
-    with console.capture() as capture:
-        console.print(comparison_table(comparison))
-    return capture.get()
+def test_a_narrow_terminal_shows_fewer_columns_and_no_part_of_a_number(
+    comparison: Comparison, result: ScenarioResult, move: PolicyResult
+) -> None:
+    """Beside labels the columns take 4 + 5 + 4 + 6 + 7 + 7 + 7 + 7 + 6 = 53 characters, and 9 gaps of 2: 71 in all.
+
+    Labels may claim 12. Of 80 characters, offload of 7 and its gap go, which leaves 18 to labels; this one has 19.
+    """
+    row = replace(move, policy="layrub_hybrid_twice")
+    lines = printed(replace(comparison, result=replace(result, results=(row,))), width=80).splitlines()
+
+    assert lines[2:6] == [
+        "                             time  images  max mem  rank by  runtime  speed/",
+        "rank  policy          front     s   per s        B   memory        B  oracle",
+        "   1  layrub_hybrid_  *      8.00    0.12       60        1       60  75.0 %",
+        "      twice",
+    ]
+    assert "too narrow for offloaded; compare.csv has all" in lines
 
 
 def test_what_does_not_fit_is_listed_with_its_reason(comparison: Comparison) -> None:
