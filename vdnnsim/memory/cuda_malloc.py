@@ -11,7 +11,7 @@ Source: sizes measured by cudaMemGetInfo over 256 allocations each on a driver 5
 c/qwen36_tier.c of github.com/JustVugg/colibri at 032d8df41e6d1fe60eeae8f63b5d76df1c0e6064. Each took 8 KiB of 400 B,
 3 KiB and 4 KiB; 16 of 10 KiB; 16 to 64 KiB exactly; 104 of 96 KiB; 416 of 384 KiB; 1 MiB of 768 KiB and 1 MiB; 2 of
 1.5 MiB; 4 of 3 MiB. The rule above gives each of these numbers; the formula there, which has a least size of 8 KiB and
-adds a sixteenth, takes for a rule of each buffer what comes from 256 that share blocks, and from 512 KiB to 682 KiB,
+adds a sixteenth, takes for a rule of each buffer what comes from 256 that share blocks; above 512 KiB, up to 682 KiB,
 where nothing was measured, it says two to a block and this three. PyTorch splits its requests at the same sizes
 (c10/core/AllocatorConfig.h, kSmallSize and kSmallBuffer). Assumptions: which gap is taken; that drivers of Kepler and
 Maxwell's days did the same; that a block goes back at once.
