@@ -7,8 +7,8 @@ from matplotlib.patches import Patch
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.plots.policies import policies_figure
-from vdnnsim.report.plots.style import house_style, new_figure
-from vdnnsim.report.plots.timeline import timeline_figure, write_legend
+from vdnnsim.report.plots.style import house_style, new_figure, write_legend
+from vdnnsim.report.plots.timeline import timeline_figure
 
 
 @pytest.mark.parametrize(("characters", "columns"), [(5, 4), (30, 3), (50, 2), (100, 1)])

@@ -26,8 +26,8 @@ from vdnnsim.report.plots.style import (
     PHASE_COLORS,
     keep_left_spine_only,
     new_figure,
+    write_legend,
 )
-from vdnnsim.report.plots.timeline import write_legend
 from vdnnsim.report.scale import Scale, time_scale
 from vdnnsim.report.together import contention
 from vdnnsim.units import format_seconds

@@ -10,8 +10,16 @@ from vdnnsim.analysis.link_loads import LoadCurve, load_curves
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.hardware.topology import Hop, Sharing, TopologyLink, Way
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.plots.style import ALARM, INK, MUTED, OFFLOAD, PREFETCH, keep_left_spine_only, new_figure
-from vdnnsim.report.plots.timeline import write_legend
+from vdnnsim.report.plots.style import (
+    ALARM,
+    INK,
+    MUTED,
+    OFFLOAD,
+    PREFETCH,
+    keep_left_spine_only,
+    new_figure,
+    write_legend,
+)
 from vdnnsim.report.scale import Scale, percent, rate_of_bytes_scale, time_scale
 from vdnnsim.units import format_seconds
 

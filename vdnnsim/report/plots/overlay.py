@@ -3,23 +3,13 @@
 The upper half is the whole iteration, the lower half magnifies the surroundings of the longest wait for a copy.
 """
 
-from collections import defaultdict
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from vdnnsim.plan.operations import Stream
-from vdnnsim.report.plots.style import (
-    INK,
-    LIGHT_COLORS,
-    STALL_COLORS,
-    house_style,
-    keep_left_spine_only,
-    new_figure,
-    png,
-)
-from vdnnsim.report.plots.timeline import SEEN, Window, connect, look, magnified_window, write_legend
+from vdnnsim.report.plots.spans import color_patches, draw_bars, look, write_on
+from vdnnsim.report.plots.style import STALL_COLORS, house_style, new_figure, png, write_legend
+from vdnnsim.report.plots.window import Window, connect, magnified_window
 from vdnnsim.trace import IterationTrace, Span, Stall
 
 _SIDES = ("measured", "simulated")
@@ -28,7 +18,7 @@ _ROWS = {Stream.COMPUTE: (5.2, 4.4), None: (3.1, 2.3), Stream.MEMORY: (1.0, 0.2)
 
 _NAMES = {Stream.COMPUTE: "compute stream", None: "stalls", Stream.MEMORY: "memory stream"}
 _HEIGHT = 0.74
-_FRACTION_PER_CHARACTER = 0.0082
+_POINTS = 12
 _BEGINNING = 0.01
 """A window that starts within this share of the iteration starts with it."""
 
@@ -47,12 +37,10 @@ def overlay_figure(title: str, subtitle: str, measured: IterationTrace, simulate
     figure.subplots_adjust(left=0.205, right=0.975, top=0.8, bottom=0.19, hspace=0.28)
     iteration, window = Window(0.0, max(trace.iteration_s for trace in traces)), _shared_window(traces)
     _draw(whole, traces, iteration, edge=0.0)
-    whole.xaxis.tick_top()
-    whole.xaxis.set_label_position("top")
     _draw(part, traces, window, edge=1.0)
     _write_names(part, traces, window)
     connect(figure, whole, part, window, iteration.times)
-    write_legend(figure, _legend(traces, iteration))
+    write_legend(figure, color_patches(traces, (iteration,)))
     return figure
 
 
@@ -68,16 +56,11 @@ def _shared_window(traces: tuple[IterationTrace, IterationTrace]) -> Window:
 
 
 def _draw(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Window, *, edge: float) -> None:
-    bars: defaultdict[tuple[float, str], list[tuple[float, float]]] = defaultdict(list)
+    bars: list[tuple[float, str, Span | Stall]] = []
     for side, trace in enumerate(traces):
-        for span in filter(window.shows, trace.spans):
-            bars[_ROWS[span.stream][side], look(trace, span)[0]].append(window.bar(span))
-        for stall in filter(window.shows, trace.stalls):
-            bars[_ROWS[None][side], STALL_COLORS[stall.cause]].append(window.bar(stall))
-    for (row, color), intervals in bars.items():
-        place = row - _HEIGHT / 2, _HEIGHT
-        axes.broken_barh(intervals, place, facecolors=color, edgecolors="white", linewidth=edge, zorder=2)
-    axes.set_xlim(0, (window.end_s - window.start_s) / window.times.factor)
+        bars += [(_ROWS[span.stream][side], look(trace, span)[0], span) for span in trace.spans]
+        bars += [(_ROWS[None][side], STALL_COLORS[stall.cause], stall) for stall in trace.stalls]
+    draw_bars(axes, bars, window, height=_HEIGHT, edge=edge)
     axes.set_ylim(min(_ROWS[Stream.MEMORY]) - 0.5, max(_ROWS[Stream.COMPUTE]) + 0.5)
     axes.set_yticks([row for rows in _ROWS.values() for row in rows], _SIDES * len(_ROWS), fontsize=13)
     for key, rows in _ROWS.items():
@@ -92,8 +75,6 @@ def _draw(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Win
             fontweight="bold",
             fontsize=14,
         )
-    axes.set_xlabel(f"time{window.since}, {window.times.unit}")
-    keep_left_spine_only(axes)
 
 
 def _write_names(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Window) -> None:
@@ -101,24 +82,4 @@ def _write_names(axes: Axes, traces: tuple[IterationTrace, IterationTrace], wind
     for side, trace in enumerate(traces):
         for span in filter(window.shows, trace.spans):
             color, _, name = look(trace, span)
-            _write_on(axes, window, span, _ROWS[span.stream][side], name, color)
-
-
-def _write_on(axes: Axes, window: Window, thing: Span | Stall, row: float, text: str, color: str) -> None:
-    if window.shown_fraction(thing) >= _FRACTION_PER_CHARACTER * len(text):
-        start, length = window.bar(thing)
-        ink = INK if color in LIGHT_COLORS else "white"
-        axes.text(start + length / 2, row, text, ha="center", va="center", fontsize=12, color=ink, zorder=4)
-
-
-def _legend(traces: tuple[IterationTrace, IterationTrace], window: Window) -> list[Patch]:
-    names: dict[str, str] = {}
-    for trace in traces:
-        for stream in Stream:
-            for span in trace.spans_on(stream):
-                color, meaning, _ = look(trace, span)
-                names.setdefault(color, meaning if stream is Stream.COMPUTE else f"{meaning} (and its stalls)")
-        for stall in trace.stalls:
-            if window.shown_fraction(stall) >= SEEN:
-                names.setdefault(STALL_COLORS[stall.cause], f"stall: {stall.cause.value}")
-    return [Patch(facecolor=color, label=name) for color, name in names.items()]
+            write_on(axes, window, span, _ROWS[span.stream][side], name, color, points=_POINTS)

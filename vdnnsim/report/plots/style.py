@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.training_plan import BufferKind
@@ -112,6 +113,20 @@ def keep_left_spine_only(axes: Axes) -> None:
     for side in ("top", "right", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(left=False)
+
+
+def write_legend(figure: Figure, handles: list[Patch]) -> None:
+    """Write a legend below in as few rows as the slide is wide enough for, two at least."""
+    FigureCanvasAgg(figure)  # without a canvas nothing has a width
+    columns = -(-len(handles) // 2)
+    while True:
+        legend = figure.legend(
+            handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=14, bbox_to_anchor=(0.5, 0.0)
+        )
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
+        columns -= 1
 
 
 def png(figure: Figure) -> bytes:
