@@ -12,7 +12,6 @@ from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot, Tint
 from vdnnsim.report.plots.style import (
     ALARM,
-    GRID,
     INK,
     KIND_COLORS,
     LIGHT_COLORS,
@@ -22,6 +21,7 @@ from vdnnsim.report.plots.style import (
     house_style,
     new_figure,
     png,
+    ruled,
 )
 
 TINT_COLORS = {
@@ -111,8 +111,7 @@ def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict
     axes.set_ylim(0, (panel.left.top or room * largest or 1.0) / scale.factor)
     axes.set_xlim(-0.55, len(panel.groups) - 0.45)
     axes.set_ylabel(_label(panel.left))
-    axes.grid(axis="y", color=GRID, zorder=0)
-    axes.set_axisbelow(True)
+    ruled(axes, "y")
     _write_groups(axes, panel, pixels)
     _number_parts(axes, panel, step)
     if panel.level:

@@ -17,7 +17,7 @@ from vdnnsim.report.comparison import comparison_title
 from vdnnsim.report.findings import caption
 from vdnnsim.report.label_places import Box, place_labels
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, house_style, new_figure, png
+from vdnnsim.report.plots.style import ALARM, INK, MUTED, house_style, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.units import format_bytes
 
@@ -124,8 +124,7 @@ def _draw_axes(axes: Axes, marks: list[_Mark], limit: float, memory: Scale, seco
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel(f"most GPU memory in use, {memory.unit}")
     axes.set_ylabel(f"time of an iteration, {seconds.unit}")
-    axes.grid(color=GRID, zorder=0)
-    axes.set_axisbelow(True)
+    ruled(axes, "both")
 
 
 def _draw_front(axes: Axes, front: list[_Mark]) -> None:

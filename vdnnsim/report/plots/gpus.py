@@ -25,6 +25,7 @@ from vdnnsim.report.plots.style import (
     MUTED,
     PHASE_COLORS,
     keep_left_spine_only,
+    name_band,
     new_figure,
     write_legend,
 )
@@ -174,17 +175,8 @@ def _name_rows(axes: Axes, result: ScenarioResult) -> None:
         fontsize=points,
     )
     for gpu, bottom in enumerate(bottoms):
-        axes.annotate(
-            f"GPU {gpu}",
-            (0, bottom + sum(_ROWS[stream] for stream in streams) / len(streams)),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(-88, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontweight="bold",
-            fontsize=15 if result.gpus <= _MOST_WRITTEN_ON else 13,
-        )
+        middle = bottom + sum(_ROWS[stream] for stream in streams) / len(streams)
+        name_band(axes, f"GPU {gpu}", middle, 15 if result.gpus <= _MOST_WRITTEN_ON else 13)
     axes.set_ylim(min(_ROWS[stream] for stream in streams) - 0.7, bottoms[0] + _ROWS[Stream.COMPUTE] + 0.7)
     keep_left_spine_only(axes)
 

@@ -7,9 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vdnnsim.errors import InputError
-from vdnnsim.report.plots.series import DASHES, look, quantity_axis, ruled
+from vdnnsim.report.plots.series import DASHES, look, quantity_axis
 from vdnnsim.report.plots.study_slide import StudySlide, rows_of, study_slide
-from vdnnsim.report.plots.style import ALARM, MUTED
+from vdnnsim.report.plots.style import ALARM, MUTED, ruled
 from vdnnsim.report.study_axis import StudyRow
 from vdnnsim.report.study_picture import StudyPicture
 

@@ -11,7 +11,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
-from vdnnsim.report.plots.style import ALARM, GRID, INK, KIND_COLORS, MUTED, new_figure
+from vdnnsim.report.plots.style import ALARM, INK, KIND_COLORS, MUTED, new_figure, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes, format_seconds
@@ -54,8 +54,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     note = f" (each of {_COLUMNS} columns shows the greatest use within it)" if many else ""
     axes.set_xlabel(f"time, {times.unit}{note}")
     axes.set_ylabel(f"GPU memory in use, {memory.unit}")
-    axes.grid(axis="y", color=GRID, zorder=0)
-    axes.set_axisbelow(True)
+    ruled(axes, "y")
     return figure
 
 

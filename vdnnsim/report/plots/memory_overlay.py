@@ -5,7 +5,7 @@ from itertools import accumulate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vdnnsim.report.plots.style import GRID, INK, house_style, new_figure, png
+from vdnnsim.report.plots.style import INK, house_style, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.trace import IterationTrace
 
@@ -50,8 +50,7 @@ def memory_overlay_figure(title: str, subtitle: str, measured: IterationTrace, s
     axes.set_ylim(0, 1.08 * max(peaks) / memory.factor)
     axes.set_xlabel(f"time, {times.unit}")
     axes.set_ylabel(f"device memory in use, {memory.unit}")
-    axes.grid(axis="y", color=GRID, zorder=0)
-    axes.set_axisbelow(True)
+    ruled(axes, "y")
     figure.legend(loc="lower center", ncols=2, frameon=False, bbox_to_anchor=(0.5, 0.01))
     return figure
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from vdnnsim.plan.operations import Stream
 from vdnnsim.report.plots.spans import color_patches, draw_bars, look, write_on
-from vdnnsim.report.plots.style import STALL_COLORS, house_style, new_figure, png, write_legend
+from vdnnsim.report.plots.style import STALL_COLORS, house_style, name_band, new_figure, png, write_legend
 from vdnnsim.report.plots.window import Window, connect, magnified_window
 from vdnnsim.trace import IterationTrace, Span, Stall
 
@@ -64,17 +64,7 @@ def _draw(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Win
     axes.set_ylim(min(_ROWS[Stream.MEMORY]) - 0.5, max(_ROWS[Stream.COMPUTE]) + 0.5)
     axes.set_yticks([row for rows in _ROWS.values() for row in rows], _SIDES * len(_ROWS), fontsize=13)
     for key, rows in _ROWS.items():
-        axes.annotate(
-            _NAMES[key],
-            (0, sum(rows) / 2),
-            xycoords=axes.get_yaxis_transform(),
-            xytext=(-88, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontweight="bold",
-            fontsize=14,
-        )
+        name_band(axes, _NAMES[key], sum(rows) / 2, 14)
 
 
 def _write_names(axes: Axes, traces: tuple[IterationTrace, IterationTrace], window: Window) -> None:

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vdnnsim.report.columns import Value
-from vdnnsim.report.plots.series import look, quantity_axis, ruled
+from vdnnsim.report.plots.series import look, quantity_axis
 from vdnnsim.report.plots.study_slide import study_slide
-from vdnnsim.report.plots.style import ALARM, INK
+from vdnnsim.report.plots.style import ALARM, INK, ruled
 from vdnnsim.report.study_axis import StudyRow, best, cell, known
 from vdnnsim.report.study_picture import StudyPicture, cell_text
 

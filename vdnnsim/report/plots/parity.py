@@ -9,7 +9,17 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vdnnsim.report.parity import Parity
-from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, house_style, keep_left_spine_only, new_figure, png
+from vdnnsim.report.plots.style import (
+    ALARM,
+    GRID,
+    INK,
+    MUTED,
+    house_style,
+    keep_left_spine_only,
+    new_figure,
+    png,
+    ruled,
+)
 from vdnnsim.units import format_seconds
 
 _BAND = "#dcebf5"
@@ -80,8 +90,7 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
         axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("measured iteration time")
     axes.set_ylabel("simulated iteration time")
-    axes.grid(color=GRID, zorder=0)
-    axes.set_axisbelow(True)
+    ruled(axes, "both")
 
 
 def _short(seconds: float) -> str:

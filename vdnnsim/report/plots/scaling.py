@@ -1,7 +1,6 @@
 """Throughput against the number of GPUs, for each policy: of the whole server, and of each GPU."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,12 +8,10 @@ from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.plots.style import GRID, MUTED, house_style, new_figure, png
+from vdnnsim.report.plots.series import DASHES, look
+from vdnnsim.report.plots.style import MUTED, house_style, new_figure, png, ruled
 from vdnnsim.units import format_rate
 
-_COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
-_MARKERS: Final = "osD^vPX*"
-_DASHES: Final = (0, (4, 3))
 _LEGEND_CHARACTERS = 115
 """As many as one line of the legend holds; the keys and the room between them take _KEY_CHARACTERS each."""
 _KEY_CHARACTERS = 8
@@ -55,26 +52,20 @@ def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
         _draw(each, runs, rows, number, of_all=False)
     alone = max(row.metrics.images_per_s for row in first.slowest)
     counts = [run.gpus for run in runs]
-    whole.plot(counts, [alone * count for count in counts], color=MUTED, linestyle=_DASHES, linewidth=2, zorder=1)
-    each.axhline(alone, color=MUTED, linestyle=_DASHES, linewidth=2, zorder=1)
+    whole.plot(counts, [alone * count for count in counts], color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)
+    each.axhline(alone, color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)
     for axes, label in ((whole, "images/s of all GPUs"), (each, "images/s of each GPU")):
         axes.set_xticks(counts)
         axes.set_xlabel("GPUs")
         axes.set_ylabel(label)
         axes.set_ylim(0, 1.08 * axes.get_ylim()[1])
-        axes.grid(axis="y", color=GRID, zorder=0)
-        axes.set_axisbelow(True)
+        ruled(axes, "y")
     _write_legend(figure, policies, unfit=any(not row.fits for run in runs for row in run.slowest), first=first.gpus)
     return figure
 
 
-def _look(number: int) -> tuple[str, str]:
-    """Return the colour and the marker of a policy."""
-    return _COLORS[number % len(_COLORS)], _MARKERS[number % len(_MARKERS)]
-
-
 def _draw(axes: Axes, runs: Sequence[ScenarioResult], rows: list[PolicyResult], number: int, *, of_all: bool) -> None:
-    color, marker = _look(number)
+    color, marker = look(number)
     places = [run.gpus + number * _SHIFT for run in runs]
     speeds = [row.metrics.images_per_s * (run.gpus if of_all else 1) for run, row in zip(runs, rows, strict=True)]
     axes.plot(places, speeds, color=color, linewidth=2.5, zorder=2)
@@ -86,10 +77,10 @@ def _draw(axes: Axes, runs: Sequence[ScenarioResult], rows: list[PolicyResult], 
 def _write_legend(figure: Figure, policies: list[str], *, unfit: bool, first: int) -> None:
     handles = []
     for number, policy in enumerate(policies):
-        color, marker = _look(number)
+        color, marker = look(number)
         handles.append(Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=10, label=policy))
     as_fast = f"each as fast as the fastest on {first}"
-    handles.append(Line2D([], [], color=MUTED, linestyle=_DASHES, linewidth=2, label=as_fast))
+    handles.append(Line2D([], [], color=MUTED, linestyle=DASHES, linewidth=2, label=as_fast))
     if unfit:
         hollow = Line2D([], [], color=MUTED, marker="o", markerfacecolor="white", linestyle="none", markersize=10)
         hollow.set_label("does not fit")

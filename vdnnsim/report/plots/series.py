@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 from math import log
-from typing import Final, Literal
+from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED
+from vdnnsim.report.plots.style import ALARM, INK, MUTED
 
 COLORS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#4d4d4d", "#8e2f6b")
 LIGHT: Final = frozenset({"#cc79a7", "#56b4e9", "#e69f00"})
@@ -90,12 +90,6 @@ def quantity_axis(axis: Axis, values: list[float], *, from_zero: bool = False, p
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}" if value < 1000 else f"{value:.0f}"))
-
-
-def ruled(axes: Axes, which: Literal["x", "y", "both"]) -> None:
-    """Draw thin lines behind what is drawn, across `x`, `y` or `both` axes."""
-    axes.grid(axis=which, color=GRID, zorder=0)
-    axes.set_axisbelow(True)
 
 
 def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:

@@ -6,7 +6,7 @@ A copy and the stall that waits for it have the same colour.
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -108,11 +108,32 @@ def _font_size(points: float, text: str, characters: int) -> float:
     return points * min(1.0, characters / len(text))
 
 
+def ruled(axes: Axes, which: Literal["x", "y", "both"]) -> None:
+    """Draw thin lines behind what is drawn, across `x`, `y` or `both` axes."""
+    axes.grid(axis=which, color=GRID, zorder=0)
+    axes.set_axisbelow(True)
+
+
 def keep_left_spine_only(axes: Axes) -> None:
     """Take the frame away where bars or rows speak for themselves."""
     for side in ("top", "right", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(left=False)
+
+
+def name_band(axes: Axes, name: str, height: float, points: float) -> None:
+    """Write left of the names of rows what all rows of a band are, in the middle of the band."""
+    axes.annotate(
+        name,
+        (0, height),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(-88, 0),
+        textcoords="offset points",
+        ha="right",
+        va="center",
+        fontweight="bold",
+        fontsize=points,
+    )
 
 
 def write_legend(figure: Figure, handles: list[Patch]) -> None:
