@@ -17,30 +17,21 @@ from rich.progress import (
 from rich.text import Text
 
 
-class ProgressBar:
-    """Shows how many of the steps of a long work are done, and the last of them."""
+class _Bar:
+    """A bar with columns and a text behind it, drawn inside its `with` and taken away afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, *columns: ProgressColumn, total: int | None, auto_refresh: bool) -> None:
         console = Console(stderr=True)
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-        # A thread that draws by itself would disturb what is measured.
         self._progress = Progress(
-            *columns, console=console, transient=True, auto_refresh=False, disable=not console.is_terminal
+            BarColumn(),
+            *columns,
+            TextColumn("{task.description}", markup=False),
+            console=console,
+            transient=True,
+            auto_refresh=auto_refresh,
+            disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("", total=None)
-
-    def expect(self, count: int) -> None:
-        """Learn how many steps there will be."""
-        self._progress.update(self._task, total=count, refresh=True)
-
-    def done(self, name: str) -> None:
-        """Learn that one of them is done."""
-        self._progress.update(self._task, description=name, advance=1, refresh=True)
+        self._task = self._progress.add_task("", total=total)
 
     def __enter__(self) -> Self:
         """Draw the bar until the end."""
@@ -52,6 +43,22 @@ class ProgressBar:
     ) -> None:
         """Take it away."""
         self._progress.stop()
+
+
+class ProgressBar(_Bar):
+    """Shows how many of the steps of a long work are done, and the last of them."""
+
+    def __init__(self) -> None:
+        # A thread that draws by itself would disturb what is measured.
+        super().__init__(MofNCompleteColumn(), TimeElapsedColumn(), total=None, auto_refresh=False)
+
+    def expect(self, count: int) -> None:
+        """Learn how many steps there will be."""
+        self._progress.update(self._task, total=count, refresh=True)
+
+    def done(self, name: str) -> None:
+        """Learn that one of them is done."""
+        self._progress.update(self._task, description=name, advance=1, refresh=True)
 
 
 class _Rate(ProgressColumn):
@@ -62,20 +69,11 @@ class _Rate(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
 
 
-class StudyBar:
+class StudyBar(_Bar):
     """Shows how many points of a study are finished, how fast they come, when the last will, and how many failed."""
 
     def __init__(self, points: int) -> None:
-        console = Console(stderr=True)
-        columns = (
-            BarColumn(),
-            MofNCompleteColumn(),
-            _Rate(),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
-        )
-        self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self._task = self._progress.add_task("", total=points)
+        super().__init__(MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), total=points, auto_refresh=True)
         self._failed = 0
 
     def advance(self, points: int, failed: int) -> None:
@@ -83,14 +81,3 @@ class StudyBar:
         self._failed += failed
         text = f"{self._failed} failed" if self._failed else ""
         self._progress.update(self._task, advance=points, description=text)
-
-    def __enter__(self) -> Self:
-        """Draw the bar until the end."""
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Take it away."""
-        self._progress.stop()
