@@ -13,7 +13,9 @@ Source: Kim, Lee, Kim, Je, Roh, "Efficient Multi-GPU Memory Management for Deep 
 III-C. How TensorFlow frees memory under a copy is not in the paper; the rule above is an assumption.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from operator import neg
 
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, Phase
@@ -61,7 +63,7 @@ def steps_before_backward_use(workload: Workload, feature_map: FeatureMap) -> in
 
 def _steps_before(steps: tuple[int, ...], feature_map: FeatureMap) -> int:
     first_reader = max(feature_map.saved_for)
-    return sum(index > first_reader for index in steps)
+    return bisect_left(steps, -first_reader, key=neg)  # backward goes down
 
 
 class _AsynchronousWriter(OffloadingWriter):
