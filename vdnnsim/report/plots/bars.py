@@ -10,12 +10,11 @@ from matplotlib.patches import Patch
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot, Tint
+from vdnnsim.report.plots.bar_names import SLOTS_OF_A_GROUP, turns_slots, write_above, write_groups, write_inside
 from vdnnsim.report.plots.style import (
     ALARM,
-    INK,
     KIND_COLORS,
     LIGHT_COLORS,
-    MUTED,
     OFFLOAD,
     PHASE_COLORS,
     house_style,
@@ -46,8 +45,6 @@ TINT_COLORS = {
     Tint.BASE_P: "#4d4d4d",
 }
 _MARKER = "#a3195b"
-_SLOTS_OF_A_GROUP = 0.82
-"""Share of the width of a group that its bars fill."""
 _LEFT, _RIGHT, _BETWEEN, _TOP, _BOTTOM = 0.075, 0.925, 0.095, 0.795, 0.12
 _BOTTOM_WITH_LABELS, _BOTTOM_WITH_TURNED_LABELS = 0.155, 0.19
 _ROOM, _ROOM_UNDER_POINTS = 1.14, 1.32
@@ -55,8 +52,6 @@ _ROOM, _ROOM_UNDER_POINTS = 1.14, 1.32
 _SLIDE_PIXELS = 1600
 _NARROW_PIXELS = 46
 """A number does not fit across a bar that is narrower."""
-_PIXELS_PER_CHARACTER = 13
-"""Labels that need more than their room are turned."""
 _LEAST_NUMBERED = 0.035
 """Share of the height of the axes that a part of a bar needs to hold its number."""
 
@@ -76,7 +71,7 @@ def bar_figure(chart: Chart) -> Figure:
     width = (right - _LEFT - (count - 1) * _BETWEEN) / count
     bottom = _BOTTOM
     if any(slot.label for panel in chart.panels for slot in panel.slots):
-        turned = any(_turns_slots(panel, width * _SLIDE_PIXELS) for panel in chart.panels)
+        turned = any(turns_slots(panel, width * _SLIDE_PIXELS) for panel in chart.panels)
         bottom = _BOTTOM_WITH_TURNED_LABELS if turned else _BOTTOM_WITH_LABELS
     figure.subplots_adjust(left=_LEFT, right=right, top=_TOP, bottom=bottom, wspace=_BETWEEN / width)
     entries: dict[str, Artist] = {}
@@ -97,12 +92,12 @@ def bar_figure(chart: Chart) -> Figure:
 
 
 def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict[str, Artist]:
-    step = _SLOTS_OF_A_GROUP / len(panel.slots)
+    step = SLOTS_OF_A_GROUP / len(panel.slots)
+    centers = _beside(len(panel.slots), step)
     group_pixels = pixels / len(panel.groups)
     entries: dict[str, Artist] = {}
     tops: list[float] = []
-    for number, slot in enumerate(panel.slots):
-        center = (number - (len(panel.slots) - 1) / 2) * step
+    for slot, center in zip(panel.slots, centers, strict=True):
         entries |= _draw_slot(axes, panel, slot, center, step, group_pixels)
         tops += [sum(series.values[group] for series in bar) for bar in slot.bars for group in range(len(panel.groups))]
     scale = panel.left.scale
@@ -112,7 +107,7 @@ def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict
     axes.set_xlim(-0.55, len(panel.groups) - 0.45)
     axes.set_ylabel(_label(panel.left))
     ruled(axes, "y")
-    _write_groups(axes, panel, pixels)
+    write_groups(axes, panel, pixels, centers)
     _number_parts(axes, panel, step)
     if panel.level:
         _draw_level(axes, panel.level, scale.factor)
@@ -128,8 +123,7 @@ def _draw_slot(
     width = step / len(slot.bars) * (0.94 if len(slot.bars) == 1 else 0.86)
     entries: dict[str, Artist] = {}
     groups = range(len(panel.groups))
-    for number, bar in enumerate(slot.bars):
-        shift = (number - (len(slot.bars) - 1) / 2) * step / len(slot.bars)
+    for number, (bar, shift) in enumerate(zip(slot.bars, _beside(len(slot.bars), step / len(slot.bars)), strict=True)):
         places = [group + center + shift for group in groups]
         base = [0.0 for _ in groups]
         for series in bar:
@@ -145,86 +139,28 @@ def _draw_slot(
             height = sum(series.values[group] for series in bar)
             text = f"{panel.left.scale.number(height) if height else 0}{mark}" if panel.numbered else mark
             where = places[group] if panel.numbered else group + center
-            _write_above(axes, text, where, base[group], alarm=bool(mark), turned=turned and panel.numbered)
+            write_above(axes, text, where, base[group], alarm=bool(mark), turned=turned and panel.numbered)
     return entries
-
-
-def _write_above(axes: Axes, text: str, place: float, height: float, *, alarm: bool, turned: bool) -> None:
-    axes.annotate(
-        text,
-        (place, height),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        rotation=90 if turned else 0,
-        fontsize=12.5,
-        color=ALARM if alarm else INK,
-        fontweight="bold" if alarm else "normal",
-        zorder=6,
-    )
 
 
 def _number_parts(axes: Axes, panel: Panel, step: float) -> None:
     """Write the values of numbered series into their parts of the bars."""
     scale, (_, top) = panel.left.scale, axes.get_ylim()
-    for number, slot in enumerate(panel.slots):
-        for bar_number, bar in enumerate(slot.bars):
-            shift = (bar_number - (len(slot.bars) - 1) / 2) * step / len(slot.bars)
-            place = (number - (len(panel.slots) - 1) / 2) * step + shift
+    for slot, center in zip(panel.slots, _beside(len(panel.slots), step), strict=True):
+        for bar, shift in zip(slot.bars, _beside(len(slot.bars), step / len(slot.bars)), strict=True):
             base = [0.0 for _ in panel.groups]
             for series in bar:
+                pale = TINT_COLORS[series.tint] in LIGHT_COLORS
                 for group, value in enumerate(series.values):
                     if series.numbered and value / scale.factor >= _LEAST_NUMBERED * top:
-                        axes.text(
-                            group + place,
-                            (base[group] + value / 2) / scale.factor,
-                            scale.number(value),
-                            ha="center",
-                            va="center",
-                            fontsize=12.5,
-                            color=INK if TINT_COLORS[series.tint] in LIGHT_COLORS else "white",
-                            zorder=4,
-                        )
+                        middle = (base[group] + value / 2) / scale.factor
+                        write_inside(axes, scale.number(value), group + center + shift, middle, pale=pale)
                 base = [below + value for below, value in zip(base, series.values, strict=True)]
 
 
-def _write_groups(axes: Axes, panel: Panel, pixels: float) -> None:
-    labels = [group.replace(" (", "\n(") for group in panel.groups]
-    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
-    turned = longest * _PIXELS_PER_CHARACTER > pixels / len(labels)
-    axes.set_xticks(range(len(labels)), panel.groups if turned else labels, rotation=45 if turned else 0)
-    if turned:
-        for text in axes.get_xticklabels():
-            text.set_horizontalalignment("right")
-            text.set_rotation_mode("anchor")
-    axes.tick_params(axis="x", length=0)
-    slots = [slot.label for slot in panel.slots]
-    if not any(slots):
-        return
-    upright = not _turns_slots(panel, pixels)
-    axes.tick_params(axis="x", pad=28 if upright else 74)
-    step = _SLOTS_OF_A_GROUP / len(slots)
-    for group in range(len(labels)):
-        for number, label in enumerate(slots):
-            axes.annotate(
-                label,
-                (group + (number - (len(slots) - 1) / 2) * step, 0),
-                xycoords=("data", "axes fraction"),
-                xytext=(0, -6),
-                textcoords="offset points",
-                ha="center",
-                va="top",
-                rotation=0 if upright else 90,
-                fontsize=13,
-                color=MUTED,
-                annotation_clip=False,
-            )
-
-
-def _turns_slots(panel: Panel, pixels: float) -> bool:
-    longest = max(len(slot.label) for slot in panel.slots)
-    return longest * _PIXELS_PER_CHARACTER > pixels / len(panel.groups) * _SLOTS_OF_A_GROUP / len(panel.slots)
+def _beside(count: int, width: float) -> list[float]:
+    """Return the middles of things of one width side by side, from the middle of all of them."""
+    return [(number - (count - 1) / 2) * width for number in range(count)]
 
 
 def _draw_level(axes: Axes, level: Level, factor: float) -> None:
@@ -244,12 +180,12 @@ def _draw_level(axes: Axes, level: Level, factor: float) -> None:
 
 def _draw_points(axes: Axes, points: Points, step: float, *, label: bool) -> dict[str, Artist]:
     other = axes.twinx()
-    factor, count = points.axis.scale.factor, len(points.values)
+    factor = points.axis.scale.factor
     drawn: dict[str, Artist] = {}
-    for number, values in enumerate(points.values):
+    for values, center in zip(points.values, _beside(len(points.values), step), strict=True):
         shown = [(group, value) for group, value in enumerate(values) if value is not None]
         (line,) = other.plot(
-            [group + (number - (count - 1) / 2) * step for group, _ in shown],
+            [group + center for group, _ in shown],
             [value / factor for _, value in shown],
             color=_MARKER,
             linestyle="-" if points.joined else "none",
