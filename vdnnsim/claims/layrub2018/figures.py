@@ -176,9 +176,9 @@ def _overheads(table_5: Sequence[Row]) -> Figure:
         ("network", "batch_size", "system", "paper_overhead", "overhead"),
         tuple((row[0], row[1], row[2], row[5], row[8]) for row in table_5),
         Chart(
-            f"Layrub costs {means[0][1]:.0%} of shorter iterations, {means[0][0]:.0%} in the paper; recomputation "
+            f"Layrub costs {means[0][1]:.0%} of an iteration on average, {means[0][0]:.0%} in the paper; recomputation "
             f"{means[1][1]:.0%} and {means[1][0]:.0%}",
-            "Fig. 14: extra time over each system's own base, left Layrub over Caffe, right MXNet with memonger",
+            "Fig. 14: extra time at the pace of the paper's base, left Layrub over Caffe, right MXNet with memonger",
             tuple(panels),
         ),
     )

@@ -2,37 +2,56 @@
 
 All are trained with momentum, as the solvers of the authors say (github.com/CGCL-codes/Layrub, models). Memory needs a
 plan alone; only times are replayed, on a GPU without a capacity, for a row that does not fit has a time as well.
+
+Each system places its buffers as its own code does: Caffe, and what is built on it, by a cudaMalloc for each, MXNet in
+storages, TensorFlow by best fit. GeePS and vDNN cut theirs from one pool, and so do the policies of no system.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+from vdnnsim.bench import UNLIMITED_BYTES, Bench
+from vdnnsim.claims.pace import stretched
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.engine.simulate import simulate
-from vdnnsim.experiment import UNLIMITED_BYTES, Bench
 from vdnnsim.hardware.server import Server
 from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Allocate, Release
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.policies.caffe_layers import BATCH_AHEAD_NAMES
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.trace import IterationTrace
+from vdnnsim.units import MIB
 
 _MAPS = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
+_POOLS: Final[Mapping[str, MemoryModel]] = {
+    "caffe": MemoryModel.CUDA_MALLOC,
+    "layrub_intra": MemoryModel.CUDA_MALLOC,
+    "layrub_inter": MemoryModel.CUDA_MALLOC,
+    "layrub_hybrid": MemoryModel.CUDA_MALLOC,
+    "memonger": MemoryModel.MXNET,
+    "tensorflow": MemoryModel.BEST_FIT,
+}
+MXNET_CONTEXT_BYTES: Final = 251 * MIB
+"""What nvidia-smi shows of MXNet once it holds 25 numbers, in June 2017 on a card that is not named
+(https://github.com/apache/mxnet/issues/6575); in the place of the profile's context, that of a small program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network with its batch size on a machine."""
+    """A network with its batch size on a machine, whose kernels may take so many times as long as its profile says."""
 
     hardware: str
     network: str
     batch_size: int
+    slowdown: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +59,8 @@ class Memory:
     """What a plan takes on the GPU, in bytes.
 
     Attributes:
-        maps: the most at once of what is activations and their gradients, the regions that they share included.
+        maps: the most at once of what is activations and their gradients, the regions that they share included, and
+            the batches that Caffe reads ahead not.
         runtime: all, with the context and the handles of the framework, as nvidia-smi shows it.
         fits: whether that is no more than the GPU has, and the host has room for what leaves it.
     """
@@ -70,9 +90,8 @@ class LayrubRuns:
         if case not in self._benches:
             graph = build_network(case.network)
             workload = Workload(graph, case.batch_size, optimizer=Optimizer.MOMENTUM)
-            self._benches[case] = Bench.of(
-                workload, self.machines[case.hardware], MemoryModel.IDEAL, PinnedMemory.ARENA
-            )
+            server = stretched(self.machines[case.hardware], case.slowdown)
+            self._benches[case] = Bench.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
         return self._benches[case]
 
     def plan(self, case: Case, policy: str) -> TrainingPlan:
@@ -84,14 +103,24 @@ class LayrubRuns:
         key = case, policy
         if key not in self._memories:
             bench, plan = self.bench(case), self.plan(case, policy)
-            unlimited, limits = _place_without_limits(bench, plan), bench.limits
+            placement, gpu = _place_without_limits(bench, plan, _pool_of(policy)), bench.server.gpu
+            if policy == "memonger":
+                gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
+            runtime = placement.pool_bytes + gpu.framework_bytes(plan.handles)
             self._memories[key] = Memory(
-                maps=_most_at_once(plan, _MAPS),
-                runtime=unlimited.pool_bytes + bench.server.gpu.framework_bytes(plan.handles),
-                # Bytes are added up, so what is needed in all decides.
-                fits=unlimited.pool_bytes <= limits.pool_bytes(plan) and unlimited.host_bytes <= limits.host_bytes,
+                maps=_most_at_once(plan),
+                runtime=runtime,
+                # A system takes what it wants before it begins or in its first iteration: all that is needed decides.
+                fits=runtime <= gpu.memory_bytes and placement.host_bytes <= bench.limits.host_bytes,
             )
         return self._memories[key]
+
+    def pool_bytes(self, case: Case, policy: str, model: MemoryModel | None = None, *, more_bytes: int = 0) -> int:
+        """Bytes of the pool under another memory model than the system's own, or with more bytes in every buffer."""
+        plan = self.plan(case, policy)
+        buffers = tuple(replace(buffer, nbytes=buffer.nbytes + more_bytes) for buffer in plan.buffers)
+        placement = _place_without_limits(self.bench(case), replace(plan, buffers=buffers), model or _pool_of(policy))
+        return placement.pool_bytes
 
     def blob_bytes(self, case: Case) -> int:
         """Bytes of what Caffe calls blobs: data and diffs of all maps.
@@ -119,7 +148,8 @@ class LayrubRuns:
     def trace(self, case: Case, policy: str) -> IterationTrace:
         """An iteration on a GPU without a capacity."""
         bench, plan = self.bench(case), self.plan(case, policy)
-        return simulate(plan, bench.costs, bench.server, _place_without_limits(bench, plan), bench.pinned)
+        placement = _place_without_limits(bench, plan, MemoryModel.IDEAL)
+        return simulate(plan, bench.costs, bench.server, placement, bench.pinned)
 
     def largest(self, case: Case, policy: str) -> LargestBatch:
         """The largest batch that fits; that of the case is the first guess."""
@@ -131,7 +161,7 @@ class LayrubRuns:
                 workload=bench.workload,
                 server=bench.server,
                 policies=(self._policy(policy),),
-                memory_model=MemoryModel.IDEAL,
+                memory_model=_pool_of(policy),
                 pinned_memory=PinnedMemory.ARENA,
                 sources=(),
             )
@@ -142,18 +172,27 @@ class LayrubRuns:
         return resolve_policy(label, self._types)
 
 
-def _place_without_limits(bench: Bench, plan: TrainingPlan) -> Placement:
-    unlimited = replace(bench.limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES)
+def _pool_of(policy: str) -> MemoryModel:
+    return _POOLS.get(policy, MemoryModel.IDEAL)
+
+
+def _place_without_limits(bench: Bench, plan: TrainingPlan, model: MemoryModel) -> Placement:
+    unlimited = replace(bench.limits, model=model, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES)
     placement = place_plan(plan, unlimited)
     assert isinstance(placement, Placement)
     return placement
 
 
-def _most_at_once(plan: TrainingPlan, kinds: tuple[BufferKind, ...]) -> int:
+def _most_at_once(plan: TrainingPlan) -> int:
+    counted = {
+        number
+        for number, buffer in enumerate(plan.buffers)
+        if buffer.kind in _MAPS and buffer.name not in BATCH_AHEAD_NAMES
+    }
     in_use = most = 0
     allocated = set()
     for operation in plan.operations:
-        if isinstance(operation, Allocate) and plan.buffers[operation.buffer].kind in kinds:
+        if isinstance(operation, Allocate) and operation.buffer in counted:
             allocated.add(operation.buffer)
             in_use += plan.buffers[operation.buffer].nbytes
             most = max(most, in_use)

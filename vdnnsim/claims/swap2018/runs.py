@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.claims.pace import stretched
 from vdnnsim.claims.swap2018.reading import Reading
-from vdnnsim.claims.swap2018.speed import FIRST_ROWS, stretched
+from vdnnsim.claims.swap2018.speed import FIRST_ROWS
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.experiment import run_scenario

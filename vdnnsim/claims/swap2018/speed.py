@@ -7,9 +7,7 @@ the tables are checked for, are not in it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-
-from vdnnsim.hardware.server import Server
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +33,3 @@ FIRST_ROWS: Mapping[str, FirstRow] = {
     "p100_x4": FirstRow(gpus=4, batch_size=110, images_per_s=66.53),
 }
 """By machine: those of Table II and of Table III."""
-
-
-def stretched(server: Server, factor: float) -> Server:
-    """Return a machine on which every kernel takes `factor` times as long: rates and launches alike."""
-    gpu = replace(
-        server.gpu,
-        flop_per_s={element_type: rate / factor for element_type, rate in server.gpu.flop_per_s.items()},
-        dram_bytes_per_s=server.gpu.dram_bytes_per_s / factor,
-    )
-    overhead_s = server.cost_model["kernel_overhead_s"] * factor
-    return replace(server, gpu=gpu, cost_model={**server.cost_model, "kernel_overhead_s": overhead_s})

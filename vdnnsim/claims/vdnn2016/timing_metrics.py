@@ -8,9 +8,9 @@ from dataclasses import replace
 from vdnnsim.analysis.dram import copied_bytes
 from vdnnsim.analysis.layers import layer_times
 from vdnnsim.analysis.power import maximum_watts
+from vdnnsim.bench import Bench
 from vdnnsim.claims.vdnn2016.runs import Case, PaperRuns
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.experiment import Bench
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
