@@ -31,8 +31,8 @@ HANDLES_PER_CONVOLUTION: Final = 3
 TEMPORARY_MAPS: Final = 2
 """Of a batch normalization: its own, and that of its Scale; each as large as Y."""
 
-BATCHES_AHEAD: Final = 3
-"""On the GPU beside the input that is trained on."""
+BATCH_AHEAD_NAMES: Final = ("batch 1 ahead", "batch 2 ahead", "batch 3 ahead")
+"""The buffers of those on the GPU beside the input that is trained on."""
 
 
 def kernels_within(workload: Workload, costs: CostTable, limit_bytes: int = WORKSPACE_LIMIT_BYTES) -> KernelChoice:
@@ -69,8 +69,7 @@ class ResidentBuffers:
         self._holders: dict[int, int] = {}
         stage = workload.graph.maps[0].stage
         self._batches = [
-            writer.buffer(f"batch {number} ahead", BufferKind.FEATURE_MAP, workload.map_bytes(0), stage)
-            for number in range(1, BATCHES_AHEAD + 1)
+            writer.buffer(name, BufferKind.FEATURE_MAP, workload.map_bytes(0), stage) for name in BATCH_AHEAD_NAMES
         ]
         if workload.mode is Mode.INFERENCE or not temporary_maps:
             return
