@@ -17,7 +17,7 @@ largest part.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from vdnnsim.experiment import UNLIMITED_BYTES, Bench
+from vdnnsim.bench import UNLIMITED_BYTES, Bench
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting, Trial

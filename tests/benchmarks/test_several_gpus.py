@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import simpy
 
+from vdnnsim.bench import Bench
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.engine.simulate import simulate_server
-from vdnnsim.experiment import Bench
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, TopologyLink
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory

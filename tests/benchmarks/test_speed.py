@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 import simpy
 
+from vdnnsim.bench import Bench
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
-from vdnnsim.experiment import Bench
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.check import check_plan

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.toy import replay, toy_costs, toy_setting, toy_workload
+from vdnnsim.bench import Bench
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.experiment import Bench
 from vdnnsim.plan.operations import describe
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv

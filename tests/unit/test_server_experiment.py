@@ -9,10 +9,11 @@ import pytest
 
 from tests.toy import TOY_LIMITS, toy_setting
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
+from vdnnsim.bench import Bench
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.errors import PlanError, PolicyError
-from vdnnsim.experiment import Bench, run_scenario
+from vdnnsim.experiment import run_scenario
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plan.operations import Aggregation, Allocate, AllReduce, Compute, Release
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits

@@ -11,10 +11,11 @@ from itertools import count
 from typing import Any
 
 from vdnnsim.analysis.metrics import RunMetrics, measure
+from vdnnsim.bench import Bench
 from vdnnsim.cost.build import build_cost_table
 from vdnnsim.cost.table import CostTable
 from vdnnsim.errors import VdnnsimError
-from vdnnsim.experiment import Bench
+from vdnnsim.experiment import bench_of
 from vdnnsim.messages import one_line
 from vdnnsim.plan.operations import Offload, Prefetch
 from vdnnsim.plan.placement import DoesNotFit, Placement
@@ -100,15 +101,7 @@ class PointRunner:
 
     def _bench(self, point: Resolved, scenario: Scenario) -> Bench:
         costs = self._tables.get(point.costs_key, lambda: _cost_table(scenario, point.compute_speed))
-        return Bench.of(
-            scenario.workload,
-            scenario.server,
-            scenario.memory_model,
-            scenario.pinned_memory,
-            gpus=scenario.gpus,
-            gradients=scenario.gradients,
-            costs=costs,
-        )
+        return bench_of(scenario, costs)
 
     def _planned(self, point: Resolved, bench: Bench, policy: Policy) -> _Plans:
         """Return the plans of a policy; of the last ones that it would decide equally, if there are such."""

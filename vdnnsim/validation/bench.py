@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
+from vdnnsim.bench import Bench
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
-from vdnnsim.experiment import Bench
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.check import check_plan

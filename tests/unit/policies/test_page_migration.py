@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.bench import Bench
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import PolicyError
-from vdnnsim.experiment import Bench
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.check import check_plan

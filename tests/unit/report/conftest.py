@@ -34,8 +34,8 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_workload
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.bench import Bench
 from vdnnsim.dnn.layers import Phase, Stage
-from vdnnsim.experiment import Bench
 from vdnnsim.hardware.server import Figure, Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation, Allocate, Compute, Offload, Prefetch, Release, Stream
