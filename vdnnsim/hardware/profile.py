@@ -13,20 +13,25 @@ names their table, which lies beside the profile, and says of what hardware and 
     provenance: {date: 2026-11-21, driver: "580.65"}
 """
 
-import hashlib
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.element_type import ElementType
-from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.figures import Figures
-from vdnnsim.hardware.privacy import what_identifies
-from vdnnsim.hardware.server import Gpu, Host, Link, MeasuredKernels, Power, Server
+from vdnnsim.hardware.profile_sections import (
+    read_cost_model,
+    read_gpu,
+    read_host,
+    read_kernels,
+    read_link,
+    read_power,
+    read_provenance,
+    telling_of_nobody,
+)
+from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology_section import host_link, read_topology
 from vdnnsim.messages import file_name, not_one_of, quote
 from vdnnsim.yaml_file import read_yaml
@@ -36,10 +41,6 @@ _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "l
 _OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "power", "provenance", "topology")
 _FOLDER = "hw_profiles"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.csv")
-LAYOUTS: Final = ("nchw", "nhwc")
-"""Of the maps of a measured kernel: channels before pixels, or after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,114 +124,17 @@ def load_profile(path: Path) -> Profile:
     topology = read_topology(top["topology"], figures) if "topology" in top else None
     server = Server(
         name=name,
-        gpu=_gpu(top["gpu"], figures),
-        link=host_link(topology) if topology and "link" not in top else _link(top["link"], figures),
-        host=_host(top["host"], figures),
-        cost_model=_cost_model(top["cost_model"], figures) if "cost_model" in top else {},
-        power=_power(top["power"], figures) if "power" in top else None,
+        gpu=read_gpu(top["gpu"], figures),
+        link=host_link(topology) if topology and "link" not in top else read_link(top["link"], figures),
+        host=read_host(top["host"], figures),
+        cost_model=read_cost_model(top["cost_model"], figures) if "cost_model" in top else {},
+        power=read_power(top["power"], figures) if "power" in top else None,
         figures=tuple(figures.stated),
-        kernels=_kernels(top["kernels"], path.parent) if "kernels" in top else None,
-        provenance=_provenance(top["provenance"]) if "provenance" in top else (),
+        kernels=read_kernels(top["kernels"], path.parent) if "kernels" in top else None,
+        provenance=read_provenance(top["provenance"]) if "provenance" in top else (),
         topology=topology,
     )
-    return Profile(file.name, file.sha256, _telling_of_nobody("description", top["description"]), server)
-
-
-def _gpu(entry: Entry, figures: Figures) -> Gpu:
-    required = ("name", "memory", "dram_bandwidth", "multiprocessors", "granule", "peak")
-    keys = entry.members(required, ("context", "handle"))
-    peaks = keys["peak"].members((), [element_type.value for element_type in ElementType])
-    if not peaks:
-        raise keys["peak"].expected("a figure for at least one element type")
-    return Gpu(
-        name=keys["name"].text(),
-        memory_bytes=figures.whole(keys["memory"]),
-        dram_bytes_per_s=figures.number(keys["dram_bandwidth"]),
-        multiprocessors=figures.whole(keys["multiprocessors"]),
-        granule_bytes=figures.whole(keys["granule"]),
-        context_bytes=figures.whole(keys["context"]) if "context" in keys else 0,
-        handle_bytes=figures.whole(keys["handle"]) if "handle" in keys else 0,
-        flop_per_s={ElementType(name): figures.number(peak) for name, peak in peaks.items()},
-    )
-
-
-def _link(entry: Entry, figures: Figures) -> Link:
-    optional = ("peak", "pageable_h2d", "pageable_d2h", "both_directions", "beside_compute", "beside_memory_bound")
-    keys = entry.members(("name", "h2d", "d2h", "latency"), optional)
-    return Link(
-        name=keys["name"].text(),
-        h2d_bytes_per_s=figures.number(keys["h2d"]),
-        d2h_bytes_per_s=figures.number(keys["d2h"]),
-        latency_s=figures.number(keys["latency"]),
-        peak_bytes_per_s=figures.optional(keys, "peak"),
-        pageable_h2d_bytes_per_s=figures.optional(keys, "pageable_h2d"),
-        pageable_d2h_bytes_per_s=figures.optional(keys, "pageable_d2h"),
-        both_directions_fraction=figures.optional(keys, "both_directions"),
-        beside_compute_fraction=figures.optional(keys, "beside_compute"),
-        beside_memory_bound_fraction=figures.optional(keys, "beside_memory_bound"),
-    )
-
-
-def _host(entry: Entry, figures: Figures) -> Host:
-    keys = entry.members(("memory", "issue", "pin_latency", "pin_bandwidth"))
-    return Host(
-        memory_bytes=figures.whole(keys["memory"]),
-        issue_s=figures.number(keys["issue"]),
-        pin_latency_s=figures.number(keys["pin_latency"]),
-        pin_bytes_per_s=figures.number(keys["pin_bandwidth"]),
-    )
-
-
-def _cost_model(entry: Entry, figures: Figures) -> Mapping[str, float]:
-    parameters = entry.named_members("parameters")
-    for name in parameters:
-        if not _PARAMETER.fullmatch(name):
-            raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
-    return {name: figures.number(figure) for name, figure in parameters.items()}
-
-
-def _power(entry: Entry, figures: Figures) -> Power:
-    keys = entry.members(("idle", "flop", "dram", "link"), ("limit",))
-    return Power(
-        idle_watts=figures.number(keys["idle"]),
-        joules_per_flop=figures.number(keys["flop"]),
-        joules_per_dram_byte=figures.number(keys["dram"]),
-        joules_per_link_byte=figures.number(keys["link"]),
-        limit_watts=figures.number(keys["limit"]) if "limit" in keys else math.inf,
-    )
-
-
-def _kernels(entry: Entry, folder: Path) -> MeasuredKernels:
-    keys = entry.members(("table", "tf32", "layout"))
-    name = keys["table"].text()
-    if not _TABLE.fullmatch(name):
-        raise keys["table"].expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
-    tf32 = keys["tf32"].value
-    if not isinstance(tf32, bool):
-        raise keys["tf32"].expected("true or false")
-    channels_last = keys["layout"].name(LAYOUTS, "a layout") == "nhwc"
-    table = folder / name
-    try:
-        sha256 = hashlib.sha256(table.read_bytes()).hexdigest()
-    except OSError as failure:
-        reason = (failure.strerror or "unknown error").lower()
-        raise keys["table"].wrong(f"{file_name(table)} cannot be read: {reason}") from None
-    return MeasuredKernels(table, sha256, tf32, channels_last)
-
-
-def _provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
-    texts = entry.named_members("names and what is said of each")
-    for name in texts:
-        if not _PARAMETER.fullmatch(name):
-            raise entry.wrong(f"{quote(name)} is not a name, expected small letters, digits and _")
-    return tuple((name, _telling_of_nobody(name, text)) for name, text in texts.items())
-
-
-def _telling_of_nobody(name: str, entry: Entry) -> str:
-    text = entry.text()
-    if found := what_identifies(name, text):
-        raise entry.wrong(f"looks like {found}, expected nothing that identifies anybody")
-    return text
+    return Profile(file.name, file.sha256, telling_of_nobody("description", top["description"]), server)
 
 
 def _first_file(places: Iterable[Path]) -> Path | None:

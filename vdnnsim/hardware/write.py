@@ -14,7 +14,8 @@ from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.figure_text import figure_lines, quoted
 from vdnnsim.hardware.figures import stated_number
 from vdnnsim.hardware.privacy import what_identifies
-from vdnnsim.hardware.profile import LAYOUTS, SCHEMA_VERSION
+from vdnnsim.hardware.profile import SCHEMA_VERSION
+from vdnnsim.hardware.profile_sections import LAYOUTS
 from vdnnsim.hardware.server import MeasuredKernels, Server
 from vdnnsim.hardware.topology_text import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote
