@@ -17,7 +17,7 @@ from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.hardware.server import Server
 from vdnnsim.plan.placement import DoesNotFit
-from vdnnsim.report.provenance import Commit, versions
+from vdnnsim.report.provenance import Commit, origin
 
 FORMAT_VERSION = 1
 """Raised when a key is renamed or removed."""
@@ -34,10 +34,7 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
     workload, server = result.workload, result.server
     content = {
         "format_version": FORMAT_VERSION,
-        "versions": versions(),
-        "commit": None if commit is None else commit.hash,
-        "commit_modified": None if commit is None else commit.modified,
-        "inputs": [{"name": name, "sha256": sha256} for name, sha256 in result.sources],
+        **origin(commit, result.sources),
         # Nothing is drawn by chance.
         "seed": None,
         "scenario": {

@@ -3,6 +3,7 @@
 import platform
 import shutil
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +29,21 @@ class Commit:
 def versions() -> dict[str, str]:
     """Return the versions on which results may depend, by name."""
     return {"vdnnsim": vdnnsim.__version__, "python": platform.python_version(), "simpy": version("simpy")}
+
+
+def origin(commit: Commit | None, sources: Iterable[tuple[str, str]]) -> dict[str, object]:
+    """Return what a manifest says of programs, source tree and input files.
+
+    Args:
+        commit: of the simulator's source tree; None where it is not known.
+        sources: name and SHA-256 of each file that was read.
+    """
+    return {
+        "versions": versions(),
+        "commit": None if commit is None else commit.hash,
+        "commit_modified": None if commit is None else commit.modified,
+        "inputs": [{"name": name, "sha256": sha256} for name, sha256 in sources],
+    }
 
 
 def source_commit(package: Path = _PACKAGE) -> Commit | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from vdnnsim.replace import replace_files
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.provenance import source_commit, versions
+from vdnnsim.report.provenance import origin, source_commit
 from vdnnsim.validation.columns import cells, column_names
 from vdnnsim.validation.page import page_text
 from vdnnsim.validation.pictures import draw_validation
@@ -41,13 +41,10 @@ def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[st
 
 
 def _manifest(validation: Validation, warnings: Sequence[str], files: Sequence[str]) -> str:
-    commit, method = source_commit(), validation.method
+    method = validation.method
     content = {
         "format_version": FORMAT_VERSION,
-        "versions": versions(),
-        "commit": None if commit is None else commit.hash,
-        "commit_modified": None if commit is None else commit.modified,
-        "inputs": [{"name": name, "sha256": sha256} for name, sha256 in validation.sources],
+        **origin(source_commit(), validation.sources),
         "device": {"name": validation.device, **dict(validation.provenance)},
         "profile": {"name": validation.server.name, **dict(validation.server.provenance)},
         "warnings": list(warnings),
