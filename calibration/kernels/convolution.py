@@ -10,6 +10,7 @@ from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.site import Site, deposit, given
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import Size2
 
 PYTORCH = "pytorch"
 """The framework's own choice of algorithm."""
@@ -18,6 +19,9 @@ _DILATION = (1, 1)
 _NOT_TRANSPOSED = False
 _OUTPUT_PADDING = (0, 0)
 _GROUPS = 1
+
+_Geometry = tuple[Size2, Size2, Size2, bool, Size2, int]
+"""Stride, padding, dilation, whether transposed, output padding and groups, as every call of aten takes them."""
 
 
 def framework_convolution(site: Site, operator: Convolution, phase: Phase) -> Kernel:
@@ -29,19 +33,7 @@ def framework_convolution(site: Site, operator: Convolution, phase: Phase) -> Ke
         if _is_cudnn(operator, x, weights, bias):
             _cudnn_forward(operator, x, weights, bias, y)
             return
-        y.copy_(
-            torch.convolution(
-                x,
-                weights,
-                bias,
-                operator.stride,
-                operator.padding,
-                _DILATION,
-                _NOT_TRANSPOSED,
-                _OUTPUT_PADDING,
-                _GROUPS,
-            )
-        )
+        y.copy_(torch.convolution(x, weights, bias, *_geometry(operator)))
 
     def backward_data(tensors: KernelTensors, _: list[torch.Tensor]) -> None:
         dx = given(tensors.input_gradients[0])
@@ -72,15 +64,14 @@ def _backward(
         x,
         weights,
         [operator.out_channels] if operator.bias else None,
-        operator.stride,
-        operator.padding,
-        _DILATION,
-        _NOT_TRANSPOSED,
-        _OUTPUT_PADDING,
-        _GROUPS,
+        *_geometry(operator),
         mask,
     )
     return results
+
+
+def _geometry(operator: Convolution) -> _Geometry:
+    return operator.stride, operator.padding, _DILATION, _NOT_TRANSPOSED, _OUTPUT_PADDING, _GROUPS
 
 
 def _is_cudnn(operator: Convolution, x: torch.Tensor, weights: torch.Tensor, bias: torch.Tensor | None) -> bool:
@@ -91,12 +82,7 @@ def _is_cudnn(operator: Convolution, x: torch.Tensor, weights: torch.Tensor, bia
         x,
         weights,
         bias,
-        operator.stride,
-        operator.padding,
-        _DILATION,
-        _NOT_TRANSPOSED,
-        _OUTPUT_PADDING,
-        _GROUPS,
+        *_geometry(operator),
         [operator.out_channels] if operator.bias else None,
     )
     return backend.name == "Cudnn"
