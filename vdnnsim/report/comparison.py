@@ -8,8 +8,17 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.hardware.server import Gpu
 from vdnnsim.report.columns import Row
 from vdnnsim.report.findings import refusals, workload_text
-from vdnnsim.report.scale import byte_scale, percent, rate_scale, time_scale
-from vdnnsim.report.summary import SummaryColumn
+from vdnnsim.report.scale import byte_scale
+from vdnnsim.report.summary_columns import (
+    SummaryColumn,
+    images_column,
+    memory_column,
+    offloaded_column,
+    quantity_column,
+    speed_column,
+    text_column,
+    time_column,
+)
 from vdnnsim.units import format_bytes, format_seconds
 
 COLUMNS = (
@@ -87,44 +96,18 @@ def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
     """Return the table of the policies that fit, the fastest first, with one unit for each column."""
     standings, gpu = comparison.standings, comparison.result.server.gpu
     rows = [each.row for each in standings]
-    metrics = [row.metrics for row in rows]
     runtimes = [runtime_bytes(row.trace, gpu) for row in rows]
-    seconds = time_scale(each.iteration_s for each in metrics)
-    images = rate_scale(each.images_per_s for each in metrics)
-    memory = byte_scale(each.max_memory_bytes for each in metrics)
-    runtime = byte_scale(runtimes)
-    copied = byte_scale(each.offloaded_bytes for each in metrics)
     return (
         SummaryColumn("rank", ("rank", ""), tuple(str(each.time_rank) for each in standings)),
-        SummaryColumn("policy", ("policy", ""), tuple(row.policy for row in rows), is_text=True),
-        SummaryColumn(
-            "front", ("front", ""), tuple(FRONT if each.on_front else "" for each in standings), is_text=True
-        ),
-        SummaryColumn(
-            f"time per iteration, {seconds.unit}",
-            ("time", seconds.unit),
-            tuple(seconds.number(each.iteration_s) for each in metrics),
-        ),
-        SummaryColumn("images/s", ("images", "per s"), tuple(images.number(each.images_per_s) for each in metrics)),
-        SummaryColumn(
-            f"max memory, {memory.unit}",
-            ("max mem", memory.unit),
-            tuple(memory.number(each.max_memory_bytes) for each in metrics),
-        ),
+        text_column("policy", (row.policy for row in rows)),
+        text_column("front", (FRONT if each.on_front else "" for each in standings)),
+        time_column(rows),
+        images_column(rows),
+        memory_column(rows),
         SummaryColumn("rank by memory", ("rank by", "memory"), tuple(str(each.memory_rank) for each in standings)),
-        SummaryColumn(
-            f"runtime memory, {runtime.unit}",
-            ("runtime", runtime.unit),
-            tuple(runtime.number(each) for each in runtimes),
-        ),
-        SummaryColumn(
-            f"offloaded, {copied.unit}",
-            ("offload", copied.unit),
-            tuple(copied.number(each.offloaded_bytes) for each in metrics),
-        ),
-        SummaryColumn(
-            "speed of the oracle", ("speed/", "oracle"), tuple(percent(row.performance_ratio) for row in rows)
-        ),
+        quantity_column("runtime memory", "runtime", byte_scale(runtimes), runtimes),
+        offloaded_column(rows),
+        speed_column(rows),
     )
 
 

@@ -7,7 +7,8 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report.columns import COLUMNS
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
-from vdnnsim.report.summary import FOOTNOTE, SummaryColumn, summary
+from vdnnsim.report.summary import FOOTNOTE, summary
+from vdnnsim.report.summary_columns import SummaryColumn
 from vdnnsim.report.together import together
 
 

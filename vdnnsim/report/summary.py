@@ -4,32 +4,25 @@ It has fewer columns than `results.csv`, one unit per column, and is made to fit
 share a row whose numbers read the same.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vdnnsim.analysis.results import ScenarioResult
-from vdnnsim.report.scale import byte_scale, percent, rate_scale, time_scale
+from vdnnsim.report.scale import byte_scale, percent
+from vdnnsim.report.summary_columns import (
+    SummaryColumn,
+    images_column,
+    memory_column,
+    offloaded_column,
+    quantity_column,
+    speed_column,
+    text_column,
+    time_column,
+)
 
 NOT_FITTING = "NO *"
 """Marks a row that does not fit; `FOOTNOTE` explains the star."""
 
 FOOTNOTE = "* does not fit; its numbers are of a replay on a GPU without a capacity"
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryColumn:
-    """One column.
-
-    Attributes:
-        title: what it says, with its unit.
-        header: the same in two short lines, for the terminal.
-        cells: one for each row.
-        is_text: whether it reads from the left.
-    """
-
-    title: str
-    header: tuple[str, str]
-    cells: tuple[str, ...]
-    is_text: bool = False
 
 
 def summary(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
@@ -40,43 +33,22 @@ def summary(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
 
 def _columns(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
     rows = result.results
-    metrics = [row.metrics for row in rows]
-    seconds = time_scale(each.iteration_s for each in metrics)
-    images = rate_scale(each.images_per_s for each in metrics)
-    memory = byte_scale(each.max_memory_bytes for each in metrics)
-    copied = byte_scale(each.offloaded_bytes for each in metrics)
+    # In the unit of the maximum, which stands beside it.
+    memory = byte_scale(row.metrics.max_memory_bytes for row in rows)
     return (
-        SummaryColumn("policy", ("policy", ""), tuple(row.policy for row in rows), is_text=True),
-        SummaryColumn("fits", ("fits", ""), tuple("yes" if row.fits else NOT_FITTING for row in rows), is_text=True),
-        SummaryColumn(
-            f"time per iteration, {seconds.unit}",
-            ("time", seconds.unit),
-            tuple(seconds.number(each.iteration_s) for each in metrics),
-        ),
-        SummaryColumn("images/s", ("images", "per s"), tuple(images.number(each.images_per_s) for each in metrics)),
-        SummaryColumn(
-            f"max memory, {memory.unit}",
-            ("max mem", memory.unit),
-            tuple(memory.number(each.max_memory_bytes) for each in metrics),
-        ),
-        SummaryColumn(
-            f"mean memory, {memory.unit}",
-            ("mean mem", memory.unit),
-            tuple(memory.number(each.mean_memory_bytes) for each in metrics),
-        ),
-        SummaryColumn(
-            f"offloaded, {copied.unit}",
-            ("offload", copied.unit),
-            tuple(copied.number(each.offloaded_bytes) for each in metrics),
-        ),
+        text_column("policy", (row.policy for row in rows)),
+        text_column("fits", ("yes" if row.fits else NOT_FITTING for row in rows)),
+        time_column(rows),
+        images_column(rows),
+        memory_column(rows),
+        quantity_column("mean memory", "mean mem", memory, (row.metrics.mean_memory_bytes for row in rows)),
+        offloaded_column(rows),
         SummaryColumn(
             "stalled, of time",
             ("stalled", "of time"),
-            tuple(percent(each.stall_s / each.iteration_s) for each in metrics),
+            tuple(percent(row.metrics.stall_s / row.metrics.iteration_s) for row in rows),
         ),
-        SummaryColumn(
-            "speed of the oracle", ("speed/", "oracle"), tuple(percent(row.performance_ratio) for row in rows)
-        ),
+        speed_column(rows),
     )
 
 
@@ -87,7 +59,7 @@ def _with_equal_gpus_together(columns: tuple[SummaryColumn, ...], result: Scenar
         rows.setdefault(cells, []).append(row.gpu)
     merged = [replace(column, cells=cells) for column, cells in zip(columns, zip(*rows, strict=True), strict=True)]
     gpus = tuple("all" if len(numbers) == result.gpus else _ranges(numbers) for numbers in rows.values())
-    return (merged[0], SummaryColumn("GPU", ("GPU", ""), gpus, is_text=True), *merged[1:])
+    return (merged[0], text_column("GPU", gpus), *merged[1:])
 
 
 def _ranges(numbers: list[int]) -> str:

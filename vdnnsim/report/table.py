@@ -13,7 +13,8 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.report.comparison import FRONT, apart, comparison_columns, comparison_title
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.summary import FOOTNOTE, NOT_FITTING, SummaryColumn, summary
+from vdnnsim.report.summary import FOOTNOTE, NOT_FITTING, summary
+from vdnnsim.report.summary_columns import SummaryColumn
 from vdnnsim.report.together import together
 
 _LABEL_WIDTH = 12
