@@ -176,7 +176,7 @@ def profiling(result: ScenarioResult) -> tuple[str, ...]:
                 f"{each.policy} settled on {each.algorithms} after {len(passes)} "
                 f"{'pass' if len(passes) == 1 else 'passes'}: {tried}; {_spent(total_s, each.metrics.iteration_s)}"
             )
-    if lines:
+    if lines and result.algorithm_profiling_s:
         lines.append(
             "trying every algorithm of every convolution once takes "
             f"{format_seconds(result.algorithm_profiling_s)}, as in any framework that picks the fastest"

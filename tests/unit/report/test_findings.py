@@ -89,6 +89,12 @@ def test_the_cost_of_profiling(result: ScenarioResult, move: PolicyResult) -> No
     assert profiling(replace(result, results=(move,))) == ()
 
 
+def test_a_network_without_convolutions_has_no_algorithms_to_try(result: ScenarioResult) -> None:
+    """What is left of the two lines is what dyn says of its passes."""
+    (line,) = profiling(replace(result, algorithm_profiling_s=0.0))
+    assert line.startswith("dyn settled on all(m)")
+
+
 def test_among_equally_fast_ones_the_one_with_least_memory_counts(
     result: ScenarioResult, move: PolicyResult, dyn: PolicyResult
 ) -> None:
