@@ -8,35 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from vdnnsim.errors import ProfileError
+from tests.unit.hardware.toy_profile import TOY, figure, refusal, with_value
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import MeasuredKernels
 
-
-def figure(value: object) -> dict[str, object]:
-    return {"value": value, "origin": "measured", "source": "timed"}
-
-
-MEASURED: dict[str, Any] = {
-    "schema_version": 1,
+MEASURED = TOY | {
     "name": "mine",
-    "description": "a machine that was measured",
-    "gpu": {
-        "name": "My GPU",
-        "memory": figure("10 KiB"),
-        "dram_bandwidth": figure("100 B/s"),
-        "multiprocessors": figure(2),
-        "granule": figure("512 B"),
-        "peak": {"float32": figure("1 kFLOP/s")},
-    },
-    "link": {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")},
-    "host": {
-        "memory": figure("1 MB"),
-        "issue": figure("0 s"),
-        "pin_latency": figure("6 us"),
-        "pin_bandwidth": figure("1 GiB/s"),
-    },
     "kernels": {"table": "mine.kernels.csv", "tf32": False, "layout": "nhwc"},
     "provenance": {"date": "2026-11-21", "torch": "2.11.0"},
 }
@@ -52,23 +30,11 @@ def write(folder: Path, content: object) -> Path:
 
 
 def changed(key_path: str, value: object) -> dict[str, Any]:
-    """Return the profile with one value set, at a path of keys."""
-    profile = copy.deepcopy(MEASURED)
-    *sections, last = key_path.split(".")
-    place = profile
-    for section in sections:
-        place = place[section]
-    place[last] = value
-    return profile
+    return with_value(MEASURED, key_path, value)
 
 
 def message_of(folder: Path, content: object) -> str:
-    path = write(folder, content)
-    with pytest.raises(ProfileError) as caught:
-        read_profile(path)
-    message = str(caught.value)
-    assert message.splitlines() == [message]
-    return message.removeprefix(f"{path}: ")
+    return refusal(write(folder, content))
 
 
 def test_a_profile_names_the_table_of_its_kernels_and_what_it_was_measured_with(tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import copy
 import hashlib
 import math
 from pathlib import Path
@@ -7,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.unit.hardware.toy_profile import TOY, figure, refusal, with_value
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import find_profile, load_profile, read_profile, shipped_profiles
@@ -15,31 +15,7 @@ from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power
 ROOT = Path(__file__).parents[3]
 
 
-def figure(value: object) -> dict[str, object]:
-    return {"value": value, "origin": "datasheet", "source": "a page"}
-
-
-TOY: dict[str, Any] = {
-    "schema_version": 1,
-    "name": "toy",
-    "description": "a toy",
-    "gpu": {
-        "name": "Toy GPU",
-        "memory": figure("10 KiB"),
-        "dram_bandwidth": figure("100 B/s"),
-        "multiprocessors": figure(2),
-        "granule": figure("512 B"),
-        "peak": {"float32": figure("1 kFLOP/s"), "bfloat16": figure("2 kFLOP/s")},
-    },
-    "link": {"name": "wire", "h2d": figure("3 B/s"), "d2h": figure("4 B/s"), "latency": figure("5 ms")},
-    "host": {
-        "memory": figure("1 MB"),
-        "issue": figure("0 s"),
-        "pin_latency": figure("6 us"),
-        "pin_bandwidth": figure("1 GiB/s"),
-    },
-    "cost_model": {"efficiency": figure(0.5)},
-}
+DESCRIBED = TOY | {"cost_model": {"efficiency": figure(0.5)}}
 
 
 def write(folder: Path, content: object, name: str = "toy") -> Path:
@@ -50,27 +26,16 @@ def write(folder: Path, content: object, name: str = "toy") -> Path:
 
 
 def changed(key_path: str, value: object) -> dict[str, Any]:
-    """Return the toy with one value set, at a path of keys."""
-    profile = copy.deepcopy(TOY)
-    *sections, last = key_path.split(".")
-    place = profile
-    for section in sections:
-        place = place[section]
-    place[last] = value
-    return profile
+    return with_value(DESCRIBED, key_path, value)
 
 
 def message_of(folder: Path, content: object) -> str:
-    """Return what a profile is refused with, less the name of the file."""
-    path = write(folder, content)
-    with pytest.raises(ProfileError) as caught:
-        read_profile(path)
-    return str(caught.value).removeprefix(f"{path}: ")
+    return refusal(write(folder, content))
 
 
 def test_a_profile_becomes_a_server_in_si_units(tmp_path: Path) -> None:
     """10 KiB are 10240 bytes, 1 MB is 10^6, 1 GiB/s is 2^30 B/s, 5 ms are 0.005 s."""
-    server = read_profile(write(tmp_path, TOY))
+    server = read_profile(write(tmp_path, DESCRIBED))
     assert server.name == "toy"
     peaks = {ElementType.FLOAT32: 1000.0, ElementType.BFLOAT16: 2000.0}
     assert server.gpu == Gpu("Toy GPU", 10_240, peaks, 100.0, 2, 512)
@@ -80,7 +45,7 @@ def test_a_profile_becomes_a_server_in_si_units(tmp_path: Path) -> None:
 
 
 def test_figures_stand_as_the_file_states_them(tmp_path: Path) -> None:
-    figures = read_profile(write(tmp_path, TOY)).figures
+    figures = read_profile(write(tmp_path, DESCRIBED)).figures
     assert Figure("gpu.memory", "10 KiB", Origin.DATASHEET, "a page") in figures
     assert [figure.path for figure in figures] == [
         *("gpu.memory", "gpu.dram_bandwidth", "gpu.multiprocessors", "gpu.granule"),
@@ -92,21 +57,21 @@ def test_figures_stand_as_the_file_states_them(tmp_path: Path) -> None:
 
 
 def test_the_hash_is_that_of_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, TOY)
+    path = write(tmp_path, DESCRIBED)
     profile = load_profile(path)
     assert (profile.file, profile.description) == (str(path), "a toy")
     assert profile.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_the_cost_model_may_be_missing(tmp_path: Path) -> None:
-    profile = {key: value for key, value in TOY.items() if key != "cost_model"}
+    profile = {key: value for key, value in DESCRIBED.items() if key != "cost_model"}
     assert read_profile(write(tmp_path, profile)).cost_model == {}
 
 
 def test_the_peak_of_a_link_may_be_stated(tmp_path: Path) -> None:
     """A machine that was only measured has no such figure."""
     assert read_profile(write(tmp_path, changed("link.peak", figure("5 B/s")))).link.peak_bytes_per_s == 5.0
-    assert read_profile(write(tmp_path, TOY)).link.peak_bytes_per_s is None
+    assert read_profile(write(tmp_path, DESCRIBED)).link.peak_bytes_per_s is None
 
 
 POWER = {"idle": figure("9 W"), "flop": figure("2 pJ/FLOP"), "dram": figure("3 pJ/B"), "link": figure("4 nJ/B")}
@@ -114,7 +79,7 @@ POWER = {"idle": figure("9 W"), "flop": figure("2 pJ/FLOP"), "dram": figure("3 p
 
 def test_power_may_be_stated_with_or_without_a_limit(tmp_path: Path) -> None:
     """2 pJ are 2e-12 J, 4 nJ are 4e-9 J; a board without a limit never reaches it."""
-    assert read_profile(write(tmp_path, TOY)).power is None
+    assert read_profile(write(tmp_path, DESCRIBED)).power is None
     stated = read_profile(write(tmp_path, changed("power", POWER)))
     assert stated.power == Power(9.0, 2e-12, 3e-12, 4e-9, limit_watts=math.inf)
     assert [each.path for each in stated.figures[-4:]] == ["power.idle", "power.flop", "power.dram", "power.link"]
@@ -266,12 +231,12 @@ def test_a_name_is_looked_up_from_the_scenario_outwards() -> None:
     folder = Path("scenarios/deep")
     assert find_profile("titan_x_maxwell", folder) == ROOT / "hw_profiles" / "titan_x_maxwell.yaml"
     for place in ("hw_profiles", "scenarios/deep/hw_profiles", "scenarios/hw_profiles"):
-        path = write(Path(place), TOY)
+        path = write(Path(place), DESCRIBED)
         assert find_profile("toy", folder) == path
 
 
 def test_a_profile_beside_the_folder_of_the_scenario(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(elsewhere / "hw_profiles", TOY)
+    write(elsewhere / "hw_profiles", DESCRIBED)
     monkeypatch.chdir(elsewhere / "scenarios")
     assert find_profile("toy", Path()) == Path("../hw_profiles/toy.yaml")
     assert find_profile("toy", Path("..")) == Path("../hw_profiles/toy.yaml")
@@ -279,9 +244,9 @@ def test_a_profile_beside_the_folder_of_the_scenario(elsewhere: Path, monkeypatc
 
 
 def test_a_path_is_one_from_the_scenario_or_from_the_working_directory(elsewhere: Path) -> None:
-    write(elsewhere / "mine", TOY)
+    write(elsewhere / "mine", DESCRIBED)
     assert find_profile("mine/toy.yaml", Path("scenarios")) == Path("mine/toy.yaml")
-    write(elsewhere / "scenarios" / "mine", TOY)
+    write(elsewhere / "scenarios" / "mine", DESCRIBED)
     assert find_profile("mine/toy.yaml", Path("scenarios")) == Path("scenarios/mine/toy.yaml")
     assert find_profile(str(elsewhere / "mine" / "toy.yaml"), Path("scenarios")) == elsewhere / "mine" / "toy.yaml"
 
@@ -311,7 +276,7 @@ def test_what_a_process_holds_beside_tensors_may_be_stated(tmp_path: Path) -> No
     gpu = read_profile(write(tmp_path, content)).gpu
 
     assert gpu.framework_bytes(handles=3) == 3584
-    assert read_profile(write(tmp_path, TOY)).gpu.framework_bytes(handles=3) == 0
+    assert read_profile(write(tmp_path, DESCRIBED)).gpu.framework_bytes(handles=3) == 0
 
 
 @pytest.mark.parametrize(("name", "mib"), [("k40m", 11580), ("titan_z", 6082)])

@@ -6,15 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.unit.hardware.toy_profile import TOY, figure, refusal
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Link
 from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
 from vdnnsim.hardware.write import profile_text
-
-
-def figure(value: object) -> dict[str, object]:
-    return {"value": value, "origin": "datasheet", "source": "a page"}
 
 
 def rates(down: str, up: str, latency: str, sharing: str) -> dict[str, object]:
@@ -40,26 +37,7 @@ SECTION: dict[str, Any] = {
     "peers": [{"gpus": ["gpu0", "gpu1"], "link": "NVLink-1"}],
     "fabric": {"gpus": ["gpu0", "gpu1"], "link": "port"},
 }
-PROFILE: dict[str, Any] = {
-    "schema_version": 1,
-    "name": "toy",
-    "description": "a toy",
-    "gpu": {
-        "name": "Toy GPU",
-        "memory": figure("10 KiB"),
-        "dram_bandwidth": figure("100 B/s"),
-        "multiprocessors": figure(2),
-        "granule": figure("512 B"),
-        "peak": {"float32": figure("1 kFLOP/s")},
-    },
-    "host": {
-        "memory": figure("1 MB"),
-        "issue": figure("0 s"),
-        "pin_latency": figure("6 us"),
-        "pin_bandwidth": figure("1 GiB/s"),
-    },
-    "topology": SECTION,
-}
+PROFILE = {key: value for key, value in TOY.items() if key != "link"}
 
 
 def write(folder: Path, section: object, **others: object) -> Path:
@@ -82,12 +60,9 @@ def changed(*keys: object, value: object) -> dict[str, Any]:
 
 
 def message_of(folder: Path, section: object) -> str:
-    path = write(folder, section)
-    with pytest.raises(ProfileError) as caught:
-        read_profile(path)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message.removeprefix(f"{path}: topology.")
+    place, _, message = refusal(write(folder, section)).partition("topology.")
+    assert not place
+    return message
 
 
 def pcie(name: str) -> TopologyLink:
