@@ -13,7 +13,7 @@ from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
 from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.kernel_table import KernelShape
-from vdnnsim.cost.machine import Machine, peak_roofline
+from vdnnsim.cost.machine import Machine, model_origin, peak_roofline
 from vdnnsim.cost.measured import MeasuredKernelCosts
 from vdnnsim.cost.roofline import roofline_s
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost
@@ -33,6 +33,7 @@ def build_cost_table(workload: Workload, server: Server) -> CostTable:
         ProfileError: the profile has no kernel of the element type and no model for it, or one of them is wrong.
     """
     source = cost_source(server.name, server, workload.element_type)
+    origin = model_origin(server)
     known: dict[Hashable, tuple[KernelCost, ...]] = {}
     kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
     for layer in workload.graph.layers:
@@ -47,7 +48,7 @@ def build_cost_table(workload: Workload, server: Server) -> CostTable:
                 continue
             key = _same_cost(workload, layer, phase)
             if key not in known:
-                known[key] = _options(source, workload, layer, phase)
+                known[key] = _options(source, origin, workload, layer, phase)
             kernels[layer.index, phase] = known[key]
     return CostTable(kernels, _OtherBatches(workload, server))
 
@@ -97,18 +98,20 @@ def _same_cost(workload: Workload, layer: Layer, phase: Phase) -> Hashable:
     return phase, layer.kind, workload.flop(layer, phase), workload.bytes_moved(layer, phase)
 
 
-def _options(machine: Machine, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+def _options(
+    machine: Machine, origin: Origin, workload: Workload, layer: Layer, phase: Phase
+) -> tuple[KernelCost, ...]:
     if not _is_convolution(layer, phase):
         flop, nbytes = workload.flop(layer, phase), workload.bytes_moved(layer, phase)
         seconds = roofline_s(machine, layer.kind, phase, flop, nbytes)
-        return (KernelCost(ONLY, seconds, 0, Origin.FITTED, dram_bytes=nbytes),)
+        return (KernelCost(ONLY, seconds, 0, origin, dram_bytes=nbytes),)
     shape = ConvolutionShape.of_layer(layer, workload.batch_size)
     options = [
         KernelCost(
             algorithm=algorithm,
             seconds=convolution_s(machine, shape, phase, algorithm) + bias_s(machine, shape, phase),
             workspace_bytes=workspace_bytes(shape, phase, algorithm, machine.element_bytes),
-            origin=Origin.FITTED,
+            origin=origin,
             dram_bytes=convolution_bytes(machine, shape, phase, algorithm) + bias_bytes(machine, shape, phase),
         )
         for algorithm in algorithms(shape, phase, winograd=machine.parameters.has_winograd)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.cost.parameters import RATES, CostParameters
 from vdnnsim.cost.roofline_fit import Roofline
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import Origin, Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,20 @@ def peak_roofline(server: Server, element_type: ElementType) -> Roofline:
         ProfileError: the profile has no arithmetic rate for the type.
     """
     return Roofline(1 / _peak_flop_per_s(server, element_type), 1 / server.gpu.dram_bytes_per_s, 0.0)
+
+
+def model_origin(server: Server) -> Origin:
+    """Return where the times of a server's cost model come from, by what its parameters were made from.
+
+    They are fitted where any parameter was fitted or measured; where every rate is the whole of its peak they are those
+    of the datasheet, whose peaks no kernel reaches; else somebody assumed them.
+    """
+    origins = {figure.origin for figure in server.figures if figure.path.startswith("cost_model.")}
+    if origins & {Origin.FITTED, Origin.MEASURED}:
+        return Origin.FITTED
+    # Those of algorithms that the library lacks are 0.
+    fractions = {value for key, value in server.cost_model.items() if key.endswith(RATES)} - {0}
+    return Origin.DATASHEET if fractions == {1} else Origin.ASSUMED
 
 
 def _peak_flop_per_s(server: Server, element_type: ElementType) -> float:

@@ -1,7 +1,7 @@
 """What kernels cost on a machine on which kernels were measured.
 
-A measured shape costs what its rows say. What was not measured is predicted, with origin `fitted`, from rows of its
-element type, the nearest group of them that has enough:
+A measured shape costs what its rows say. What was not measured is predicted from rows of its element type, the nearest
+group of them that has enough:
 
     1. the operator with its window and stride, the phase, the algorithm: `conv 3x3 stride 1x1`, forward, `pytorch`
     2. the kind of operator, the phase, the algorithm
@@ -11,7 +11,9 @@ element type, the nearest group of them that has enough:
 
 through a roofline (`vdnnsim.cost.roofline_fit`). Its workspace comes from the first three of these groups, through what
 it grows with there (`vdnnsim.cost.workspace_fit`), and is 0 without them. Where the same layer was measured under
-another batch size, both are scaled to what was found there, so that only the growth with the batch is predicted.
+another batch size, both are scaled to what was found there, so that only the growth with the batch is predicted. What
+is predicted has the origin `fitted`; where rows that are peaks of a datasheet take part, it is as little measured as
+they are, and has theirs.
 
 An unmeasured shape is offered the algorithms that were measured for most shapes like it: the same layer under the
 nearest other batch size, else the same window and stride, else the same kind. An algorithm whose measurement failed is
@@ -60,6 +62,9 @@ class MeasuredKernelCosts:
                     self._groups[group].append(row)
         assert self._by_layer, f"no row of {element_type.value} has a time"
         self._shapes_in = {group: len({row.shape for row in rows}) for group, rows in self._groups.items()}
+        self._stated = {
+            group for group, rows in self._groups.items() if any(row.origin is Origin.DATASHEET for row in rows)
+        }
         self._rooflines: dict[Hashable, Roofline] = {}
         self._workspaces: dict[Hashable, WorkspaceRule] = {}
 
@@ -86,14 +91,17 @@ class MeasuredKernelCosts:
     def predict(self, shape: KernelShape, algorithm: str, flop: int, nbytes: int) -> KernelCost:
         """Return what an algorithm is expected to cost for a shape, whether or not it was measured."""
         groups = _groups(shape, algorithm)
-        roofline = self._roofline(self._nearest(groups, _ENOUGH_FOR_TIMES))
+        group = self._nearest(groups, _ENOUGH_FOR_TIMES)
+        roofline = self._roofline(group)
         rule = self._workspace_rule(self._nearest(groups[:3], _ENOUGH_FOR_WORKSPACES))
         seconds, workspace_bytes = roofline.seconds(flop, nbytes), rule.workspace_bytes(shape)
         sibling = self._sibling(shape, algorithm)
         if sibling is not None and sibling.seconds is not None:
             seconds *= sibling.seconds / roofline.seconds(sibling.flop, sibling.nbytes)
             workspace_bytes = rule.scaled_bytes(shape, sibling.shape, sibling.workspace_bytes)
-        return KernelCost(algorithm, seconds, workspace_bytes, Origin.FITTED, dram_bytes=nbytes)
+        stated = group in self._stated or (sibling is not None and sibling.origin is Origin.DATASHEET)
+        origin = Origin.DATASHEET if stated else Origin.FITTED
+        return KernelCost(algorithm, seconds, workspace_bytes, origin, dram_bytes=nbytes)
 
     def _nearest(self, groups: Sequence[Hashable], enough: Sequence[int]) -> Hashable:
         """Return the first group with enough shapes; None if there is none."""

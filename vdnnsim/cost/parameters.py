@@ -12,6 +12,9 @@ from vdnnsim.errors import ProfileError
 _WINOGRAD: Final = frozenset({"winograd_flop_fraction", "winograd_dram_fraction"})
 """Stated together, by profiles of machines whose library has Winograd."""
 
+RATES: Final = ("_flop_fraction", "_dram_fraction")
+"""How the names of parameters end that are fractions of a peak."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostParameters:
@@ -71,6 +74,6 @@ class CostParameters:
         if not any(values.get(key) for key in _WINOGRAD):
             values = {key: value for key, value in values.items() if key not in _WINOGRAD}
         for key, value in values.items():
-            if key.endswith(("_flop_fraction", "_dram_fraction")) and not 0 < value <= 1:
+            if key.endswith(RATES) and not 0 < value <= 1:
                 raise ProfileError(f"{name}: cost_model.{key}: found {value}, expected a fraction above 0, at most 1")
         return cls(**values)

@@ -13,7 +13,7 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
-from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.hardware.server import Figure, Origin, Server
 
 TITAN_X = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
 
@@ -110,3 +110,26 @@ def test_element_types_without_a_rate_are_refused(toy_server: Server) -> None:
     workload = Workload(build_network("alexnet"), 1, ElementType.FLOAT16)
     with pytest.raises(ProfileError, match=r"^toy: gpu\.peak: lacks float16, has float32$"):
         build_cost_table(workload, toy_server)
+
+
+def stated(origin: Origin) -> tuple[Figure, ...]:
+    """Return the figures of a profile whose overhead is assumed, and whose one rate has an origin."""
+    return (
+        Figure("gpu.memory", "12 GiB", Origin.MEASURED, "a box"),
+        Figure("cost_model.kernel_overhead_s", "1", Origin.ASSUMED, "a toy"),
+        Figure("cost_model.product_flop_fraction", "1", origin, "a toy"),
+    )
+
+
+def test_times_of_the_model_are_as_good_as_its_parameters(toy_server: Server) -> None:
+    """Four rates of the toy are halves of their peaks; without Winograd their rates are 0, which are of no kernel."""
+    peaks = {key: 1.0 if value == 0.5 else value for key, value in toy_server.cost_model.items()}
+
+    def origins(server: Server) -> set[Origin]:
+        table = build_cost_table(Workload(build_network("alexnet"), 1, optimizer=Optimizer.SGD), server)
+        return {option.origin for options in table.kernels.values() for option in options}
+
+    assert origins(replace(toy_server, figures=stated(Origin.FITTED))) == {Origin.FITTED}
+    assert origins(replace(toy_server, figures=stated(Origin.ASSUMED))) == {Origin.ASSUMED}
+    assert origins(replace(toy_server, figures=stated(Origin.ASSUMED), cost_model=peaks)) == {Origin.DATASHEET}
+    assert origins(replace(toy_server, figures=stated(Origin.MEASURED), cost_model=peaks)) == {Origin.FITTED}

@@ -95,6 +95,27 @@ def test_a_network_that_was_not_measured_is_predicted(vgg_costs: MeasuredKernelC
         assert workspaces == {"fast": 2 * layer.out_shape.elements * 32, "slow": 0}
 
 
+def test_what_is_predicted_from_peaks_of_a_datasheet_is_no_more_than_they_are() -> None:
+    """Only the forward of conv1_1 was not measured: so is what it is with 64 images.
+
+    AlexNet's conv3 has no sibling; its forward comes from all 3x3 convolutions forward, the one of conv1_1 among them.
+    """
+    stated = shape_and_work(VGG, "conv1_1", Phase.FORWARD)[0]
+    rows = [replace(row, origin=Origin.DATASHEET) if row.shape == stated else row for row in rows_of(VGG)]
+    costs = MeasuredKernelCosts(rows, PEAKS, ElementType.FLOAT32)
+    larger, alexnet = Workload(VGG.graph, 64), Workload(build_network("alexnet"), 32)
+
+    def origins(workload: Workload, name: str, phase: Phase) -> set[Origin]:
+        return {each.origin for each in costs.options(*shape_and_work(workload, name, phase))}
+
+    assert origins(VGG, "conv1_1", Phase.FORWARD) == {Origin.DATASHEET}
+    assert origins(VGG, "conv2_1", Phase.FORWARD) == {Origin.MEASURED}
+    assert origins(larger, "conv1_1", Phase.FORWARD) == {Origin.DATASHEET}
+    assert origins(larger, "conv1_1", Phase.BACKWARD_WEIGHTS) == {Origin.FITTED}
+    assert origins(alexnet, "conv3", Phase.FORWARD) == {Origin.DATASHEET}
+    assert origins(alexnet, "conv3", Phase.BACKWARD_DATA) == {Origin.FITTED}
+
+
 def shape_and_work(workload: Workload, name: str, phase: Phase) -> tuple[KernelShape, int, int]:
     layer = next(each for each in workload.graph.layers if each.name == name)
     shape = KernelShape.of(workload, layer, phase)
