@@ -16,7 +16,7 @@ numbers, as `7e12 * gpu.compute_speed / link.bandwidth_bytes_per_s`, and `x_labe
 picture of kind `lines` has a line for each value of `by`. A `heat_map` has a cell for each pair of `x` and `y` that
 holds `value`; with `by`, the best value and the value of `by` that it belongs to. A `pareto` has a point for each row
 and a front of all that fit. `subtitle` says what all rows have in common, `panels` divides a picture by one more
-column, `where` keeps only rows with the listed values, `marks` are named places on `x`.
+column, `where` keeps only rows with the listed values, `marks` are named places on `x`, with the units of its column.
 """
 
 import re
@@ -27,7 +27,7 @@ from typing import Final
 
 from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError
-from vdnnsim.messages import not_one_of, quote
+from vdnnsim.messages import not_one_of, one_line, quote
 from vdnnsim.report.columns import Value
 from vdnnsim.units import Dimension, parse_quantity
 
@@ -36,6 +36,14 @@ MOST_MARKS: Final = 20
 _OPTIONAL: Final = ("subtitle", "x_label", "y_label", "value", "by", "panels", "where", "marks")
 _SIGNS = re.compile(r"([*/])")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?")
+_UNITS: Final = (
+    ("_flop_per_s", Dimension.FLOP_PER_SECOND),
+    ("_bytes_per_s", Dimension.BYTES_PER_SECOND),
+    ("_per_s", Dimension.COUNT),
+    ("_bytes", Dimension.BYTES),
+    ("_s", Dimension.SECONDS),
+)
+"""Ends of columns; of images per second one writes the number."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]{0,39}")
 
 
@@ -152,7 +160,7 @@ def _picture(entry: Entry, columns: Sequence[str]) -> StudyPicture:
         by=_column(keys["by"], columns) if "by" in keys else "",
         panels=_column(keys["panels"], columns) if "panels" in keys else "",
         where=_where(keys["where"], columns) if "where" in keys else (),
-        marks=_marks(keys["marks"]) if "marks" in keys else (),
+        marks=_marks(keys["marks"], _dimension(keys["x"].text())) if "marks" in keys else (),
     )
 
 
@@ -193,20 +201,22 @@ def cell_text(value: Value | None) -> str:
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
-def _marks(entry: Entry) -> tuple[Mark, ...]:
+def _marks(entry: Entry, dimension: Dimension) -> tuple[Mark, ...]:
     marks = entry.named_members("marks")
     if len(marks) > MOST_MARKS:
         raise entry.wrong(f"found {len(marks)} marks, expected at most {MOST_MARKS}")
-    found = []
-    for name, place in marks.items():
-        found.append(Mark(name, _number(place)))
-    return tuple(found)
+    return tuple(Mark(name, _place(place, dimension)) for name, place in marks.items())
 
 
-def _number(entry: Entry) -> float:
-    for dimension in (Dimension.COUNT, Dimension.BYTES, Dimension.BYTES_PER_SECOND, Dimension.SECONDS):
-        try:
-            return parse_quantity(entry.value, dimension)
-        except InputError:
-            continue
-    raise entry.expected("a number, of bytes, bytes per second or seconds with its unit")
+def _place(entry: Entry, dimension: Dimension) -> float:
+    try:
+        return parse_quantity(entry.value, dimension)
+    except InputError as failure:
+        raise entry.wrong(one_line(str(failure))) from None
+
+
+def _dimension(expression: str) -> Dimension:
+    """Return what an axis measures, by the unit in which the name of its column ends; an expression has none."""
+    if len(factors(expression)) > 1:
+        return Dimension.COUNT
+    return next((dimension for unit, dimension in _UNITS if expression.endswith(unit)), Dimension.COUNT)

@@ -12,10 +12,10 @@ COLUMNS = ("policy", "hardware", "gpu.compute_speed", "link.bandwidth_bytes_per_
 LINES = "{name: speed, title: Speed, kind: lines, x: link.bandwidth_bytes_per_s, y: performance_ratio"
 
 
-def read(tmp_path: Path, text: str) -> tuple[StudyPicture, ...]:
+def read(tmp_path: Path, text: str, columns: tuple[str, ...] = COLUMNS) -> tuple[StudyPicture, ...]:
     path = tmp_path / "study.yaml"
     path.write_text(f"pictures: {text}\n", encoding="utf-8")
-    return read_pictures(read_yaml(path, StudyError).root.members(("pictures",))["pictures"], COLUMNS)
+    return read_pictures(read_yaml(path, StudyError).root.members(("pictures",))["pictures"], columns)
 
 
 def test_all_that_a_picture_may_say(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_all_that_a_picture_may_say(tmp_path: Path) -> None:
     (picture,) = read(
         tmp_path,
         f"[{LINES}, subtitle: all, x_label: link, by: policy, panels: hardware, "
-        "where: {fits: true, policy: [a, b]}, marks: {PCIe gen3: 12.8 GB/s, half: 0.5}}]",
+        "where: {fits: true, policy: [a, b]}, marks: {PCIe gen3: 12.8 GB/s, NVLink-C2C: 346 GB/s}}]",
     )
     assert picture == StudyPicture(
         name="speed",
@@ -36,8 +36,28 @@ def test_all_that_a_picture_may_say(tmp_path: Path) -> None:
         by="policy",
         panels="hardware",
         where=(("fits", ("true",)), ("policy", ("a", "b"))),
-        marks=(Mark("PCIe gen3", 12.8e9), Mark("half", 0.5)),
+        marks=(Mark("PCIe gen3", 12.8e9), Mark("NVLink-C2C", 346e9)),
     )
+
+
+@pytest.mark.parametrize(
+    ("x", "mark", "value"),
+    [
+        ("gpu.memory_bytes", "12 GiB", 12 * 2**30),
+        ("iteration_s", "20 ms", 0.02),
+        ("gpu.peak.float32_flop_per_s", "7 TFLOP/s", 7e12),
+        ("images_per_s", "100", 100.0),
+        ("batch_size", "64", 64.0),
+        ("7e12 * gpu.compute_speed / link.bandwidth_bytes_per_s", "547", 547.0),
+    ],
+)
+def test_a_mark_has_the_unit_of_its_axis(tmp_path: Path, x: str, mark: str, value: float) -> None:
+    """An expression, and what counts, has plain numbers."""
+    columns = (*COLUMNS, x) if " " not in x else COLUMNS
+    (picture,) = read(
+        tmp_path, f"[{{name: a, title: t, kind: lines, x: {x}, y: fits, marks: {{here: {mark}}}}}]", columns
+    )
+    assert picture.marks == (Mark("here", value),)
 
 
 def test_an_expression_is_read_from_left_to_right() -> None:
@@ -59,7 +79,15 @@ def test_an_expression_is_read_from_left_to_right() -> None:
         (f"[{LINES}, value: fits}}]", "'value' is for pictures of kind heat_map"),
         (f"[{LINES}, where: {{gpu: 1}}}}]", "'gpu' is not a column"),
         (f"[{LINES}, where: {{policy: [[]]}}}}]", "expected text, a number, true or false"),
-        (f"[{LINES}, marks: {{gen3: fast}}}}]", "found 'fast', expected a number"),
+        (
+            f"[{LINES}, marks: {{gen3: fast}}}}]",
+            "pictures[0].marks.gen3: found 'fast', expected a number with one of the units B/s",
+        ),
+        (
+            f"[{LINES}, marks: {{gen3: 12.8}}}}]",
+            "pictures[0].marks.gen3: found 12.8, expected a number with one of the units B/s",
+        ),
+        (f"[{LINES}, marks: {{gen3: 12 GiB}}}}]", "found '12 GiB', expected a number with one of the units B/s"),
         ("[{name: A b, title: t, kind: lines, x: fits, y: fits}]", "expected a name of small letters"),
         ("[{name: a, title: t, kind: pie, x: fits, y: fits}]", "'pie' is not a kind of picture"),
         ("[{name: a, title: t, kind: heat_map, x: fits, y: fits}]", "'value' is for pictures of kind heat_map"),
