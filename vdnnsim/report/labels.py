@@ -1,26 +1,39 @@
 """Labels of policies where there is little room: in a column, broken where a reader expects it, and in file names."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
-_PHRASE = re.compile(r"[^(, ]*[(, ]+|[^(, ]+")
-_WORD = re.compile(r"[^(,_= ]*[(,_= ]+|[^(,_= ]+")
+_BREAKS = (
+    re.compile(r"(?<=, )(?![^(]*\))"),
+    re.compile(r"(?<= )"),
+    re.compile(r"(?<=[_=])"),
+    re.compile(r"(?=\()"),
+)
+"""Where a label may be broken, the best places first: between labels, between options, within a word, before its
+options."""
 
 
 def fold_label(label: str, width: int) -> str:
-    """Return a label in lines of at most `width` characters.
+    """Return a label, or several with commas between them, in lines of at most `width` characters.
 
-    It is broken behind brackets and commas; else behind underscores; within a word only if that alone is longer.
+    What fits on a line of its own is not broken; what does not is broken where a reader expects it.
     """
     lines = [""]
-    for phrase in _PHRASE.findall(label):
-        for piece in [phrase] if len(phrase.rstrip()) <= width else _WORD.findall(phrase):
-            if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
-                lines.append("")
-            lines[-1] += piece
-            while len(lines[-1].rstrip()) > width:
-                lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    for piece in _pieces(label, width, _BREAKS):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _pieces(text: str, width: int, breaks: Sequence[re.Pattern[str]]) -> Iterator[str]:
+    if len(text.rstrip()) <= width:
+        yield text
+    elif breaks:
+        for piece in breaks[0].split(text):
+            yield from _pieces(piece, width, breaks[1:])
+    else:
+        yield from (text[start : start + width] for start in range(0, len(text), width))
 
 
 def file_names(what: str, labels: Iterable[str], suffix: str) -> tuple[str, ...]:
