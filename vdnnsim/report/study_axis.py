@@ -6,7 +6,7 @@ from typing import Final
 
 from vdnnsim.errors import InputError
 from vdnnsim.report.columns import Value
-from vdnnsim.report.scale import Scale, byte_scale, rate_of_bytes_scale, time_scale
+from vdnnsim.report.scale import Scale, byte_scale, percent, rate_of_bytes_scale, time_scale
 from vdnnsim.report.study_picture import StudyPicture, cell_text, factors
 
 StudyRow = Mapping[str, Value | None]
@@ -26,7 +26,6 @@ _LABELS: Final = {
     "gpu.compute_speed": "speed of the GPU against its own",
     "gpus": "GPUs",
 }
-_ALMOST, _WHOLE = 99.5, 99.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +50,13 @@ class StudyAxis:
         return value / self.scale.factor
 
     def text(self, value: Value) -> str:
-        """Return a value without its unit, with three digits at most; what is not all of it never reads as 100."""
+        """Return a value without its unit: shares with one decimal, 100 only for all of it; else three digits."""
         if self.names:
             return cell_text(value)
         assert isinstance(value, int | float)
         number = value / self.scale.factor
         if self.scale.unit == "%":
-            return "99" if _ALMOST <= number < _WHOLE else f"{number:.0f}"
+            return percent(value).removesuffix(" %").replace("100.0", "100")
         return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
