@@ -193,6 +193,8 @@ def test_a_pareto_picture_has_the_capacity_and_the_front() -> None:
     assert np.asarray(dashed.get_xydata()).tolist() == [[1.0, 20.0]]
     assert [np.asarray(line.get_xdata()).tolist() for line in axes.lines if line.get_color() == ALARM] == [[12.0, 12.0]]
     assert legend(figure) == ["slow", "fast", "does not fit", "boundary of what fits", "unbeaten"]
+    # The points stand alone, in the picture as in its legend.
+    assert [handle.get_linestyle() for handle in figure.legends[0].get_lines()] == ["None", "None", "None", "-", "--"]
     assert len(drawn(axes, "o")) == 3
 
 

@@ -47,7 +47,7 @@ def pareto_figure(rows: Sequence[StudyRow], picture: StudyPicture) -> Figure:
         ruled(axes, "both")
     slide.panels[0][0].set_ylabel(slide.up.label)
     unbeaten = Line2D([], [], color=INK, linewidth=1.2, linestyle="--", label="unbeaten")
-    slide.write_legend(unbeaten, bounded=limited)
+    slide.write_legend(unbeaten, bounded=limited, joined=False)
     return slide.figure
 
 
