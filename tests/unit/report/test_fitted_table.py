@@ -1,0 +1,145 @@
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from vdnnsim.report.fitted_table import FittedTable, Fold, TableColumn
+
+MACHINES = (
+    TableColumn("name", "name", ("page_migration(p)", "base(m)"), Fold.LABEL),
+    TableColumn("memory", "max memory", ("1013.5 MiB", "12.0 GiB")),
+    TableColumn("text", "text", ("asks for 1.99 GiB and finds 1.98 GiB of it free", ""), Fold.WORDS),
+    TableColumn("number", "number", ("61100840", "7"), from_right=True),
+)
+
+
+def printed(table: FittedTable, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (
+            90,
+            [
+                "name               max memory  text                                               number",
+                "page_migration(p)  1013.5 MiB  asks for 1.99 GiB and finds 1.98 GiB of it free  61100840",
+                "base(m)            12.0 GiB                                                            7",
+            ],
+        ),
+        (
+            60,
+            [
+                "name               max memory  text                   number",
+                "page_migration(p)  1013.5 MiB  asks for 1.99 GiB    61100840",
+                "                               and finds 1.98 GiB",
+                "                               of it free",
+                "base(m)            12.0 GiB                                7",
+            ],
+        ),
+        (
+            57,
+            [
+                "name              max memory  text                number",
+                "page_             1013.5 MiB  asks for          61100840",
+                "migration(p)                  1.99 GiB and",
+                "                              finds 1.98 GiB",
+                "                              of it free",
+                "base(m)           12.0 GiB                             7",
+            ],
+        ),
+        (
+            40,
+            [
+                "name               max memory    number",
+                "page_migration(p)  1013.5 MiB  61100840",
+                "base(m)            12.0 GiB           7",
+                "too narrow for text; x.csv has all",
+            ],
+        ),
+        (
+            25,
+            [
+                "name           max memory",
+                "page_          1013.5 MiB",
+                "migration(p)",
+                "base(m)        12.0 GiB",
+                "too narrow for text,",
+                "number; x.csv has all",
+            ],
+        ),
+        (
+            10,
+            [
+                *("name", "page_", "migration", "(p)", "base(m)", "too narrow", "for text,", "number,"),
+                "memory;",
+                "x.csv has",
+                "all",
+            ],
+        ),
+    ],
+)
+def test_columns_go_before_a_number_is_cut(width: int, lines: list[str]) -> None:
+    """On one line the columns take 17, 10, 47 and 8 characters and 3 gaps of 2, which are 88; at least 12, 10, 16, 8.
+
+    Of 60, where the label takes all it wants, text gets 60 - 6 - 17 - 10 - 8 = 19. Of 57, label and text get 16 each,
+    and no number is parted from its unit. Without text the least is 12 + 10 + 8 and 2 gaps, 34; without the number 24.
+    """
+    assert printed(FittedTable(MACHINES, ("text", "number"), "x.csv has all"), width) == lines
+
+
+def test_a_gap_that_something_else_fills_is_filled() -> None:
+    """Of 22 characters, 12 and 12 are too many: the wide one goes, then the narrow one has room again."""
+    columns = (
+        TableColumn("name", "name", ("a",), Fold.LABEL),
+        TableColumn("narrow", "12", ("34",)),
+        TableColumn("wide", "12345678901234567890", ("",)),
+    )
+    assert printed(FittedTable(columns, ("narrow", "wide"), "x.csv has all"), 22) == [
+        "name  12",
+        "a     34",
+        "too narrow for wide;",
+        "x.csv has all",
+    ]
+
+
+def test_of_columns_of_one_title_the_right_one_goes_first() -> None:
+    columns = (
+        TableColumn("name", "name", ("a",), Fold.LABEL),
+        TableColumn("both", "both", ("1",)),
+        TableColumn("both", "both", ("2",)),
+    )
+    assert printed(FittedTable(columns, (), "x"), 10)[1] == "a     1"
+
+
+NUMBER = st.integers(0, 10**9).map(str) | st.floats(0, 1e6).map(lambda value: f"{value:.3f} GiB")
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.text("ab_(,)", min_size=1, max_size=30), NUMBER, NUMBER, NUMBER, st.text("xy ", max_size=60)),
+        min_size=1,
+        max_size=4,
+    ),
+    width=st.integers(1, 90),
+)
+def test_on_no_terminal_a_number_is_cut(rows: list[tuple[str, ...]], width: int) -> None:
+    """Every number is printed whole, or its column is named as left out; no line is longer than the terminal."""
+    titles, cells = ("label", "first", "second", "third", "text"), list(zip(*rows, strict=True))
+    folds = (Fold.LABEL, Fold.NEVER, Fold.NEVER, Fold.NEVER, Fold.WORDS)
+    columns = tuple(TableColumn(t, t, tuple(c), f) for t, c, f in zip(titles, cells, folds, strict=True))
+    text = " ".join(printed(FittedTable(columns, ("text",), "all"), width))
+    named = re.sub(r"\s", "", text)
+    for column in columns[1:4]:
+        if column.title in text.partition("too narrow")[0]:
+            assert all(cell in text for cell in column.cells)
+        else:
+            assert column.title in named.partition("toonarrowfor")[2] or width < len("narrow")
+    assert all(len(line) <= width for line in printed(FittedTable(columns, ("text",), "all"), width))
