@@ -43,6 +43,11 @@ class ClaimRow:
         return self.id.partition(".")[0]
 
     @property
+    def of_table(self) -> bool:
+        """Whether it is a number of one of the paper's tables, and not of its text."""
+        return self.id.startswith("t-")
+
+    @property
     def by_construction(self) -> bool:
         """Whether the row merely returns an input, and says so in its reason."""
         return self.reason.startswith("by construction")
@@ -50,21 +55,31 @@ class ClaimRow:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCount:
-    """How many claims there are, how many are reproduced with all of their rows, how many of those by construction."""
+    """How much of a paper comes out: claims of its text, each with all of its rows, and numbers of its tables apart.
+
+    Attributes:
+        claims, reproduced: of the text.
+        by_construction: how many of the reproduced ones merely return an input.
+        numbers, met: of the tables.
+    """
 
     claims: int
     reproduced: int
     by_construction: int
+    numbers: int
+    met: int
 
     @classmethod
     def of(cls, rows: Sequence[ClaimRow]) -> "ClaimCount":
         """Count the claims that some rows belong to."""
-        ids = {row.claim_id for row in rows}
-        missed = {row.claim_id for row in rows if row.verdict is not Verdict.REPRODUCED}
-        trivial = {row.claim_id for row in rows if row.by_construction} - missed
-        return cls(len(ids), len(ids) - len(missed), len(trivial))
+        text, tables = ([row for row in rows if row.of_table is of_table] for of_table in (False, True))
+        ids = {row.claim_id for row in text}
+        missed = {row.claim_id for row in text if row.verdict is not Verdict.REPRODUCED}
+        trivial = {row.claim_id for row in text if row.by_construction} - missed
+        met = sum(row.verdict is Verdict.REPRODUCED for row in tables)
+        return cls(len(ids), len(ids) - len(missed), len(trivial), len(tables), met)
 
     def __str__(self) -> str:
-        """`34 of 35 claims reproduced, 4 of them by construction`."""
+        """`34 of 35 claims reproduced, 4 of them by construction`: those of the text."""
         trivial = f", {self.by_construction} of them by construction" if self.by_construction else ""
         return f"{self.reproduced} of {self.claims} claims reproduced{trivial}"

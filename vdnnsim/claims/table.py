@@ -15,8 +15,9 @@ def cells(row: ClaimRow) -> tuple[str, ...]:
 
 
 def summary(rows: Sequence[ClaimRow]) -> str:
-    """Return one line: how many claims are reproduced, and which rows differ from what is recorded."""
-    text = str(ClaimCount.of(rows))
+    """Return one line: how many claims and numbers of tables come out, and which rows differ from what is recorded."""
+    count = ClaimCount.of(rows)
+    text = f"{count}; {count.met} of {count.numbers} numbers of its tables" if count.numbers else str(count)
     moved = [row for row in rows if row.verdict is not row.recorded]
     if moved:
         text += "; other than recorded: " + ", ".join(f"{row.id} ({row.verdict.value})" for row in moved)

@@ -25,10 +25,9 @@ def page_text(
         compared: what other readings give.
         pictures: file name and title of each.
     """
-    text = [row for row in rows if row.id.startswith("s-")]
     parts = [
         "# Several GPUs that swap: the tables of Kim et al. (2018), from simulation",
-        _introduction(text, rows),
+        _introduction(rows),
         "## What is replayed",
         _REPLAYED,
         "## What comes out",
@@ -55,11 +54,10 @@ def page_text(
     return "\n\n".join(parts) + "\n"
 
 
-def _introduction(text: Sequence[ClaimRow], rows: Sequence[ClaimRow]) -> str:
-    ratios = [row for row in rows if row.id.startswith("t-")]
-    met = sum(row.verdict is Verdict.REPRODUCED for row in ratios)
+def _introduction(rows: Sequence[ClaimRow]) -> str:
+    count = ClaimCount.of(rows)
     return (
-        f"{ClaimCount.of(text)}, each with all of its numbers; of the {len(ratios)} ratios of Tables II and III, {met} "
+        f"{count}, each with all of its numbers; of the {count.numbers} ratios of Tables II and III, {count.met} "
         "come within 10 %. Kernel times rest on public measurements of single kernels (DeepBench), links on public "
         "measurements of copies; no number of this paper went into a profile. Two numbers of the paper are taken: how "
         "fast two and four P100s are without swap in the first row of Tables II and III, slower than those kernels, "
@@ -155,9 +153,8 @@ def _matrix(rows: Sequence[ClaimRow], compared: Compared) -> str:
 
 def _line(rows: Sequence[ClaimRow | None], shown: Sequence[ClaimRow]) -> list[str]:
     found = {row.id: row for row in rows if row is not None}
-    ratios = [row for row in found.values() if row.id.startswith("t-")]
-    met = sum(row.verdict is Verdict.REPRODUCED for row in ratios)
-    return [*(_cell(found.get(each.id)) for each in shown), f"{met} of {len(ratios)}"]
+    count = ClaimCount.of(list(found.values()))
+    return [*(_cell(found.get(each.id)) for each in shown), f"{count.met} of {count.numbers}"]
 
 
 def _cell(row: ClaimRow | None) -> str:

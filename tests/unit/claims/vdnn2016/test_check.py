@@ -120,6 +120,15 @@ def test_the_summary_counts_claims_and_names_what_moved(runs: PaperRuns) -> None
     assert summary(rows).endswith("other than recorded: c-1.more (not reproduced)")
 
 
+def test_numbers_of_tables_are_counted_apart(runs: PaperRuns) -> None:
+    """c-1 is a claim of the text and met; of two numbers of one table, which are no claim, one is."""
+    ids = {"c-1.size": 0.2, "t-2.120": 0.2, "t-2.130": 0.01}
+    rows = [check_claim(claim(id=name, tolerance=tolerance), runs) for name, tolerance in ids.items()]
+
+    assert summary(rows[:2]) == "1 of 1 claims reproduced; 1 of 1 numbers of its tables"
+    assert summary(rows).startswith("1 of 1 claims reproduced; 1 of 2 numbers of its tables; other than recorded: ")
+
+
 def test_what_merely_returns_an_input_is_counted_apart(runs: PaperRuns) -> None:
     """Of two claims that are met, one says in its reason that it is so by construction."""
     rows = [check_claim(claim(), runs), check_claim(claim(id="c-2", reason="by construction: an input"), runs)]
