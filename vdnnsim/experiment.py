@@ -1,5 +1,6 @@
 """One scenario, all parts together: each of its policies on the bench, against the oracular baseline."""
 
+from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.bench import Bench
@@ -33,6 +34,7 @@ def scenario_result(
         results=rows,
         gpus=scenario.gpus,
         gradients=scenario.gradients,
+        kernels=kernel_origins((row.trace.plan for row in rows), bench.costs, scenario.workload.batch_size),
     )
 
 

@@ -17,8 +17,9 @@ largest part.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from vdnnsim.bench import UNLIMITED_BYTES, Bench
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
+from vdnnsim.bench import Bench
+from vdnnsim.plan.placement import DoesNotFit, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting, Trial
 from vdnnsim.scenario.read import LARGEST_BATCH
@@ -35,6 +36,7 @@ class LargestBatch:
         images_per_s: of one GPU, until the last is done; None where no batch fits. Of a batch in parts, that of a part.
         refusal: what stops one image more; None where the largest batch that a scenario may have fits.
         part_size: images in the largest part that fits, where a batch of any size is cut into parts.
+        kernels: what the plans of that batch launch.
     """
 
     policy: str
@@ -42,6 +44,7 @@ class LargestBatch:
     images_per_s: float | None
     refusal: DoesNotFit | None
     part_size: int | None = None
+    kernels: KernelOrigins = field(default_factory=KernelOrigins, compare=False)
 
     @property
     def stopped_by(self) -> tuple[str, str]:
@@ -122,7 +125,7 @@ class _Benches:
     def placed(self, batch: int) -> Setting:
         """What a policy may know at a batch, with trials that are only placed."""
         setting = self[batch].setting()
-        trials = _PlacedTrials(setting.limits)
+        trials = _PlacedTrials(self[batch])
         return replace(setting, trials=trials, server_trials=trials)
 
 
@@ -130,13 +133,13 @@ class _Benches:
 class _PlacedTrials:
     """Trials that take no time."""
 
-    limits: MemoryLimits
+    bench: Bench
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        return Trial(place_plan(plan, self.limits), 0.0)
+        return self.run_server_trial((plan,))[0]
 
     def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
-        return tuple(self.run_trial(plan) for plan in plans)
+        return tuple(Trial(self.bench.place(plan), 0.0) for plan in self.bench.exchanging(plans))
 
 
 def _largest_batch(benches: _Benches, policy: Policy) -> LargestBatch:
@@ -145,7 +148,7 @@ def _largest_batch(benches: _Benches, policy: Policy) -> LargestBatch:
         part = _largest_batch(benches, part_policy)
         if part.batch_size == 0:
             return replace(part, policy=policy.label)
-        return LargestBatch(policy.label, LARGEST_BATCH, part.images_per_s, None, part.batch_size)
+        return replace(part, policy=policy.label, batch_size=LARGEST_BATCH, refusal=None, part_size=part.batch_size)
     found = _hold_against_trials(benches, policy, _edge(benches.placed, benches, policy))
     if found is None:
         found = _hold_against_trials(benches, policy, _edge(lambda batch: benches[batch].setting(), benches, policy))
@@ -158,40 +161,47 @@ def _edge(setting_of: Callable[[int], Setting], benches: _Benches, policy: Polic
     multiple = policy.batch_multiple
     guess = max(1, benches.scenario.workload.batch_size // multiple)
     largest = LARGEST_BATCH // multiple
-    return multiple * find_edge(lambda count: _need(policy, setting_of(count * multiple)), guess, largest)
+
+    def need(count: int) -> Need:
+        batch = count * multiple
+        return _need(benches[batch], policy.plans(setting_of(batch)))
+
+    return multiple * find_edge(need, guess, largest)
 
 
 def _hold_against_trials(benches: _Benches, policy: Policy, batch: int) -> LargestBatch | None:
     """Return what real trials say of a batch and the next; None where it does not fit, or the next one does."""
     images_per_s = refusal = None
+    kernels = KernelOrigins()
     if batch > 0:
         bench = benches[batch]
-        trials = bench.run_server_trial(policy.plans(bench.setting()))
+        plans = policy.plans(bench.setting())
+        trials = bench.run_server_trial(plans)
         if not all(trial.fits for trial in trials):
             return None
         images_per_s = batch / max(trial.cost_s for trial in trials)
+        kernels = kernel_origins(plans, bench.costs, batch)
     more = batch + policy.batch_multiple
     if more <= LARGEST_BATCH:
-        refusal = _refusal(policy, benches[more].setting())
+        refusal = _refusal(benches[more], policy)
         if refusal is None:
             return None
-    return LargestBatch(policy.label, batch, images_per_s, refusal)
+    return LargestBatch(policy.label, batch, images_per_s, refusal, kernels=kernels)
 
 
-def _need(policy: Policy, setting: Setting) -> Need:
-    limits = setting.limits
+def _need(bench: Bench, plans: Sequence[TrainingPlan]) -> Need:
+    limits = bench.limits
     shares, fits = [], True
-    for plan in _distinct(policy.plans(setting)):
-        unlimited = place_plan(plan, replace(limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES))
-        assert isinstance(unlimited, Placement)
+    for plan in _distinct(bench.exchanging(plans)):
+        unlimited = bench.place_unlimited(plan)
         shares += [unlimited.pool_bytes / limits.device_bytes, unlimited.host_bytes / limits.host_bytes]
-        fits = fits and isinstance(place_plan(plan, limits), Placement)
+        fits = fits and isinstance(bench.place(plan), Placement)
     return Need(fits, max(shares))
 
 
-def _refusal(policy: Policy, setting: Setting) -> DoesNotFit | None:
+def _refusal(bench: Bench, policy: Policy) -> DoesNotFit | None:
     """Return what does not fit on the first GPU where something does not."""
-    placements = (place_plan(plan, setting.limits) for plan in _distinct(policy.plans(setting)))
+    placements = (bench.place(plan) for plan in _distinct(bench.exchanging(policy.plans(bench.setting()))))
     return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 
 

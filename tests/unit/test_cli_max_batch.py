@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_cli import ROOT, vdnnsim
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
 
 SCENARIO = """
 schema_version: 1
@@ -41,6 +43,10 @@ def test_a_row_for_each_policy_with_its_speed_and_what_stops_it(folder: Path) ->
     assert done.returncode == 0
     assert done.stderr == "alexnet on titan_x_maxwell\n"
     assert done.stdout.splitlines()[0].split("  ")[0] == "policy"
+    # The kernels of AlexNet, over the one batch and over the other.
+    alexnet = Workload(build_network("alexnet"), 1)
+    kernels = 2 * sum(len(alexnet.phases(layer)) for layer in alexnet.graph.layers)
+    assert done.stdout.splitlines()[-1] == f"- Kernel times: {kernels} of {kernels} fitted to measurements"
     base, everything = rows(folder / "max.csv")
     assert list(base) == ["network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal"]
     assert [base["policy"], everything["policy"]] == ["base(m)", "vdnn_all(m)"]

@@ -1,7 +1,8 @@
 """The results of a scenario: one per policy, each compared with the oracular baseline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
@@ -57,6 +58,7 @@ class ScenarioResult:
         results: in the order of the scenario's policies; of each, one for each GPU.
         gpus: how many GPUs train together.
         gradients: how they add up their gradients; None where there is nothing to add up.
+        kernels: what the plans of all rows launch.
     """
 
     name: str
@@ -70,6 +72,7 @@ class ScenarioResult:
     results: tuple[PolicyResult, ...]
     gpus: int = 1
     gradients: Aggregation | None = None
+    kernels: KernelOrigins = field(default_factory=KernelOrigins)
 
     @property
     def by_policy(self) -> tuple[tuple[PolicyResult, ...], ...]:

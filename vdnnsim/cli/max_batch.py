@@ -21,15 +21,18 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
 
     The batch size of SCENARIO is only where the search begins. Both batch and images per second are those of one GPU.
     """
+    from vdnnsim.analysis.kernel_origins import together
     from vdnnsim.largest_batch import largest_batches
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.table import plain_table
+    from vdnnsim.report.kernel_times import kernel_times
+    from vdnnsim.report.table import plain_table, with_findings
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.units import format_rate
 
     asked = read_scenario(scenario, policies_with(policy_modules))
     rows, shown = [], []
-    for each in largest_batches(asked):
+    found = largest_batches(asked)
+    for each in found:
         refusal = "" if each.refusal is None else each.refusal.explain()
         speed = each.images_per_s
         rows.append(
@@ -52,7 +55,10 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
         )
     if csv_file is not None:
         write_csv(csv_file, _COLUMNS, rows)
-    print_result(plain_table(_HEADER, shown), f"{asked.workload.graph.name} on {asked.server.name}")
+    findings = kernel_times(together(each.kernels for each in found))
+    print_result(
+        with_findings(plain_table(_HEADER, shown), findings), f"{asked.workload.graph.name} on {asked.server.name}"
+    )
 
 
 def _nothing(part_size: int | None) -> str:

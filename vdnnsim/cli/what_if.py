@@ -11,6 +11,7 @@ from vdnnsim.cli.output import print_result
 
 if TYPE_CHECKING:
     from vdnnsim.study.results import StudyRow
+    from vdnnsim.study.what_if import Change
 
 _HEADER = ("policy", "", "fits", "iteration", "images/s", "max memory", "stalled", "speed/oracle")
 
@@ -33,13 +34,14 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.table import plain_table
+    from vdnnsim.report.table import plain_table, with_findings
     from vdnnsim.study.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
 
+    changes = ask(scenario, settings, policies_with(policy_modules))
     rows = [
         (change.label, when, row)
-        for change in ask(scenario, settings, policies_with(policy_modules))
+        for change in changes
         for when, row in (("before", change.before), ("after", change.after))
     ]
     names = [name for name, _ in OUTCOME]
@@ -51,7 +53,20 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
         write_csv(csv_file, ("policy", "when", *names, "error"), cells)
     shown = [_shown("" if when == "after" else label, when, row) for label, when, row in rows]
     reasons = [(f"{label} {when}", row.error or str(row.cell("refusal"))) for label, when, row in rows]
-    print_result(plain_table(_HEADER, shown), *(f"{which}: {reason}" for which, reason in reasons if reason))
+    table = with_findings(plain_table(_HEADER, shown), _kernel_times(changes))
+    print_result(table, *(f"{which}: {reason}" for which, reason in reasons if reason))
+
+
+def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
+    """Return where kernel times come from; of before and after apart where they are not the same."""
+    from vdnnsim.analysis.kernel_origins import together
+    from vdnnsim.report.kernel_times import kernel_times
+
+    before = kernel_times(together(change.kernels_before for change in changes))
+    after = kernel_times(together(change.kernels_after for change in changes))
+    if before == after:
+        return before
+    return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))
 
 
 def _shown(label: str, when: str, row: "StudyRow") -> tuple[str, ...]:

@@ -6,13 +6,13 @@ the bias pass in its time and DRAM traffic; any other kernel is one roofline. La
 so a VGG with 416 CONV layers costs what its distinct layers do.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
 from vdnnsim.cost.kernel_file import read_measured_kernels
-from vdnnsim.cost.kernel_table import KernelShape
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.cost.machine import Machine, model_origin, peak_roofline
 from vdnnsim.cost.measured import MeasuredKernelCosts
 from vdnnsim.cost.roofline import roofline_s
@@ -50,7 +50,11 @@ def build_cost_table(workload: Workload, server: Server) -> CostTable:
             if key not in known:
                 known[key] = _options(source, origin, workload, layer, phase)
             kernels[layer.index, phase] = known[key]
-    return CostTable(kernels, _OtherBatches(workload, server))
+    gap = ""
+    if isinstance(source, Machine) and server.kernels is not None:
+        rows = read_measured_kernels(server.kernels)
+        gap = f"{server.kernels.table.name} {_gap(rows, workload.element_type)}; workspaces are those of formulas"
+    return CostTable(kernels, _OtherBatches(workload, server), gap)
 
 
 class _OtherBatches:
@@ -81,15 +85,21 @@ def cost_source(name: str, server: Server, element_type: ElementType) -> Measure
     """
     if server.kernels is not None:
         rows = read_measured_kernels(server.kernels)
-        timed = {row.shape.element_type.value for row in rows if row.seconds is not None}
-        if element_type.value in timed:
+        if element_type.value in _timed(rows):
             return MeasuredKernelCosts(rows, peak_roofline(server, element_type), element_type)
         if not server.cost_model:
-            table, others = file_name(server.kernels.table), ", ".join(sorted(timed)) or "none"
-            raise ProfileError(f"{table}: times no kernel in {element_type.value}, only in {others}")
+            raise ProfileError(f"{file_name(server.kernels.table)}: {_gap(rows, element_type)}")
     elif not server.cost_model:
         raise ProfileError(f"{name}: has neither kernels nor a cost_model, so nothing can be timed on it")
     return Machine.of_server(server, element_type)
+
+
+def _timed(rows: Iterable[KernelRow]) -> set[str]:
+    return {row.shape.element_type.value for row in rows if row.seconds is not None}
+
+
+def _gap(rows: Iterable[KernelRow], element_type: ElementType) -> str:
+    return f"times no kernel in {element_type.value}, only in {', '.join(sorted(_timed(rows))) or 'none'}"
 
 
 def _same_cost(workload: Workload, layer: Layer, phase: Phase) -> Hashable:

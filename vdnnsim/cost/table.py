@@ -34,10 +34,13 @@ class CostTable:
 
     Attributes:
         of_images: the table of the same layers with a batch of so many images, where that can be known.
+        gap: what is to be said of a table of measured kernels that lacks the element type; empty where there is
+            nothing to say.
     """
 
     kernels: Mapping[tuple[int, Phase], tuple[KernelCost, ...]]
     of_images: Callable[[int], "CostTable"] | None = field(default=None, compare=False, repr=False)
+    gap: str = ""
 
     def options(self, layer: int, phase: Phase) -> tuple[KernelCost, ...]:
         """All algorithms for a phase of a layer, fastest first."""

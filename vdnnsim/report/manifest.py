@@ -57,6 +57,8 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
         },
         "hardware": msgspec.to_builtins(server, str_keys=True, enc_hook=_name),
         "oracle": _metrics(result.oracle),
+        "kernel_times": {origin.value: count for origin, count in result.kernels.counts.items()},
+        "kernel_table_gap": result.kernels.gap or None,
         "algorithm_profiling_s": result.algorithm_profiling_s,
         "results": [_policy(each) | _together(each, server) for each in result.results],
         "files": sorted(files),

@@ -12,6 +12,7 @@ from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.report.comparison import FRONT, apart, comparison_columns, comparison_title
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
+from vdnnsim.report.kernel_times import kernel_times
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.summary import FOOTNOTE, NOT_FITTING, summary
 from vdnnsim.report.summary_columns import SummaryColumn
@@ -39,7 +40,7 @@ def result_table(result: ScenarioResult) -> RenderableType:
     lines: list[RenderableType] = [Text(caption(result), style="bold"), Padding(rows, (1, 0))]
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
-    findings = verdict(result), *together(result), *refusals(result), *profiling(result)
+    findings = verdict(result), *kernel_times(result.kernels), *together(result), *refusals(result), *profiling(result)
     lines.extend(_hanging(line) for line in findings)
     return Group(*lines)
 
@@ -54,7 +55,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         lines.append(
             Text(f"{FRONT} no other policy is better in time or memory and no worse in the other", style="dim")
         )
-    findings = comparison_title(comparison) + ".", *apart(comparison)
+    findings = comparison_title(comparison) + ".", *kernel_times(comparison.result.kernels), *apart(comparison)
     lines.extend(_hanging(line) for line in findings)
     return Group(*lines)
 
@@ -103,6 +104,11 @@ def _others(columns: Sequence[SummaryColumn], labels: SummaryColumn) -> int:
     """Return the width of all columns but the labels."""
     others = [column for column in columns if column is not labels]
     return sum(_GAP + max(map(len, (*column.header, *column.cells))) for column in others)
+
+
+def with_findings(table: RenderableType, findings: Iterable[str]) -> RenderableType:
+    """Return a table and below it what is to be known of it."""
+    return Group(table, *map(_hanging, findings))
 
 
 def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> RenderableType:

@@ -63,7 +63,13 @@ class _WatchedSetting(Setting):
 class PointRunner:
     """Computes points; of equal intermediate results it keeps the last ones, so its memory stays what it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, watch: Callable[[Bench, Sequence[TrainingPlan]], None] | None = None) -> None:
+        """Keep nothing yet.
+
+        Args:
+            watch: is told of the plans of each point.
+        """
+        self._watch = watch
         self._tables: Kept[CostTable] = Kept(_TABLES)
         self._plans: Kept[_Plans] = Kept(_PLANS)
         self._looks: Kept[set[str]] = Kept(_REPLAYS)
@@ -86,6 +92,8 @@ class PointRunner:
         bench = self._bench(point, scenario)
         (policy,) = scenario.policies
         plans = self._planned(point, bench, policy)
+        if self._watch is not None:
+            self._watch(bench, plans.plans)
         limits = bench.limits
         placements = self._placements.get((plans.number, limits), lambda: _each(bench.place, plans.plans))
         refusal = next((each for each in placements if isinstance(each, DoesNotFit)), None)
@@ -155,7 +163,8 @@ def _faster(table: CostTable, speed: float) -> CostTable:
         for place, options in table.kernels.items()
     }
     of_images = table.of_images
-    return CostTable(kernels, None if of_images is None else lambda images: _faster(of_images(images), speed))
+    of_parts = None if of_images is None else lambda images: _faster(of_images(images), speed)
+    return replace(table, kernels=kernels, of_images=of_parts)
 
 
 def _each(

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins, together
+from vdnnsim.bench import Bench
 from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
+from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.study.compute import PointRunner
@@ -17,11 +20,17 @@ from vdnnsim.study.where import plain_value
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What came of one policy of a scenario before and after."""
+    """What came of one policy of a scenario before and after.
+
+    Attributes:
+        kernels_before, kernels_after: what its plans launch; none where there are no plans.
+    """
 
     label: str
     before: StudyRow
     after: StudyRow
+    kernels_before: KernelOrigins
+    kernels_after: KernelOrigins
 
 
 def what_if(path: Path, settings: Sequence[str], policy_types: PolicyTypes) -> tuple[Change, ...]:
@@ -33,19 +42,27 @@ def what_if(path: Path, settings: Sequence[str], policy_types: PolicyTypes) -> t
     """
     base = read_scenario(path, policy_types)
     values = _values(settings, study_keys(policy_types, path.parent))
-    resolver, runner = Resolver(base, path.parent), PointRunner()
+    launched: list[KernelOrigins] = []
+    resolver = Resolver(base, path.parent)
 
-    def row(point: dict[str, Value]) -> StudyRow:
+    def watch(bench: Bench, plans: Sequence[TrainingPlan]) -> None:
+        launched.append(kernel_origins(plans, bench.costs, bench.workload.batch_size))
+
+    runner = PointRunner(watch)
+
+    def row(point: dict[str, Value]) -> tuple[StudyRow, KernelOrigins]:
         resolved = resolver.resolve(point)
-        return StudyRow(point, resolved, runner.run(resolved))
+        launched.clear()
+        return StudyRow(point, resolved, runner.run(resolved)), together(launched)
 
     after = [row({**values, POLICY: policy}) for policy in base.policies]
-    reasons = {each.resolved.error for each in after}
+    reasons = {each.resolved.error for each, _ in after}
     if len(reasons) == 1 and all(reasons):
         raise StudyError(f"--set: {reasons.pop()}")
+    before = [row({POLICY: policy}) for policy in base.policies]
     return tuple(
-        Change(policy.label, row({POLICY: policy}), changed)
-        for policy, changed in zip(base.policies, after, strict=True)
+        Change(policy.label, was, becomes, kernels_was, kernels_becomes)
+        for policy, (was, kernels_was), (becomes, kernels_becomes) in zip(base.policies, before, after, strict=True)
     )
 
 

@@ -174,6 +174,26 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
         found[2]["iteration_s"],
     ]
     assert "base(p) after: " in done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if "Kernel times" in line)
+    assert line.startswith("- Kernel times: ")
+    assert line.endswith(" fitted to measurements")
+
+
+def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: Path) -> None:
+    """On the other card nothing was measured; it states workspaces of float32 alone."""
+    (folder / "small.yaml").write_text(SMALL)
+    settings = ("--set", "hardware=rtx_4090", "--set", "workload.element_type=float16")
+
+    done = vdnnsim("whatif", "small.yaml", *settings, folder=folder)
+
+    lines = " ".join(done.stdout.split())
+    assert "- before: Kernel times: " in lines
+    assert "fitted to measurements - after: Kernel times: " in lines
+    assert "from datasheet peaks, which no kernel reaches; copies weigh more here than on the card - after:" in lines
+    assert lines.endswith(
+        "after: Kernel table: rtx_4090.kernels.csv times no kernel in float16, only in float32; workspaces are those "
+        "of formulas"
+    )
 
 
 @pytest.mark.parametrize(
