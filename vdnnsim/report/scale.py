@@ -1,9 +1,13 @@
 """One unit for all numbers of a column or an axis, so that they can be compared at a glance."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import floor, log10
 
 from vdnnsim.units import GIB, KIB, MIB
+
+_DIGITS = 3
+"""Digits that tell numbers apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,16 @@ class Scale:
     def number(self, value: float) -> str:
         """Return a value in this unit, without the unit: `6.64`."""
         return f"{value / self.factor:.{self.decimals}f}"
+
+    def telling(self, values: Iterable[float]) -> "Scale":
+        """Return the scale with as many decimals as give each of these values, and not only the largest, three digits.
+
+        Sizes in bytes are exact without.
+        """
+        if self.unit == "B":
+            return self
+        least = min((abs(value) / self.factor for value in values if value), default=1.0)
+        return replace(self, decimals=max(self.decimals, _DIGITS - 1 - floor(log10(least))))
 
     def text(self, value: float) -> str:
         """Return a value with the unit: `6.64 GiB`."""
@@ -48,10 +62,19 @@ def rate_scale(values: Iterable[float]) -> Scale:
     return _scale(values, (("", 1.0),))
 
 
-def percent(fraction: float) -> str:
+def percents(fractions: Iterable[float]) -> tuple[str, ...]:
+    """Return fractions for people as `percent` does, with as many decimals as give each of them three digits."""
+    values = tuple(fractions)
+    scale = Scale("%", 0.01, 1).telling(values)
+    return tuple(percent(value, scale.decimals) for value in values)
+
+
+def percent(fraction: float, decimals: int = 1) -> str:
     """Return a fraction for people: `95.6 %`; what is not all of it never reads as 100 %."""
-    text = f"{100 * fraction:.1f} %"
-    return "99.9 %" if text == "100.0 %" and fraction < 1 - 1e-9 else text
+    number = f"{100 * fraction:.{decimals}f}"
+    if float(number) == 100 and fraction < 1 - 1e-9:  # all of it
+        number = f"{100 - 10**-decimals:.{decimals}f}"
+    return f"{number} %"
 
 
 def _scale(values: Iterable[float], units: tuple[tuple[str, float], ...]) -> Scale:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.report.scale import Scale, byte_scale, percent, rate_scale, time_scale
+from vdnnsim.report.scale import Scale, byte_scale, percents, rate_scale, time_scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,9 @@ def text_column(title: str, cells: Iterable[str]) -> SummaryColumn:
 
 def quantity_column(title: str, header: str, scale: Scale, values: Iterable[float]) -> SummaryColumn:
     """Return a column of numbers in the unit of a scale, which the title and the second line of the header name."""
-    return SummaryColumn(f"{title}, {scale.unit}", (header, scale.unit), tuple(scale.number(value) for value in values))
+    numbers = tuple(values)
+    telling = scale.telling(numbers)
+    return SummaryColumn(f"{title}, {scale.unit}", (header, scale.unit), tuple(map(telling.number, numbers)))
 
 
 def time_column(rows: Sequence[PolicyResult]) -> SummaryColumn:
@@ -43,7 +45,7 @@ def time_column(rows: Sequence[PolicyResult]) -> SummaryColumn:
 def images_column(rows: Sequence[PolicyResult]) -> SummaryColumn:
     """Return the throughput."""
     rates = [row.metrics.images_per_s for row in rows]
-    scale = rate_scale(rates)
+    scale = rate_scale(rates).telling(rates)
     return SummaryColumn("images/s", ("images", "per s"), tuple(scale.number(rate) for rate in rates))
 
 
@@ -61,6 +63,4 @@ def offloaded_column(rows: Sequence[PolicyResult]) -> SummaryColumn:
 
 def speed_column(rows: Sequence[PolicyResult]) -> SummaryColumn:
     """Return the speed, of that of the oracular baseline."""
-    return SummaryColumn(
-        "speed of the oracle", ("speed/", "oracle"), tuple(percent(row.performance_ratio) for row in rows)
-    )
+    return SummaryColumn("speed of the oracle", ("speed/", "oracle"), percents(row.performance_ratio for row in rows))

@@ -102,10 +102,10 @@ def test_the_table_ranks_in_one_unit_a_column(comparison: Comparison) -> None:
     assert printed(stated, width=80).splitlines()[2:8] == [
         "                       time  images  max mem  rank by  runtime  offload  speed/",
         "rank  policy    front     s   per s        B   memory        B        B  oracle",
-        "   1  quick(p)  *      4.00    0.12      100        3      260       10  75.0 %",
-        "   2  move(m)   *      8.00    0.12       60        1      260       10  75.0 %",
-        "   2  dyn       *      8.00    0.12       60        1      260       10  75.0 %",
-        "   4  late(p)          9.00    0.12      100        3      260       10  75.0 %",
+        "   1  quick(p)  *      4.00   0.125      100        3      260       10  75.0 %",
+        "   2  move(m)   *      8.00   0.125       60        1      260       10  75.0 %",
+        "   2  dyn       *      8.00   0.125       60        1      260       10  75.0 %",
+        "   4  late(p)          9.00   0.125      100        3      260       10  75.0 %",
     ]
 
 
@@ -122,7 +122,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_no_part_of_a_number(
     assert lines[2:6] == [
         "                             time  images  max mem  rank by  runtime  speed/",
         "rank  policy          front     s   per s        B   memory        B  oracle",
-        "   1  layrub_hybrid_  *      8.00    0.12       60        1       60  75.0 %",
+        "   1  layrub_hybrid_  *      8.00   0.125       60        1       60  75.0 %",
         "      twice",
     ]
     assert "too narrow for offloaded; compare.csv has all" in lines

@@ -17,8 +17,8 @@ def test_the_report(result: ScenarioResult) -> None:
             "| stalled, of time | speed of the oracle |"
         ),
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        "| move(m) | yes | 8.00 | 0.12 | 60 | 31 | 10 | 50.0 % | 75.0 % |",
-        "| keep(p) | NO \\* | 6.00 | 0.17 | 1020 | 1020 | 0 | 0.0 % | 100.0 % |",
+        "| move(m) | yes | 8.00 | 0.125 | 60 | 31 | 10 | 50.0 % | 75.0 % |",
+        "| keep(p) | NO \\* | 6.00 | 0.167 | 1020 | 1020 | 0 | 0.0 % | 100.0 % |",
     ]
     assert "![What it \\*says\\*](memory.png)" in lines
     assert [line for line in lines if line.startswith("## ")] == [

@@ -1,6 +1,6 @@
 import pytest
 
-from vdnnsim.report.scale import byte_scale, percent, rate_scale, time_scale
+from vdnnsim.report.scale import byte_scale, percent, percents, rate_scale, time_scale
 
 
 def test_the_largest_number_decides_the_unit_of_all() -> None:
@@ -31,3 +31,18 @@ def test_rates_have_no_unit() -> None:
 )
 def test_nearly_all_is_not_all(fraction: float, text: str) -> None:
     assert percent(fraction) == text
+
+
+def test_the_smallest_number_has_three_digits_in_the_unit_of_the_largest() -> None:
+    """122 s are long enough for one decimal; 0.312 s need three, and 0.05 s four. Of nothing there are no digits."""
+    values = (122.04, 0.312, 0.0)
+    assert [time_scale(values).telling(values).number(value) for value in values] == ["122.040", "0.312", "0.000"]
+    assert time_scale(values).telling((0.05,)).number(0.05) == "0.0500"
+    assert byte_scale((1000.0,)).telling((3.0,)).number(3.0) == "3"
+    assert time_scale(()).telling(()).decimals == 2
+
+
+def test_shares_of_a_column_have_as_many_decimals() -> None:
+    """7.25 % needs two; what is just below all then reads 99.99 %."""
+    assert percents((1.0, 0.0725, 0.99999)) == ("100.00 %", "7.25 %", "99.99 %")
+    assert percents((1.0, 0.5)) == ("100.0 %", "50.0 %")

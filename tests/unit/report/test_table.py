@@ -20,9 +20,9 @@ def test_the_table_in_eighty_columns(result: ScenarioResult) -> None:
         "",
         "               time  images  max mem  mean mem  offload  stalled   speed/",
         "policy   fits     s   per s        B         B        B  of time   oracle",
-        "move(m)  yes   8.00    0.12       60        31       10   50.0 %   75.0 %",
-        "keep(p)  NO *  6.00    0.17     1020      1020        0    0.0 %  100.0 %",
-        "dyn      yes   8.00    0.12       60        31       10   50.0 %   75.0 %",
+        "move(m)  yes   8.00   0.125       60        31       10   50.0 %   75.0 %",
+        "keep(p)  NO *  6.00   0.167     1020      1020        0    0.0 %  100.0 %",
+        "dyn      yes   8.00   0.125       60        31       10   50.0 %   75.0 %",
         "",
         "* does not fit; its numbers are of a replay on a GPU without a capacity",
     ]
@@ -44,7 +44,7 @@ def test_a_long_label_is_folded_and_numbers_are_not(result: ScenarioResult, move
     lines = printed(result_table(replace(result, results=(replace(move, policy=label),))))
     assert all(len(line) <= 80 for line in lines)
     first = next(number for number, line in enumerate(lines) if " yes " in line)
-    assert lines[first].split() == ["vdnn_all(m,", "yes", "8.00", "0.12", "60", "31", "10", "50.0", "%", "75.0", "%"]
+    assert lines[first].split() == ["vdnn_all(m,", "yes", "8.00", "0.125", "60", "31", "10", "50.0", "%", "75.0", "%"]
     folded = lines[first + 1 : lines.index("", first)]
     assert "".join(folded) == "prefetch_search=fig10_without_pool)"
 
@@ -71,7 +71,7 @@ def test_a_narrow_terminal_keeps_the_labels(result: ScenarioResult) -> None:
     assert lines[3:6] == [
         "               time  images  max mem  stalled   speed/",
         "policy   fits     s   per s        B  of time   oracle",
-        "move(m)  yes   8.00    0.12       60   50.0 %   75.0 %",
+        "move(m)  yes   8.00   0.125       60   50.0 %   75.0 %",
     ]
     assert lines[8] == "too narrow for mean memory, offloaded; results.csv has all"
     assert any("  mean mem  " in line for line in printed(result_table(result), width=73))
