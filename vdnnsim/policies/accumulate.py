@@ -35,7 +35,9 @@ class Accumulate(Policy, frozen=True, kw_only=True):
     """
 
     name: ClassVar[str] = "accumulate"
-    summary: ClassVar[str] = "runs smaller batches and accumulates their gradients"
+    summary: ClassVar[str] = (
+        "runs smaller batches and accumulates their gradients; changes what batch normalization computes"
+    )
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     steps: int = 0

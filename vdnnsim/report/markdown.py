@@ -8,6 +8,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.report.columns import COLUMNS
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
 from vdnnsim.report.kernel_times import kernel_times
+from vdnnsim.report.part_statistics import part_statistics
 from vdnnsim.report.summary import FOOTNOTE, summary
 from vdnnsim.report.summary_columns import SummaryColumn
 from vdnnsim.report.together import together
@@ -28,7 +29,7 @@ def markdown_text(result: ScenarioResult, pictures: Mapping[str, str], traces: I
         _escape(verdict(result)),
         _table(summary(result)),
         *([] if fits else [_escape(FOOTNOTE) + "."]),
-        *(_escape(line) + "." for line in kernel_times(result.kernels)),
+        *(_escape(line) + "." for line in (*kernel_times(result.kernels), *part_statistics(result))),
         *(f"![{_escape(text)}]({name})" for name, text in pictures.items()),
         *_listed("What do the GPUs do to each other?", together(result)),
         *_listed("Why does a policy not fit?", refusals(result)),

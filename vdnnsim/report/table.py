@@ -14,6 +14,7 @@ from vdnnsim.report.comparison import FRONT, apart, comparison_columns, comparis
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
 from vdnnsim.report.kernel_times import kernel_times
 from vdnnsim.report.labels import fold_label
+from vdnnsim.report.part_statistics import part_statistics
 from vdnnsim.report.summary import FOOTNOTE, NOT_FITTING, summary
 from vdnnsim.report.summary_columns import SummaryColumn
 from vdnnsim.report.together import together
@@ -40,7 +41,8 @@ def result_table(result: ScenarioResult) -> RenderableType:
     lines: list[RenderableType] = [Text(caption(result), style="bold"), Padding(rows, (1, 0))]
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
-    findings = verdict(result), *kernel_times(result.kernels), *together(result), *refusals(result), *profiling(result)
+    known = *kernel_times(result.kernels), *part_statistics(result)
+    findings = verdict(result), *known, *together(result), *refusals(result), *profiling(result)
     lines.extend(_hanging(line) for line in findings)
     return Group(*lines)
 
@@ -55,7 +57,9 @@ def comparison_table(comparison: Comparison) -> RenderableType:
         lines.append(
             Text(f"{FRONT} no other policy is better in time or memory and no worse in the other", style="dim")
         )
-    findings = comparison_title(comparison) + ".", *kernel_times(comparison.result.kernels), *apart(comparison)
+    result = comparison.result
+    known = *kernel_times(result.kernels), *part_statistics(result)
+    findings = comparison_title(comparison) + ".", *known, *apart(comparison)
     lines.extend(_hanging(line) for line in findings)
     return Group(*lines)
 

@@ -1,0 +1,33 @@
+"""Which rows do not compute quite what the others do: parts of a batch that are normalized apart."""
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.plan.operations import Compute
+
+
+def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
+    """Return a line for each policy that trains in parts a network which normalizes over the batch."""
+    if result.workload.mode is not Mode.TRAINING:
+        return ()
+    rows = ((each.policy, _normalized_images(result, each)) for each in result.slowest)
+    size = result.workload.batch_size
+    return tuple(
+        f"{policy}: batch normalization takes its statistics over parts of {_images(images)}, not over all {size}: "
+        "what is trained is not quite what the other rows train"
+        for policy, images in rows
+        if images
+    )
+
+
+def _normalized_images(result: ScenarioResult, row: PolicyResult) -> int:
+    """Return over how many images of a part the batch is normalized; 0 where that is all of them, or is not done."""
+    layers = result.workload.graph.layers
+    for each in row.trace.plan.operations:
+        if isinstance(each, Compute) and layers[each.layer].kind is LayerKind.BN:
+            return each.images if each.images < result.workload.batch_size else 0
+    return 0
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count} images"
