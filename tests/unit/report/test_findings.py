@@ -54,10 +54,15 @@ def test_the_comparison_names_the_policy_that_decided_by_trials(
     assert comparison(replace(result, results=(move,))).startswith("1 of 1 policy fits toy (1) into 1000 B, move(m)")
 
 
-def test_pictures_show_the_policy_that_decided_by_trials_else_the_fastest_else_the_last(
+def test_pictures_show_the_policy_that_the_text_calls_best_else_the_last(
     result: ScenarioResult, move: PolicyResult, keep: PolicyResult, dyn: PolicyResult
 ) -> None:
+    """Of equals that is the one that decided by trials, but not where another takes less time or less memory."""
+    fast = replace(move, metrics=replace(move.metrics, iteration_s=7.0))
+    small = replace(move, metrics=replace(move.metrics, max_memory_bytes=59))
     assert subject(result) is dyn
+    assert subject(replace(result, results=(dyn, fast))) is fast
+    assert subject(replace(result, results=(dyn, small))) is small
     assert subject(replace(result, results=(keep, move))) is move
     assert subject(replace(result, results=(keep,))) is keep
 
@@ -104,7 +109,8 @@ def test_among_equally_fast_ones_the_one_with_least_memory_counts(
     assert subject(both) is small
     assert "move(m) and small are the fastest that fit: " in verdict(both)
     assert "baseline, by small with at most 50 B of GPU memory" in verdict(both)
-    assert leader(replace(result, results=(move, dyn))) is move
+    assert leader(replace(result, results=(move, dyn))) is dyn
+    assert leader(replace(result, results=(move, replace(move, policy="like it")))) is move
 
 
 def test_gaps_are_named_where_what_is_in_use_would_fit(
