@@ -14,6 +14,7 @@ from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.aggregate import aggregate_gradients
+from vdnnsim.plan.buckets import bucket_bytes
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Aggregation, AllReduce
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
@@ -70,11 +71,15 @@ class Bench:
         return cls(workload, server, table, limits, pinned, gpus, gradients)
 
     def setting(self) -> Setting:
-        """Return what a policy may know."""
+        """Return what a policy may know; its limits are what buckets of gradients leave of the memory."""
+        limits = self.limits
+        if self.gradients is Aggregation.DDP:
+            taken_bytes = bucket_bytes(self.workload, limits.granule_bytes)
+            limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
         return Setting(
             workload=self.workload,
             costs=self.costs,
-            limits=self.limits,
+            limits=limits,
             trials=self,
             gpus=self.gpus,
             groups=self._groups(),
@@ -152,7 +157,7 @@ class Bench:
             raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
         ready = self.exchanging(plans)
         _once(check_plan, ready)
-        orders = [[each.layer for each in plan.operations if isinstance(each, AllReduce)] for plan in ready]
+        orders = [_exchanged(plan) for plan in ready]
         for gpu, order in enumerate(orders):
             if order != orders[0]:
                 raise PlanError(
@@ -192,6 +197,13 @@ def _once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan
     """Apply a function to each plan, once to a plan that several GPUs share."""
     made = {key: function(plan) for key, plan in {id(plan): plan for plan in plans}.items()}
     return tuple(made[id(plan)] for plan in plans)
+
+
+def _exchanged(plan: TrainingPlan) -> list[tuple[int, tuple[str, ...]]]:
+    """Return the exchanges of a plan: on behalf of which layer, and of what."""
+    names = plan.buffer_names
+    exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
+    return [(each.layer, tuple(names[buffer] for buffer in each.buffers)) for each in exchanges]
 
 
 def _until_one_overflows(

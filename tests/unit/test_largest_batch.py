@@ -166,6 +166,27 @@ def test_of_several_gpus_all_must_fit() -> None:
     assert found.images_per_s == min(row.metrics.images_per_s for row in run_scenario(at).results)
 
 
+def test_buckets_of_gradients_take_memory_from_the_batch() -> None:
+    """384 B of the 1039 B are a second copy of the gradients: 655 B hold 6 images under none, 5 under base.
+
+    Under vDNN_dyn 8 fit, at 80 B each; a batch in parts has parts of 6.
+    """
+    asked = scenario(NONE, BASE, VdnnDyn(), Accumulate(algorithms=LEAST))
+    server = replace(asked.server, topology=SWITCH)
+    together = replace(asked, server=server, gpus=2, gradients=Aggregation.DDP)
+
+    found = largest_batches(together)
+
+    assert [each.batch_size for each in found] == [6, 5, 8, LARGEST_BATCH]
+    assert found[3].part_size == 6
+    assert found[0].refusal is not None
+    assert (
+        found[0]
+        .refusal.explain()
+        .startswith("backward data of fc asked for 140 B (gradient of conv3) of GPU memory; 67 B of 1.76 KiB were free")
+    )
+
+
 class ByDuration(Policy, frozen=True, kw_only=True):
     """Decides by whether a trial took time."""
 

@@ -10,7 +10,7 @@ import pytest
 from tests.toy import TOY_LIMITS, toy_setting
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
 from vdnnsim.bench import Bench
-from vdnnsim.dnn.layers import Stage
+from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.experiment import run_scenario
@@ -18,6 +18,7 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plan.operations import Aggregation, Allocate, AllReduce, Compute, Release
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting
@@ -127,15 +128,55 @@ def test_a_policy_that_plans_for_another_number_of_gpus_is_refused(count: int) -
         bench().run(Given(made=(ALONE,) * count), bench().oracle())
 
 
-def test_plans_that_exchange_in_different_orders_are_refused() -> None:
+@pytest.mark.parametrize("gradients", [Aggregation.RING, Aggregation.DDP])
+def test_plans_that_exchange_in_different_orders_are_refused(gradients: Aggregation) -> None:
     """On GPU 1 the last kernel, which writes dW of conv1, comes before the one that writes that of fc."""
     ops = list(ALONE.operations)
     kernels = [i for i, each in enumerate(ops) if isinstance(each, Compute)]
     ops.insert(kernels[-2], ops.pop(kernels[-1]))
     other = replace(ALONE, operations=tuple(ops))
 
+    asked = bench(gradients=gradients)
     with pytest.raises(PlanError, match="GPU 1 writes its weight gradients in another order than GPU 0"):
-        bench().run(Given(made=(ALONE, other)), bench().oracle())
+        asked.run(Given(made=(ALONE, other)), asked.oracle())
+
+
+def in_order(*gradients: str) -> TrainingPlan:
+    """Return a plan whose kernels, all of conv1, write gradients in an order."""
+    writer = PlanWriter(WORKLOAD)
+    buffers = [writer.buffer(name, BufferKind.WEIGHT_GRADIENT, 10, Stage.FEATURES) for name in gradients]
+    for buffer in buffers:
+        writer.allocate(buffer, 0, Phase.BACKWARD_WEIGHTS)
+    for buffer in buffers:
+        writer.compute(0, Phase.BACKWARD_WEIGHTS, "only", reads=(), writes=(buffer,))
+    for buffer in buffers:
+        writer.release(buffer)
+    return writer.finish("given", "m")
+
+
+def test_buckets_with_other_contents_are_refused() -> None:
+    """Both GPUs have one bucket, which conv1 completes."""
+    asked = bench(gradients=Aggregation.DDP)
+
+    assert len(asked.ready((in_order("a", "b"), in_order("a", "b")), "given")) == 2
+    with pytest.raises(PlanError, match=r"^given: GPU 1 writes its weight gradients in another order than GPU 0"):
+        asked.ready((in_order("a", "b"), in_order("b", "a")), "given")
+
+
+def test_a_policy_is_given_what_buckets_leave() -> None:
+    """A second copy of 60 B and 12 B of gradients; there is nothing less than no memory."""
+    assert bench().setting().limits is TOY_LIMITS
+    assert bench(gradients=Aggregation.DDP).setting().limits == replace(TOY_LIMITS, device_bytes=1000 - 72)
+    scarce = bench(replace(TOY_LIMITS, device_bytes=71), Aggregation.DDP)
+    assert scarce.setting().limits.device_bytes == 0
+
+
+@pytest.mark.parametrize(("device_bytes", "fits"), [(188 + 72, True), (188 + 71, False)])
+def test_buckets_need_memory(device_bytes: int, fits: bool) -> None:  # noqa: FBT001
+    """Without them base takes 72 B of W and as much of dW, maps of 10, 10, 2 and 2 B, and two gradients of 10 B."""
+    asked = bench(replace(TOY_LIMITS, device_bytes=device_bytes), Aggregation.DDP)
+
+    assert asked.run_trial(ALONE).fits is fits
 
 
 def test_host_memory_is_shared_out() -> None:

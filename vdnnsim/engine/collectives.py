@@ -1,7 +1,8 @@
 """Exchanges between GPUs in simulated time: they begin when every GPU has reached them, and move copies that contend.
 
 Adding up is bound by memory: n gradients are read and one is written, by the host at the bandwidth of its memory, which
-copies share, or by a GPU at the bandwidth of its DRAM, beside its kernels and at no cost to them.
+copies share, or by a GPU at the bandwidth of its DRAM, beside its kernels and at no cost to them. What DDP exchanges is
+timed as NCCL would (`vdnnsim.hardware.nccl`), between copies of the gradients into their bucket and back.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from functools import cached_property
 import simpy
 
 from vdnnsim.engine.interconnect import Interconnect
+from vdnnsim.hardware.nccl import Ring, wire_of
 from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology import Hop
 from vdnnsim.plan.operations import Aggregation, AllReduce
@@ -45,8 +47,10 @@ class Collectives:
                 yield from self._through_host(nbytes)
             case Aggregation.GPU:
                 yield from self._through_first_gpu(nbytes)
-            case Aggregation.RING:  # pragma: no branch
+            case Aggregation.RING:
                 yield from self._around_ring(nbytes)
+            case Aggregation.DDP:  # pragma: no branch
+                yield from self._in_a_bucket(nbytes)
         done.succeed()
 
     def _through_host(self, nbytes: int) -> Process:
@@ -71,6 +75,21 @@ class Collectives:
         yield self._env.timeout((steps - 1) * max(self._topology.latency_s(path) for path in ring))
         yield from self._copy(ring, steps * part)
         yield self._env.timeout((self._gpus - 1) * 3 * part / self._dram_bytes_per_s)
+
+    def _in_a_bucket(self, nbytes: int) -> Process:
+        # The copies into the bucket and back each read all bytes and write them. NCCL adds up what arrives while more
+        # of it does, which its rates contain.
+        copied_s = 2 * nbytes / self._dram_bytes_per_s
+        sent = 2 * (self._gpus - 1) * -(-nbytes // self._gpus)
+        ring = self._nccl_ring
+        yield self._env.timeout(copied_s + ring.overhead_s(ring.fastest(sent), sent))
+        yield self._env.all_of([self._links.start(path, sent).done for path in self._ring])
+        yield self._env.timeout(copied_s)
+
+    @cached_property
+    def _nccl_ring(self) -> Ring:
+        rate = min(self._links.rates_alone(self._ring))
+        return Ring(self._gpus, wire_of(self._topology, self._ring), rate)
 
     @cached_property
     def _ring(self) -> list[tuple[Hop, ...]]:

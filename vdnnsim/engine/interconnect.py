@@ -162,15 +162,12 @@ class Interconnect:
                         waiting.append(neighbour)
         return found
 
+    def rates_alone(self, paths: Iterable[tuple[Hop, ...]]) -> list[float]:
+        """Return the rates of copies over these paths at once while nothing else is under way."""
+        return _rates([tuple(self._crossings[hop] for hop in path) for path in paths])
+
     def _share(self, flows: list[Flow]) -> None:
-        busy = {crossing.hop for flow in flows for crossing in flow.crossings}
-        capacities = {
-            crossing.channel: crossing.beside_bytes_per_s if crossing.opposite in busy else crossing.alone_bytes_per_s
-            for flow in flows
-            for crossing in flow.crossings
-        }
-        paths = [[crossing.channel for crossing in flow.crossings] for flow in flows]
-        for flow, rate in zip(flows, max_min_rates(paths, capacities), strict=True):
+        for flow, rate in zip(flows, _rates([flow.crossings for flow in flows]), strict=True):
             flow.rate_bytes_per_s = rate
         # When the first of them ends, all are timed anew, so that no other needs a clock.
         first = min(flows, key=lambda flow: flow.left_bytes / flow.rate_bytes_per_s)
@@ -194,6 +191,17 @@ class Interconnect:
             LinkLoad(self._env.now, self._hops[hop], on_hop.bytes_per_s, on_hop.copies)
             for hop, on_hop in carried.items()
         ]
+
+
+def _rates(paths: list[tuple[_Crossing, ...]]) -> list[float]:
+    """Return the rates of the copies that are under way, each by what it crosses."""
+    busy = {crossing.hop for path in paths for crossing in path}
+    capacities = {
+        crossing.channel: crossing.beside_bytes_per_s if crossing.opposite in busy else crossing.alone_bytes_per_s
+        for path in paths
+        for crossing in path
+    }
+    return max_min_rates([[crossing.channel for crossing in path] for path in paths], capacities)
 
 
 def _call(event: simpy.Event, callback: Callable[[simpy.Event], None]) -> None:

@@ -3,12 +3,15 @@
 After the last kernel that writes the weight gradient of a layer, the gradient is summed over all GPUs on the
 communication stream, beside what backward of the other layers computes; before the first kernel that reads a sum, and
 before the end of the iteration, the compute stream waits; before a sum is offloaded the memory stream does. This is a
-function of plans, so every policy has it.
+function of plans, so every policy has it. What is exchanged together is what one kernel completes, or under `ddp` a
+bucket (`vdnnsim.plan.buckets`).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
+from vdnnsim.plan.buckets import Buckets, Exchanges, with_bucket_memory
 from vdnnsim.plan.operations import (
     Aggregation,
     AllReduce,
@@ -25,6 +28,14 @@ from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 
 def aggregate_gradients(plan: TrainingPlan, aggregation: Aggregation) -> TrainingPlan:
     """Return the plan with an exchange of every weight gradient; all GPUs must write theirs in the same order."""
+    ready = _ready(plan)
+    if aggregation is Aggregation.DDP:
+        return with_bucket_memory(_exchanging(plan, aggregation, _in_buckets(plan, ready)))
+    return _exchanging(plan, aggregation, {position: (gradients,) for position, gradients in ready.items()})
+
+
+def _ready(plan: TrainingPlan) -> dict[int, tuple[int, ...]]:
+    """Return the weight gradients by the position of the last kernel that writes them."""
     last_writer = {
         buffer: position
         for position, operation in enumerate(plan.operations)
@@ -32,6 +43,24 @@ def aggregate_gradients(plan: TrainingPlan, aggregation: Aggregation) -> Trainin
         for buffer in operation.writes
         if plan.buffers[buffer].kind is BufferKind.WEIGHT_GRADIENT
     }
+    ready: dict[int, tuple[int, ...]] = {}
+    for buffer, position in last_writer.items():
+        ready[position] = (*ready.get(position, ()), buffer)
+    return ready
+
+
+def _in_buckets(plan: TrainingPlan, ready: Mapping[int, tuple[int, ...]]) -> Exchanges:
+    buckets = Buckets(plan)
+    for position, operation in enumerate(plan.operations):
+        _, touched = _touched(operation)
+        buckets.give_up(touched)
+        for gradient in ready.get(position, ()):
+            buckets.add(gradient, position)
+    return buckets.finish()
+
+
+def _exchanging(plan: TrainingPlan, aggregation: Aggregation, exchanges: Exchanges) -> TrainingPlan:
+    """Write exchanges and the events around them into a plan."""
     event = 1 + max((each.event for each in plan.operations if isinstance(each, RecordEvent)), default=-1)
     operations: list[Operation] = []
     # By stream and buffer that is being exchanged, the event that marks its end.
@@ -39,21 +68,19 @@ def aggregate_gradients(plan: TrainingPlan, aggregation: Aggregation) -> Trainin
     collectives = 0
     for position, operation in enumerate(plan.operations):
         stream, touched = _touched(operation)
-        operations.extend(
-            WaitEvent(awaited.pop((stream, buffer)), stream) for buffer in touched if (stream, buffer) in awaited
-        )
+        for end in dict.fromkeys(awaited[stream, each] for each in touched if (stream, each) in awaited):
+            operations.append(WaitEvent(end, stream))
+            awaited = {key: event for key, event in awaited.items() if (key[0], event) != (stream, end)}
         operations.append(operation)
-        if not isinstance(operation, Compute):
-            continue
-        ready = tuple(buffer for buffer in operation.writes if last_writer.get(buffer) == position)
-        if ready:
+        for gradients in exchanges.get(position, ()):
+            assert isinstance(operation, Compute)
             operations += [
                 RecordEvent(event, Stream.COMPUTE),
                 WaitEvent(event, Stream.COMMUNICATION),
-                AllReduce(collectives, ready, operation.layer, aggregation),
+                AllReduce(collectives, gradients, operation.layer, aggregation),
                 RecordEvent(event + 1, Stream.COMMUNICATION),
             ]
-            awaited |= dict.fromkeys(product((Stream.COMPUTE, Stream.MEMORY), ready), event + 1)
+            awaited |= dict.fromkeys(product((Stream.COMPUTE, Stream.MEMORY), gradients), event + 1)
             event += 2
             collectives += 1
     return replace(plan, operations=tuple(operations))

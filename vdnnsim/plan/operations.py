@@ -128,12 +128,14 @@ class Aggregation(Enum):
 
     `cpu`: each copies its own to the host, which adds them up, and copies the sum back. `gpu`: all copy theirs to the
     first GPU, which adds them up and sends the sum to each. `ring`: reduce-scatter and all-gather around a ring, in
-    2 (n - 1) steps of one nth (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009).
+    2 (n - 1) steps of one nth (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009). `ddp`: a ring as
+    well, in buckets as PyTorch's DistributedDataParallel fills them, with the latencies of NCCL.
     """
 
     CPU = "cpu"
     GPU = "gpu"
     RING = "ring"
+    DDP = "ddp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +203,19 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
         case Prefetch(buffer=buffer, layer=layer, on_demand=on_demand):
             kind = "fetch on demand" if on_demand else "prefetch"
             return f"{kind} of {buffer_names[buffer]} during backward of {layer_names[layer]}"
-        case AllReduce(layer=layer, aggregation=aggregation):
-            return f"aggregation of the gradients of {layer_names[layer]} ({aggregation.value})"
+        case AllReduce(aggregation=aggregation):
+            return f"aggregation of the {exchanged(operation, layer_names)} ({aggregation.value})"
         case RecordEvent(event=event, stream=stream):
             return f"record event {event} on the {stream.value} stream"
         case WaitEvent(event=event, stream=stream):
             return f"wait for event {event} on the {stream.value} stream"
         case HostSynchronize(streams=streams):  # pragma: no branch
             return f"host synchronization with {' and '.join(stream.value for stream in streams)}"
+
+
+def exchanged(exchange: AllReduce, layer_names: tuple[str, ...]) -> str:
+    """Return what an exchange adds up: `gradients of conv2_1`."""
+    layer = layer_names[exchange.layer]
+    if exchange.aggregation is Aggregation.DDP:
+        return f"bucket of {len(exchange.buffers)} gradients, completed by {layer}"
+    return f"gradients of {layer}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import AllReduce, Compute, Offload, Operation, Prefetch, Stream, describe
+from vdnnsim.plan.operations import AllReduce, Compute, Offload, Operation, Prefetch, Stream, describe, exchanged
 from vdnnsim.trace import IterationTrace, ServerTrace
 
 _THREADS = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
@@ -76,7 +76,7 @@ def _about(operation: Operation, trace: IterationTrace) -> tuple[str, str, str]:
     if isinstance(operation, AllReduce):
         nbytes = sum(plan.buffers[buffer].nbytes for buffer in operation.buffers)
         arguments = f'"bytes":{nbytes},"by":{_json(operation.aggregation.value)}'
-        return f"gradients of {plan.layers[operation.layer]}", "exchange of gradients", arguments
+        return exchanged(operation, plan.layers), "exchange of gradients", arguments
     assert isinstance(operation, Offload | Prefetch)
     category = "offload"
     if isinstance(operation, Prefetch):

@@ -8,15 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import toy_costs, toy_setting
+from tests.toy import TOY_LIMITS, toy_costs, toy_setting, toy_workload
 from tests.two_gpus import BASE, COSTS, PEERED, SERVER, TREE, WORKLOAD, link, placed, replay_two
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.engine.simulate import simulate, simulate_server
 from vdnnsim.errors import SimulationDeadlock
-from vdnnsim.hardware.topology import Hop, Topology, Way
+from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, Way
 from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.operations import Aggregation, AllReduce, Stream
+from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import StallCause
@@ -39,6 +42,73 @@ def test_gradients_are_exchanged_behind_backward(aggregation: Aggregation, fc_en
     for gpu in trace.gpus:
         assert [span.end_s for span in gpu.spans_on(Stream.COMMUNICATION)] == pytest.approx([fc_end_s, conv_end_s])
     assert trace.iteration_s == pytest.approx(conv_end_s)
+
+
+def test_a_bucket_is_exchanged_when_its_last_gradient_is_there() -> None:
+    """Both gradients are one bucket of 72 B, complete at 7: 36 B are sent twice over the peer link of 10 B/s, 7.2 s.
+
+    Simple's 8.4 + 2 x 3.4 us beat LL, which would move 5 B/s. To read and write 72 B at 18 B/s takes 8 s, before and
+    after. All of it is exposed.
+    """
+    trace = replay_two(aggregate_gradients(BASE, Aggregation.DDP))
+
+    for gpu in trace.gpus:
+        (span,) = gpu.spans_on(Stream.COMMUNICATION)
+        assert (span.start_s, span.end_s) == pytest.approx((7.0, 7.0 + 8.0 + 7.2 + 15.2e-6 + 8.0), abs=1e-9)
+    assert trace.iteration_s == pytest.approx(30.2000152, abs=1e-9)
+    moved = [load.bytes_per_s for load in trace.loads if load.hop == Hop("nvlink", Way.DOWN)]
+    assert moved == [10.0, 0.0]
+
+
+def test_a_bucket_over_the_host_shares_its_links() -> None:
+    """Without a peer link the ring turns at the switch, and each GPU's link carries 10 B/s each way: as fast.
+
+    Over PCIe a step of Simple takes 5.7 us. Through a socket whose memory carries 10 B/s in all instead of the switch,
+    each GPU has 5 B/s: 14.4 s.
+    """
+    two_sockets = (
+        *(
+            replace(node, link=link("dram", 10.0, Sharing.SHARED)) if node.name == "socket" else node
+            for node in TREE[:4]
+        ),
+        Node("socket1", NodeKind.SOCKET, "memory", link("dram1")),
+        replace(TREE[4], parent="socket1"),
+    )
+    plans = [placed(aggregate_gradients(BASE, Aggregation.DDP))] * 2
+    ends = [
+        simulate_server(plans, COSTS, replace(SERVER, topology=Topology(nodes)), PinnedMemory.ARENA).iteration_s
+        for nodes in (TREE, two_sockets)
+    ]
+
+    assert ends == pytest.approx([7.0 + 16.0 + 7.2 + 19.8e-6, 7.0 + 16.0 + 14.4 + 19.8e-6], abs=1e-9)
+
+
+def test_a_full_bucket_is_exchanged_beside_backward() -> None:
+    """FC has 2^20 + 2^19 weights in float16, 3 MiB, which fill the first bucket: it goes at 6, that of conv1 later.
+
+    At 1 MiB/s of the link and 3 MiB/s of DRAM the first takes 2 + 3 + 2 s, until 13; the last kernel ends at 7. The
+    second, conv1's 60 B, begins at 13. Were they one bucket, it would begin at 7 and end a second later than at 13.
+    """
+    net = GraphBuilder("wide", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 2**18, relu=False)))
+    costs = toy_costs(workload, {})
+    mib = 2.0**20
+    fast = Topology(TREE, (PeerLink("gpu0", "gpu1", link("nvlink", mib)),))
+    server = replace(SERVER, gpu=replace(SERVER.gpu, dram_bytes_per_s=3 * mib), topology=fast)
+    plan = aggregate_gradients(Base().plan(toy_setting(workload, costs)), Aggregation.DDP)
+    placement = place_plan(plan, replace(TOY_LIMITS, device_bytes=2**30))
+    assert isinstance(placement, Placement)
+    first, second = (
+        simulate_server([(plan, placement)] * 2, costs, server, PinnedMemory.ARENA)
+        .gpus[0]
+        .spans_on(Stream.COMMUNICATION)
+    )
+
+    assert (first.start_s, first.end_s) == pytest.approx((6.0, 13.0), abs=1e-3)
+    assert second.start_s == first.end_s
+    assert second.end_s == pytest.approx(first.end_s, abs=1e-3)
 
 
 def test_an_exchange_begins_when_the_host_has_issued_it() -> None:
@@ -96,11 +166,31 @@ def test_an_update_waits_for_the_sum_and_says_so() -> None:
     assert trace.iteration_s > 19.2
 
 
-def test_a_gpu_that_never_comes_is_a_deadlock() -> None:
-    """The second GPU exchanges nothing, so the first waits for ever at its first exchange."""
-    plans = [placed(aggregate_gradients(BASE, Aggregation.RING)), placed(BASE)]
+def test_the_updates_wait_for_their_bucket() -> None:
+    """Both are held by the one bucket, until 30.2, and take 1 s each; the stall is that of the aggregation."""
+    workload = replace(WORKLOAD, optimizer=Optimizer.SGD)
+    costs = toy_costs(workload, {})
+    plan = aggregate_gradients(Base().plan(toy_setting(workload, costs)), Aggregation.DDP)
+    trace = simulate_server([placed(plan)] * 2, costs, SERVER, PinnedMemory.ARENA)
+    (stall,) = trace.gpus[0].stalls
 
-    with pytest.raises(SimulationDeadlock, match=r"aggregation of the gradients of fc \(ring\)"):
+    assert (stall.cause, stall.start_s) == (StallCause.AGGREGATION, 7.0)
+    assert stall.end_s == pytest.approx(30.2000152, abs=1e-9)
+    assert trace.iteration_s == pytest.approx(32.2000152, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "what"),
+    [
+        (Aggregation.RING, r"gradients of fc \(ring\)"),
+        (Aggregation.DDP, r"bucket of 2 gradients, completed by conv1 \(ddp\)"),
+    ],
+)
+def test_a_gpu_that_never_comes_is_a_deadlock(aggregation: Aggregation, what: str) -> None:
+    """The second GPU exchanges nothing, so the first waits for ever at its first exchange."""
+    plans = [placed(aggregate_gradients(BASE, aggregation)), placed(BASE)]
+
+    with pytest.raises(SimulationDeadlock, match=f"aggregation of the {what}"):
         simulate_server(plans, COSTS, SERVER, PinnedMemory.ARENA)
 
 

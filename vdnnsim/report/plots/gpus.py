@@ -74,7 +74,12 @@ _COPIES = {replace(look, hatched=hatched) for _, look in _STRETCHES for hatched 
 _EDGE = 0.8
 """Copies have a white edge, for one follows the other; kernels and exchanges are too short for one."""
 _HATCH = "///"
-_BY = {Aggregation.CPU: "the CPU", Aggregation.GPU: "GPU 0", Aggregation.RING: "a ring"}
+_BY = {
+    Aggregation.CPU: "the CPU",
+    Aggregation.GPU: "GPU 0",
+    Aggregation.RING: "a ring",
+    Aggregation.DDP: "a ring, in the buckets of DDP",
+}
 
 
 def gpus_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:

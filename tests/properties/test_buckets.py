@@ -1,0 +1,112 @@
+"""What holds of DDP's buckets, whatever gradients are written in which order and whoever needs them meanwhile."""
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.toy import toy_chain, toy_workload
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.plan.aggregate import aggregate_gradients
+from vdnnsim.plan.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Aggregation, Allocate, AllReduce, Compute, Operation, Release
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.writer import PlanWriter
+
+MIB = 2**20
+WORKLOAD = toy_workload(toy_chain(1))
+F, W, UPDATE = Phase.FORWARD, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A plan, and its gradients in the order in which they are ready."""
+
+    plan: TrainingPlan
+    ready: tuple[int, ...]
+    interrupted: bool
+
+
+@st.composite
+def backwards(draw: st.DrawFn) -> Backward:
+    """Up to a dozen gradients, some written several times; now and then a kernel reads one that is ready."""
+    sizes = draw(st.lists(st.sampled_from((1, MIB // 2, MIB, 13 * MIB, 25 * MIB, 60 * MIB)), min_size=1, max_size=12))
+    writer = PlanWriter(WORKLOAD)
+    gradients = [
+        writer.buffer(f"dW{i}", BufferKind.WEIGHT_GRADIENT, size, Stage.FEATURES) for i, size in enumerate(sizes)
+    ]
+    for gradient in gradients:
+        writer.allocate(gradient, 0, F)
+    writes = draw(st.permutations(gradients + draw(st.lists(st.sampled_from(gradients), max_size=6))))
+    ready: list[int] = []
+    interrupted = False
+    for position, gradient in enumerate(writes):
+        writer.compute(0, W, "only", reads=(), writes=(gradient,))
+        if gradient not in writes[position + 1 :]:
+            ready.append(gradient)
+        if ready and draw(st.integers(0, 9)) == 0:
+            interrupted = True
+            writer.compute(0, UPDATE, "only", reads=(draw(st.sampled_from(ready)),), writes=())
+    for gradient in gradients:
+        writer.release(gradient)
+    return Backward(writer.finish("hand", "m"), tuple(ready), interrupted)
+
+
+def exchanged(plan: TrainingPlan) -> list[AllReduce]:
+    return [each for each in plan.operations if isinstance(each, AllReduce)]
+
+
+def without_exchanges(plan: TrainingPlan, buffers: int) -> list[Operation]:
+    """Return the operations of the plan itself that take time or memory."""
+    return [
+        each
+        for each in plan.operations
+        if isinstance(each, Compute) or (isinstance(each, Allocate | Release) and each.buffer < buffers)
+    ]
+
+
+@given(backwards())
+def test_every_gradient_is_in_one_bucket_in_the_order_in_which_they_are_ready(backward: Backward) -> None:
+    plan = aggregate_gradients(backward.plan, Aggregation.DDP)
+
+    check_plan(plan)
+    assert [gradient for each in exchanged(plan) for gradient in each.buffers] == list(backward.ready)
+    assert [each.collective for each in exchanged(plan)] == list(range(len(exchanged(plan))))
+    assert without_exchanges(plan, len(backward.plan.buffers)) == without_exchanges(backward.plan, 2**60)
+
+
+@given(backwards())
+def test_no_byte_is_lost(backward: Backward) -> None:
+    """Each bucket has as many as its gradients, and all together as many as all gradients."""
+    plan = aggregate_gradients(backward.plan, Aggregation.DDP)
+    buckets = plan.buffers[len(backward.plan.buffers) :]
+
+    assert [bucket.nbytes for bucket in buckets] == [
+        sum(plan.buffers[gradient].nbytes for gradient in each.buffers) for each in exchanged(plan)
+    ]
+    assert sum(bucket.nbytes for bucket in buckets) == sum(each.nbytes for each in backward.plan.buffers)
+
+
+@given(backwards())
+def test_a_bucket_is_full_with_its_last_gradient_and_not_before(backward: Backward) -> None:
+    """But for the last, and for those that somebody needed early."""
+    plan = aggregate_gradients(backward.plan, Aggregation.DDP)
+    sizes = [[plan.buffers[gradient].nbytes for gradient in each.buffers] for each in exchanged(plan)]
+
+    for number, bucket in enumerate(sizes):
+        limit = BUCKET_BYTES if number else FIRST_BUCKET_BYTES
+        assert sum(bucket[:-1]) < limit
+        assert sum(bucket) >= limit or number == len(sizes) - 1 or backward.interrupted
+
+
+@given(backwards())
+def test_a_bucket_is_exchanged_right_behind_its_last_gradient(backward: Backward) -> None:
+    """Between them stand an event on the compute stream and the wait for it."""
+    plan = aggregate_gradients(backward.plan, Aggregation.DDP)
+    operations = plan.operations
+
+    for each in exchanged(plan):
+        kernel = operations[operations.index(each) - 3]
+        assert isinstance(kernel, Compute)
+        assert kernel.writes == (each.buffers[-1],)

@@ -1,0 +1,101 @@
+"""What NCCL's own tuning model expects of an all-reduce around a ring within one node, by protocol.
+
+    time = base latency + 2 (n - 1) latencies of a step + what each link carries / rate of the protocol
+
+Of its protocols the one with the least time is taken, as the model does. Simple moves bytes at the rate of the ring and
+synchronizes by memory fences; LL and LL128 send flags beside the data, begin sooner and are slower then.
+
+Source: NVIDIA/nccl at 1fc949c50bbd7e31fb27343def456d8d48993a90, src/tuning/cost_model.cc (`ncclTunerConstantsDefaults`,
+`isLL128Enabled`) and src/tuning/ring.cc (`ncclTuningRingModelInit`).
+
+What is read into it:
+
+- Peer links and fabrics are NVLink, the tree is PCIe, and a ring that crosses the tree anywhere is one over PCIe.
+- LL128 wants NVLink and a GPU of compute capability 7.0 or more, which a profile does not state. NVSwitch joins no GPUs
+  but those; on peer links LL128 is left out.
+- What LL moves at most depends on the generation too. It is told by the rate of the ring, as that of the first whose
+  NVLinks carry as much in one direction: Volta 150 GB/s, Ampere 300, Hopper 450, Blackwell 900.
+- A channel's limit under LL128 is left out: NCCL opens as many channels as it takes to fill NVLink.
+- Trees, and the sums in NVSwitch (NVLS) that NCCL prefers for some sizes, are left out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from vdnnsim.hardware.topology import Hop, Topology
+
+
+class Wire(Enum):
+    """What a ring consists of."""
+
+    NVSWITCH = "NVSwitch"
+    NVLINK = "NVLink"
+    PCIE = "PCIe"
+
+
+class Protocol(Enum):
+    """How NCCL hands data from one GPU to the next."""
+
+    LL = "LL"
+    LL128 = "LL128"
+    SIMPLE = "Simple"
+
+
+_BASE_S: Final = {Protocol.LL: 6.6e-6, Protocol.LL128: 14.0e-6, Protocol.SIMPLE: 8.4e-6}
+_NVLINK_STEP_S: Final = {Protocol.LL: 0.6e-6, Protocol.LL128: 1.9e-6, Protocol.SIMPLE: 3.4e-6}
+_PCIE_STEP_S: Final = {Protocol.LL: 1.0e-6, Protocol.LL128: 2.5e-6, Protocol.SIMPLE: 5.7e-6}
+_LL_SHARE: Final = 0.5
+_LL128_SHARE: Final = 0.92
+_LL_LIMITS: Final = ((150e9, 39e9), (300e9, 87.7e9), (450e9, 141e9))
+"""By the rate of a ring, in bytes per second, what LL moves at most; above the last it is twice as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A ring of GPUs.
+
+    Attributes:
+        bytes_per_s: what its slowest link carries while all send at once.
+    """
+
+    gpus: int
+    wire: Wire
+    bytes_per_s: float
+
+    @property
+    def protocols(self) -> tuple[Protocol, ...]:
+        """The protocols that NCCL chooses from."""
+        if self.wire is Wire.NVSWITCH:
+            return tuple(Protocol)
+        return Protocol.LL, Protocol.SIMPLE
+
+    def overhead_s(self, protocol: Protocol, nbytes: int) -> float:
+        """Return what an all-reduce takes beyond nbytes over every link at the rate of the ring."""
+        step_s = _PCIE_STEP_S if self.wire is Wire.PCIE else _NVLINK_STEP_S
+        latency_s = _BASE_S[protocol] + 2 * (self.gpus - 1) * step_s[protocol]
+        return latency_s + nbytes * (1 / self._rate(protocol) - 1 / self.bytes_per_s)
+
+    def fastest(self, nbytes: int) -> Protocol:
+        """Return the protocol with the least time for an all-reduce that sends nbytes over every link."""
+        return min(self.protocols, key=lambda protocol: self.overhead_s(protocol, nbytes))
+
+    def _rate(self, protocol: Protocol) -> float:
+        match protocol:
+            case Protocol.LL:
+                limits = (limit for rate, limit in _LL_LIMITS if self.bytes_per_s <= rate)
+                return min(_LL_SHARE * self.bytes_per_s, next(limits, 2 * _LL_LIMITS[-1][1]))
+            case Protocol.LL128:
+                return _LL128_SHARE * self.bytes_per_s
+            case Protocol.SIMPLE:  # pragma: no branch
+                return self.bytes_per_s
+
+
+def wire_of(topology: Topology, paths: Iterable[tuple[Hop, ...]]) -> Wire:
+    """Return what a ring over these paths consists of."""
+    crossed = {hop.link for path in paths for hop in path}
+    fabric = {port.link.name for port in topology.ports}
+    if crossed <= fabric:
+        return Wire.NVSWITCH
+    return Wire.NVLINK if crossed <= fabric | {peer.link.name for peer in topology.peers} else Wire.PCIE
