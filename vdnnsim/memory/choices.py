@@ -12,6 +12,7 @@ class MemoryModel(Enum):
     `pytorch` places online as PyTorch's CUDA caching allocator does, in segments that it keeps.
     `cuda_malloc` makes every buffer an allocation of its own, as Caffe does: the driver hands out blocks of 2 MiB.
     `mxnet` plans which buffers share a storage as MXNet does, and allocates every storage by itself.
+    `tensorflow` places online as TensorFlow's BFC allocator does, in regions that it doubles and keeps.
     """
 
     IDEAL = "ideal"
@@ -20,6 +21,7 @@ class MemoryModel(Enum):
     PYTORCH = "pytorch"
     CUDA_MALLOC = "cuda_malloc"
     MXNET = "mxnet"
+    TENSORFLOW = "tensorflow"
 
 
 class PinnedMemory(Enum):

@@ -34,7 +34,7 @@ _BLOCK_STRIDE: Final = 2 * BLOCK_BYTES
 
 def place_cuda_malloc(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
     """Serve requests one by one from what is left of the GPU."""
-    driver = _Driver(capacity_bytes)
+    driver = Driver(capacity_bytes)
     held: dict[int, tuple[int, int]] = {}
     deltas: list[int] = []
     peak = in_use = 0
@@ -101,8 +101,12 @@ def _cut(gaps: Counter[int], gap: int, nbytes: int, number: int) -> None:
     gaps[gap - nbytes] += number
 
 
-class _Driver:
-    """What is handed out of a GPU, and the gaps in the blocks that small buffers share."""
+class Driver:
+    """What is handed out of a GPU, and the gaps in the blocks that small buffers share.
+
+    Attributes:
+        handed_out_bytes: whole blocks.
+    """
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes

@@ -25,14 +25,19 @@ class FreePieces:
         """Bytes of the largest piece; 0 where there is none."""
         return self.by_size[-1][0] if self.by_size else 0
 
+    def best_fit(self, nbytes: int) -> tuple[int, int] | None:
+        """Return bytes and start of the smallest piece that holds nbytes, the lowest among equals, if there is one."""
+        found = bisect_left(self.by_size, (nbytes, 0))
+        return self.by_size[found] if found < len(self.by_size) else None
+
     def take(self, nbytes: int) -> int | None:
         """Take nbytes from the smallest piece that holds them; return their address, None if there is no such piece."""
         if not nbytes:
             return 0
-        found = bisect_left(self.by_size, (nbytes, 0))
-        if found == len(self.by_size):
+        found = self.best_fit(nbytes)
+        if found is None:
             return None
-        size, start = self.by_size[found]
+        size, start = found
         self.remove(start, size)
         self.add(start + nbytes, size - nbytes)
         return start

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from vdnnsim.memory.best_fit import place_best_fit
+from vdnnsim.memory.bfc import place_tensorflow
 from vdnnsim.memory.caching import place_caching
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.cuda_malloc import place_cuda_malloc
@@ -18,6 +19,7 @@ _MODELS: Mapping[MemoryModel, Callable[[Sequence[Request], int, int], Placed | O
     MemoryModel.PYTORCH: place_caching,
     MemoryModel.CUDA_MALLOC: place_cuda_malloc,
     MemoryModel.MXNET: place_mxnet,
+    MemoryModel.TENSORFLOW: place_tensorflow,
 }
 
 

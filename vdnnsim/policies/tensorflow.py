@@ -2,8 +2,8 @@
 
 The Layrub paper says of it that memory is allocated for the layers that run, activations or gradients as they are
 wanted, by a greedy best fit with coalescing, with no other optimization (Table 2 and 5.3.1). Tensors are counted
-references: the last reader of a tensor gives it back. Sources: Abadi et al., TensorFlow, OSDI 2016; and what TensorFlow
-1 documents in its sources, `core/common_runtime/bfc_allocator.h` and `core/kernels/conv_ops.cc`.
+references: the last reader of a tensor gives it back. Sources: Abadi et al., TensorFlow, OSDI 2016; and TensorFlow 1,
+`core/kernels/conv_ops.cc`.
 
 How it differs from `none`:
 
@@ -16,9 +16,8 @@ What is read into it:
 
 - Activations are in place: since version 1.0 an element-wise operation takes over the buffer of an input that nobody
   else refers to (`forward_input_or_allocate_output`), and the gradient of a rectifier needs the output alone.
-- The allocator is the memory model of the scenario, as for every policy. `best_fit` is what the BFC allocator does: the
-  smallest piece that is large enough, merged with its neighbours when it is given back. That it leaves a piece whole
-  which is less than twice as large as what was asked for, unless 128 MiB would be left, is not modelled.
+- The allocator is the memory model of the scenario, as for every policy; TensorFlow's own is `memory_model: tensorflow`
+  (`vdnnsim.memory.bfc`).
 - Operations run in the order of layers, which one stream makes of the graph. W gradients are held throughout, the
   reading that all policies share. Where branches meet, gradients are added up as they come.
 """

@@ -9,7 +9,7 @@ REQUESTS = [Request(0, 40), Request(1, 20), Request(0, None), Request(2, 60), Re
 def test_each_model_answers_in_its_own_way() -> None:
     """100 B. `ideal` knows no addresses; `best_fit` leaves 40 B on either side of 1; `planned` lays 1 at the bottom.
 
-    `pytorch`, `cuda_malloc` and `mxnet` take no less than 2 MiB from a GPU.
+    `pytorch`, `cuda_malloc`, `mxnet` and `tensorflow` take no less than 2 MiB from a GPU.
     """
     answers = {model: place(REQUESTS, model, capacity_bytes=100, granule_bytes=1) for model in MemoryModel}
 
@@ -20,6 +20,7 @@ def test_each_model_answers_in_its_own_way() -> None:
         MemoryModel.PYTORCH: Overflow(0, (), 100, 0),
         MemoryModel.CUDA_MALLOC: Overflow(0, (), 100, 0),
         MemoryModel.MXNET: Overflow(0, (), 100, 0),
+        MemoryModel.TENSORFLOW: Overflow(0, (), 100, 0),
     }
 
 

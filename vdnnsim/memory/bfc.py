@@ -1,0 +1,145 @@
+"""TensorFlow's BFC allocator, "best fit with coalescing", with `allow_growth`: chunks cut from regions that it keeps.
+
+A request is rounded up to the granule and to 256 B. It takes the smallest free chunk that is large enough, the lowest
+among equals: bins by powers of two, searched from the smallest, come to that. A chunk is split when it is at least
+twice as large as the request or 128 MiB or more would be left; else the request has the whole of it. A chunk given back
+merges at once with its free neighbours in its region.
+
+Only where no chunk is large enough is a region taken from the GPU, and none is ever given back. The first has 1 MiB,
+each one after it twice as much as the one before; for a request that is larger still, it is doubled until it holds it,
+and then the next region has the same size. A region is no larger than what remains of the limit. The first time that
+the GPU cannot give a region, nine tenths of it are tried, again and again, down to the request; later a region that the
+GPU cannot give is not tried smaller.
+
+`pool_bytes` is what the regions take of the GPU, in the driver's blocks (`vdnnsim.memory.cuda_malloc`), and thus what
+nvidia-smi shows; `deltas` count chunks in use.
+
+Sources: tensorflow/core/common_runtime/bfc_allocator.cc (Extend, FindChunkPtr, SplitChunk, FreeAndMaybeCoalesce) of
+github.com/tensorflow/tensorflow at dc0b924e80edbe869c2173fd383982bb80ecc90d, and the same in
+github.com/jinliangwei/tensorflow-1.12a at 6b71729d47515a641c3af4e7df01f2e72374fffe, a copy of version 1.12;
+bfc_allocator.h (kMinAllocationSize, Bin) of the former at 1e43b062e51f70fe9f268c69a74f5a9e98595a72. Version 2 begins
+with 2 MiB and can give regions back.
+
+Left out: that the limit is less than the GPU has free, by 300 MiB or a twentieth, or is a fraction that the user states
+(gpu_device.cc of the copy, MinSystemMemory); that a request waits up to 10 s for another thread to give memory back.
+Assumptions: a later region lies above an earlier one; addresses decide only between chunks of equal size.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from vdnnsim.memory.cuda_malloc import Driver
+from vdnnsim.memory.free_pieces import FreePieces
+from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.units import MIB
+
+LEAST_CHUNK_BYTES: Final = 256
+FIRST_REGION_BYTES: Final = MIB
+SPLIT_REST_BYTES: Final = 128 * MIB
+
+
+def place_tensorflow(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
+    """Serve requests one by one as TensorFlow does in a process that has not allocated anything before."""
+    allocator = _Allocator(capacity_bytes)
+    held: dict[int, tuple[int, int]] = {}
+    offsets: list[int | None] = []
+    deltas: list[int] = []
+    for position, request in enumerate(requests):
+        if request.nbytes is None:
+            start, size = held.pop(request.key)
+            allocator.free(start, size)
+            offsets.append(start)
+            deltas.append(-size)
+            continue
+        nbytes = round_up(round_up(request.nbytes, granule_bytes), LEAST_CHUNK_BYTES)
+        chunk = allocator.allocate(nbytes)
+        if chunk is None:
+            return Overflow(position, tuple(held), capacity_bytes - sum(deltas), allocator.largest_free(nbytes))
+        held[request.key] = chunk
+        offsets.append(chunk[0])
+        deltas.append(chunk[1])
+    return Placed(tuple(offsets), tuple(deltas), allocator.pool_bytes)
+
+
+class _Allocator:
+    """Regions, and the free chunks in them."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._driver = Driver(capacity_bytes)
+        self._free = FreePieces()
+        self._limit_left_bytes = capacity_bytes
+        self._region_bytes = round_up(min(capacity_bytes, FIRST_REGION_BYTES), LEAST_CHUNK_BYTES)
+        self._next_region = 0
+        self._backpedalled = False
+
+    @property
+    def pool_bytes(self) -> int:
+        """What the regions take of the GPU."""
+        return self._driver.handed_out_bytes
+
+    def allocate(self, nbytes: int) -> tuple[int, int] | None:
+        """Return where a chunk of at least nbytes lies and how large it is; None where there is no room."""
+        if not nbytes:
+            return 0, 0
+        found = self._free.best_fit(nbytes) or self._extend(nbytes)
+        if found is None:
+            return None
+        size, start = found
+        self._free.remove(start, size)
+        if size >= 2 * nbytes or size - nbytes >= SPLIT_REST_BYTES:
+            self._free.add(start + nbytes, size - nbytes)
+            size = nbytes
+        return start, size
+
+    def free(self, start: int, nbytes: int) -> None:
+        """Take a chunk back, and merge it with its free neighbours."""
+        self._free.give_back(start, nbytes)
+
+    def largest_free(self, nbytes: int) -> int:
+        """Return the largest of the free chunks and of what the GPU has left, where that is too little for nbytes.
+
+        It may have enough left and not be asked, for a region is tried smaller only once.
+        """
+        left = self._driver.largest_free(nbytes)
+        return max(self._free.largest_bytes, left if left < nbytes else 0)
+
+    def _extend(self, nbytes: int) -> tuple[int, int] | None:
+        """Take a region that holds nbytes; return it as the free chunk, with its size first, that it is."""
+        available = self._limit_left_bytes // LEAST_CHUNK_BYTES * LEAST_CHUNK_BYTES
+        if nbytes > available:
+            return None
+        enlarged = False
+        while nbytes > self._region_bytes:
+            self._region_bytes *= 2
+            enlarged = True
+        size = self._take_region(min(self._region_bytes, available), nbytes)
+        if size is None:
+            return None
+        if not enlarged:
+            self._region_bytes *= 2
+        start = self._next_region
+        # Regions lie apart, so that chunks of two never merge.
+        self._next_region += size + LEAST_CHUNK_BYTES
+        self._limit_left_bytes -= size
+        self._free.add(start, size)
+        return size, start
+
+    def _take_region(self, nbytes: int, least_bytes: int) -> int | None:
+        """Return the size of the region that the GPU gave; None where it gave none."""
+        if self._driver.take(nbytes) is not None:
+            return nbytes
+        if self._backpedalled:
+            return None
+        self._backpedalled = True
+        smaller = _backpedal(nbytes, least_bytes)
+        return next((size for size in smaller if self._driver.take(size) is not None), None)
+
+
+def _backpedal(nbytes: int, least_bytes: int) -> Iterator[int]:
+    """Yield nine tenths of a region, nine tenths of that and so on."""
+    while (smaller := round_up(nbytes * 9 // 10, LEAST_CHUNK_BYTES)) >= least_bytes:
+        if smaller == nbytes:
+            # Below 2560 B rounding leaves it as it was; the source tries it forever.
+            return
+        yield smaller
+        nbytes = smaller
