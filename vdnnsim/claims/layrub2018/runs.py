@@ -4,7 +4,8 @@ All are trained with momentum, as the solvers of the authors say (github.com/CGC
 plan alone; only times are replayed, on a GPU without a capacity, for a row that does not fit has a time as well.
 
 Each system places its buffers as its own code does: Caffe, and what is built on it, by a cudaMalloc for each, MXNet in
-storages, TensorFlow by best fit. GeePS and vDNN cut theirs from one pool, and so do the policies of no system.
+storages, TensorFlow in regions that it doubles. GeePS and vDNN cut theirs from one pool, and so do the policies of no
+system.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ _POOLS: Final[Mapping[str, MemoryModel]] = {
     "layrub_inter": MemoryModel.CUDA_MALLOC,
     "layrub_hybrid": MemoryModel.CUDA_MALLOC,
     "memonger": MemoryModel.MXNET,
-    "tensorflow": MemoryModel.BEST_FIT,
+    "tensorflow": MemoryModel.TENSORFLOW,
 }
 MXNET_CONTEXT_BYTES: Final = 251 * MIB
 """What nvidia-smi shows of MXNet once it holds 25 numbers, in June 2017 on a card that is not named
@@ -95,15 +96,16 @@ class LayrubRuns:
         return self._benches[case]
 
     def plan(self, case: Case, policy: str) -> TrainingPlan:
-        """The plan of a policy, by its label."""
-        return self._policy(policy).plan(self.bench(case).setting())
+        """The plan of a policy, by its label; TensorFlow chooses workspaces by what its allocator can give."""
+        setting = self.bench(case).setting()
+        return self._policy(policy).plan(replace(setting, limits=replace(setting.limits, model=_pool_of(policy))))
 
     def memory(self, case: Case, policy: str) -> Memory:
         """What a policy takes."""
         key = case, policy
         if key not in self._memories:
             bench, plan = self.bench(case), self.plan(case, policy)
-            placement, gpu = _place_without_limits(bench, plan, _pool_of(policy)), bench.server.gpu
+            placement, gpu = _place(bench, plan, _pool_of(policy)), bench.server.gpu
             if policy == "memonger":
                 gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
             runtime = placement.pool_bytes + gpu.framework_bytes(plan.handles)
@@ -119,7 +121,7 @@ class LayrubRuns:
         """Bytes of the pool under another memory model than the system's own, or with more bytes in every buffer."""
         plan = self.plan(case, policy)
         buffers = tuple(replace(buffer, nbytes=buffer.nbytes + more_bytes) for buffer in plan.buffers)
-        placement = _place_without_limits(self.bench(case), replace(plan, buffers=buffers), model or _pool_of(policy))
+        placement = _place(self.bench(case), replace(plan, buffers=buffers), model or _pool_of(policy))
         return placement.pool_bytes
 
     def blob_bytes(self, case: Case) -> int:
@@ -148,7 +150,7 @@ class LayrubRuns:
     def trace(self, case: Case, policy: str) -> IterationTrace:
         """An iteration on a GPU without a capacity."""
         bench, plan = self.bench(case), self.plan(case, policy)
-        placement = _place_without_limits(bench, plan, MemoryModel.IDEAL)
+        placement = _place(bench, plan, MemoryModel.IDEAL)
         return simulate(plan, bench.costs, bench.server, placement, bench.pinned)
 
     def largest(self, case: Case, policy: str) -> LargestBatch:
@@ -176,7 +178,11 @@ def _pool_of(policy: str) -> MemoryModel:
     return _POOLS.get(policy, MemoryModel.IDEAL)
 
 
-def _place_without_limits(bench: Bench, plan: TrainingPlan, model: MemoryModel) -> Placement:
+def _place(bench: Bench, plan: TrainingPlan, model: MemoryModel) -> Placement:
+    """Place a plan on its GPU, where TensorFlow's last region is what is left; on one without a capacity if need be."""
+    placement = place_plan(plan, replace(bench.limits, model=model))
+    if isinstance(placement, Placement):
+        return placement
     unlimited = replace(bench.limits, model=model, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES)
     placement = place_plan(plan, unlimited)
     assert isinstance(placement, Placement)

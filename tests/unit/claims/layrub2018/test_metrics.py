@@ -1,5 +1,7 @@
 """Numbers of the Layrub paper, on networks small enough to work them out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.toy import ROOT
@@ -18,8 +20,10 @@ from vdnnsim.claims.layrub2018.pace import at_paper_pace
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, Case, LayrubRuns
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.policies.layrub import BARRIER_FRACTION
+from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.units import MIB
 
 LENET = Case("k40m", "lenet", 64)
@@ -76,6 +80,30 @@ def test_mxnet_opens_no_handles_and_has_a_context_of_its_own(runs: LayrubRuns) -
 
     assert runs.memory(LENET, "memonger").runtime == pool + MXNET_CONTEXT_BYTES
     assert runs.pool_bytes(LENET, "memonger", more_bytes=2 * MIB) > pool
+
+
+def test_the_last_region_of_tensorflow_is_what_its_gpu_has_left(runs: LayrubRuns) -> None:
+    """ResNet-34, in MiB: with 32 images regions of 1, 2, 4 to 1024, of which that of 1 has a block of 2.
+
+    With 300 a map has 918.75: after 256 come 1024 twice, 2048 and 4096, 8703 in all. Of 11580, less a context of 100,
+    2777 are left, for which the GPU lacks half a block; nine tenths of that have 2500. Without a capacity it were 8192.
+    """
+    small, large = Case("k40m", "resnet34", 32), Case("k40m", "resnet34", 300)
+
+    assert runs.pool_bytes(small, "tensorflow") == 2048 * MIB
+    assert runs.pool_bytes(large, "tensorflow") == (8704 + 2500) * MIB
+    assert runs.memory(large, "tensorflow").fits
+
+
+def test_tensorflow_trains_with_the_workspaces_that_its_allocator_can_give(runs: LayrubRuns) -> None:
+    """VGG-16 (80): the fastest algorithms fit where bytes are added up, but not in what the regions leave free."""
+    case = Case("k40m", "vgg_d_13conv", 80)
+    bench = runs.bench(case)
+    fastest = resolve_policy("tensorflow", known_policies()).plan(bench.setting())
+
+    assert isinstance(place_plan(fastest, bench.limits), Placement)
+    assert isinstance(place_plan(fastest, replace(bench.limits, model=MemoryModel.TENSORFLOW)), DoesNotFit)
+    assert runs.memory(case, "tensorflow").fits
 
 
 def test_what_overflows_the_gpu_does_not_fit(runs: LayrubRuns) -> None:
