@@ -1,0 +1,53 @@
+"""What a batch consists of: images, texts of so many tokens, videos of so many frames, other sequences."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.sequences import Embedding
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One of the inputs of which a batch has as many as its size says.
+
+    Attributes:
+        name: of one.
+        step: what it is a series of; empty of an image.
+        steps: how many of them one has.
+    """
+
+    name: str
+    step: str = ""
+    steps: int = 1
+
+    @property
+    def names(self) -> str:
+        """Of several."""
+        return f"{self.name}s"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a text; 0 of what is none."""
+        return self.steps if self.step == "token" else 0
+
+    @property
+    def length(self) -> str:
+        """How long each is, to be read after its name: ` of 1024 tokens`; nothing of an image."""
+        return f" of {self.steps} {self.step}s" if self.step else ""
+
+
+IMAGE: Final = Sample("image")
+
+
+def sample_of(graph: LayerGraph) -> Sample:
+    """Return what a network reads: texts where it looks vectors up, else by the shape of its input."""
+    first = graph.maps[0]
+    shape = first.shape
+    if shape.steps == 1:
+        return IMAGE
+    if any(isinstance(graph.layers[consumer].operator, Embedding) for consumer in first.consumers):
+        return Sample("text", "token", shape.steps)
+    if shape.height * shape.width > 1:
+        return Sample("video", "frame", shape.steps)
+    return Sample("sequence", "step", shape.steps)
