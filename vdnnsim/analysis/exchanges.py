@@ -11,7 +11,7 @@ class Exchange:
     """One exchange; it begins when all have come, and ends for all at once.
 
     Attributes:
-        layer: whose gradients are added up.
+        layer: whose gradients are added up; of a bucket the one that completes it.
         arrivals_s: when each GPU came, by number.
     """
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
-from tests.unit.plan.hand_written import WORKLOAD
+from tests.unit.plan.hand_written import WORKLOAD, refusal
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -213,6 +213,16 @@ def is_need(operation: object) -> bool:
             return True
         case _:
             return False
+
+
+def test_a_plan_that_forgets_a_gradient_is_told_by_the_check() -> None:
+    """Its bucket is exchanged all the same."""
+    backward = Backward(10)
+    backward.write(0)
+    plan = aggregate_gradients(backward.writer.finish("hand", "m"), Aggregation.DDP)
+
+    assert contents(plan) == [(0,)]
+    assert refusal(plan) == "hand: operation 7 (release bucket 1 of gradients): dW0 is still allocated at the end"
 
 
 def test_what_nobody_waits_for_leaves_a_bucket_open() -> None:

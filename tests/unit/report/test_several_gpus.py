@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS
+from tests.two_gpus import BASE, replay_two
+from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.aggregate import aggregate_gradients
+from vdnnsim.plan.operations import Aggregation, Stream
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.report.columns import column_names, result_rows
@@ -15,6 +18,7 @@ from vdnnsim.report.findings import caption, profiling, refusals, verdict
 from vdnnsim.report.manifest import manifest_text
 from vdnnsim.report.markdown import markdown_text
 from vdnnsim.report.perfetto import perfetto_text
+from vdnnsim.report.plots.gpus import gpus_figure
 from vdnnsim.report.summary import summary
 from vdnnsim.report.together import together
 from vdnnsim.report.write import report_files
@@ -166,6 +170,25 @@ def test_the_trace_has_a_process_for_each_gpu_and_one_for_the_links(pair: Scenar
     assert exchanges[0]["args"]["by"] == "ring"
     uplink = [each for each in events if each["name"] == "uplink up (bytes/s)"]
     assert [(each["ts"], each["args"]["carried"]) for each in uplink][-1] == (2e6, 0.0)
+
+
+def test_a_bucket_says_what_it_holds(pair: ScenarioResult) -> None:
+    """One bucket holds the gradients of both layers of the toy network, and conv1 comes last."""
+    trace = replay_two(aggregate_gradients(BASE, Aggregation.DDP))
+    rows = tuple(
+        replace(row, trace=each, metrics=measure(each, 1), together=trace)
+        for row, each in zip(pair.by_policy[0], trace.gpus, strict=True)
+    )
+    bucketed = replace(pair, gradients=Aggregation.DDP, results=rows)
+
+    events = json.loads(perfetto_text(bucketed, rows))["traceEvents"]
+    (exchange, _) = (each for each in events if each.get("cat") == "exchange of gradients")
+    assert exchange["name"] == "bucket of 2 gradients, completed by conv1"
+    assert (exchange["args"]["bytes"], exchange["args"]["by"]) == (72, "ddp")
+    (line,) = together(bucketed)
+    assert line.endswith("; 23.2 s of exchanges are left after the last kernel")
+    texts = [text.get_text() for text in gpus_figure(bucketed, rows).texts]
+    assert any(text.endswith("gradients are added up by a ring, in the buckets of DDP") for text in texts)
 
 
 def test_the_files_of_a_run(pair: ScenarioResult) -> None:
