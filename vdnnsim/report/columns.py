@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.samples import sample_of
 
 Value = str | int | float | bool
 """What stands in one cell; numbers are SI."""
@@ -27,9 +28,18 @@ class Column:
     value: Callable[[ScenarioResult, PolicyResult], Value]
 
 
+def _tokens_per_s(run: ScenarioResult, row: PolicyResult) -> Value:
+    tokens = sample_of(run.workload.graph).tokens
+    return float(tokens * row.metrics.images_per_s) if tokens else ""
+
+
 COLUMNS: tuple[Column, ...] = (
     Column("network", "the network that is trained", lambda run, _: run.workload.graph.name),
-    Column("batch_size", "images per iteration and GPU", lambda run, _: run.workload.batch_size),
+    Column(
+        "batch_size",
+        "images, or texts, videos or sequences, per iteration and GPU",
+        lambda run, _: run.workload.batch_size,
+    ),
     Column("gpu", "number of the GPU, from 0", lambda _, row: row.gpu),
     Column("policy", "the policy with its options", lambda _, row: row.policy),
     Column(
@@ -111,6 +121,11 @@ COLUMNS: tuple[Column, ...] = (
         "GPU memory of the process as nvidia-smi shows it: pool_bytes, and the context and further handles where the "
         "profile states them",
         lambda run, row: runtime_bytes(row.trace, run.server.gpu),
+    ),
+    Column(
+        "tokens_per_s",
+        "images_per_s times the tokens of each text; empty for networks that read no texts",
+        _tokens_per_s,
     ),
     Column(
         "refusal",

@@ -5,16 +5,17 @@ from collections.abc import Iterator
 from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.hardware.server import Gpu
 from vdnnsim.report.columns import Row
 from vdnnsim.report.findings import refusals, workload_text
 from vdnnsim.report.scale import byte_scale
 from vdnnsim.report.summary_columns import (
     SummaryColumn,
-    images_column,
     memory_column,
     offloaded_column,
     quantity_column,
+    rate_column,
     speed_column,
     text_column,
     time_column,
@@ -102,7 +103,7 @@ def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
         text_column("policy", (row.policy for row in rows)),
         text_column("front", (FRONT if each.on_front else "" for each in standings)),
         time_column(rows),
-        images_column(rows),
+        rate_column(sample_of(comparison.result.workload.graph), rows),
         memory_column(rows),
         SummaryColumn("rank by memory", ("rank by", "memory"), tuple(str(each.memory_rank) for each in standings)),
         quantity_column("runtime memory", "runtime", byte_scale(runtimes), runtimes),

@@ -4,11 +4,13 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 """
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.plan.training_plan import ProfilingPass
+from vdnnsim.report.rates import rate_text
 from vdnnsim.report.scale import percent
 from vdnnsim.report.shortage import Shortage, shortage
-from vdnnsim.units import format_bytes, format_rate, format_seconds
+from vdnnsim.units import format_bytes, format_seconds
 
 _MOST_PASSES = 8
 """More are counted instead of told one by one; vdnn_dyn takes 7 at most."""
@@ -23,9 +25,12 @@ def caption(result: ScenarioResult) -> str:
     """What was run, in one line."""
     gpu, workload = result.server.gpu, result.workload
     number, each = ("", "") if result.gpus == 1 else (f"{result.gpus} x ", " each")
+    sample = sample_of(workload.graph)
+    several = sample.names if workload.batch_size > 1 else sample.name
+    texts = f" {several}{sample.length}" if sample.length else ""
     gradients = "" if result.gradients is None else f", gradients: {result.gradients.value}"
     return (
-        f"{workload.graph.name}, batch {workload.batch_size}{each}, {workload.element_type.value}, "
+        f"{workload.graph.name}, batch {workload.batch_size}{texts}{each}, {workload.element_type.value}, "
         f"{workload.mode.value} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
         f"({result.memory_model.value} memory model)"
     )
@@ -123,7 +128,7 @@ def verdict(result: ScenarioResult) -> str:
     same = len({(each.metrics.max_memory_bytes, each.metrics.host_memory_bytes) for each in best}) == 1
     return (
         f"Of {_count(total)}, {which}: {format_seconds(metrics.iteration_s)} per iteration, "
-        f"{format_rate(metrics.images_per_s)} images/s{everywhere}. "
+        f"{rate_text(sample_of(result.workload.graph), metrics.images_per_s)}{everywhere}. "
         f"That is {percent(first.performance_ratio)} of the speed of the oracular baseline, "
         f"{'' if same else f'by {first.policy} '}with at most "
         f"{format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline would take "

@@ -2,6 +2,7 @@
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.plan.operations import Compute
 
@@ -11,10 +12,10 @@ def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
     if result.workload.mode is not Mode.TRAINING:
         return ()
     rows = ((each.policy, _normalized_images(result, each)) for each in result.slowest)
-    size = result.workload.batch_size
+    size, sample = result.workload.batch_size, sample_of(result.workload.graph)
     return tuple(
-        f"{policy}: batch normalization takes its statistics over parts of {_images(images)}, not over all {size}: "
-        "what is trained is not quite what the other rows train"
+        f"{policy}: batch normalization takes its statistics over parts of {_several(sample, images)}, not over all "
+        f"{size}: what is trained is not quite what the other rows train"
         for policy, images in rows
         if images
     )
@@ -29,5 +30,5 @@ def _normalized_images(result: ScenarioResult, row: PolicyResult) -> int:
     return 0
 
 
-def _images(count: int) -> str:
-    return "1 image" if count == 1 else f"{count} images"
+def _several(sample: Sample, count: int) -> str:
+    return f"1 {sample.name}" if count == 1 else f"{count} {sample.names}"

@@ -7,13 +7,14 @@ share a row whose numbers read the same.
 from dataclasses import replace
 
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.scale import byte_scale, percent
 from vdnnsim.report.summary_columns import (
     SummaryColumn,
-    images_column,
     memory_column,
     offloaded_column,
     quantity_column,
+    rate_column,
     speed_column,
     text_column,
     time_column,
@@ -39,7 +40,7 @@ def _columns(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
         text_column("policy", (row.policy for row in rows)),
         text_column("fits", ("yes" if row.fits else NOT_FITTING for row in rows)),
         time_column(rows),
-        images_column(rows),
+        rate_column(sample_of(result.workload.graph), rows),
         memory_column(rows),
         quantity_column("mean memory", "mean mem", memory, (row.metrics.mean_memory_bytes for row in rows)),
         offloaded_column(rows),

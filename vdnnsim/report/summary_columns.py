@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.dnn.samples import Sample
+from vdnnsim.report.rates import per_second
 from vdnnsim.report.scale import Scale, byte_scale, percents, rate_scale, time_scale
 
 
@@ -42,11 +44,11 @@ def time_column(rows: Sequence[PolicyResult]) -> SummaryColumn:
     return quantity_column("time per iteration", "time", time_scale(seconds), seconds)
 
 
-def images_column(rows: Sequence[PolicyResult]) -> SummaryColumn:
-    """Return the throughput."""
+def rate_column(sample: Sample, rows: Sequence[PolicyResult]) -> SummaryColumn:
+    """Return the throughput in images, or in what else the network reads."""
     rates = [row.metrics.images_per_s for row in rows]
     scale = rate_scale(rates).telling(rates)
-    return SummaryColumn("images/s", ("images", "per s"), tuple(scale.number(rate) for rate in rates))
+    return SummaryColumn(per_second(sample), (sample.names, "per s"), tuple(scale.number(rate) for rate in rates))
 
 
 def memory_column(rows: Sequence[PolicyResult]) -> SummaryColumn:

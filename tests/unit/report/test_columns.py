@@ -12,7 +12,7 @@ PROMISED = """
 
 
 def test_the_promised_columns_come_first_and_the_refusal_last() -> None:
-    assert column_names() == (*PROMISED.split(), "pool_bytes", "runtime_bytes", "refusal")
+    assert column_names() == (*PROMISED.split(), "pool_bytes", "runtime_bytes", "tokens_per_s", "refusal")
 
 
 def test_every_column_is_defined_in_one_line() -> None:
@@ -43,6 +43,7 @@ def test_a_row_that_fits(result: ScenarioResult) -> None:
         "feature_performance_ratio": 4.0 / 6.0,
         "pool_bytes": 60,
         "runtime_bytes": 60,
+        "tokens_per_s": "",
         "refusal": "",
     }
 

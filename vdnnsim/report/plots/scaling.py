@@ -7,9 +7,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.findings import workload_text
 from vdnnsim.report.plots.series import DASHES, look
 from vdnnsim.report.plots.style import MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.rates import per_second, rate_text
 from vdnnsim.units import format_rate
 
 _LEGEND_CHARACTERS = 115
@@ -35,7 +37,7 @@ def scaling_title(runs: Sequence[ScenarioResult]) -> str:
     speeds = {row.policy: last.gpus * row.metrics.images_per_s for row in last.slowest}
     best, worst = max(speeds, key=lambda policy: speeds[policy]), min(speeds, key=lambda policy: speeds[policy])
     other = "" if best == worst else f", {worst} {format_rate(speeds[worst])}"
-    return f"{best} does {format_rate(speeds[best])} images/s on {last.gpus} GPUs{other}"
+    return f"{best} does {rate_text(sample_of(last.workload.graph), speeds[best])} on {last.gpus} GPUs{other}"
 
 
 def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
@@ -54,7 +56,8 @@ def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
     counts = [run.gpus for run in runs]
     whole.plot(counts, [alone * count for count in counts], color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)
     each.axhline(alone, color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)
-    for axes, label in ((whole, "images/s of all GPUs"), (each, "images/s of each GPU")):
+    unit = per_second(sample_of(first.workload.graph))
+    for axes, label in ((whole, f"{unit} of all GPUs"), (each, f"{unit} of each GPU")):
         axes.set_xticks(counts)
         axes.set_xlabel("GPUs")
         axes.set_ylabel(label)
