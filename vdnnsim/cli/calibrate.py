@@ -8,7 +8,7 @@ import click
 
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
 from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import print_result
+from vdnnsim.cli.output import has_all, print_result
 from vdnnsim.cli.writable import check_file
 from vdnnsim.errors import InputError
 
@@ -51,7 +51,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     """
     from calibration.selection import selected_workloads
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.table import plain_table
+    from vdnnsim.report.plain_table import plain_table
 
     _check(batch_sizes)
     if csv_file is not None:
@@ -76,7 +76,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     wrote = ", ".join(str(file) for file in result.files)
     name = path.stem if path.parent == Path("hw_profiles") else path
     talk = f"wrote {wrote}; scenarios name it as `hardware: {name}`"
-    print_result(plain_table(COLUMNS, rows), *warning_lines(result), talk)
+    print_result(plain_table(COLUMNS, rows, has_all(csv_file)), *warning_lines(result), talk)
 
 
 def _element_type(name: str) -> "ElementType":

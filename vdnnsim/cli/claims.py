@@ -6,7 +6,9 @@ from pathlib import Path
 import click
 
 from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import print_result
+from vdnnsim.cli.output import has_all, print_result
+
+_LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated")
 
 
 @click.command()
@@ -21,7 +23,7 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     from vdnnsim.claims.table import COLUMNS, cells, summary
     from vdnnsim.replace import replace_files
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.table import plain_table
+    from vdnnsim.report.plain_table import plain_table
 
     opened = open_paper(read_claims(paper), Path())
     rows = opened.check()
@@ -31,6 +33,7 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     if report is not None:
         written = replace_files(report, opened.report(rows))
         talk.append(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first")
-    print_result(plain_table(COLUMNS[:-1], [cells(row)[:-1] for row in rows]), *talk, piped_width=200)
+    shown = [cells(row)[:-1] for row in rows]
+    print_result(plain_table(COLUMNS[:-1], shown, has_all(csv_file), _LEFT_OUT_FIRST), *talk, piped_width=200)
     if any(row.recorded is Verdict.REPRODUCED and row.verdict is not Verdict.REPRODUCED for row in rows):
         sys.exit(3)

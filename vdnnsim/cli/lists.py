@@ -47,7 +47,7 @@ def networks(csv_file: Path | None) -> None:
             )
         )
     rows.extend((family.name, "", "", "", "", "", family.members) for family in FAMILIES)
-    print_list(header, rows, csv_file)
+    print_list(header, rows, csv_file, ("fc_layers", "conv_layers", "feature_maps_mib", "forward_gflop"))
 
 
 @list_.command()
@@ -58,7 +58,7 @@ def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
     from vdnnsim.policies.registry import describe_options
 
     rows = [(name, describe_options(policy), policy.summary) for name, policy in policies_with(policy_modules).items()]
-    print_list(("name", "options", "summary"), rows, csv_file)
+    print_list(("name", "options", "summary"), rows, csv_file, ("options",))
 
 
 @list_.command()

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
-from vdnnsim.cli.output import print_result
+from vdnnsim.cli.output import has_all, print_result
 
 _COLUMNS = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal")
 _HEADER = ("policy", "largest batch", "images/s", "what stops one image more")
@@ -25,7 +25,8 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
     from vdnnsim.largest_batch import largest_batches
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.kernel_times import kernel_times
-    from vdnnsim.report.table import plain_table, with_findings
+    from vdnnsim.report.plain_table import plain_table
+    from vdnnsim.report.table import with_findings
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.units import format_rate
 
@@ -57,7 +58,8 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
         write_csv(csv_file, _COLUMNS, rows)
     findings = kernel_times(together(each.kernels for each in found))
     print_result(
-        with_findings(plain_table(_HEADER, shown), findings), f"{asked.workload.graph.name} on {asked.server.name}"
+        with_findings(plain_table(_HEADER, shown, has_all(csv_file)), findings),
+        f"{asked.workload.graph.name} on {asked.server.name}",
     )
 
 

@@ -16,14 +16,21 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def print_list(header: Sequence[str], rows: Sequence[Sequence[str]], csv_file: Path | None) -> None:
-    """Print a table of text, and write it to a file if one is given."""
+def print_list(
+    header: Sequence[str], rows: Sequence[Sequence[str]], csv_file: Path | None, left_out_first: Sequence[str] = ()
+) -> None:
+    """Print a table of text, on a narrow terminal without some of its columns; write it to a file if one is given."""
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.table import plain_table
+    from vdnnsim.report.plain_table import plain_table
 
     if csv_file is not None:
         write_csv(csv_file, header, rows)
-    print_result(plain_table(header, rows))
+    print_result(plain_table(header, rows, has_all(csv_file), left_out_first))
+
+
+def has_all(csv_file: Path | None) -> str:
+    """Say where a table is that has no room on a terminal."""
+    return "--csv FILE writes all" if csv_file is None else f"{csv_file} has all"
 
 
 def print_result(renderable: "RenderableType", *talk: str, piped_width: int = 120) -> None:

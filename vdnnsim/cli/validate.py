@@ -8,7 +8,7 @@ import click
 
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
 from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import print_result
+from vdnnsim.cli.output import has_all, print_result
 from vdnnsim.cli.writable import check_file, check_folder
 from vdnnsim.errors import ProfileError
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.validation.validate import Validation
 
+_LEFT_OUT_FIRST = ("calibrated", "simulated", "memory", "simulated", "stalls")
 _FOLDER = Path("reports") / "validation"
 
 
@@ -35,7 +36,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     the same: that proves order, overlap, stalls and memory, and not the kernel times.
     """
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.table import plain_table
+    from vdnnsim.report.plain_table import plain_table
     from vdnnsim.validation.columns import cells, column_names
     from vdnnsim.validation.differences import differences
     from vdnnsim.validation.table import HEADER, summary_cells
@@ -55,7 +56,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     files = write_validation(validation, warnings, folder)
     judged = requirements(validation.rows, validation.method.tolerance)
     print_result(
-        plain_table(HEADER, summary_cells(validation.rows)),
+        plain_table(HEADER, summary_cells(validation.rows), has_all(csv_file), _LEFT_OUT_FIRST),
         *(f"warning: {each}" for each in warnings),
         *(f"{'holds' if each.holds else 'FAILS'}: {each.name} {each.required}: {each.found}" for each in judged),
         f"wrote {len(files)} files to {folder}/; read {folder / 'README.md'} first",

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
-from vdnnsim.cli.output import print_result
+from vdnnsim.cli.output import has_all, print_result
 
 if TYPE_CHECKING:
     from vdnnsim.study.results import StudyRow
     from vdnnsim.study.what_if import Change
 
 _HEADER = ("policy", "", "fits", "iteration", "images/s", "max memory", "stalled", "speed/oracle")
+_LEFT_OUT_FIRST = ("stalled", "images/s", "speed/oracle", "max memory")
 
 
 @click.command(name="whatif")
@@ -34,7 +35,8 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.table import plain_table, with_findings
+    from vdnnsim.report.plain_table import plain_table
+    from vdnnsim.report.table import with_findings
     from vdnnsim.study.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
 
@@ -53,7 +55,7 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
         write_csv(csv_file, ("policy", "when", *names, "error"), cells)
     shown = [_shown("" if when == "after" else label, when, row) for label, when, row in rows]
     reasons = [(f"{label} {when}", row.error or str(row.cell("refusal"))) for label, when, row in rows]
-    table = with_findings(plain_table(_HEADER, shown), _kernel_times(changes))
+    table = with_findings(plain_table(_HEADER, shown, has_all(csv_file), _LEFT_OUT_FIRST), _kernel_times(changes))
     print_result(table, *(f"{which}: {reason}" for which, reason in reasons if reason))
 
 

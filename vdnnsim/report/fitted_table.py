@@ -15,6 +15,9 @@ from vdnnsim.report.labels import fold_label
 _LABEL_WIDTH = 12
 """Characters that labels may claim, as many as those of the vDNN paper's policies have."""
 
+_LABELS_FIRST = 20
+"""Characters up to which labels are served before others get more than they need."""
+
 _TEXT_WIDTH = 16
 _LONGEST_WORD = 24
 """Characters that running text may claim, and up to how many a word of it may that is not broken."""
@@ -111,7 +114,7 @@ class FittedTable:
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
         for column, width in zip(kept, widths, strict=True):
             header = Text(column.folded_header(width))
-            table.add_column(header, justify="right" if column.from_right else "left", no_wrap=True, width=width)
+            table.add_column(header, justify="right" if column.from_right else "left", no_wrap=True)
         for row, cells in enumerate(zip(*(column.cells for column in kept), strict=True)):
             folded = (Text(column.folded(cell, width)) for column, cell, width in zip(kept, cells, widths, strict=True))
             table.add_row(*folded, style="dim" if self.dim and self.dim[row] else "")
@@ -155,16 +158,19 @@ def _least(columns: Sequence[TableColumn]) -> int:
 
 
 def _widths(columns: Sequence[TableColumn], room: int) -> list[int]:
-    """Return the width of each column: what it takes, but of those that take most none more than another."""
+    """Return the width of each column: what it takes, or as much as others get for which there is too little room."""
     if len(columns) == 1:
         return [min(columns[0].widest, room)]
-    bounds, room = [(column.narrowest, column.widest) for column in columns], room - _GAP * (len(columns) - 1)
-    widths = [narrowest for narrowest, _ in bounds]
-    for level in range(room + 1):
-        wider = [min(widest, max(narrowest, level)) for narrowest, widest in bounds]
-        if sum(wider) > room:
-            break
-        widths = wider
+    room -= _GAP * (len(columns) - 1)
+    widths = [column.narrowest for column in columns]
+    labels = [min(column.widest, _LABELS_FIRST) if column.fold is Fold.LABEL else 0 for column in columns]
+    for wanted in (labels, [column.widest for column in columns]):
+        least = widths
+        for level in range(room + 1):
+            wider = [max(width, min(want, level)) for width, want in zip(least, wanted, strict=True)]
+            if sum(wider) > room:
+                break
+            widths = wider
     return widths
 
 

@@ -37,22 +37,33 @@ def printed(table: FittedTable, width: int) -> list[str]:
         (
             60,
             [
-                "name               max memory  text                   number",
-                "page_migration(p)  1013.5 MiB  asks for 1.99 GiB    61100840",
+                "name               max memory  text                  number",
+                "page_migration(p)  1013.5 MiB  asks for 1.99 GiB   61100840",
                 "                               and finds 1.98 GiB",
                 "                               of it free",
-                "base(m)            12.0 GiB                                7",
+                "base(m)            12.0 GiB                               7",
             ],
         ),
         (
             57,
             [
-                "name              max memory  text                number",
-                "page_             1013.5 MiB  asks for          61100840",
-                "migration(p)                  1.99 GiB and",
-                "                              finds 1.98 GiB",
-                "                              of it free",
-                "base(m)           12.0 GiB                             7",
+                "name               max memory  text              number",
+                "page_migration(p)  1013.5 MiB  asks for        61100840",
+                "                               1.99 GiB and",
+                "                               finds 1.98 GiB",
+                "                               of it free",
+                "base(m)            12.0 GiB                           7",
+            ],
+        ),
+        (
+            54,
+            [
+                "name          max memory  text              number",
+                "page_         1013.5 MiB  asks for        61100840",
+                "migration(p)              1.99 GiB and",
+                "                          finds 1.98 GiB",
+                "                          of it free",
+                "base(m)       12.0 GiB                           7",
             ],
         ),
         (
@@ -67,10 +78,10 @@ def printed(table: FittedTable, width: int) -> list[str]:
         (
             25,
             [
-                "name           max memory",
-                "page_          1013.5 MiB",
+                "name          max memory",
+                "page_         1013.5 MiB",
                 "migration(p)",
-                "base(m)        12.0 GiB",
+                "base(m)       12.0 GiB",
                 "too narrow for text,",
                 "number; x.csv has all",
             ],
@@ -89,8 +100,9 @@ def printed(table: FittedTable, width: int) -> list[str]:
 def test_columns_go_before_a_number_is_cut(width: int, lines: list[str]) -> None:
     """On one line the columns take 17, 10, 47 and 8 characters and 3 gaps of 2, which are 88; at least 12, 10, 16, 8.
 
-    Of 60, where the label takes all it wants, text gets 60 - 6 - 17 - 10 - 8 = 19. Of 57, label and text get 16 each,
-    and no number is parted from its unit. Without text the least is 12 + 10 + 8 and 2 gaps, 34; without the number 24.
+    Of 60, where the label takes all it wants, text gets 60 - 6 - 17 - 10 - 8 = 19. Of 57 it gets the 16 that it needs,
+    and no number is parted from its unit. Of 54 the label gets 14, of which its lines take 12. Without text the least
+    is 12 + 10 + 8 and 2 gaps, 34; without the number 24.
     """
     assert printed(FittedTable(MACHINES, ("text", "number"), "x.csv has all"), width) == lines
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from rich.console import Console, RenderableType
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.table import plain_table, result_table
+from vdnnsim.report.table import result_table
 
 
 def printed(table: RenderableType, width: int = 80) -> list[str]:
@@ -52,14 +52,6 @@ def test_a_long_label_is_folded_and_numbers_are_not(result: ScenarioResult, move
 def test_a_label_is_no_markup(result: ScenarioResult, move: PolicyResult) -> None:
     lines = printed(result_table(replace(result, results=(replace(move, policy="[red]x"),))))
     assert any(line.startswith("[red]x") for line in lines)
-
-
-def test_a_plain_table() -> None:
-    assert printed(plain_table(("name", "layers"), [("vgg16", "16"), ("[b]", "1")])) == [
-        "name   layers",
-        "vgg16  16",
-        "[b]    1",
-    ]
 
 
 def test_a_narrow_terminal_keeps_the_labels(result: ScenarioResult) -> None:
