@@ -14,8 +14,11 @@ end of each layer that copied, and of each layer in backward.
 What the paper leaves open: where dX cannot lie over X, for other layers still read it or the kernel itself does, dX
 goes to a fixed region, under reuse within layers as well; kernels of batch normalization and pooling may write over
 what they read. The diffs of a Split (`vdnnsim.policies.caffe`) lie in regions, and all batch normalizations share the
-temporary maps of one. All this is as the authors have it (github.com/CGCL-codes/Layrub at 0657919, src/caffe/net.cpp:
-ForwardFromTo, BackwardFromTo, interlayer, intralayer). That a copy may have to wait for a cudaFree is left out.
+temporary maps of one. So have the authors, with the copies and waits above (github.com/CGCL-codes/Layrub at 0657919,
+src/caffe/net.cpp: ForwardFromTo, BackwardFromTo, interlayer, intralayer). They differ in little: a diff that lies over
+no data is taken from the driver and given back in every backward, which may make a copy wait; streams are synchronized
+at the end of each layer; the last three layers copy nothing; and a batch normalization is two layers, of which the
+second hides what comes back for the first.
 """
 
 from collections.abc import Iterator

@@ -82,6 +82,20 @@ def test_what_is_recomputed_when_and_what_is_held(policy: Policy, again: list[st
     assert maximum_bytes(trace) == RESIDENT_BYTES + held_bytes
 
 
+@pytest.mark.parametrize(("policy", "held_bytes"), [(Memonger(), 60 + 8), (Checkpoint(), 60)])
+def test_memonger_holds_one_workspace_throughout(policy: Policy, held_bytes: int) -> None:
+    """MXNet's temporary space has 8 B, what the greediest kernel wants, while 60 B of maps are held beside it.
+
+    PyTorch gives the workspaces back: those of 7 B and 8 B, in forward of conv1 and conv2, when little is held.
+    """
+    wanted = {("conv1", Phase.FORWARD): 7, ("conv2", Phase.FORWARD): 8}
+    costs = toy_costs(CHAIN, {}, workspace_bytes=wanted)
+    plan = policy.plan(toy_setting(CHAIN, costs))
+    check_plan(plan)
+
+    assert maximum_bytes(replay(plan, costs)) == RESIDENT_BYTES + held_bytes
+
+
 def test_one_segment_is_training_without_recomputation() -> None:
     """All that `none` does, in the order in which it does it, but for when gradient maps end."""
     kernels = [

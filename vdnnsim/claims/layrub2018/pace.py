@@ -31,9 +31,22 @@ _COLUMNS: Final[Mapping[str, int]] = {"base(p)": 0, "caffe": 2}
 """Of Table 5, by the policy that is its base."""
 
 
-def at_paper_pace(runs: LayrubRuns, case: Case, base: str) -> Case:
+ABSOLUTE_S: Final[Mapping[str, float]] = {"resnet1001": 712.2, "resnet1517": 1148.86}
+"""Seconds of 20 iterations under Layrub of networks that no base of Table 5 can train; nothing was set by them."""
+
+
+def at_paper_pace(runs: LayrubRuns, case: Case, base: str, passes: Mapping[tuple[str, str], int] = PASSES) -> Case:
     """Return a network of Table 5 at the pace at which the replay of a base takes as long as the paper's."""
     paper_s = TABLE_5[case.network, case.batch_size][_COLUMNS[base]]
     assert paper_s is not None, f"Table 5 has no time of {case.network} under {base}"
-    pass_s = paper_s / ITERATIONS / PASSES.get((case.network, base), 1)
+    pass_s = paper_s / ITERATIONS / passes.get((case.network, base), 1)
     return replace(case, slowdown=pass_s / runs.iteration_s(case, base))
+
+
+def deeper_networks(runs: LayrubRuns) -> dict[str, float]:
+    """Return what 20 iterations of `ABSOLUTE_S` take, in seconds, at the pace of ResNet-50's base."""
+    slowdown = at_paper_pace(runs, Case("k40m", "resnet50", 32), "caffe").slowdown
+    return {
+        network: ITERATIONS * runs.iteration_s(Case("k40m", network, 32, slowdown), "layrub_hybrid")
+        for network in ABSOLUTE_S
+    }

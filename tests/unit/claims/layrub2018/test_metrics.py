@@ -125,6 +125,14 @@ def test_at_the_paper_s_pace_the_base_takes_as_long_as_there(
     assert runs.memory(case, "caffe") == runs.memory(Case("k40m", network, batch_size), "caffe")
 
 
+def test_with_one_pass_an_iteration_the_kernels_would_take_twice_as_long(runs: LayrubRuns) -> None:
+    resnet50 = Case("k40m", "resnet50", 32)
+
+    assert at_paper_pace(runs, resnet50, "caffe", passes={}).slowdown == pytest.approx(
+        2 * at_paper_pace(runs, resnet50, "caffe").slowdown
+    )
+
+
 def test_copies_weigh_less_over_a_longer_base(runs: LayrubRuns) -> None:
     """LeNet's takes 90 times as long there."""
     paced, own = (overhead(runs, LENET, "layrub_hybrid", "caffe", paper_pace=pace) for pace in (True, False))
