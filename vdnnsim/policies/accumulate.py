@@ -9,13 +9,17 @@ after its last reader.
 A kernel over fewer images fills the GPU less well and costs more an image; so the costs are those of the smaller batch.
 `CostTable.of_images` makes its table, and a kernel of the plan says how many images it runs over.
 
+Each part after the first takes what the second does, so which number of parts fits is found with plans of two of them;
+only what is found is planned, and placed, in full. A plan has at most `MOST_PARTS`: more of them tell no more, and take
+minutes.
+
 What is read into it: dW is added to by the kernel that computes it, as cuDNN does with beta = 1, in no more time; the
 next part of the input is at hand in the place of the last, as the first is under every policy. Where layers normalize
 over the batch, they do so over a part, and what is computed is not quite what the whole batch would give.
 """
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Workload
@@ -25,6 +29,10 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.program import Run, Step, program_plan, update_runs
+
+MOST_PARTS: Final = 512
+_UNLIKE = 2
+"""Parts of which none needs the memory that another needs; the others need what the last of these does."""
 
 
 class Accumulate(Policy, frozen=True, kw_only=True):
@@ -62,26 +70,39 @@ class Accumulate(Policy, frozen=True, kw_only=True):
         """Plan with the kernels of one rule.
 
         Raises:
-            PolicyError: the batch cannot be cut into so many equal parts.
+            PolicyError: the batch cannot be cut into so many equal parts, or it takes more than `MOST_PARTS`.
         """
         batch_size = setting.workload.batch_size
-        possible = [steps for steps in range(1, batch_size + 1) if batch_size % steps == 0]
+        possible = [steps for steps in range(1, min(batch_size, MOST_PARTS) + 1) if batch_size % steps == 0]
         if self.steps:
             if self.steps not in possible:
                 divisors = ", ".join(str(steps) for steps in possible)
                 raise PolicyError(
-                    f"{self.label}: steps: found {self.steps}, expected a divisor of the batch: {divisors}"
+                    f"{self.label}: steps: found {self.steps}, expected a divisor of the batch, {MOST_PARTS} at "
+                    f"most: {divisors}"
                 )
             return self._plan_in(self.steps, setting)
         if setting.costs.of_images is None:
-            possible = [1]
-        for steps in possible[:-1]:
+            return self._plan_in(1, setting)
+        for steps in possible:
+            if not self._fits(self._plan_in(steps, setting, planned=_UNLIKE), setting):
+                continue
             plan = self._plan_in(steps, setting)
-            if isinstance(place_plan(plan, setting.limits), Placement):
+            if steps <= _UNLIKE or self._fits(plan, setting):
                 return plan
+        if possible[-1] < batch_size and self._fits(self._plan_in(batch_size, setting, planned=_UNLIKE), setting):
+            raise PolicyError(
+                f"{self.label}: found a batch of {batch_size} that fits only in more than {MOST_PARTS} equal parts, "
+                "expected a smaller batch or one with more divisors"
+            )
         return self._plan_in(possible[-1], setting)
 
-    def _plan_in(self, steps: int, setting: Setting) -> TrainingPlan:
+    @staticmethod
+    def _fits(plan: TrainingPlan, setting: Setting) -> bool:
+        return isinstance(place_plan(plan, setting.limits), Placement)
+
+    def _plan_in(self, steps: int, setting: Setting, planned: int = MOST_PARTS) -> TrainingPlan:
+        """Plan so many parts, or of more of them the first `planned`."""
         images = setting.workload.batch_size // steps
         workload, costs = setting.workload, setting.costs
         if steps > 1:
@@ -91,7 +112,7 @@ class Accumulate(Policy, frozen=True, kw_only=True):
                 )
             workload, costs = replace(workload, batch_size=images), costs.of_images(images)
         kernels = choose_kernels(workload, costs, self.algorithms)
-        program = _program(workload, steps)
+        program = _program(workload, min(steps, planned))
         return program_plan(workload, kernels, program, label=self.label, algorithms=self.algorithms.value)
 
 

@@ -25,6 +25,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Power
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Compute, describe
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.resident import Resident
@@ -123,9 +124,42 @@ def test_inference_runs_in_parts_as_well() -> None:
 
 @pytest.mark.parametrize("steps", [3, 5, 8])
 def test_unequal_parts_are_refused(steps: int) -> None:
-    message = rf"^accumulate\(p, steps={steps}\): steps: found {steps}, expected a divisor of the batch: 1, 2, 4$"
+    expected = "expected a divisor of the batch, 512 at most: 1, 2, 4"
+    message = rf"^accumulate\(p, steps={steps}\): steps: found {steps}, {expected}$"
     with pytest.raises(PolicyError, match=message):
         plan_of(Accumulate(steps=steps))
+
+
+def test_as_many_parts_as_a_plan_has_are_planned() -> None:
+    """In 264 + 83 B a part of one image fits, and one of two does not."""
+    plan = plan_of(Accumulate(), replace(CHAIN, batch_size=512), device_bytes=264 + 83)
+    assert sum(op.phase is Phase.FORWARD for op in kernels(plan)) == 4 * 512
+
+
+@pytest.mark.parametrize("images", [514, 521, 1026])
+def test_more_parts_than_a_plan_has_are_refused(images: int) -> None:
+    """As above, of a single image each: 514 are twice 257, 521 is prime, 1026 could be cut into 342 parts of three."""
+    message = rf"^accumulate\(p\): found a batch of {images} that fits only in more than 512 equal parts, expected a "
+    with pytest.raises(PolicyError, match=message):
+        plan_of(Accumulate(), replace(CHAIN, batch_size=images), device_bytes=264 + 83)
+
+
+def test_where_no_image_fits_the_most_parts_are_the_answer() -> None:
+    """Of 1026 images 342 parts; that they do not fit is a result."""
+    plan = plan_of(Accumulate(), replace(CHAIN, batch_size=1026), device_bytes=264 + 41)
+    assert sum(op.phase is Phase.FORWARD for op in kernels(plan)) == 4 * 342
+
+
+def test_what_two_parts_fit_into_more_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of four parts fit into 264 + 84 B; where a memory model left gaps and four did not, eight would be next."""
+
+    def place(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotFit:
+        parts = sum(op.phase is Phase.FORWARD for op in kernels(plan)) // 4
+        return place_plan(plan, replace(limits, device_bytes=0) if parts == 4 else limits)
+
+    monkeypatch.setattr("vdnnsim.policies.accumulate.place_plan", place)
+    plan = plan_of(Accumulate(), replace(CHAIN, batch_size=8), device_bytes=264 + 84)
+    assert sum(op.phase is Phase.FORWARD for op in kernels(plan)) == 4 * 8
 
 
 def test_a_negative_number_of_steps_is_refused() -> None:
