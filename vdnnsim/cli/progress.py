@@ -70,14 +70,20 @@ class _Rate(ProgressColumn):
 
 
 class StudyBar(_Bar):
-    """Shows how many points of a study are finished, how fast they come, when the last will, and how many failed."""
+    """Shows how many points of a study are finished, how fast they come, when the last will, and how many failed.
+
+    Attributes:
+        finished: points of which it learned.
+    """
 
     def __init__(self, points: int) -> None:
         super().__init__(MofNCompleteColumn(), _Rate(), TimeRemainingColumn(), total=points, auto_refresh=True)
         self._failed = 0
+        self.finished = 0
 
     def advance(self, points: int, failed: int) -> None:
         """Learn of points that are finished, and how many of them failed."""
         self._failed += failed
+        self.finished += points
         text = f"{self._failed} failed" if self._failed else ""
         self._progress.update(self._task, advance=points, description=text)

@@ -80,8 +80,11 @@ def _compute(
     with writing(folder) as store:
         before = progress_of(study_rows(study, store))
         if before.missing:
-            with StudyBar(before.missing) as bar:
-                compute(study, store, workers, bar)
+            try:
+                with StudyBar(before.missing) as bar:
+                    compute(study, store, workers, bar)
+            except KeyboardInterrupt:
+                raise _interrupted(before, bar.finished) from None
         for path in (folder / _RESULTS, csv_file):
             if path is not None:
                 write_results(path, study, store)
@@ -89,6 +92,12 @@ def _compute(
             write_parquet(parquet, study, store)
         replace_files(folder, report_files(study, store))
         return progress_of(study_rows(study, store)) if before.missing else before
+
+
+def _interrupted(before: "Progress", finished: int) -> StudyError:
+    kept = before.done + before.failed + finished
+    points = before.done + before.failed + before.missing
+    return StudyError(f"interrupted: kept {kept} of {points} points; the same command goes on")
 
 
 def _check(csv_file: Path | None, parquet: Path | None) -> None:

@@ -1,0 +1,50 @@
+"""Ctrl-C, which the terminal sends to a sweep and to all its processes at once."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.study.kills import MAIN, begin, look, study_file
+from tests.toy import ROOT
+
+BATCHES = 120
+KEPT = re.compile(r"vdnnsim: interrupted: kept (\d+) of 480 points; the same command goes on\n")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(tmp_path: Path, processes: int) -> None:
+    """120 batch sizes, two links and two policies are 480 points.
+
+    What it says it kept is in the database, and perhaps points of which it was about to learn. Nothing else is said,
+    by no process, and what comes of it in the end has the bytes of a study that nobody disturbed.
+    """
+    study, undisturbed, out = study_file(tmp_path, BATCHES), tmp_path / "undisturbed", tmp_path / "out"
+    assert begin(study, undisturbed).wait() == 0
+
+    said, status = _interrupted(study, out, processes)
+    assert status == 1
+    kept = KEPT.fullmatch(said)
+    assert kept is not None, said
+    found = look(out)
+    assert found.sound
+    assert 0 < int(kept[1]) <= len(found.keys) < 480
+
+    assert begin(study, out).wait() == 0
+    assert (out / "results.csv").read_bytes() == (undisturbed / "results.csv").read_bytes()
+
+
+def _interrupted(study: Path, out: Path, processes: int) -> tuple[str, int]:
+    """Begin a sweep, interrupt it once it has kept something, and return what it said and its exit status."""
+    command = (*MAIN, "sweep", str(study), "--out", str(out), "--workers", str(processes))
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while process.poll() is None and not look(out).keys:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate()
+    return said, process.returncode
