@@ -157,6 +157,15 @@ def test_list_prints_a_table_and_writes_it(tmp_path: Path, what: str, first: str
         assert len(list(csv.DictReader(file))) == count
 
 
+def test_list_says_how_long_what_a_network_reads_is(tmp_path: Path) -> None:
+    vdnnsim("list", "networks", "--csv", "list.csv", folder=tmp_path)
+
+    with (tmp_path / "list.csv").open() as file:
+        reads = {row["name"]: row["reads"] for row in csv.DictReader(file)}
+    found = [reads[name] for name in ("gpt2_small", "lstm_cnn", "lstm_rnn", "vgg16", "resnetN")]
+    assert found == ["1024 tokens", "16 frames", "512 steps", "1 image", "1 image"]
+
+
 def test_list_draws_the_links_of_a_profile(tmp_path: Path) -> None:
     """By name or path; the drawing is no table, and a name that is not there is wrong input."""
     done = vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", folder=tmp_path)

@@ -21,17 +21,22 @@ def list_() -> None:
 @list_.command()
 @CSV
 def networks(csv_file: Path | None) -> None:
-    """List the networks, with the work and the feature maps of one image in float32; families with their members."""
+    """List the networks, with the work and the feature maps of one image in float32; families with their members.
+
+    Of what is no image they are those of one text of so many tokens, one video, one sequence.
+    """
     from vdnnsim.dnn.layers import LayerKind, Phase
     from vdnnsim.dnn.networks import NETWORKS
     from vdnnsim.dnn.networks.families import FAMILIES
+    from vdnnsim.dnn.samples import sample_of
     from vdnnsim.dnn.workload import Workload
 
-    header = ("name", "conv_layers", "fc_layers", "parameters", "forward_gflop", "feature_maps_mib", "members")
+    header = ("name", "conv_layers", "fc_layers", "parameters", "forward_gflop", "feature_maps_mib", "reads", "members")
     rows = []
     for name, build in NETWORKS.items():
         workload = Workload(build(), batch_size=1)
         graph = workload.graph
+        sample = sample_of(graph)
         kinds = [layer.kind for layer in graph.layers]
         flop = sum(workload.flop(layer, Phase.FORWARD) for layer in graph.layers)
         nbytes = sum(workload.map_bytes(each.index) for each in graph.maps)
@@ -43,10 +48,11 @@ def networks(csv_file: Path | None) -> None:
                 str(graph.parameters),
                 f"{flop / 1e9:.2f}",
                 f"{nbytes / 2**20:.1f}",
+                f"{sample.steps} {sample.step}s" if sample.step else "1 image",
                 "",
             )
         )
-    rows.extend((family.name, "", "", "", "", "", family.members) for family in FAMILIES)
+    rows.extend((family.name, "", "", "", "", "", "1 image", family.members) for family in FAMILIES)
     print_list(header, rows, csv_file, ("fc_layers", "conv_layers", "feature_maps_mib", "forward_gflop"))
 
 
