@@ -9,7 +9,6 @@ from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import has_all, print_result
 
 _COLUMNS = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal")
-_HEADER = ("policy", "largest batch", "images/s", "what stops one image more")
 
 
 @click.command(name="max-batch")
@@ -22,18 +21,21 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
     The batch size of SCENARIO is only where the search begins. Both batch and images per second are those of one GPU.
     """
     from vdnnsim.analysis.kernel_origins import together
+    from vdnnsim.dnn.samples import sample_of
     from vdnnsim.largest_batch import largest_batches
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.findings import caption
     from vdnnsim.report.kernel_times import kernel_times
     from vdnnsim.report.plain_table import plain_table
-    from vdnnsim.report.table import with_findings
+    from vdnnsim.report.rates import per_second, rate_cells
+    from vdnnsim.report.table import titled_table
     from vdnnsim.scenario.read import read_scenario
-    from vdnnsim.units import format_rate
 
     asked = read_scenario(scenario, policies_with(policy_modules))
+    sample = sample_of(asked.workload.graph)
     rows, shown = [], []
     found = largest_batches(asked)
-    for each in found:
+    for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
         refusal = "" if each.refusal is None else each.refusal.explain()
         speed = each.images_per_s
         rows.append(
@@ -50,20 +52,19 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
             (
                 each.policy,
                 str(each.batch_size) if each.batch_size else "does not fit",
-                "" if speed is None else format_rate(speed),
-                refusal or _nothing(each.part_size),
+                rate,
+                refusal or _nothing(each.part_size, sample.names),
             )
         )
     if csv_file is not None:
         write_csv(csv_file, _COLUMNS, rows)
+    header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
+    table = plain_table(header, shown, has_all(csv_file))
     findings = kernel_times(together(each.kernels for each in found))
-    print_result(
-        with_findings(plain_table(_HEADER, shown, has_all(csv_file)), findings),
-        f"{asked.workload.graph.name} on {asked.server.name}",
-    )
+    print_result(titled_table(caption(asked, f"largest batch of {sample.names}"), table, (), findings))
 
 
-def _nothing(part_size: int | None) -> str:
+def _nothing(part_size: int | None, samples: str) -> str:
     if part_size is None:
         return "nothing: a scenario may ask for no more"
-    return f"nothing: it runs in parts of {part_size} images at most, as fast as one of them"
+    return f"nothing: it runs in parts of {part_size} {samples} at most, as fast as one of them"

@@ -10,11 +10,11 @@ from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import has_all, print_result
 
 if TYPE_CHECKING:
+    from vdnnsim.report.fitted_table import FittedTable
     from vdnnsim.study.results import StudyRow
     from vdnnsim.study.what_if import Change
 
-_HEADER = ("policy", "", "fits", "iteration", "images/s", "max memory", "stalled", "speed/oracle")
-_LEFT_OUT_FIRST = ("stalled", "images/s", "speed/oracle", "max memory")
+_TIMES = ("before", "after")
 
 
 @click.command(name="whatif")
@@ -34,17 +34,23 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
 
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
+    from vdnnsim.dnn.samples import sample_of
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.plain_table import plain_table
-    from vdnnsim.report.table import with_findings
+    from vdnnsim.report.findings import caption
+    from vdnnsim.report.rates import per_second
+    from vdnnsim.report.summary import FOOTNOTE
+    from vdnnsim.report.table import titled_table
+    from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
 
-    changes = ask(scenario, settings, policies_with(policy_modules))
+    types = policies_with(policy_modules)
+    asked = read_scenario(scenario, types)
+    changes = ask(asked, scenario.parent, settings, types)
     rows = [
         (change.label, when, row)
         for change in changes
-        for when, row in (("before", change.before), ("after", change.after))
+        for when, row in zip(_TIMES, (change.before, change.after), strict=True)
     ]
     names = [name for name, _ in OUTCOME]
     if csv_file is not None:
@@ -53,10 +59,22 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
             for label, when, row in rows
         )
         write_csv(csv_file, ("policy", "when", *names, "error"), cells)
-    shown = [_shown("" if when == "after" else label, when, row) for label, when, row in rows]
-    reasons = [(f"{label} {when}", row.error or str(row.cell("refusal"))) for label, when, row in rows]
-    table = with_findings(plain_table(_HEADER, shown, has_all(csv_file), _LEFT_OUT_FIRST), _kernel_times(changes))
-    print_result(table, *(f"{which}: {reason}" for which, reason in reasons if reason))
+    table = _table(rows, per_second(sample_of(asked.workload.graph)), has_all(csv_file))
+    notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
+    title = f"{caption(asked)}, before and after {', '.join(settings)}"
+    print_result(titled_table(title, table, notes, (*_reasons(changes), *_kernel_times(changes))))
+
+
+def _reasons(changes: Sequence["Change"]) -> list[str]:
+    """Return why policies do not fit or fail, in a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for change in changes:
+        before, after = (row.error or str(row.cell("refusal") or "") for row in (change.before, change.after))
+        whens = ((before, "before and after"),) if before == after else ((before, "before"), (after, "after"))
+        for reason, when in whens:
+            if reason:
+                reasons.setdefault(reason, []).append(f"{change.label} {when}")
+    return [f"{', '.join(which)}: {reason}" for reason, which in reasons.items()]
 
 
 def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
@@ -71,18 +89,34 @@ def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
     return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))
 
 
-def _shown(label: str, when: str, row: "StudyRow") -> tuple[str, ...]:
-    from vdnnsim.units import format_bytes, format_rate, format_seconds
+def _table(rows: Sequence[tuple[str, str, "StudyRow"]], unit: str, everything: str) -> "FittedTable":
+    from vdnnsim.report.plain_table import plain_table
+    from vdnnsim.report.rates import rate_cells
+    from vdnnsim.report.scale import percents
+
+    done = [row for _, _, row in rows if not row.error]
+    rates = rate_cells([row.number("images_per_s") for row in done])
+    shares = percents(row.number("performance_ratio") for row in done)
+    told = {id(row): (rate, share) for row, rate, share in zip(done, rates, shares, strict=True)}
+    cells = (
+        ("" if when == "after" else label, when, *_cells(row, *told.get(id(row), ("", ""))))
+        for label, when, row in rows
+    )
+    header = ("policy", "", "fits", "time", unit, "max memory", "stalled", "speed/oracle")
+    return plain_table(header, cells, everything, ("stalled", unit, "speed/oracle", "max memory"))
+
+
+def _cells(row: "StudyRow", rate: str, share: str) -> tuple[str, ...]:
+    from vdnnsim.report.summary import NOT_FITTING
+    from vdnnsim.units import format_bytes, format_seconds
 
     if row.error:
-        return (label, when, "failed", "", "", "", "", "")
+        return ("failed", *("",) * 5)
     return (
-        label,
-        when,
-        "yes" if row.cell("fits") else "NO",
+        "yes" if row.cell("fits") else NOT_FITTING,
         format_seconds(row.number("iteration_s")),
-        format_rate(row.number("images_per_s")),
+        rate,
         format_bytes(row.number("max_memory_bytes")),
         format_seconds(row.number("stall_s")),
-        f"{row.number('performance_ratio'):.3f}",
+        share,
     )

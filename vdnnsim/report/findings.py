@@ -3,9 +3,14 @@
 The oracular baseline is base(p) on a GPU without a capacity; speed and memory are stated against it.
 """
 
+from typing import Protocol
+
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.report.rates import rate_text
 from vdnnsim.report.scale import percent
@@ -16,23 +21,48 @@ _MOST_PASSES = 8
 """More are counted instead of told one by one; vdnn_dyn takes 7 at most."""
 
 
+class Question(Protocol):
+    """What a scenario asks, and what its result still knows of that."""
+
+    @property
+    def workload(self) -> Workload:
+        """What is trained."""
+
+    @property
+    def server(self) -> Server:
+        """Where."""
+
+    @property
+    def memory_model(self) -> MemoryModel:
+        """How memory is placed."""
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs train together."""
+
+    @property
+    def gradients(self) -> Aggregation | None:
+        """How they add up their gradients."""
+
+
 def workload_text(result: ScenarioResult) -> str:
     """The network and its batch size as the papers write them: `vgg416 (32)`."""
     return f"{result.workload.graph.name} ({result.workload.batch_size})"
 
 
-def caption(result: ScenarioResult) -> str:
-    """What was run, in one line."""
-    gpu, workload = result.server.gpu, result.workload
-    number, each = ("", "") if result.gpus == 1 else (f"{result.gpus} x ", " each")
+def caption(asked: Question, batch: str | None = None) -> str:
+    """What is run, in one line; of no certain batch, what is sought instead."""
+    gpu, workload = asked.server.gpu, asked.workload
+    number, each = ("", "") if asked.gpus == 1 else (f"{asked.gpus} x ", " each")
     sample = sample_of(workload.graph)
     several = sample.names if workload.batch_size > 1 else sample.name
     texts = f" {several}{sample.length}" if sample.length else ""
-    gradients = "" if result.gradients is None else f", gradients: {result.gradients.value}"
+    gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
+    size = batch or f"batch {workload.batch_size}{texts}"
     return (
-        f"{workload.graph.name}, batch {workload.batch_size}{texts}{each}, {workload.element_type.value}, "
+        f"{workload.graph.name}, {size}{each}, {workload.element_type.value}, "
         f"{workload.mode.value} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
-        f"({result.memory_model.value} memory model)"
+        f"({asked.memory_model.value} memory model)"
     )
 
 

@@ -6,9 +6,6 @@ from math import floor, log10
 
 from vdnnsim.units import GIB, KIB, MIB
 
-_DIGITS = 3
-"""Digits that tell numbers apart."""
-
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -27,15 +24,15 @@ class Scale:
         """Return a value in this unit, without the unit: `6.64`."""
         return f"{value / self.factor:.{self.decimals}f}"
 
-    def telling(self, values: Iterable[float]) -> "Scale":
-        """Return the scale with as many decimals as give each of these values, and not only the largest, three digits.
+    def telling(self, values: Iterable[float], digits: int = 3) -> "Scale":
+        """Return the scale with as many decimals as give each of these values, and not only the largest, its digits.
 
         Sizes in bytes are exact without.
         """
         if self.unit == "B":
             return self
         least = min((abs(value) / self.factor for value in values if value), default=1.0)
-        return replace(self, decimals=max(self.decimals, _DIGITS - 1 - floor(log10(least))))
+        return replace(self, decimals=max(self.decimals, digits - 1 - floor(log10(least))))
 
     def text(self, value: float) -> str:
         """Return a value with the unit: `6.64 GiB`."""

@@ -82,9 +82,14 @@ def _name(column: SummaryColumn) -> str:
     return column.title.partition(",")[0]
 
 
-def with_findings(table: RenderableType, findings: Iterable[str]) -> RenderableType:
-    """Return a table and below it what is to be known of it."""
-    return Group(table, *map(_hanging, findings))
+def titled_table(title: str, table: RenderableType, notes: Iterable[str], findings: Iterable[str]) -> RenderableType:
+    """Return a table with a line above it, and below it what its marks mean and what is to be known of it."""
+    return Group(
+        Text(title, style="bold"),
+        Padding(table, (1, 0)),
+        *(Text(note, style="dim") for note in notes),
+        *map(_hanging, findings),
+    )
 
 
 def _hanging(line: str) -> RenderableType:

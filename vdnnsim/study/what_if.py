@@ -10,7 +10,7 @@ from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
-from vdnnsim.scenario.read import read_scenario
+from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.compute import PointRunner
 from vdnnsim.study.keys import POLICY, Key, Value, find_key, study_keys
 from vdnnsim.study.resolve import Resolver
@@ -33,17 +33,21 @@ class Change:
     kernels_after: KernelOrigins
 
 
-def what_if(path: Path, settings: Sequence[str], policy_types: PolicyTypes) -> tuple[Change, ...]:
+def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types: PolicyTypes) -> tuple[Change, ...]:
     """Run every policy of a scenario as it is, and with settings as `link.bandwidth=300 GB/s`.
+
+    Args:
+        base: the scenario as it is.
+        folder: beside which or in which profiles are looked up.
+        settings: what is changed.
+        policy_types: the policies that there are.
 
     Raises:
         StudyError: a setting names nothing, or has no value that it may have, or under no policy can the settings be.
-        InputError: something is wrong in the scenario.
     """
-    base = read_scenario(path, policy_types)
-    values = _values(settings, study_keys(policy_types, path.parent))
+    values = _values(settings, study_keys(policy_types, folder))
     launched: list[KernelOrigins] = []
-    resolver = Resolver(base, path.parent)
+    resolver = Resolver(base, folder)
 
     def watch(bench: Bench, plans: Sequence[TrainingPlan]) -> None:
         launched.append(kernel_origins(plans, bench.costs, bench.workload.batch_size))

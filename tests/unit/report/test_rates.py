@@ -8,7 +8,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.report.columns import column_names, result_rows
 from vdnnsim.report.findings import caption, verdict
 from vdnnsim.report.plots.scaling import scaling_title
-from vdnnsim.report.rates import per_second, rate_text
+from vdnnsim.report.rates import per_second, rate_cells, rate_text
 from vdnnsim.report.table import result_table
 
 TEXT = Sample("text", "token", 1024)
@@ -18,6 +18,12 @@ def test_a_rate_of_texts_is_one_of_tokens_too() -> None:
     """38 x 1024 = 38912."""
     assert rate_text(TEXT, 38.0) == "38 texts/s, 38912 tokens/s"
     assert rate_text(IMAGE, 1569.0) == "1569 images/s"
+
+
+def test_rates_of_a_column_have_as_many_decimals() -> None:
+    """112.8 needs one decimal for four digits, so 286 has one too."""
+    assert rate_cells([286.0, 112.84, None]) == ["286.0", "112.8", ""]
+    assert rate_cells([None]) == [""]
 
 
 def test_units() -> None:

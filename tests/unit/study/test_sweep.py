@@ -173,7 +173,19 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
         found[0]["iteration_s"],
         found[2]["iteration_s"],
     ]
-    assert "base(p) after: " in done.stderr
+    assert done.stderr == ""
+    printed = " ".join(done.stdout.split())
+    assert printed.startswith(
+        "alexnet, batch 8, float32, training on NVIDIA GeForce GTX Titan X (Maxwell) with 12.0 GiB "
+        "(ideal memory model), before and after link.bandwidth=300GB/s, gpu.memory=1MiB policy fits time images/s "
+        "max memory stalled speed/oracle base(p) before yes "
+    )
+    assert f" {100 * float(found[2]['performance_ratio']):.1f} %" in printed
+    assert "after NO * " in printed
+    assert (
+        "* does not fit; its numbers are of a replay on a GPU without a capacity - base(p) after, vdnn_all(m) after: "
+        in printed
+    )
     (line,) = (line for line in done.stdout.splitlines() if "Kernel times" in line)
     assert line.startswith("- Kernel times: ")
     assert line.endswith(" fitted to measurements")
