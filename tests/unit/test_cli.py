@@ -17,6 +17,7 @@ from vdnnsim.cli import cli, main
 from vdnnsim.dnn.networks import NETWORK_NAMES
 from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.policies.registry import known_policies
+from vdnnsim.units import format_bytes
 
 ROOT = Path(__file__).parents[2]
 SMALL = """
@@ -62,6 +63,28 @@ def scenario(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
+
+
+def test_run_says_how_much_it_writes_and_what_is_gone(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace of a policy that is no longer asked for; how much only where it is a lot."""
+    vdnnsim("run", "small.yaml", folder=scenario.parent)
+    scenario.write_text(SMALL.replace(", vdnn_all(m)", ""))
+    done = vdnnsim("run", "small.yaml", folder=scenario.parent)
+    assert done.stderr.startswith("wrote 7 files, removed 1 of an earlier run, to reports/small/; read ")
+
+    monkeypatch.setattr("vdnnsim.cli.scenarios._LARGE_BYTES", 0)
+    done = vdnnsim("run", "small.yaml", folder=scenario.parent)
+    nbytes = sum(path.stat().st_size for path in (scenario.parent / "reports" / "small").iterdir())
+    assert done.stderr.startswith(f"wrote 7 files ({format_bytes(nbytes)}) to reports/small/; read ")
+
+
+def test_run_leaves_what_it_did_not_write(scenario: Path) -> None:
+    """It says so before anything is replayed, and writes nothing."""
+    (scenario.parent / "report.md").write_text("mine")
+    done = vdnnsim("run", "small.yaml", "--out", ".", folder=scenario.parent)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "vdnnsim: report.md: was not written by an earlier run; move it away, or write elsewhere\n"
+    assert sorted(path.name for path in scenario.parent.iterdir()) == ["report.md", "small.yaml"]
 
 
 def test_run_prints_the_table_and_writes_the_folder(scenario: Path) -> None:

@@ -2,11 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import print_result, write_result
+
+if TYPE_CHECKING:
+    from vdnnsim.report.write import Written
+
+_LARGE_BYTES = 10 * 2**20
 
 
 @click.command()
@@ -15,20 +21,35 @@ from vdnnsim.cli.output import print_result, write_result
 @CSV
 @POLICY_MODULE
 def run(scenario: Path, out: Path | None, csv_file: Path | None, policy_modules: Sequence[str]) -> None:
-    """Replay every policy of SCENARIO: one table here; CSV, report, pictures and traces in DIR."""
+    """Replay every policy of SCENARIO: one table here; CSV, report, pictures and traces in DIR.
+
+    What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
+    """
     from vdnnsim.experiment import run_scenario
     from vdnnsim.report.columns import column_names, result_rows
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.earlier_run import ALWAYS, refuse_foreign
     from vdnnsim.report.table import result_table
     from vdnnsim.report.write import write_report
     from vdnnsim.scenario.read import read_scenario
 
-    result = run_scenario(read_scenario(scenario, policies_with(policy_modules)))
-    folder = Path("reports") / result.name if out is None else out
-    files = write_report(result, folder)
+    asked = read_scenario(scenario, policies_with(policy_modules))
+    folder = Path("reports") / asked.name if out is None else out
+    refuse_foreign(folder, ALWAYS)
+    result = run_scenario(asked)
+    written = write_report(result, folder)
     if csv_file is not None:
         write_csv(csv_file, column_names(), result_rows(result))
-    print_result(result_table(result), f"wrote {len(files)} files to {folder}/; read {folder / 'report.md'} first")
+    print_result(result_table(result), f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")
+
+
+def _said(written: "Written") -> str:
+    """Return what was written; how much where that is a lot, and what is gone where something is."""
+    from vdnnsim.units import format_bytes
+
+    size = f" ({format_bytes(written.nbytes)})" if written.nbytes > _LARGE_BYTES else ""
+    removed = f", removed {written.removed} of an earlier run," if written.removed else ""
+    return f"wrote {len(written.files)} files{size}{removed}"
 
 
 @click.command()

@@ -10,7 +10,7 @@ from vdnnsim.report.write import report_files, trace_names, write_report
 
 
 def test_the_files_of_a_run(result: ScenarioResult, tmp_path: Path) -> None:
-    paths = write_report(result, tmp_path / "run")
+    paths = write_report(result, tmp_path / "run").files
     assert sorted(path.name for path in paths) == [
         "memory.png",
         "policies.png",
