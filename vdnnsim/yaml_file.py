@@ -57,6 +57,18 @@ def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
     return YamlFile(name, hashlib.sha256(data).hexdigest(), Entry(name, "", value, error))
 
 
+def read_yaml_text(text: str, name: str, error: type[InputError]) -> Entry:
+    """Read YAML that stands elsewhere than in a file; messages call it `name`.
+
+    Raises:
+        error: it is not YAML as this module accepts it.
+    """
+    try:
+        return Entry(name, "", _parse(_decode(text.encode())), error)
+    except _RefusedError as refused:
+        raise error(f"{name}: {refused}") from None
+
+
 def _read_bytes(path: Path) -> bytes:
     try:
         mode = path.stat().st_mode

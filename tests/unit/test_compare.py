@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
+
 from tests.toy import TOY_SERVER
 from tests.unit.test_cli import SMALL, vdnnsim
 from vdnnsim.analysis.comparison import Declined
@@ -112,12 +114,32 @@ def test_all_are_those_there_are_and_those_of_the_scenario(tmp_path: Path) -> No
     assert rows["picky"] == "no plan"
 
 
-def test_an_unknown_policy_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_policies_may_have_options(tmp_path: Path) -> None:
+    """As a mapping, whose commas part no policies, and as results print them; both ask for the same here."""
+    scenario_file(tmp_path)
+    asked = "{policy: swap, algorithms: m, interval: 2}, swap(m, interval=2),none"
+
+    done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
+
+    assert done.returncode == 0
+    with (tmp_path / "table.csv").open() as file:
+        assert {row["policy"] for row in csv.DictReader(file)} == {"none(p)", "swap(m, interval=2)"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("base,flying", "vdnnsim: --policies: 'flying' is not a policy"),
+        ("{policy: swap, interval: 2", "vdnnsim: --policies: line 1, column 27: is not YAML: "),
+        ("{policy: swap, interval: two}", "vdnnsim: --policies: swap: interval: found 'two', expected an integer"),
+    ],
+)
+def test_an_unknown_policy_is_refused_before_anything_runs(tmp_path: Path, asked: str, message: str) -> None:
     scenario_file(tmp_path)
 
-    done = vdnnsim("compare", "small.yaml", "--policies", "base,flying", folder=tmp_path)
+    done = vdnnsim("compare", "small.yaml", "--policies", asked, folder=tmp_path)
 
     assert done.returncode == 1
-    assert done.stderr.startswith("vdnnsim: --policies: 'flying' is not a policy")
+    assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["small.yaml"]

@@ -25,7 +25,8 @@ _ALL = "all"
     "names",
     metavar="all|A,B,...",
     default=_ALL,
-    help="What to compare: all that there are, by default, or those named, as none,vdnn_all(m).",
+    help="What to compare: all that there are, by default, or those named, as none,vdnn_all(m), with options as "
+    "'swap(p, interval=2)'.",
 )
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
 @CSV
@@ -67,13 +68,24 @@ def compare(scenario: Path, names: str, out: Path | None, csv_file: Path | None,
 def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list["Policy"]:
     """Return each policy once, in the order in which they were asked for."""
     from vdnnsim.policies.registry import resolve_policy
+    from vdnnsim.policies.short_form import split_policies
     from vdnnsim.validation.case import every_policy
 
     if names == _ALL:
         chosen = [*every_policy(types), *own]
     else:
+        asked = [_spec(name) for name in split_policies(names)]
         try:
-            chosen = [resolve_policy(name, types) for name in names.split(",")]
+            chosen = [resolve_policy(spec, types) for spec in asked]
         except PolicyError as failure:
             raise PolicyError(f"--policies: {failure}") from None
     return list({policy.label: policy for policy in chosen}.values())
+
+
+def _spec(name: str) -> object:
+    """Return a policy as a scenario names it: what stands in braces is the mapping that it is there."""
+    from vdnnsim.yaml_file import read_yaml_text
+
+    if not name.strip().startswith("{"):
+        return name
+    return read_yaml_text(name, "--policies", PolicyError).value

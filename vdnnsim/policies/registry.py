@@ -9,14 +9,12 @@ import importlib
 import re
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from functools import partial, wraps
 from importlib.metadata import entry_points
 from typing import TypeVar, cast
 from weakref import WeakSet
 
 import msgspec
-from msgspec.structs import FieldInfo
 
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.messages import describe, not_one_of, one_line, quote
@@ -31,11 +29,13 @@ from vdnnsim.policies.layrub_hybrid import LayrubHybrid
 from vdnnsim.policies.layrub_inter import LayrubInter
 from vdnnsim.policies.layrub_intra import LayrubIntra
 from vdnnsim.policies.memonger import Memonger
+from vdnnsim.policies.options import check_option, option_value
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
+from vdnnsim.policies.short_form import parse_short_form
 from vdnnsim.policies.superneurons import SuperNeurons
 from vdnnsim.policies.swap import StaggeredSwap, Swap
 from vdnnsim.policies.tensorflow import TensorFlow
@@ -76,14 +76,6 @@ _ENTRY_POINT_GROUP = "vdnnsim.policies"
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAME = re.compile(r"\w{1,100}")
 _GUARDED: WeakSet[Callable[..., object]] = WeakSet()
-_SHORT_FORM = re.compile(r"(\w+)\s*(?:\(\s*(\w*)\s*\))?")
-_PLAIN_TYPES: dict[object, tuple[tuple[type, ...], str]] = {
-    str: ((str,), "text"),
-    bool: ((bool,), "true or false"),
-    int: ((int,), "an integer"),
-    float: ((int, float), "a number"),
-}
-"""Of the types of options that are plain values: the types of right values, and what messages call them."""
 
 
 def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
@@ -109,12 +101,16 @@ def known_policies(modules: Iterable[str] = ()) -> PolicyTypes:
 def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
     """Return the policy that a scenario asks for: `vdnn_all(m)`, or a mapping `{policy: vdnn_all, algorithms: m}`.
 
+    In one line it may be asked for as its label reads: `vdnn_all(m, prefetch_search=fig10_without_pool)`.
+
     Raises:
         PolicyError: the form, the name, or an option is wrong.
     """
     match spec:
-        case str() if match := _SHORT_FORM.fullmatch(spec.strip()):
-            name, options = match[1], {} if match[2] is None else {"algorithms": match[2]}
+        case str() if short := parse_short_form(spec):
+            name, texts = short
+            kinds = {field.name: field.type for field in msgspec.structs.fields(types[name])} if name in types else {}
+            options = {key: option_value(text, kinds.get(key)) for key, text in texts.items()}
         case {"policy": str(name), **rest}:
             options = {str(key): value for key, value in rest.items()}
         case _:
@@ -127,46 +123,13 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
     for key, value in options.items():
         if key not in fields:
             raise PolicyError(f"{name}: {not_one_of(key, tuple(fields), 'an option')}")
-        _check_option(f"{name}: {key}", value, fields[key])
+        check_option(f"{name}: {key}", value, fields[key])
     try:
         return msgspec.convert(options, types[name])
     except msgspec.ValidationError as error:
         raise PolicyError(f"{name}: {error}") from None
     except Exception as error:  # of the __post_init__ of a user's policy
         raise PolicyError(f"{name}: {_exception(error)}") from error
-
-
-def describe_options(policy: type[Policy]) -> str:
-    """Return the options of a policy with their values, the default first: `algorithms: p | m | tensorflow`."""
-    return ", ".join(f"{field.name}: {_values(field)}" for field in msgspec.structs.fields(policy))
-
-
-def _values(field: FieldInfo) -> str:
-    if not _is_enum(field.type):
-        return "..." if field.default is msgspec.NODEFAULT else _shown(field.default)
-    values = [str(choice.value) for choice in field.type]
-    if isinstance(field.default, Enum):
-        values.sort(key=lambda value: value != str(field.default.value))
-    return " | ".join(values)
-
-
-def _check_option(where: str, value: object, field: FieldInfo) -> None:
-    """Refuse what an option cannot be with a message that says what would be right, which msgspec's does not."""
-    if _is_enum(field.type):
-        names = tuple(str(choice.value) for choice in field.type)
-        if not isinstance(value, str):
-            raise PolicyError(f"{where}: found {describe(value)}, expected one of {', '.join(names)}")
-        if value not in names:
-            raise PolicyError(f"{where}: {not_one_of(value, names, 'one of its choices')}")
-    elif field.type in _PLAIN_TYPES:
-        right, what = _PLAIN_TYPES[field.type]
-        if not isinstance(value, right) or (isinstance(value, bool) and field.type is not bool):
-            example = "" if field.default is msgspec.NODEFAULT else f", as {describe(field.default)}"
-            raise PolicyError(f"{where}: found {describe(value)}, expected {what}{example}")
-
-
-def _is_enum(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Enum)
 
 
 def _import(load: Callable[[], object], origin: str) -> object:
@@ -247,7 +210,3 @@ def _checked_plans(made: object, setting: Setting) -> tuple[TrainingPlan, ...]:
 
 def _exception(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(str(error))}".removesuffix(": ")
-
-
-def _shown(default: object) -> str:
-    return one_line(default) if isinstance(default, str) else describe(default)

@@ -1,8 +1,10 @@
 import sys
 from dataclasses import replace
+from enum import Enum
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
@@ -11,7 +13,8 @@ from vdnnsim.policies import registry
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.layerwise import PrefetchSearch
-from vdnnsim.policies.registry import describe_options, known_policies, resolve_policy
+from vdnnsim.policies.options import describe_options
+from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
 
@@ -59,6 +62,23 @@ def test_short_forms() -> None:
     assert resolve_policy("vdnn_dyn", TYPES) == VdnnDyn()
 
 
+@pytest.mark.parametrize("name", TYPES)
+def test_the_label_of_a_policy_asks_for_it(name: str) -> None:
+    """With every option at another value than its default: another choice or truth value, one more, 20 us."""
+    others: dict[str, object] = {}
+    for option in msgspec.structs.fields(TYPES[name]):
+        if isinstance(option.default, bool):
+            others[option.name] = not option.default
+        elif isinstance(option.default, Enum):
+            others[option.name] = next(each for each in type(option.default) if each is not option.default).value
+        else:
+            others[option.name] = option.default + 1 if isinstance(option.default, int) else "20 us"
+    policy = resolve_policy({"policy": name, **others}, TYPES)
+
+    assert all(getattr(policy, option.name) != option.default for option in msgspec.structs.fields(TYPES[name]))
+    assert resolve_policy(policy.label, TYPES) == policy
+
+
 def test_a_mapping_gives_options() -> None:
     """Options that differ from their defaults show in the label, the rule for algorithms always."""
     policy = resolve_policy({"policy": "vdnn_all", "algorithms": "m", "prefetch_search": "fig10_without_pool"}, TYPES)
@@ -80,6 +100,11 @@ def test_a_mapping_gives_options() -> None:
         ({"algorithms": "m"}, "expected a policy as vdnn_all(m) or a mapping with the key policy"),
         ("base(q)", "base: algorithms: 'q' is not one of its choices"),
         ("base()", "base: algorithms: '' is not one of its choices"),
+        ("swap(p, m)", "found 'swap(p, m)', expected a policy as vdnn_all(m) or a mapping with the key policy"),
+        ("swap(interval=1, interval=2)", "found 'swap(interval=1, interval=2)', expected a policy as vdnn_all(m)"),
+        ("swap(p, interval=two)", "swap: interval: found 'two', expected an integer, as 3"),
+        ("swap(p, stagger=maybe)", "swap: stagger: found 'maybe', expected true or false, as false"),
+        ("nowhere(p, interval=2)", "'nowhere' is not a policy"),
         (
             "vdnn_dyn(m)",
             "vdnn_dyn: 'algorithms' is not an option; expected ",
