@@ -8,6 +8,7 @@ import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import has_all, print_result
+from vdnnsim.cli.study_help import KEYS
 
 if TYPE_CHECKING:
     from vdnnsim.report.fitted_table import FittedTable
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _TIMES = ("before", "after")
 
 
-@click.command(name="whatif")
+@click.command(name="whatif", epilog=KEYS)
 @click.argument("scenario", type=FilePath())
 @click.option(
     "--set",
