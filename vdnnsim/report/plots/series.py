@@ -115,16 +115,16 @@ def write_marks(axes: Axes, marks: list[tuple[str, float]]) -> None:
 def series_handle(number: int, name: str, *, joined: bool = True) -> Line2D:
     """Return the entry of the legend of a series, whose points are joined by lines or stand alone."""
     color, marker = look(number)
-    line = "-" if joined else "none"
-    return Line2D([], [], color=color, marker=marker, linestyle=line, linewidth=2.5, markersize=9, label=name)
+    handle = Line2D([], [], color=color, marker=marker, linewidth=2.5, markersize=9, label=name)
+    handle.set_linestyle("-" if joined else "none")
+    return handle
 
 
 def unfit_handle(*, joined: bool = True) -> Line2D:
     """Return the entry of the legend of what does not fit."""
-    line = ":" if joined else "none"
-    return Line2D(
-        [], [], color=MUTED, marker="o", markerfacecolor="white", markersize=9, linestyle=line, label="does not fit"
-    )
+    handle = Line2D([], [], color=MUTED, marker="o", markerfacecolor="white", markersize=9, label="does not fit")
+    handle.set_linestyle(":" if joined else "none")
+    return handle
 
 
 def boundary_handle(label: str) -> Line2D:
