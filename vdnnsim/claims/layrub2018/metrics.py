@@ -1,25 +1,14 @@
 """The paper's numbers, computed from plans and replays: bytes, seconds, shares between 0 and 1, yes or no."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from statistics import fmean
-from typing import Final
 
-from vdnnsim.claims.layrub2018.pace import at_paper_pace
+from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.plan.operations import Compute
 from vdnnsim.plan.training_plan import BufferKind
-
-NETWORK_BYTES_PER_S: Final = 125e6
-"""Between two nodes: 1 Gbit/s Ethernet (5.1), without what protocols take."""
-ONE_NODE_EPOCH_S: Final[Mapping[str, float]] = {
-    "alexnet": 107 * 60.0,
-    "resnet50": (53 * 60 + 16) * 60.0,
-    "resnet1001": (395 * 60 + 25) * 60.0,
-}
-"""Table 8."""
-IMAGENET_IMAGES: Final = 1_281_167
 
 
 def parameters(runs: LayrubRuns, case: Case) -> float:
@@ -93,26 +82,14 @@ def migration_speedup(runs: LayrubRuns, case: Case, policy: str) -> float:
 
 
 def two_nodes_speedup(runs: LayrubRuns, case: Case, policy: str, *, paper_pace: bool) -> float:
-    """Images per second of two nodes over one (Table 8).
+    """Images per second of two nodes over one (Table 8), of a case on a machine of two nodes.
 
-    Each layer's weight gradients cross the network as soon as they are there, one layer after the other: each node
-    sends and receives as many bytes as a layer's dW has, in both directions at once. An iteration ends when it ends on
-    one node, or with the last exchange. Updates of weights and the host's part in the exchange are left out. At the
-    paper's pace, all that happens on a node is slowed down until an epoch takes as long as the paper's on one node.
+    Each layer's weight gradients go around a ring of two over the network as soon as they are there: each node sends
+    and receives as many bytes as a layer's dW has. At the paper's pace, kernels take as much longer as brings an
+    iteration on one node to the paper's time.
     """
-    trace, workload = runs.trace(case, policy), runs.bench(case).workload
-    alone_s, slowdown = trace.iteration_s, 1.0
-    if paper_pace:
-        alone_s = ONE_NODE_EPOCH_S[case.network] * case.batch_size / IMAGENET_IMAGES
-        slowdown = alone_s / trace.iteration_s
-    exchanged_s = 0.0
-    for span in trace.spans:
-        kernel = trace.plan.operations[span.operation]
-        if isinstance(kernel, Compute) and kernel.phase in (Phase.BACKWARD_WEIGHTS, Phase.BACKWARD):
-            layer = workload.graph.layers[kernel.layer]
-            ready_s = slowdown * span.end_s
-            exchanged_s = max(exchanged_s, ready_s) + workload.weight_bytes(layer) / NETWORK_BYTES_PER_S
-    return 2 * alone_s / max(alone_s, exchanged_s)
+    case = at_one_node_pace(runs, case, policy) if paper_pace else case
+    return 2 * runs.iteration_s(case, policy) / runs.iteration_s(replace(case, gpus=2), policy)
 
 
 def epoch_change(runs: LayrubRuns, case: Case, batch_size: int, policy: str) -> float:

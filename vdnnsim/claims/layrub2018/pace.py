@@ -27,12 +27,22 @@ PASSES: Final[Mapping[tuple[str, str], int]] = {("resnet34", "caffe"): 2, ("resn
 """How often forward and backward run in an iteration, by network and base, where it is more than once: `iter_size` of
 the authors' solvers (github.com/CGCL-codes/Layrub at 19dc3bb, models/resnet/resnet_{34,50}_solver.prototxt)."""
 
+ONE_NODE_EPOCH_S: Final[Mapping[str, float]] = {
+    "alexnet": 107 * 60.0,
+    "resnet50": (53 * 60 + 16) * 60.0,
+    "resnet1001": (395 * 60 + 25) * 60.0,
+}
+"""Table 8."""
+IMAGENET_IMAGES: Final = 1_281_167
+
 _COLUMNS: Final[Mapping[str, int]] = {"base(p)": 0, "caffe": 2}
 """Of Table 5, by the policy that is its base."""
 
 
 ABSOLUTE_S: Final[Mapping[str, float]] = {"resnet1001": 712.2, "resnet1517": 1148.86}
 """Seconds of 20 iterations under Layrub of networks that no base of Table 5 can train; nothing was set by them."""
+
+_PACE_ERROR: Final = 1e-3
 
 
 def at_paper_pace(runs: LayrubRuns, case: Case, base: str, passes: Mapping[tuple[str, str], int] = PASSES) -> Case:
@@ -41,6 +51,23 @@ def at_paper_pace(runs: LayrubRuns, case: Case, base: str, passes: Mapping[tuple
     assert paper_s is not None, f"Table 5 has no time of {case.network} under {base}"
     pass_s = paper_s / ITERATIONS / passes.get((case.network, base), 1)
     return replace(case, slowdown=pass_s / runs.iteration_s(case, base))
+
+
+def one_node_iteration_s(case: Case) -> float:
+    """Return the seconds of an iteration of Table 8 on one node; an epoch has so many that each takes one batch."""
+    return ONE_NODE_EPOCH_S[case.network] * case.batch_size / IMAGENET_IMAGES
+
+
+def at_one_node_pace(runs: LayrubRuns, case: Case, policy: str) -> Case:
+    """Return a network of Table 8 at the pace at which the replay of one node takes as long as the paper's.
+
+    Copies keep theirs, so an iteration changes by less than its kernels; what is left of the error is multiplied in
+    again until there is a thousandth of it.
+    """
+    wanted_s = one_node_iteration_s(case)
+    while abs(runs.iteration_s(case, policy) / wanted_s - 1) > _PACE_ERROR:
+        case = replace(case, slowdown=case.slowdown * wanted_s / runs.iteration_s(case, policy))
+    return case
 
 
 def deeper_networks(runs: LayrubRuns) -> dict[str, float]:

@@ -181,8 +181,8 @@ Weights once, and data and diffs of all blobs as Caffe has them. The paper does 
 its 49.2 GB, nor which of its maps it counts of the P3D ResNet; each comes from the paper that it cites."""
 
 _TWO_NODES = """\
-Each layer's dW crosses a link of 1 Gbit/s as soon as it is there, in both directions at once. Data of a node do not
-cross the network, so the rest of an iteration is that of one node. No host time, no protocol."""
+On hw_profiles/k40m_x2_ethernet.yaml each layer's dW goes around a ring of two over 1 Gbit/s as soon as it is there, in
+both directions at once, beside the copies of each node, which do not cross the network. No host time, no protocol."""
 
 _SECONDS = """\
 The replay is at the pace of the paper's base; at its own pace it has the kernels of the cost model alone, with the base

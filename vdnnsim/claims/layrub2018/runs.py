@@ -17,11 +17,10 @@ from vdnnsim.claims.pace import stretched
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.server import Server
 from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Allocate, Release
+from vdnnsim.plan.operations import Aggregation, Allocate, Release
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe_layers import BATCH_AHEAD_NAMES
@@ -48,12 +47,18 @@ ResNet-34 without memonger takes what others measured on a K40m (`runtime_readin
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network with its batch size on a machine, whose kernels may take so many times as long as its profile says."""
+    """A network with its batch size on a machine.
+
+    Attributes:
+        slowdown: how many times as long kernels take as its profile says.
+        gpus: how many train together, each a batch, and exchange their gradients in a ring.
+    """
 
     hardware: str
     network: str
     batch_size: int
     slowdown: float = 1.0
+    gpus: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,14 @@ class LayrubRuns:
             graph = build_network(case.network)
             workload = Workload(graph, case.batch_size, optimizer=Optimizer.MOMENTUM)
             server = stretched(self.machines[case.hardware], case.slowdown)
-            self._benches[case] = Bench.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+            self._benches[case] = Bench.of(
+                workload,
+                server,
+                MemoryModel.IDEAL,
+                PinnedMemory.ARENA,
+                gpus=case.gpus,
+                gradients=Aggregation.RING if case.gpus > 1 else None,
+            )
         return self._benches[case]
 
     def plan(self, case: Case, policy: str) -> TrainingPlan:
@@ -149,14 +161,15 @@ class LayrubRuns:
         return self._seconds[key]
 
     def trace(self, case: Case, policy: str) -> IterationTrace:
-        """An iteration on a GPU without a capacity."""
+        """An iteration on a GPU without a capacity; of several, the one that is done last."""
         return self.replay(case, self.plan(case, policy))
 
     def replay(self, case: Case, plan: TrainingPlan) -> IterationTrace:
-        """An iteration of any plan for a case, on a GPU without a capacity."""
+        """An iteration of any plan for a case, on a GPU without a capacity; of several, the one that is done last."""
         bench = self.bench(case)
-        placement = _place(bench, plan, MemoryModel.IDEAL)
-        return simulate(plan, bench.costs, bench.server, placement, bench.pinned)
+        plans = bench.exchanging((plan,) * case.gpus)
+        together = bench.replay(plans, [_place(bench, each, MemoryModel.IDEAL) for each in plans])
+        return max(together.gpus, key=lambda trace: trace.iteration_s)
 
     def largest(self, case: Case, policy: str) -> LargestBatch:
         """The largest batch that fits; that of the case is the first guess."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from vdnnsim.claims.layrub2018.metrics import IMAGENET_IMAGES, ONE_NODE_EPOCH_S, epoch_change, two_nodes_speedup
-from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, TABLE_5, at_paper_pace
+from vdnnsim.claims.layrub2018.metrics import epoch_change, two_nodes_speedup
+from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, TABLE_5, at_paper_pace, one_node_iteration_s
 from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
 from vdnnsim.claims.markdown import markdown_table
 from vdnnsim.units import MIB
@@ -14,6 +14,8 @@ Row = tuple[str | float, ...]
 HYBRID: Final = "layrub_hybrid"
 SYSTEMS: Final[Mapping[str, str]] = {"caffe": "Caffe", "memonger": "MXNet", HYBRID: "Layrub"}
 """Policies by what the paper calls them."""
+NETWORK_BYTES_PER_S: Final = 125e6
+"""Between two nodes: 1 Gbit/s Ethernet (5.1), without what protocols take."""
 NEAR: Final = 0.15
 """How near to the capacity, as a share of it, a figure decides nothing about what fits."""
 
@@ -147,9 +149,9 @@ def table_8(runs: LayrubRuns) -> list[Row]:
     """Return the speedups of two nodes, and how long the exchange of one iteration takes alone."""
     rows: list[Row] = []
     for (network, batch_size), speedup in TABLE_8.items():
-        case = Case("k40m", network, batch_size)
+        case = Case("k40m_x2_ethernet", network, batch_size)
         paces = [two_nodes_speedup(runs, case, HYBRID, paper_pace=pace) for pace in (True, False)]
-        exchange_s = 4 * runs.bench(case).workload.graph.parameters / 125e6
+        exchange_s = 4 * runs.bench(case).workload.graph.parameters / NETWORK_BYTES_PER_S
         rows.append((network, batch_size, speedup, *paces, exchange_s))
     return rows
 
@@ -210,7 +212,7 @@ def text_8(rows: list[Row]) -> str:
     """Return Table 8 as Markdown."""
     cells = []
     for network, batch_size, speedup, paper_pace, own_pace, exchange_s in rows:
-        iteration_s = ONE_NODE_EPOCH_S[str(network)] * float(batch_size) / IMAGENET_IMAGES
+        iteration_s = one_node_iteration_s(Case("k40m", str(network), int(batch_size)))
         cells.append(
             (
                 f"{network} ({batch_size})",

@@ -68,7 +68,7 @@ def _two_nodes(runs: LayrubRuns) -> tuple[Reading, ...]:
             f"{network}: two nodes at the pace of the replay, whose kernels are faster than the paper's Caffe",
             f"{speedup:.2f}",
             *(
-                f"{two_nodes_speedup(runs, Case('k40m', network, batch_size), HYBRID, paper_pace=pace):.2f}"
+                f"{two_nodes_speedup(runs, Case('k40m_x2_ethernet', network, batch_size), HYBRID, paper_pace=pace):.2f}"
                 for pace in (True, False)
             ),
         )

@@ -6,7 +6,6 @@ import pytest
 
 from tests.toy import ROOT
 from vdnnsim.claims.layrub2018.metrics import (
-    NETWORK_BYTES_PER_S,
     barrier_share,
     epoch_change,
     map_reduction,
@@ -16,8 +15,9 @@ from vdnnsim.claims.layrub2018.metrics import (
     two_nodes_speedup,
     weight_bytes,
 )
-from vdnnsim.claims.layrub2018.pace import at_paper_pace
+from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, Case, LayrubRuns
+from vdnnsim.claims.layrub2018.tables import NETWORK_BYTES_PER_S
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
@@ -32,7 +32,7 @@ RESNET20 = Case("k40m", "resnet20", 2)
 
 @pytest.fixture(scope="module")
 def runs() -> LayrubRuns:
-    return LayrubRuns({"k40m": read_profile(find_profile("k40m", ROOT))})
+    return LayrubRuns({name: read_profile(find_profile(name, ROOT)) for name in ("k40m", "k40m_x2_ethernet")})
 
 
 def test_blobs_of_lenet_are_data_and_diffs_of_its_maps(runs: LayrubRuns) -> None:
@@ -152,17 +152,24 @@ def test_a_policy_saves_nothing_over_itself(runs: LayrubRuns) -> None:
 
 
 def test_an_iteration_of_two_nodes_lasts_as_long_as_the_network_needs(runs: LayrubRuns) -> None:
-    """LeNet computes for 1 ms and exchanges 1.7 MB at 125 MB/s, 14 ms: all but the first 2 ms of which is waiting."""
-    alone_s = runs.iteration_s(LENET, "caffe")
+    """LeNet computes for 1 ms and exchanges 1.7 MB at 125 MB/s, 14 ms: all but the first 2 ms of which is waiting.
+
+    Of each of four layers a ring of two takes two steps of 50 us beside that.
+    """
+    two = replace(LENET, hardware="k40m_x2_ethernet")
+    alone_s = runs.iteration_s(two, "caffe")
     exchange_s = weight_bytes(runs, LENET) / NETWORK_BYTES_PER_S
 
-    together_s = 2 * alone_s / two_nodes_speedup(runs, LENET, "caffe", paper_pace=False)
+    together_s = 2 * alone_s / two_nodes_speedup(runs, two, "caffe", paper_pace=False)
 
-    assert exchange_s < together_s < alone_s + exchange_s
+    assert alone_s == pytest.approx(runs.iteration_s(LENET, "caffe"))
+    assert exchange_s < together_s < alone_s + exchange_s + 4 * 2 * 50e-6
 
 
 def test_a_network_that_is_slow_enough_hides_the_exchange(runs: LayrubRuns) -> None:
     """At the paper's pace ResNet-50 (32) takes 4.8 s an iteration, and 102 MB take 0.8 s."""
-    speedup = two_nodes_speedup(runs, Case("k40m", "resnet50", 32), "caffe", paper_pace=True)
+    resnet50 = Case("k40m_x2_ethernet", "resnet50", 32)
+    paced = at_one_node_pace(runs, resnet50, "caffe")
 
-    assert 1.99 < speedup <= 2
+    assert runs.iteration_s(paced, "caffe") == pytest.approx((53 * 60 + 16) * 60 * 32 / 1_281_167, rel=1e-3)
+    assert 1.98 < two_nodes_speedup(runs, resnet50, "caffe", paper_pace=True) <= 2
