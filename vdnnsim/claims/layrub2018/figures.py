@@ -114,7 +114,8 @@ def _shares(runs: LayrubRuns, stem: str, networks: Sequence[tuple[str, int]], su
         ("network", "batch_size", "policy", "share_of_caffe"),
         _rows(cases, shares),
         Chart(
-            f"Reuse within layers leaves {within:.0%} on average, between layers {between:.0%}, both {hybrid:.0%}",
+            f"Reuse within layers leaves {_PERCENT.text(within)} on average, between layers {_PERCENT.text(between)}, "
+            f"both {_PERCENT.text(hybrid)}",
             subtitle,
             (
                 _panel(
@@ -156,8 +157,8 @@ def _performance(runs: LayrubRuns) -> Figure:
         ("network", "batch_size", "policy", "performance_over_caffe"),
         _rows(cases, values),
         Chart(
-            f"VGG-16 (64) keeps {values[HYBRID][-1]:.0%} of Caffe's speed under Layrub, 83% in the paper, and "
-            f"{values['vdnn_all(m)'][-1]:.0%} under vDNN(m)",
+            f"VGG-16 (64) keeps {_PERCENT.text(values[HYBRID][-1])} of Caffe's speed under Layrub, 83 % in the paper, and "
+            f"{_PERCENT.text(values['vdnn_all(m)'][-1])} under vDNN(m)",
             "Fig. 13: performance over Caffe; above 100 % where a system may take more workspace than Caffe",
             (
                 _panel(
@@ -182,8 +183,8 @@ def _overheads(table_5: Sequence[Row]) -> Figure:
         ("network", "batch_size", "system", "paper_overhead", "overhead"),
         tuple((row[0], row[1], row[2], row[5], row[8]) for row in table_5),
         Chart(
-            f"Layrub costs {means[0]:.0%} of an iteration on average, 24% in the paper; recomputation {means[1]:.0%} "
-            "and 26%",
+            f"Layrub costs {_PERCENT.text(means[0])} of an iteration on average, 24 % in the paper; recomputation "
+            f"{_PERCENT.text(means[1])} and 26 %",
             "Fig. 14: extra time at the pace of the paper's base, left Layrub over Caffe, right MXNet with memonger",
             tuple(panels),
         ),
