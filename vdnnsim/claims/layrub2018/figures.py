@@ -157,8 +157,8 @@ def _performance(runs: LayrubRuns) -> Figure:
         ("network", "batch_size", "policy", "performance_over_caffe"),
         _rows(cases, values),
         Chart(
-            f"VGG-16 (64) keeps {_PERCENT.text(values[HYBRID][-1])} of Caffe's speed under Layrub, 83 % in the paper, and "
-            f"{_PERCENT.text(values['vdnn_all(m)'][-1])} under vDNN(m)",
+            f"VGG-16 (64) keeps {_PERCENT.text(values[HYBRID][-1])} of Caffe's speed under Layrub, 83 % in the paper, "
+            f"and {_PERCENT.text(values['vdnn_all(m)'][-1])} under vDNN(m)",
             "Fig. 13: performance over Caffe; above 100 % where a system may take more workspace than Caffe",
             (
                 _panel(
