@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import ProfileError
+from vdnnsim.file_kind import FileKind, check_kind
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.profile_sections import (
     read_cost_model,
@@ -112,6 +113,7 @@ def load_profile(path: Path) -> Profile:
         ProfileError: the file cannot be read, or something in it is wrong.
     """
     file = read_yaml(path, ProfileError)
+    check_kind(file.root, FileKind.PROFILE)
     file.root.check_schema_version(SCHEMA_VERSION)
     required, optional = _REQUIRED, _OPTIONAL
     if isinstance(file.root.value, dict) and "topology" in file.root.value:

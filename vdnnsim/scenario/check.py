@@ -7,6 +7,7 @@ from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.kernel_table import describe_kernels
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.errors import InputError
+from vdnnsim.file_kind import FileKind, kind_of
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
@@ -21,8 +22,7 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
     Raises:
         InputError: something in the file is wrong.
     """
-    file = read_yaml(path, InputError)
-    if isinstance(file.root.value, dict) and "gpu" in file.root.value:
+    if kind_of(read_yaml(path, InputError).root) is FileKind.PROFILE:
         return _check_profile(path)
     scenario = read_scenario(path, policy_types)
     labels = ", ".join(policy.label for policy in scenario.policies)

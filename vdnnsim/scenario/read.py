@@ -21,6 +21,7 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
+from vdnnsim.file_kind import FileKind, check_kind
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.messages import one_line, printable, quote
@@ -52,6 +53,7 @@ def read_scenario(path: Path, policy_types: PolicyTypes | None = None) -> Scenar
         PolicyError: a policy or an option of a policy does not exist.
     """
     file = read_yaml(path, ScenarioError)
+    check_kind(file.root, FileKind.SCENARIO)
     return resolve_scenario(file, file.root, path, policy_types)
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from vdnnsim.errors import InputError
+from vdnnsim.file_kind import FileKind, kind_of
 from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.study.read import read_study
@@ -11,13 +12,12 @@ from vdnnsim.yaml_file import read_yaml
 
 
 def is_study(path: Path) -> bool:
-    """Say whether a file has axes, which only a study has.
+    """Say whether a file is a study, by its keys.
 
     Raises:
         InputError: it cannot be read.
     """
-    root = read_yaml(path, InputError).root.value
-    return isinstance(root, dict) and "axes" in root
+    return kind_of(read_yaml(path, InputError).root) is FileKind.STUDY
 
 
 def check_study(path: Path, policy_types: PolicyTypes) -> str:

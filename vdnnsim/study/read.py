@@ -21,6 +21,7 @@ from typing import Final
 
 from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
+from vdnnsim.file_kind import FileKind, check_kind
 from vdnnsim.messages import printable
 from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.report.study_picture import read_pictures
@@ -49,6 +50,7 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     """
     types = known_policies() if policy_types is None else policy_types
     file = read_yaml(path, StudyError)
+    check_kind(file.root, FileKind.STUDY)
     file.root.check_schema_version(SCHEMA_VERSION)
     members = file.root.members(("schema_version", "scenario", "axes"), ("where", "pictures"))
     base = _base(file, members["scenario"], path, types)
