@@ -8,6 +8,9 @@ from typing import Final
 LONGEST_SHOWN: Final = 80
 """Characters of what was found that a message shows."""
 
+_NEAR: Final = 0.51
+"""Share of the characters of both names that near ones have in common: more than half, or bert would be overfeat."""
+
 
 def file_name(path: Path) -> str:
     """Return a path as messages show it, on one line whatever characters it has."""
@@ -47,6 +50,6 @@ def not_one_of(found: str, names: Iterable[str], what: str) -> str:
     """Return the message that `found` is not `what`, with the nearest of `names`, if one is near, and all of them."""
     known = list(names)
     start, everything = f"{quote(found)} is not {what}", ", ".join(known)
-    if near := difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=0.5):
+    if near := difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=_NEAR):
         return f"{start}; did you mean {near[0]!r}?{f' ({everything})' if len(known) > 1 else ''}"
     return f"{start}; expected {'one of ' if len(known) > 1 else ''}{everything or 'none'}"

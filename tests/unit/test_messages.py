@@ -19,6 +19,7 @@ def test_a_message_of_somebody_else_becomes_one_line() -> None:
     [
         ("gren", ["red", "green"], "'gren' is not a colour; did you mean 'green'? (red, green)"),
         ("gren", ["green"], "'gren' is not a colour; did you mean 'green'?"),
+        ("bert", ["overfeat"], "'bert' is not a colour; expected overfeat"),
         ("foo", ["red", "green"], "'foo' is not a colour; expected one of red, green"),
         ("foo", ["green"], "'foo' is not a colour; expected green"),
         ("foo", [], "'foo' is not a colour; expected none"),
@@ -26,7 +27,10 @@ def test_a_message_of_somebody_else_becomes_one_line() -> None:
     ],
 )
 def test_only_a_name_that_is_near_is_offered(found: str, names: list[str], message: str) -> None:
-    """Near is a name with which at least half of the characters of both are shared: of `gren` and `green`, 8 of 9."""
+    """Near is a name that shares more than half of the characters of both.
+
+    `gren` and `green` have 8 of 9 in common, `bert` and `overfeat` 6 of 12.
+    """
     assert not_one_of(found, names, "a colour") == message
 
 

@@ -118,7 +118,7 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
                 f"found {describe(spec)}, expected a policy as vdnn_all(m) or a mapping with the key policy"
             )
     if name not in types:
-        raise PolicyError(not_one_of(name, tuple(types), "a policy"))
+        raise PolicyError(f"{not_one_of(name, tuple(types), 'a policy')}; --policy-module imports your own")
     fields = {field.name: field for field in msgspec.structs.fields(types[name])}
     for key, value in options.items():
         if key not in fields:

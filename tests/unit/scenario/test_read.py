@@ -216,7 +216,8 @@ def test_a_missing_scenario_is_refused() -> None:
 def test_a_wrong_policy_is_refused_at_its_place(path: Path) -> None:
     names = ", ".join(known_policies())
     message = refusal(path, SHORT.replace("vdnn_dyn", "vdnn_al(m)"), PolicyError)
-    assert message == f"policies[1]: 'vdnn_al' is not a policy; did you mean 'vdnn_all'? ({names})"
+    offered = f"policies[1]: 'vdnn_al' is not a policy; did you mean 'vdnn_all'? ({names})"
+    assert message == f"{offered}; --policy-module imports your own"
 
 
 def test_a_missing_profile_is_refused_at_its_place(path: Path) -> None:
