@@ -15,6 +15,14 @@ _WORDS: Final = {
 """The best known first."""
 
 
+def peaks_note(kernels: KernelOrigins) -> str:
+    """Return the caveat for the second line of a picture: `; kernel times are datasheet peaks`, or nothing."""
+    counts = kernels.counts
+    if Origin.DATASHEET not in counts:
+        return ""
+    return f"; {'' if len(counts) == 1 else 'some '}kernel times are datasheet peaks"
+
+
 def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
     """Return where the times of kernels come from, and what a peak means for a result; nothing of no kernels."""
     counts = kernels.counts

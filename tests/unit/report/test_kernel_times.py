@@ -2,13 +2,18 @@ import json
 from dataclasses import replace
 
 from tests.unit.report.test_table import printed
+from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import KernelOrigins
-from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
-from vdnnsim.report.kernel_times import kernel_times
+from vdnnsim.report.kernel_times import kernel_times, peaks_note
 from vdnnsim.report.manifest import manifest_text
 from vdnnsim.report.markdown import markdown_text
+from vdnnsim.report.plots.front import comparison_figure
+from vdnnsim.report.plots.policies import policies_figure
+from vdnnsim.report.plots.scaling import scaling_figure
+from vdnnsim.report.plots.timeline import timeline_figure
 from vdnnsim.report.table import result_table
 
 PEAKS = "Kernel times: 2 of 2 from datasheet peaks, which no kernel reaches; copies weigh more here than on the card"
@@ -47,3 +52,18 @@ def test_terminal_report_and_manifest_say_it(result: ScenarioResult) -> None:
     assert f"{PEAKS}." in markdown_text(stated, {}, ()).splitlines()
     manifest = json.loads(manifest_text(stated, None, ()))
     assert (manifest["kernel_times"], manifest["kernel_table_gap"]) == ({"datasheet": 2}, None)
+
+
+def test_pictures_of_times_say_it_in_their_second_line(result: ScenarioResult, move: PolicyResult) -> None:
+    mixed, peaks = kernels(Origin.DATASHEET, Origin.FITTED), kernels(Origin.DATASHEET)
+    assert peaks_note(mixed) == "; some kernel times are datasheet peaks"
+    assert peaks_note(kernels(Origin.FITTED, Origin.MEASURED)) == ""
+    stated = replace(result, kernels=peaks)
+    figures = (
+        policies_figure(stated),
+        timeline_figure(stated, move),
+        scaling_figure([stated]),
+        comparison_figure(Comparison(stated, ())),
+    )
+    for figure in figures:
+        assert figure.texts[1].get_text().endswith("; kernel times are datasheet peaks")

@@ -15,6 +15,7 @@ from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.comparison import comparison_title
 from vdnnsim.report.findings import caption
+from vdnnsim.report.kernel_times import peaks_note
 from vdnnsim.report.label_places import Box, place_labels
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.plots.style import ALARM, INK, MUTED, house_style, new_figure, png, ruled
@@ -43,7 +44,9 @@ def draw_comparison(comparison: Comparison) -> bytes:
 
 def comparison_figure(comparison: Comparison) -> Figure:
     """Draw every policy that has a plan; hollow those that do not fit."""
-    figure = new_figure(comparison_title(comparison), caption(comparison.result))
+    figure = new_figure(
+        comparison_title(comparison), caption(comparison.result) + peaks_note(comparison.result.kernels)
+    )
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
     capacity = comparison.result.server.gpu.memory_bytes
     memory = byte_scale((capacity, *(row.metrics.max_memory_bytes for row in comparison.result.slowest)))

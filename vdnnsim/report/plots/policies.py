@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.findings import caption, comparison, fastest_fitting
+from vdnnsim.report.kernel_times import peaks_note
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, keep_left_spine_only, new_figure
 from vdnnsim.report.scale import byte_scale, percent
@@ -34,7 +35,7 @@ def policies_figure(result: ScenarioResult) -> Figure:
     note = f"; {len(rows)} of {len(result.slowest)} policies, the others in results.csv" if others else ""
     if result.gpus > 1:
         note += "; of each policy the GPU that is done last"
-    figure = new_figure(comparison(result), caption(result) + note)
+    figure = new_figure(comparison(result), caption(result) + note + peaks_note(result.kernels))
     speed, memory = figure.subplots(1, 2, sharey=True)
     figure.subplots_adjust(left=0.15, right=0.9, top=0.8, bottom=0.13, wspace=0.3)
     # One row for each policy, as for one GPU.

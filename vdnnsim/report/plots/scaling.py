@@ -9,6 +9,7 @@ from matplotlib.lines import Line2D
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.findings import workload_text
+from vdnnsim.report.kernel_times import peaks_note
 from vdnnsim.report.plots.series import DASHES, look
 from vdnnsim.report.plots.style import MUTED, house_style, new_figure, png, ruled
 from vdnnsim.report.rates import per_second, rate_text
@@ -44,7 +45,7 @@ def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
     """Draw runs of the same policies, in the order of their numbers of GPUs."""
     first = runs[0]
     subtitle = f"{workload_text(first)} on each {first.server.gpu.name}, all as fast as the slowest of them"
-    figure = new_figure(scaling_title(runs), subtitle)
+    figure = new_figure(scaling_title(runs), subtitle + peaks_note(first.kernels))
     whole, each = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.075, right=0.975, top=0.84, bottom=0.2, wspace=0.2)
     policies = [row.policy for row in first.slowest]

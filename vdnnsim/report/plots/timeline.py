@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plan.operations import Stream
 from vdnnsim.report.findings import place, subject, workload_text
+from vdnnsim.report.kernel_times import peaks_note
 from vdnnsim.report.plots.spans import color_patches, draw_bars, look, write_on
 from vdnnsim.report.plots.style import STALL_COLORS, new_figure, write_legend
 from vdnnsim.report.plots.window import Window, connect, magnified_window, waits_for_copies
@@ -68,7 +69,8 @@ def _subtitle(result: ScenarioResult, shown: PolicyResult) -> str:
     best = subject(result)
     instead = shown is not best and not best.trace.spans_on(Stream.MEMORY)
     rival = f"; {best.policy} copies nothing: {format_seconds(best.metrics.iteration_s)}" if instead else ""
-    return f"one iteration of {format_seconds(shown.metrics.iteration_s)}{unfit}; {causes or 'no stalls'}{rival}"
+    note = peaks_note(result.kernels)
+    return f"one iteration of {format_seconds(shown.metrics.iteration_s)}{unfit}; {causes or 'no stalls'}{rival}{note}"
 
 
 def _draw_streams(axes: Axes, trace: IterationTrace, window: Window, *, edge: float) -> None:
