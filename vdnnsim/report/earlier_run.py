@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import OutputError
+from vdnnsim.report.perfetto import BEGINNING
 
 MANIFEST: Final = "run.json"
 ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "policies.png", "memory.png", "timeline.png")
@@ -45,13 +46,25 @@ def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
     """Refuse to write over what no earlier run wrote.
 
     Raises:
-        OutputError: a file of one of these names is there, and no earlier run says that it is its own.
+        OutputError: a file of one of these names is there, and no earlier run says that it is its own; nor is it a
+            trace that a run before that has left, as those of older versions did.
     """
     ours = earlier_files(folder)
     for name in names:
         path = folder / name
-        if name not in ours and (path.exists() or path.is_symlink()):
+        if name not in ours and (path.exists() or path.is_symlink()) and not (ours and _is_trace(path)):
             raise OutputError(f"{path}: was not written by an earlier run; move it away, or write elsewhere")
+
+
+def _is_trace(path: Path) -> bool:
+    beginning = BEGINNING.encode()
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(beginning)) == beginning
+    except OSError:
+        return False
 
 
 def remove_outdated(folder: Path, names: Iterable[str]) -> int:

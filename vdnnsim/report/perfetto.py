@@ -8,6 +8,7 @@ neighbours never overlap.
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -16,6 +17,10 @@ from vdnnsim.trace import IterationTrace, ServerTrace
 
 _THREADS = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
 _STALL_THREAD = 3
+
+
+BEGINNING: Final = '{"displayTimeUnit":"ms","otherData":{"scenario":'
+"""How each of these files begins, and no other program's."""
 
 
 def perfetto_text(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:

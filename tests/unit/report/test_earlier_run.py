@@ -64,8 +64,19 @@ def test_a_trace_that_another_run_did_not_name_is_somebody_elses(
     folder: Path, result: ScenarioResult, move: PolicyResult
 ) -> None:
     rename_in_manifest(folder, files=[*ALWAYS, "trace_dyn.json"])
+    (folder / "trace_move_m.json").write_text('{"traceEvents":[]}')
     with pytest.raises(OutputError, match=r"trace_move_m\.json: was not written by an earlier run"):
         write_report(replace(result, results=(move,)), folder)
+
+
+def test_a_trace_that_an_older_version_left_is_ours(folder: Path, result: ScenarioResult, move: PolicyResult) -> None:
+    """It named but the files of its last run; without its manifest there is no telling."""
+    rename_in_manifest(folder, files=[*ALWAYS, "trace_dyn.json"])
+    assert write_report(replace(result, results=(move,)), folder).removed == 1
+
+    (folder / "run.json").unlink()
+    with pytest.raises(OutputError, match=r"was not written by an earlier run"):
+        write_report(result, folder)
 
 
 @pytest.mark.parametrize(
