@@ -28,7 +28,8 @@ from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import Run, Step, program_plan, update_runs
+from vdnnsim.policies.program import program_plan
+from vdnnsim.policies.steps import Run, Step, update_runs
 
 MOST_PARTS: Final = 512
 _UNLIKE = 2

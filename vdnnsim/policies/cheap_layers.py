@@ -13,7 +13,7 @@ from typing import Final
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.liveness import operands
-from vdnnsim.policies.program import Run
+from vdnnsim.policies.steps import Run
 
 CHEAP: Final = frozenset(
     {

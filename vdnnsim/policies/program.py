@@ -7,7 +7,7 @@ fetches anew is not held between. W, dW and optimizer states are held throughout
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
@@ -19,74 +19,7 @@ from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.policies.buffers import IterationBuffers
 from vdnnsim.policies.shared_workspace import SharedWorkspace
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A kernel over some images of the batch or all of them; `repeat` as in `vdnnsim.plan.operations.Compute`."""
-
-    layer: Layer
-    phase: Phase
-    repeat: int = 0
-    images: range | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What backward finds again: the map with an index, or the statistics of the layer with that index."""
-
-    index: int
-    is_map: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """Something begins to be copied to the host after the kernels so far, on behalf of a layer.
-
-    Attributes:
-        copy: its number, where there are several of the same.
-    """
-
-    what: Saved
-    layer: Layer
-    phase: Phase = Phase.FORWARD
-    copy: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Await:
-    """The compute stream waits until what leaves or comes has been copied; without a reader to come it is released."""
-
-    what: Saved
-
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
-    """A copy begins to come back after the kernels so far, for a layer; the first kernel that reads it waits."""
-
-    what: Saved
-    layer: Layer
-    phase: Phase
-    on_demand: bool
-    copy: int = 0
-
-
-Step = Run | Leave | Fetch | Await
-
-
-def forward_runs(workload: Workload) -> list[Step]:
-    """Return forward of all layers."""
-    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers]
-
-
-def backward_runs(layer: Layer) -> list[Step]:
-    """Return backward of a layer."""
-    return [Run(layer, phase) for phase in layer.backward_phases]
-
-
-def update_runs(workload: Workload) -> list[Step]:
-    """Return the update of all weights at the end of an iteration."""
-    return [Run(layer, Phase.UPDATE) for layer in workload.updated_layers]
+from vdnnsim.policies.steps import Await, Fetch, Leave, Run, Saved, Step
 
 
 def program_plan(

@@ -21,7 +21,8 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.autograd import autograd_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import backward_runs, forward_runs, program_plan, update_runs
+from vdnnsim.policies.program import program_plan
+from vdnnsim.policies.steps import backward_runs, forward_runs, update_runs
 
 
 class PyTorch(Policy, frozen=True, kw_only=True):

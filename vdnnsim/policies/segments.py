@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.policies.program import Run, Step, backward_runs, forward_runs, update_runs
+from vdnnsim.policies.steps import Run, Step, backward_runs, forward_runs, update_runs
 
 
 @dataclass(frozen=True, slots=True)

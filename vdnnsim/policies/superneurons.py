@@ -25,7 +25,8 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.cheap_layers import backward_with_recomputation, recomputed_maps
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import Run, program_plan
+from vdnnsim.policies.program import program_plan
+from vdnnsim.policies.steps import Run
 from vdnnsim.policies.tensor_cache import TensorCache
 
 

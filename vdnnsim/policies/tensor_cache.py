@@ -15,7 +15,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.placement import MemoryLimits
 from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.program import Await, Fetch, Leave, ProgramBuffers, Run, Saved, Step
+from vdnnsim.policies.program import ProgramBuffers
+from vdnnsim.policies.steps import Await, Fetch, Leave, Run, Saved, Step
 
 
 class TensorCache:

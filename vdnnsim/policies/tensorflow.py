@@ -31,7 +31,8 @@ from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import backward_runs, forward_runs, program_plan, update_runs
+from vdnnsim.policies.program import program_plan
+from vdnnsim.policies.steps import backward_runs, forward_runs, update_runs
 from vdnnsim.units import GIB
 
 WORKSPACE_LIMIT_BYTES = 4 * GIB
