@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
     from vdnnsim.validation.validate import Validation
 
-_LEFT_OUT_FIRST = ("calibrated", "simulated", "memory", "simulated", "stalls")
+_LEFT_OUT_FIRST = ("calibrated", "simulated", "memory", "simulated", "stalls", "error", "simulated")
 _FOLDER = Path("reports") / "validation"
 
 

@@ -82,8 +82,9 @@ class TableColumn:
         if self.fold is Fold.LABEL:
             return fold_label(cell, width)
         if self.fold is Fold.WORDS:
-            lines = textwrap.wrap(_BEFORE_UNIT.sub(_HARD_BLANK, cell), width, break_on_hyphens=False)
-            return "\n".join(lines).replace(_HARD_BLANK, " ")
+            whole = _BEFORE_UNIT.sub(_HARD_BLANK, cell)
+            lines = textwrap.wrap(whole, width, break_on_hyphens=False, break_long_words=False)
+            return "\n".join(fold_label(line, width) for line in lines).replace(_HARD_BLANK, " ")
         return cell
 
     def folded_header(self, width: int) -> str:
@@ -96,7 +97,7 @@ class FittedTable:
     """A table with as many of its columns as the width has room for.
 
     Attributes:
-        columns: all of them, one of them of labels.
+        columns: all of them, one of them or several of labels.
         left_out_first: titles of what it goes without, in this order; then goes what stands furthest right. Of columns
             of one title the right one goes first.
         has_all: where all columns are, in words.
@@ -121,7 +122,8 @@ class FittedTable:
         yield table
         left_out = [column.title for column in self._by_weight() if not _has(kept, column)]
         if left_out:
-            yield Text(f"too narrow for {', '.join(dict.fromkeys(left_out))}; {self.has_all}", style="dim")
+            names = ", ".join(dict.fromkeys(filter(None, left_out)))
+            yield Text(f"too narrow for {names}; {self.has_all}", style="dim")
 
     def _kept(self, width: int) -> list[TableColumn]:
         """Return the columns that there is room for, in their order."""

@@ -14,7 +14,7 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 def plain_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], has_all: str, left_out_first: Sequence[str] = ()
 ) -> FittedTable:
-    """Return a table whose first column names the rows.
+    """Return a table whose first column names the rows, and one of policies too.
 
     Args:
         header: title of each column, which a narrow terminal breaks at blanks and underscores.
@@ -28,7 +28,11 @@ def plain_table(
             title,
             title,
             column,
-            Fold.LABEL if not number else Fold.NEVER if max(map(len, column), default=0) <= _SHORT else Fold.WORDS,
+            Fold.LABEL
+            if not number or title == "policy"
+            else Fold.NEVER
+            if max(map(len, column), default=0) <= _SHORT
+            else Fold.WORDS,
             from_right=any(column) and all(_NUMBER.fullmatch(cell) for cell in column if cell),
         )
         for number, (title, column) in enumerate(zip(header, cells, strict=True))

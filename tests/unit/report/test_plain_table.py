@@ -40,6 +40,18 @@ def test_long_text_is_broken_between_words_and_then_left_out() -> None:
     ]
 
 
+def test_a_second_column_of_labels_stays_and_a_long_word_is_broken_as_a_label_is() -> None:
+    """Of 42 characters 7 and 7 are for labels, 4 for gaps, 24 for text, which takes no less for its word of 32."""
+    cells = ("alexnet", "swap(p)", "options_of_twenty_and_seventeen: none")
+    table = plain_table(("network", "policy", "note"), [cells], "x")
+    assert printed(table, 42)[1:] == [
+        "alexnet  swap(p)  options_of_twenty_and_",
+        "                  seventeen:",
+        "                  none",
+    ]
+    assert printed(table, 41)[1:] == ["alexnet  swap(p)", "too narrow for note; x"]
+
+
 def test_what_matters_least_goes_first() -> None:
     assert printed(plain_table(HEADER, ROWS, "x", ("parameters",)), 34)[0].split() == ["name", "what_it_is"]
 
