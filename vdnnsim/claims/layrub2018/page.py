@@ -9,7 +9,7 @@ from vdnnsim.claims.layrub2018.reading import Reading
 from vdnnsim.claims.layrub2018.sizes import text_1
 from vdnnsim.claims.layrub2018.tables import NEAR, Row, text_5, text_6, text_7, text_8
 from vdnnsim.claims.markdown import claims_table, escape, markdown_table, reasons
-from vdnnsim.claims.row import ClaimCount, ClaimRow, Verdict
+from vdnnsim.claims.row import ClaimCount, ClaimRow
 from vdnnsim.units import MIB
 
 
@@ -82,12 +82,10 @@ def page_text(
 
 
 def _introduction(rows: Sequence[ClaimRow]) -> str:
-    text = [row for row in rows if row.id.startswith("l-")]
-    of_tables = [row for row in rows if row.id.startswith("t-")]
-    met = sum(row.verdict is Verdict.REPRODUCED for row in of_tables)
+    count = ClaimCount.of(rows)
     return (
-        f"{ClaimCount.of(text)}, each with all of its numbers; of the {len(of_tables)} numbers and cells of Tables 5 "
-        f"to 7, {met} are met. Kernel times rest on public measurements of the same chip, links on public measurements "
+        f"{count}, each with all of its numbers; of the {count.numbers} numbers and cells of Tables 5 to 7, "
+        f"{count.met} are met. Kernel times rest on public measurements of the same chip, links on public measurements "
         "of copies; no measurement of this paper went into a profile. Where the paper states no tolerance, claims have "
         "10 % or 5 points; runtime memory and largest batches 15 %, Table 5 8 points.\n\n"
         "Three of the claims that come out hang on how a sentence is read, l-2, l-9 and l-15, and for each of them the "
