@@ -114,8 +114,10 @@ def resolve_policy(spec: object, types: PolicyTypes) -> Policy:
         case {"policy": str(name), **rest}:
             options = {str(key): value for key, value in rest.items()}
         case _:
+            # A list of YAML in one line is parted at every comma.
+            parted = "; one with a comma needs quotes" if isinstance(spec, str) and "(" in spec else ""
             raise PolicyError(
-                f"found {describe(spec)}, expected a policy as vdnn_all(m) or a mapping with the key policy"
+                f"found {describe(spec)}, expected a policy as vdnn_all(m) or a mapping with the key policy{parted}"
             )
     if name not in types:
         raise PolicyError(f"{not_one_of(name, tuple(types), 'a policy')}; --policy-module imports your own")

@@ -96,6 +96,7 @@ def test_a_mapping_gives_options() -> None:
             f"'vdnn_al' is not a policy; did you mean 'vdnn_all'? ({', '.join(TYPES)}); --policy-module imports ",
         ),
         ("base(m", "found 'base(m', expected a policy as vdnn_all(m) or a mapping with the key policy"),
+        ("swap(p", "or a mapping with the key policy; one with a comma needs quotes"),
         (7, "found 7, expected a policy as vdnn_all(m) or a mapping with the key policy"),
         ({"algorithms": "m"}, "expected a policy as vdnn_all(m) or a mapping with the key policy"),
         ("base(q)", "base: algorithms: 'q' is not one of its choices"),
