@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 _BREAKS = (
     re.compile(r"(?<=, )(?![^(]*\))"),
     re.compile(r"(?<= )"),
-    re.compile(r"(?<=[_=/])"),
+    re.compile(r"(?<=[_=/])|(?<=\.)(?=[a-z])"),
     re.compile(r"(?=\()"),
 )
 """Where a label may be broken, the best places first: between labels, between options, within a word, before its

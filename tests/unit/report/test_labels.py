@@ -16,6 +16,8 @@ from vdnnsim.report.labels import fold_label
         ("page_migration(p)", 8, ["page_", "migratio", "n(p)"]),
         ("page_migration(m, page_latency=0)", 23, ["page_migration(m,", "page_latency=0)"]),
         ("a" * 30, 17, ["a" * 17, "a" * 13]),
+        ("v-mem-5.growth", 13, ["v-mem-5.", "growth"]),
+        ("overlap(share=0.5)", 17, ["overlap(share=", "0.5)"]),
         ("one, two", 8, ["one, two"]),
         ("", 3, [""]),
     ],
