@@ -37,7 +37,7 @@ def test_a_file_of_another_kind_is_called_what_it_is(tmp_path: Path, arguments: 
         (("scenario", "axis"), FileKind.STUDY),
         (("axes", "workload"), FileKind.STUDY),
         (("gpu", "lnk"), FileKind.PROFILE),
-        (("wrkload",), None),
+        (("network",), None),
     ],
 )
 def test_a_key_that_is_mistyped_makes_no_other_kind(keys: tuple[str, ...], kind: FileKind | None) -> None:
