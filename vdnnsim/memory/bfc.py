@@ -7,9 +7,13 @@ merges at once with its free neighbours in its region.
 
 Only where no chunk is large enough is a region taken from the GPU, and none is ever given back. The first has 1 MiB,
 each one after it twice as much as the one before; for a request that is larger still, it is doubled until it holds it,
-and then the next region has the same size. A region is no larger than what remains of the limit. The first time that
-the GPU cannot give a region, nine tenths of it are tried, again and again, down to the request; later a region that the
-GPU cannot give is not tried smaller.
+and then the next region has the same size. A region is no larger than what remains of the limit.
+
+The limit is what the GPU has free, less what is left to the system: a twentieth, but at least 300 MiB; 225 MiB where
+less than 2 GiB are free, and nothing where no more than these 225 MiB are. So regions, which take up to 3 MiB more than
+they hold in the driver's blocks, meet the limit before they meet the end of the GPU, but on the smallest. There, the
+first time that the GPU cannot give a region, nine tenths of it are tried, again and again, down to the request; later
+a region that the GPU cannot give is not tried smaller.
 
 `pool_bytes` is what the regions take of the GPU, in the driver's blocks (`vdnnsim.memory.cuda_malloc`), and thus what
 nvidia-smi shows; `deltas` count chunks in use.
@@ -17,11 +21,12 @@ nvidia-smi shows; `deltas` count chunks in use.
 Sources: tensorflow/core/common_runtime/bfc_allocator.cc (Extend, FindChunkPtr, SplitChunk, FreeAndMaybeCoalesce) of
 github.com/tensorflow/tensorflow at dc0b924e80edbe869c2173fd383982bb80ecc90d, and the same in
 github.com/jinliangwei/tensorflow-1.12a at 6b71729d47515a641c3af4e7df01f2e72374fffe, a copy of version 1.12;
-bfc_allocator.h (kMinAllocationSize, Bin) of the former at 1e43b062e51f70fe9f268c69a74f5a9e98595a72. Version 2 begins
-with 2 MiB and can give regions back.
+bfc_allocator.h (kMinAllocationSize, Bin) of the former at 1e43b062e51f70fe9f268c69a74f5a9e98595a72; the limit is that
+of gpu/gpu_device.cc of the copy (MinSystemMemory, SingleVirtualDeviceMemoryLimit). Version 2 begins with 2 MiB and can
+give regions back.
 
-Left out: that the limit is less than the GPU has free, by 300 MiB or a twentieth, or is a fraction that the user states
-(gpu_device.cc of the copy, MinSystemMemory); that a request waits up to 10 s for another thread to give memory back.
+Left out: that the limit may be a fraction that the user states; that a request waits up to 10 s for another thread to
+give memory back.
 Assumptions: a later region lies above an earlier one; addresses decide only between chunks of equal size.
 """
 
@@ -31,15 +36,24 @@ from typing import Final
 from vdnnsim.memory.cuda_malloc import Driver
 from vdnnsim.memory.free_pieces import FreePieces
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
-from vdnnsim.units import MIB
+from vdnnsim.units import GIB, MIB
 
 LEAST_CHUNK_BYTES: Final = 256
 FIRST_REGION_BYTES: Final = MIB
 SPLIT_REST_BYTES: Final = 128 * MIB
 
+_SMALL_GPU_BYTES: Final = 2 * GIB
+_LEFT_BY_SMALL_BYTES: Final = 225 * MIB
+_LEFT_AT_LEAST_BYTES: Final = 300 * MIB
+_LEFT_PART: Final = 20
+"""What is left to the system: a twentieth of what is free."""
+
 
 def place_tensorflow(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
-    """Serve requests one by one as TensorFlow does in a process that has not allocated anything before."""
+    """Serve requests one by one as TensorFlow does in a process that has not allocated anything before.
+
+    What does not fit finds free what is left to the system as well, but no piece of it.
+    """
     allocator = _Allocator(capacity_bytes)
     held: dict[int, tuple[int, int]] = {}
     offsets: list[int | None] = []
@@ -67,8 +81,8 @@ class _Allocator:
     def __init__(self, capacity_bytes: int) -> None:
         self._driver = Driver(capacity_bytes)
         self._free = FreePieces()
-        self._limit_left_bytes = capacity_bytes
-        self._region_bytes = round_up(min(capacity_bytes, FIRST_REGION_BYTES), LEAST_CHUNK_BYTES)
+        self._limit_left_bytes = _limit_bytes(capacity_bytes)
+        self._region_bytes = round_up(min(self._limit_left_bytes, FIRST_REGION_BYTES), LEAST_CHUNK_BYTES)
         self._next_region = 0
         self._backpedalled = False
 
@@ -96,16 +110,21 @@ class _Allocator:
         self._free.give_back(start, nbytes)
 
     def largest_free(self, nbytes: int) -> int:
-        """Return the largest of the free chunks and of what the GPU has left, where that is too little for nbytes.
+        """Return the largest of the free chunks and of what a region could have, where that is too little for nbytes.
 
-        It may have enough left and not be asked, for a region is tried smaller only once.
+        The GPU may have enough left and not be asked, for a region is tried smaller only once.
         """
-        left = self._driver.largest_free(nbytes)
+        left = min(self._driver.largest_free(nbytes), self._available_bytes)
         return max(self._free.largest_bytes, left if left < nbytes else 0)
+
+    @property
+    def _available_bytes(self) -> int:
+        """What is left of the limit, in whole chunks."""
+        return self._limit_left_bytes // LEAST_CHUNK_BYTES * LEAST_CHUNK_BYTES
 
     def _extend(self, nbytes: int) -> tuple[int, int] | None:
         """Take a region that holds nbytes; return it as the free chunk, with its size first, that it is."""
-        available = self._limit_left_bytes // LEAST_CHUNK_BYTES * LEAST_CHUNK_BYTES
+        available = self._available_bytes
         if nbytes > available:
             return None
         enlarged = False
@@ -133,6 +152,15 @@ class _Allocator:
         self._backpedalled = True
         smaller = _backpedal(nbytes, least_bytes)
         return next((size for size in smaller if self._driver.take(size) is not None), None)
+
+
+def _limit_bytes(free_bytes: int) -> int:
+    """Return what regions may have of a GPU."""
+    if free_bytes < _SMALL_GPU_BYTES:
+        left_bytes = _LEFT_BY_SMALL_BYTES
+    else:
+        left_bytes = max(_LEFT_AT_LEAST_BYTES, free_bytes // _LEFT_PART)
+    return free_bytes - left_bytes if left_bytes < free_bytes else free_bytes
 
 
 def _backpedal(nbytes: int, least_bytes: int) -> Iterator[int]:
