@@ -238,21 +238,24 @@ def test_what_nobody_waits_for_leaves_a_bucket_open() -> None:
 
 
 def test_buckets_are_a_second_copy_of_all_gradients() -> None:
-    """Three gradients of 600 KiB in two buckets, of 1200 and 600 KiB, from before the first kernel to the end."""
-    backward = Backward(*[600 * 1024] * 3)
-    for gradient in backward.gradients:
-        backward.write(gradient, layer=4 - gradient)
+    """Four gradients of 600 KiB in two buckets of 1200 KiB, from before the first kernel to the end.
+
+    The FC layer, which comes last, completes the first; the CONV layer before it completes the second that FC begins.
+    """
+    backward = Backward(*[600 * 1024] * 4)
+    for gradient, layer in zip(backward.gradients, (4, 4, 4, 3), strict=True):
+        backward.write(gradient, layer=layer)
     plan = backward.in_buckets()
 
-    assert plan.buffers[3:] == (
-        Buffer("bucket 1 of gradients", BufferKind.WEIGHT_GRADIENT, 1200 * 1024, CHAIN.graph.layers[3].stage),
-        Buffer("bucket 2 of gradients", BufferKind.WEIGHT_GRADIENT, 600 * 1024, CHAIN.graph.layers[2].stage),
+    assert plan.buffers[4:] == (
+        Buffer("bucket 1 of gradients", BufferKind.WEIGHT_GRADIENT, 1200 * 1024, Stage.CLASSIFIER),
+        Buffer("bucket 2 of gradients", BufferKind.WEIGHT_GRADIENT, 1200 * 1024, Stage.FEATURES),
     )
-    assert plan.operations[:2] == (Allocate(3, 3, F), Allocate(4, 2, F))
-    assert plan.operations[-2:] == (Release(3), Release(4))
+    assert plan.operations[:2] == (Allocate(4, 4, F), Allocate(5, 3, F))
+    assert plan.operations[-2:] == (Release(4), Release(5))
     placement = place_plan(plan, MemoryLimits(MemoryModel.BEST_FIT, 10 * MIB, 0, 1))
     assert isinstance(placement, Placement)
-    assert placement.pool_bytes == 2 * 3 * 600 * 1024
+    assert placement.pool_bytes == 2 * 4 * 600 * 1024
 
 
 def test_inference_has_no_buckets() -> None:
