@@ -15,6 +15,10 @@ What is read into it:
   but those; on peer links LL128 is left out.
 - What LL moves at most depends on the generation too. It is told by the rate of the ring, as that of the first whose
   NVLinks carry as much in one direction: Volta 150 GB/s, Ampere 300, Hopper 450, Blackwell 900.
+- There is one ring, at the rate of the profile's slowest link while all send. NCCL makes as many rings as the links
+  allow: of the four NVLinks of a P100 in a DGX-1 this sends over one (ResNet-18 with 16 images on each of eight,
+  momentum: 25.8 ms, where links of four times the rate make it 24.7). And NCCL counts with a rate of its own for the
+  NVLinks of each generation (src/graph/topo.h, `ncclTopoNVLinkBw`: 18 GB/s for one of a P100), not a measured one.
 - A channel's limit under LL128 is left out: NCCL opens as many channels as it takes to fill NVLink.
 - Trees, and the sums in NVSwitch (NVLS) that NCCL prefers for some sizes, are left out.
 """

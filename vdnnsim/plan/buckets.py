@@ -16,7 +16,10 @@ What is read into it:
 - DDP knows no policy that reads, offloads or releases a gradient during backward. Where one does so before the bucket
   is full, the bucket is closed with what it holds: nobody waits for gradients that are yet to come.
 - Gradients are no views of buckets, as is the default: buckets are a second copy of all gradients, in memory that is
-  taken before the first kernel and held throughout.
+  taken before the first kernel and held throughout. The copies into them and back run on the communication stream and
+  cost the kernels nothing, where PyTorch makes them on the stream of backward.
+- `broadcast_buffers` is left out, by which the first process sends all others the statistics of its batch
+  normalizations before every forward, as is the default.
 """
 
 from collections.abc import Collection, Mapping, Sequence
