@@ -92,6 +92,10 @@ def with_bucket_memory(plan: TrainingPlan) -> TrainingPlan:
 
 
 def bucket_bytes(workload: Workload, granule_bytes: int) -> int:
-    """Return what the buckets of a workload take at most, each gradient being one of its own."""
+    """Return what the buckets of a workload take at most where memory is rounded to the granule alone.
+
+    That is each gradient in a bucket of its own. Memory models that count blocks, segments or regions may take more for
+    buckets: then a policy plans with more room than there is, and its trials and the placement of its plan tell.
+    """
     owners = (layer for layer in workload.graph.layers if layer.parameters)
     return sum(round_up(workload.weight_bytes(layer), granule_bytes) for layer in owners)

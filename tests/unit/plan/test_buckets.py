@@ -11,8 +11,10 @@ import pytest
 
 from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.plan.hand_written import WORKLOAD, refusal
+from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.memory.choices import MemoryModel
@@ -256,6 +258,27 @@ def test_buckets_are_a_second_copy_of_all_gradients() -> None:
     placement = place_plan(plan, MemoryLimits(MemoryModel.BEST_FIT, 10 * MIB, 0, 1))
     assert isinstance(placement, Placement)
     assert placement.pool_bytes == 2 * 4 * 600 * 1024
+
+
+@pytest.mark.parametrize(
+    ("model", "taken_bytes"), [(MemoryModel.IDEAL, 3 * MIB + 60), (MemoryModel.CUDA_MALLOC, 4 * MIB)]
+)
+def test_blocks_of_the_driver_take_more_than_what_buckets_take_at_most(model: MemoryModel, taken_bytes: int) -> None:
+    """FC has 2^18 x (5 + 1) weights in float16, 3 MiB and the first bucket; conv1's 60 B are the second.
+
+    A bucket of 3 MiB has two blocks of 2 MiB, and that of 60 B a part of one that is there for other small buffers.
+    """
+    net = GraphBuilder("wide", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 2**18, relu=False)))
+    without = Base().plan(toy_setting(workload, toy_costs(workload, {})))
+    limits = MemoryLimits(model, 2**30, 0, 1)
+    placements = [place_plan(plan, limits) for plan in (without, aggregate_gradients(without, Aggregation.DDP))]
+    alone, bucketed = (each.pool_bytes for each in placements if isinstance(each, Placement))
+
+    assert bucketed - alone == taken_bytes
+    assert bucket_bytes(workload, 1) == 3 * MIB + 60
 
 
 def test_inference_has_no_buckets() -> None:
