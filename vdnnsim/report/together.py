@@ -4,7 +4,7 @@ from vdnnsim.analysis.contention import timed_copies, total_stretch
 from vdnnsim.analysis.exchanges import exchanges, waits_s
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plan.operations import Stream
-from vdnnsim.trace import ServerTrace
+from vdnnsim.trace import ServerTrace, StallCause
 from vdnnsim.units import format_seconds
 
 _NOTICED = 1e-3
@@ -31,7 +31,8 @@ def _line(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
     assert iteration is not None
     parts = [contention(result, rows)]
     if result.gradients is not None:
-        parts += [_waiting(iteration), _exposed(rows)]
+        exposed_s = max(map(_exposed_s, rows))
+        parts += [_waiting(iteration), f"no kernel hides {format_seconds(exposed_s)} of exchanges"]
     return f"{rows[0].policy}: {'; '.join(parts)}"
 
 
@@ -51,9 +52,8 @@ def _waiting(iteration: ServerTrace) -> str:
     )
 
 
-def _exposed(rows: tuple[PolicyResult, ...]) -> str:
-    """Return how much of the exchanges no kernel hides at the end of the iteration."""
-    left_s = max(row.metrics.iteration_s - row.trace.spans_on(Stream.COMPUTE)[-1].end_s for row in rows)
-    if left_s < _NOTICED * max(row.metrics.iteration_s for row in rows):
-        return "the exchanges end with the last kernel"
-    return f"{format_seconds(left_s)} of exchanges are left after the last kernel"
+def _exposed_s(row: PolicyResult) -> float:
+    """Return for how long exchanges keep a GPU from its kernels, updates among them, or last beyond all of these."""
+    waited_s = dict(row.metrics.stall_by_cause).get(StallCause.AGGREGATION, 0.0)
+    ends_s = (span.end_s for span in row.trace.spans_on(Stream.COMMUNICATION))
+    return waited_s + max(0.0, max(ends_s, default=0.0) - row.trace.spans_on(Stream.COMPUTE)[-1].end_s)
