@@ -51,7 +51,7 @@ def test_a_row_for_each_policy_with_its_speed_and_what_stops_it(folder: Path) ->
     kernels = 2 * sum(len(alexnet.phases(layer)) for layer in alexnet.graph.layers)
     assert done.stdout.splitlines()[-1] == f"- Kernel times: {kernels} of {kernels} fitted to measurements"
     base, everything = rows(folder / "max.csv")
-    assert list(base) == ["network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal"]
+    assert list(base) == ["network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size"]
     assert [base["policy"], everything["policy"]] == ["base(m)", "vdnn_all(m)"]
     largest = int(base["batch_size"])
     assert 8 < largest < int(everything["batch_size"])
@@ -74,6 +74,20 @@ def test_a_network_that_fits_at_no_batch_is_a_row_that_says_so(folder: Path) -> 
     assert "does not fit" in done.stdout
     assert [(row["batch_size"], row["images_per_s"]) for row in rows(folder / "max.csv")] == [("0", "")] * 2
     assert all("asked for" in row["refusal"] for row in rows(folder / "max.csv"))
+
+
+def test_a_policy_that_cuts_batches_into_parts_takes_any(folder: Path) -> None:
+    """A part of one image fits, so every batch does; the largest part is the largest batch in a single part."""
+    text = SCENARIO.format(hardware="titan_x_maxwell", batch_size=8)
+    cut = text.replace("base(m), vdnn_all(m)", "'accumulate(m)', 'accumulate(m, steps=1)'")
+    (folder / "cut.yaml").write_text(cut)
+    done = vdnnsim("max-batch", "cut.yaml", "--csv", "max.csv", folder=folder)
+
+    assert done.returncode == 0, done.stderr
+    free, whole = rows(folder / "max.csv")
+    assert (free["batch_size"], free["part_size"]) == ("1000000", whole["batch_size"])
+    assert whole["part_size"] == free["refusal"] == ""
+    assert done.stdout.splitlines()[4].split()[:2] == ["accumulate(m)", "any"]
 
 
 def test_no_scenario_may_have_a_larger_batch_than_a_million(folder: Path) -> None:

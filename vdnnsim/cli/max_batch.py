@@ -2,13 +2,17 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import has_all, print_result
 
-_COLUMNS = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal")
+if TYPE_CHECKING:
+    from vdnnsim.largest_batch import LargestBatch
+
+_COLUMNS = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
 
 
 @click.command(name="max-batch")
@@ -46,12 +50,13 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
                 "" if speed is None else speed,
                 *each.stopped_by,
                 refusal,
+                "" if each.part_size is None else each.part_size,
             )
         )
         shown.append(
             (
                 each.policy,
-                str(each.batch_size) if each.batch_size else "does not fit",
+                _batch(each),
                 rate,
                 refusal or _nothing(each.part_size, sample.names),
             )
@@ -62,6 +67,12 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
     table = plain_table(header, shown, has_all(csv_file))
     findings = kernel_times(together(each.kernels for each in found))
     print_result(titled_table(caption(asked, f"largest batch of {sample.names}"), table, (), findings))
+
+
+def _batch(found: "LargestBatch") -> str:
+    if found.part_size is not None:
+        return "any"
+    return str(found.batch_size) if found.batch_size else "does not fit"
 
 
 def _nothing(part_size: int | None, samples: str) -> str:
