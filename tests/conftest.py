@@ -1,4 +1,6 @@
-"""What every test shares: examples that are the same on every run, and the switch that rewrites golden files."""
+"""What every test shares: the same examples on every run, Ctrl-C as on a terminal, a switch to rewrite golden files."""
+
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -6,6 +8,9 @@ from hypothesis import HealthCheck, settings
 # Derandomized, so that a red run stays red; no deadline and no complaint about slowness, for workers may share a core.
 settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gate")
+
+# A shell that starts tests in the background has them ignore it, and so would every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
