@@ -40,7 +40,7 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
     for path, number in figures.items():
         section, _, name = path.partition(".")
         if section == "cost_model" or name.startswith("peak."):
-            _refuse_measured(server, path)
+            _refuse_with_table(server, path)
         if section == "cost_model":
             cost_model[name] = number
         elif section == "host":
@@ -58,9 +58,9 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
     return replace(server, gpu=gpu, link=link, host=host, topology=topology, cost_model=cost_model)
 
 
-def _refuse_measured(server: Server, path: str) -> None:
+def _refuse_with_table(server: Server, path: str) -> None:
     if server.kernels is not None:
-        raise StudyError(f"{server.name}: {path}: the kernels of this machine were measured; vary {COMPUTE_SPEED}")
+        raise StudyError(f"{server.name}: {path}: the kernels of this machine stand in a table; vary {COMPUTE_SPEED}")
 
 
 def _with_link(topology: Topology, fields: Mapping[str, float]) -> Topology:

@@ -74,6 +74,7 @@ def test_eight_h200_are_the_gpu_and_the_kernels_of_one() -> None:
     one, eight = server("h200"), server("h200_x8")
     assert eight.gpu == one.gpu
     assert eight.kernels == one.kernels
+    assert eight.cost_model == one.cost_model
     assert eight.link.h2d_bytes_per_s == one.link.h2d_bytes_per_s
 
 

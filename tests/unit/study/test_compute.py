@@ -151,10 +151,10 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
     assert len(others | same) == 17
 
 
-def test_a_peak_says_nothing_where_kernels_were_measured(tmp_path: Path) -> None:
+def test_a_peak_says_nothing_where_kernels_stand_in_a_table(tmp_path: Path) -> None:
     resolver = Resolver(scenario(tmp_path), tmp_path)
 
     found = resolver.resolve({"policy": Base(), "hardware": "h200", "gpu.peak.float32": 1e12})
 
     assert read_profile(ROOT / "hw_profiles" / "h200.yaml").kernels is not None
-    assert found.error == ("h200: gpu.peak.float32: the kernels of this machine were measured; vary gpu.compute_speed")
+    assert found.error == "h200: gpu.peak.float32: the kernels of this machine stand in a table; vary gpu.compute_speed"
