@@ -93,7 +93,9 @@ class _Search:
 
     def _edge(self, algorithm: str) -> int | None:
         """Return with how few of the first maps offloaded an algorithm fits; None where all of them are too few."""
-        fits, too_few = len(self._maps), -1
+        if self._fits(algorithm, 0):
+            return 0
+        fits, too_few = len(self._maps), 0
         if not self._fits(algorithm, fits):
             return None
         while fits - too_few > 1:

@@ -5,7 +5,8 @@
 2. The earliest triggers that do not overflow: one distance for all maps. It is doubled until memory overflows, then
    bisected, where the paper goes on by increments.
 3. The latest triggers that delay nothing: of the distances tried the shortest, then just in time for as many maps as
-   possible, and for each of the rest a distance of its own, bisected.
+   possible, and for each of the rest a distance of its own, bisected. After `MOST_TRIALS` in all, maps that are left
+   keep the common distance, which delays nothing; ResNet-50 takes 113, with a third of its CONV outputs swapped.
 
 Delay is against the fastest trial of the second step, which need not be the earliest: where the memory for a map must
 be taken from another that is still being offloaded, fetching it early costs time. So what is found is never slower than
@@ -30,6 +31,10 @@ JUST_IN_TIME = 1
 
 DELAY_TOLERANCE = 1e-3
 """A trigger delays nothing if the iteration is at most this fraction longer; the paper names no threshold."""
+
+
+MOST_TRIALS = 256
+"""Iterations that step 3 may bring it to; a network of hundreds of layers would take thousands."""
 
 
 def find_triggers(setting: Setting, maps: Sequence[Sequence[int]], planner: Planner) -> tuple[TrainingPlan, ...]:
@@ -104,7 +109,9 @@ class _TriggerSearch:
                 delays = middle
 
     def _accepts(self, maps: list[int], lead: int, name: str) -> bool:
-        """Try other triggers for some maps, and keep them if they fit and delay nothing."""
+        """Try other triggers for some maps, up to `MOST_TRIALS`, and keep them if they fit and delay nothing."""
+        if len(self._passes) >= MOST_TRIALS:
+            return False
         triggers = {**self._triggers, **dict.fromkeys(maps, lead)}
         seconds = self._try(triggers, name)
         if seconds is None or self._delays(seconds):

@@ -93,6 +93,20 @@ def test_between_two_distances_that_were_tried_the_latest_is_bisected() -> None:
     assert fetched(plan) == [("conv1", "conv5")]
 
 
+def test_after_the_most_trials_maps_keep_the_common_distance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above with five trials: three steps ahead would be the sixth, so conv1 comes back four ahead, with conv6."""
+    monkeypatch.setattr("vdnnsim.policies.triggers.MOST_TRIALS", 5)
+    workload = toy_workload(toy_chain(6))
+    costs = toy_costs(workload, {})
+    given = setting(d2h_bytes_per_s=10.0, h2d_bytes_per_s=2.0, workload=workload, costs=costs)
+
+    plan = StaggeredSwap(interval=6).plan(given)
+
+    assert len(plan.passes) == 5
+    assert passes(plan)[-1] == ("step 3: conv1 2 steps ahead", True, 23)
+    assert fetched(plan) == [("conv1", "conv6")]
+
+
 @pytest.mark.parametrize("capacity_bytes", [434, 435])
 def test_an_earlier_trigger_that_overflows_is_not_taken(capacity_bytes: int) -> None:
     """434 B are enough just in time, for two steps ahead 436 B are needed (`test_asynchronous`)."""
