@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.memory_requests import assert_tells_the_truth, rest_given_back, toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.cuda_malloc import BLOCK_BYTES, LARGEST_SHARED_BYTES
 from vdnnsim.memory.place import place
@@ -19,15 +20,6 @@ from vdnnsim.units import KIB, MIB
 MODELS = pytest.mark.parametrize("model", [MemoryModel.CUDA_MALLOC, MemoryModel.MXNET])
 ROOMY = 2**40
 GRANULE = 512
-
-
-def toggled(toggles: list[tuple[int, int]]) -> list[Request]:
-    requests = []
-    held: set[int] = set()
-    for key, nbytes in toggles:
-        requests.append(Request(key, None if key in held else nbytes))
-        held ^= {key}
-    return requests
 
 
 KEYS = st.integers(0, 7)
@@ -74,8 +66,7 @@ def test_a_pool_just_as_large_as_needed_serves_the_same(model: MemoryModel, requ
 def test_all_that_is_given_back_goes_back_to_the_gpu(requests: list[Request]) -> None:
     """After it, `cuda_malloc` has the whole of the GPU for one buffer again."""
     pool_bytes = served(requests, MemoryModel.CUDA_MALLOC).pool_bytes
-    held = {request.key for request in requests if sum(each.key == request.key for each in requests) % 2}
-    rest = [*(Request(key, None) for key in held), Request(99, pool_bytes)]
+    rest = [*rest_given_back(requests), Request(99, pool_bytes)]
 
     assert served([*requests, *rest], MemoryModel.CUDA_MALLOC, pool_bytes).pool_bytes == pool_bytes
 
@@ -112,15 +103,7 @@ def test_an_overflow_tells_the_truth(model: MemoryModel, requests: list[Request]
     if isinstance(answer, Placed):
         assert answer.pool_bytes <= capacity_bytes
         return
-    before = requests[: answer.position]
-    taken = served(before, model, capacity_bytes)
-    asked = requests[answer.position].nbytes
-    held = [request.key for request in before if request.nbytes is not None]
-    given_back = [request.key for request in before if request.nbytes is None]
+    taken = served(requests[: answer.position], model, capacity_bytes)
 
-    assert asked is not None
-    assert sorted([*answer.held, *given_back]) == sorted(held)
-    assert answer.free_bytes == capacity_bytes - sum(taken.deltas)
-    assert 0 <= answer.largest_free_bytes <= answer.free_bytes
-    assert asked > answer.largest_free_bytes
+    assert_tells_the_truth(answer, requests, taken, capacity_bytes, requests[answer.position].nbytes or 0)
     assert isinstance(answered(requests[: answer.position + 1], model, capacity_bytes), Overflow)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.memory_requests import toggled
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import Overflow, Placed, Request
@@ -18,15 +19,6 @@ from vdnnsim.memory.requests import Overflow, Placed, Request
 MODELS = pytest.mark.parametrize("model", [MemoryModel.IDEAL, MemoryModel.BEST_FIT, MemoryModel.PLANNED])
 WITH_ADDRESSES = pytest.mark.parametrize("model", [MemoryModel.BEST_FIT, MemoryModel.PLANNED])
 ROOMY = 10**6
-
-
-def toggled(toggles: list[tuple[int, int]]) -> list[Request]:
-    requests = []
-    held: set[int] = set()
-    for key, nbytes in toggles:
-        requests.append(Request(key, None if key in held else nbytes))
-        held ^= {key}
-    return requests
 
 
 REQUESTS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 100)), max_size=24).map(toggled)

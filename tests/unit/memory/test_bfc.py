@@ -3,16 +3,12 @@
 A GPU of 225 or less leaves nothing to the system, so that its limit is all it has.
 """
 
-from itertools import pairwise
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from tests.memory_requests import give, take
 from vdnnsim.memory.bfc import place_tensorflow
-from vdnnsim.memory.ideal import place_ideal
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
-from vdnnsim.units import KIB, MIB
+from vdnnsim.units import MIB
 
 ROOMY = 2**40
 
@@ -27,14 +23,6 @@ def refused(requests: list[Request], capacity_mib: float) -> Overflow:
     answer = place_tensorflow(requests, round(capacity_mib * MIB), 1)
     assert isinstance(answer, Overflow)
     return answer
-
-
-def take(key: int, mib: float) -> Request:
-    return Request(key, round(mib * MIB))
-
-
-def give(key: int) -> Request:
-    return Request(key, None)
 
 
 def region_of(mib: float) -> list[Request]:
@@ -227,107 +215,3 @@ def test_a_request_larger_than_every_chunk_does_not_fit() -> None:
 def test_a_region_is_never_given_back() -> None:
     """12: nothing is in use, but a region of 8 is kept, and 9 do not fit."""
     assert refused([*region_of(8), take(0, 9)], 12) == Overflow(2, (), 12 * MIB, 8 * MIB)
-
-
-SIZES = st.one_of(
-    st.integers(1, 4 * MIB), st.sampled_from((256, 700 * KIB, MIB, 3 * MIB, 5 * MIB, 40 * MIB, 130 * MIB, 400 * MIB))
-)
-TOGGLES = st.lists(st.tuples(st.integers(0, 7), SIZES), max_size=40)
-CAPACITIES = st.one_of(st.integers(0, 3000 * MIB), st.integers(0, 100 * MIB), st.just(ROOMY))
-
-
-def toggled(toggles: list[tuple[int, int]]) -> tuple[list[Request], list[Request]]:
-    """Let a key take bytes if it has none and give them back if it has; return how the rest comes back as well."""
-    requests: list[Request] = []
-    held: set[int] = set()
-    for key, nbytes in toggles:
-        requests.append(Request(key, None if key in held else nbytes))
-        held ^= {key}
-    return requests, [give(key) for key in sorted(held)]
-
-
-@settings(max_examples=200)
-@given(TOGGLES, CAPACITIES)
-def test_chunks_in_use_never_overlap_and_nothing_is_lost(toggles: list[tuple[int, int]], capacity_bytes: int) -> None:
-    """Chunks in use lie apart, each as large as asked and less than twice as large; all of them lie in the pool."""
-    requests = [request for part in toggled(toggles) for request in part]
-    answer = place_tensorflow(requests, capacity_bytes, 1)
-    if isinstance(answer, Overflow):
-        return
-    live: dict[int, tuple[int, int]] = {}
-    for request, offset, delta in zip(requests, answer.offsets, answer.deltas, strict=True):
-        assert offset is not None
-        if request.nbytes is None:
-            assert live.pop(request.key) == (offset, offset - delta)
-            continue
-        asked = round_up(request.nbytes, 256)
-        assert asked <= delta < min(2 * asked, asked + 128 * MIB)
-        assert all(offset + delta <= start or end <= offset for start, end in live.values())
-        live[request.key] = (offset, offset + delta)
-        assert sum(end - start for start, end in live.values()) <= answer.pool_bytes
-    assert not live
-    assert sum(answer.deltas) == 0
-    assert answer.pool_bytes <= capacity_bytes
-
-
-def with_a_limit_of(nbytes: int) -> int:
-    """Return what must be free for a limit of whole blocks: the other way round what is left to the system."""
-    if nbytes <= 225 * MIB:
-        return nbytes
-    if nbytes < (2048 - 225) * MIB:
-        return nbytes + 225 * MIB
-    return max(nbytes + 300 * MIB, -(-nbytes * 20 // 19))
-
-
-@given(TOGGLES)
-def test_a_pool_needs_no_less_than_the_sum_and_serves_the_same_when_it_is_all_there_is(
-    toggles: list[tuple[int, int]],
-) -> None:
-    requests, _ = toggled(toggles)
-    least, answer = place_ideal(requests, ROOMY, 256), served(requests)
-
-    assert isinstance(least, Placed)
-    assert answer.pool_bytes >= least.pool_bytes
-    assert answer.pool_bytes % (2 * MIB) == 0
-    assert served(requests, with_a_limit_of(answer.pool_bytes)) == answer
-
-
-@given(TOGGLES)
-def test_all_that_is_given_back_leaves_whole_regions(toggles: list[tuple[int, int]]) -> None:
-    """By how much the pool grows with each request is its regions; the first shows as 2 if it has 1.
-
-    When nothing is in use any more each region serves a request of its size, the largest asked for first.
-    """
-    requests, rest = toggled(toggles)
-    pools = [served(requests[:end]).pool_bytes for end in range(len(requests) + 1)]
-    regions = [after - before for before, after in pairwise(pools) if after > before]
-    if requests and round_up(requests[0].nbytes or 0, 256) <= MIB:
-        regions[0] = MIB
-    again = [Request(100 + number, size) for number, size in enumerate(sorted(regions, reverse=True))]
-
-    answer = served([*requests, *rest, *again])
-
-    assert sorted(regions) == regions
-    assert answer.deltas[len(requests) + len(rest) :] == tuple(sorted(regions, reverse=True))
-    assert answer.pool_bytes == pools[-1]
-
-
-@settings(max_examples=200)
-@given(TOGGLES, CAPACITIES)
-def test_an_overflow_tells_the_truth(toggles: list[tuple[int, int]], capacity_bytes: int) -> None:
-    """It names who holds what and what is free; the requests before are served."""
-    requests, _ = toggled(toggles)
-    answer = place_tensorflow(requests, capacity_bytes, 1)
-    if isinstance(answer, Placed):
-        return
-    before = requests[: answer.position]
-    taken = served(before, capacity_bytes)
-    asked = requests[answer.position].nbytes
-    held = [request.key for request in before if request.nbytes is not None]
-    given_back = [request.key for request in before if request.nbytes is None]
-
-    assert asked is not None
-    assert sorted([*answer.held, *given_back]) == sorted(held)
-    assert answer.free_bytes == capacity_bytes - sum(taken.deltas)
-    assert 0 <= answer.largest_free_bytes <= answer.free_bytes
-    assert round_up(asked, 256) > answer.largest_free_bytes

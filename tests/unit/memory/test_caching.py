@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.memory_requests import give, take
 from vdnnsim.memory.caching import place_caching, segment_bytes
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.units import MIB
 
-MIB = 2**20
 ROOMY = 2**40
 
 
@@ -15,14 +16,6 @@ def served(requests: list[Request], capacity_bytes: int = ROOMY) -> Placed:
     answer = place_caching(requests, capacity_bytes, 512)
     assert isinstance(answer, Placed)
     return answer
-
-
-def take(key: int, mib: float) -> Request:
-    return Request(key, round(mib * MIB))
-
-
-def give(key: int) -> Request:
-    return Request(key, None)
 
 
 @pytest.mark.parametrize(

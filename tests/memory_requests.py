@@ -1,0 +1,47 @@
+"""Requests to a memory pool, and what every pool must say of one that does not fit."""
+
+from collections.abc import Sequence
+
+from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.units import MIB
+
+
+def take(key: int, mib: float) -> Request:
+    return Request(key, round(mib * MIB))
+
+
+def give(key: int) -> Request:
+    return Request(key, None)
+
+
+def toggled(toggles: Sequence[tuple[int, int]]) -> list[Request]:
+    """Read (key, bytes) as requests: a key that is not in use takes the bytes, one that is gives them back."""
+    requests = []
+    held: set[int] = set()
+    for key, nbytes in toggles:
+        requests.append(give(key) if key in held else Request(key, nbytes))
+        held ^= {key}
+    return requests
+
+
+def rest_given_back(requests: Sequence[Request]) -> list[Request]:
+    """Return how all comes back that is in use after requests, in the order of keys."""
+    held: set[int] = set()
+    for request in requests:
+        held ^= {request.key}
+    return [give(key) for key in sorted(held)]
+
+
+def assert_tells_the_truth(
+    answer: Overflow, requests: Sequence[Request], taken: Placed, capacity_bytes: int, asked_bytes: int
+) -> None:
+    """It names who holds what and what is free; `taken` is what served the requests before, `asked_bytes` rounded."""
+    before = requests[: answer.position]
+    held = [request.key for request in before if request.nbytes is not None]
+    given_back = [request.key for request in before if request.nbytes is None]
+
+    assert requests[answer.position].nbytes is not None
+    assert sorted([*answer.held, *given_back]) == sorted(held)
+    assert answer.free_bytes == capacity_bytes - sum(taken.deltas)
+    assert 0 <= answer.largest_free_bytes <= answer.free_bytes
+    assert asked_bytes > answer.largest_free_bytes
