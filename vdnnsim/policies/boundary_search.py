@@ -81,33 +81,34 @@ class _Search:
             # No iteration is shorter than its kernels.
             if sum(each.seconds for each in kernels.values()) >= best_s:
                 continue
-            count = self._edge(algorithm)
-            if count is None:
+            plan = self._edge(algorithm)
+            if plan is None:
                 continue
-            plan = self._plan(algorithm, count)
             trial = self._setting.trials.run_trial(plan)
             passes.append(ProfilingPass(plan.algorithms, trial.fits, trial.cost_s))
             if trial.fits and trial.cost_s < best_s:
                 best, best_s = plan, trial.cost_s
         return replace(best or self._smallest(), passes=tuple(passes))
 
-    def _edge(self, algorithm: str) -> int | None:
-        """Return with how few of the first maps offloaded an algorithm fits; None where all of them are too few."""
-        if self._fits(algorithm, 0):
-            return 0
+    def _edge(self, algorithm: str) -> TrainingPlan | None:
+        """Return the plan with as few of the first maps offloaded as fit; None where all of them are too few."""
+        nothing_leaves = self._fitting(algorithm, 0)
+        if nothing_leaves is not None:
+            return nothing_leaves
         fits, too_few = len(self._maps), 0
-        if not self._fits(algorithm, fits):
-            return None
-        while fits - too_few > 1:
+        edge = self._fitting(algorithm, fits)
+        while edge is not None and fits - too_few > 1:
             middle = (fits + too_few) // 2
-            if self._fits(algorithm, middle):
-                fits = middle
-            else:
+            plan = self._fitting(algorithm, middle)
+            if plan is None:
                 too_few = middle
-        return fits
+            else:
+                fits, edge = middle, plan
+        return edge
 
-    def _fits(self, algorithm: str, count: int) -> bool:
-        return isinstance(place_plan(self._plan(algorithm, count), self._setting.limits), Placement)
+    def _fitting(self, algorithm: str, count: int) -> TrainingPlan | None:
+        plan = self._plan(algorithm, count)
+        return plan if isinstance(place_plan(plan, self._setting.limits), Placement) else None
 
     def _smallest(self) -> TrainingPlan:
         """Return the corner: everything offloaded, with the algorithm whose largest workspace is the least."""
