@@ -5,7 +5,7 @@ import pytest
 from tests.toy import ROOT
 from vdnnsim.claims.claim import Claim, ClaimsFile
 from vdnnsim.claims.row import Verdict
-from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Server
 
 
@@ -28,5 +28,4 @@ def row_parameters(file: ClaimsFile) -> list[object]:
 
 def machines(file: ClaimsFile) -> dict[str, Server]:
     """The machines of a paper by the names of their profiles."""
-    names = {claim.hardware or file.hardware for claim in file.claims}
-    return {name: read_profile(find_profile(name, ROOT)) for name in names}
+    return {name: read_profile(path) for name, path in file.find_profiles(ROOT).items()}

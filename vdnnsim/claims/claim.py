@@ -1,12 +1,14 @@
 """A claim as its file states it: one expected number, or range, or text, and how to compute it."""
 
 from importlib import resources
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from vdnnsim.claims.row import Verdict
 from vdnnsim.errors import InputError
+from vdnnsim.hardware.profile import find_profile
 from vdnnsim.messages import not_one_of
 
 PAPERS = ("vdnn2016", "swap2018", "layrub2018")
@@ -74,6 +76,15 @@ class ClaimsFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: str
     hardware: str
     claims: tuple[Claim, ...]
+
+    def find_profiles(self, folder: Path) -> dict[str, Path]:
+        """Return the profiles of all machines of the claims by name; they are looked for from `folder`.
+
+        Raises:
+            ProfileError: one is missing.
+        """
+        names = {claim.hardware or self.hardware for claim in self.claims}
+        return {name: find_profile(name, folder) for name in sorted(names)}
 
 
 def read_claims(paper: str) -> ClaimsFile:

@@ -8,7 +8,7 @@ from vdnnsim.claims.layrub2018.check import check_claim
 from vdnnsim.claims.layrub2018.report import paper_report
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
 from vdnnsim.claims.row import ClaimRow
-from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.profile import read_profile
 
 
 class Layrub2018:
@@ -16,8 +16,7 @@ class Layrub2018:
 
     def __init__(self, file: ClaimsFile, folder: Path) -> None:
         self._file = file
-        machines = {claim.hardware or file.hardware for claim in file.claims}
-        self._profiles = {name: find_profile(name, folder) for name in sorted(machines)}
+        self._profiles = file.find_profiles(folder)
         self._runs = LayrubRuns({name: read_profile(path) for name, path in self._profiles.items()})
 
     def check(self) -> list[ClaimRow]:

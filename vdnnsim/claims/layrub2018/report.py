@@ -4,8 +4,6 @@ Files: README.md, table1.csv, table5.csv to table8.csv, claims.csv, readings.csv
 input gives equal bytes.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,10 +18,10 @@ from vdnnsim.claims.layrub2018.runtime_readings import mxnet_without_memonger
 from vdnnsim.claims.layrub2018.sizes import COLUMNS as SIZE_COLUMNS
 from vdnnsim.claims.layrub2018.sizes import table_1
 from vdnnsim.claims.layrub2018.tables import HEADERS, table_5, table_6, table_7, table_8
+from vdnnsim.claims.manifest import manifest
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.table import COLUMNS, cells
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.provenance import versions
 
 
 def paper_report(
@@ -46,17 +44,6 @@ def paper_report(
         "README.md": page_text(tables, rows, readings, titles, others),
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": csv_text(READING_COLUMNS, [each.cells for each in readings]),
-        "run.json": _manifest(file, profiles),
+        "run.json": manifest(file, profiles),
     }
     return {name: text.encode() for name, text in texts.items()} | draw_figures(figures)
-
-
-def _manifest(file: ClaimsFile, profiles: Sequence[Path]) -> str:
-    content = {
-        "paper": file.title,
-        "command": f"vdnnsim claims --paper {file.paper} --report DIR",
-        "versions": versions(),
-        "inputs": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in profiles},
-        "seed": None,
-    }
-    return json.dumps(content, indent=2, sort_keys=True) + "\n"

@@ -8,7 +8,7 @@ from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.swap2018.check import check_claim
 from vdnnsim.claims.swap2018.report import paper_report
 from vdnnsim.claims.swap2018.runs import ServerRuns
-from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.profile import read_profile
 
 
 class Swap2018:
@@ -16,8 +16,7 @@ class Swap2018:
 
     def __init__(self, file: ClaimsFile, folder: Path) -> None:
         self._file = file
-        machines = {claim.hardware or file.hardware for claim in file.claims}
-        self._profiles = {name: find_profile(name, folder) for name in sorted(machines)}
+        self._profiles = file.find_profiles(folder)
         self._runs = ServerRuns({name: read_profile(path) for name, path in self._profiles.items()})
 
     def check(self) -> list[ClaimRow]:

@@ -4,14 +4,13 @@ Files: README.md, tables.csv, claims.csv, readings.csv, scaling.png, of both ser
 of the load of each link, and run.json. Equal input gives equal bytes.
 """
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.manifest import manifest
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.swap2018.page import page_text
 from vdnnsim.claims.swap2018.reading import Reading
@@ -22,7 +21,6 @@ from vdnnsim.claims.swap2018.tables import NONE, STAGGERED, SWAP, VGG, table_1_c
 from vdnnsim.claims.table import COLUMNS, cells
 from vdnnsim.experiment import run_scenario
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.provenance import versions
 
 _READING_COLUMNS = ("reading", "id", "expected", "default", "alternative", "alternative_verdict")
 _POLICIES = (NONE, SWAP, STAGGERED)
@@ -56,12 +54,14 @@ def paper_report(
         for row, other in zip(rows, others, strict=True)
         if other is not None and other.simulated != row.simulated
     ]
+    fitted_to = (path.with_suffix(".fit.csv") for path in profiles)
+    inputs = (*profiles, *(path for path in fitted_to if path.exists()))
     texts = {
         "README.md": page_text(tables, rows, compared, [(each.name, each.title) for each in pictures]),
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "readings.csv": csv_text(_READING_COLUMNS, effects),
         "tables.csv": csv_text(TABLE_COLUMNS, [each.cells for each in tables]),
-        "run.json": _manifest(file, profiles),
+        "run.json": manifest(file, inputs),
     }
     return {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
 
@@ -85,15 +85,3 @@ def draw_report(runs: ServerRuns) -> tuple[Drawing, ...]:
 
 def _result(runs: ServerRuns, place: Place, batch_size: int) -> ScenarioResult:
     return run_scenario(runs.scenario(place, VGG, batch_size, _POLICIES))
-
-
-def _manifest(file: ClaimsFile, profiles: Sequence[Path]) -> str:
-    inputs = (*profiles, *(path.with_suffix(".fit.csv") for path in profiles))
-    content = {
-        "paper": file.title,
-        "command": f"vdnnsim claims --paper {file.paper} --report DIR",
-        "versions": versions(),
-        "inputs": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs if path.exists()},
-        "seed": None,
-    }
-    return json.dumps(content, indent=2, sort_keys=True) + "\n"

@@ -5,13 +5,12 @@ Files: README.md, figureNN.png and .csv, claims.csv, readings.csv, sensitivity.c
 gives equal bytes.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 
 from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.manifest import manifest
 from vdnnsim.claims.row import ClaimRow, Verdict
 from vdnnsim.claims.table import COLUMNS, cells
 from vdnnsim.claims.vdnn2016.figures import figure_files, paper_figures
@@ -25,7 +24,6 @@ from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
 from vdnnsim.element_type import ElementType
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.provenance import versions
 
 Table = list[tuple[str | float, ...]]
 
@@ -63,7 +61,7 @@ def paper_report(
         "page_migration.csv": csv_text(PAGING_COLUMNS, [each.cells for each in paging]),
         "kernel_times.csv": csv_text(_KERNEL_COLUMNS, [_kernel_cells(row, machine) for row in fit_rows]),
         "README.md": page_text(figures, rows, sections),
-        "run.json": _manifest(file, profile, draws),
+        "run.json": manifest(file, (profile, profile.with_suffix(".fit.csv")), seed=SEED, draws=draws),
     }
     return figure_files(figures) | {name: text.encode() for name, text in tables.items()}
 
@@ -163,16 +161,3 @@ def _kernel_cells(row: FitRow, machine: Machine) -> tuple[str | float, ...]:
         row.relative_error(machine),
         row.origin,
     )
-
-
-def _manifest(file: ClaimsFile, profile: Path, draws: int) -> str:
-    inputs = (profile, profile.with_suffix(".fit.csv"))
-    content = {
-        "paper": file.title,
-        "command": f"vdnnsim claims --paper {file.paper} --report DIR",
-        "versions": versions(),
-        "inputs": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs},
-        "seed": SEED,
-        "draws": draws,
-    }
-    return json.dumps(content, indent=2, sort_keys=True) + "\n"
