@@ -9,6 +9,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style, new_figure, write_legend
 from vdnnsim.report.plots.timeline import timeline_figure
+from vdnnsim.trace import Stall, StallCause
 
 
 @pytest.mark.parametrize(("characters", "columns"), [(5, 4), (30, 3), (50, 2), (100, 1)])
@@ -35,3 +36,24 @@ def test_the_magnified_part_says_what_it_is_around(
 ) -> None:
     assert timeline_figure(result, move).axes[1].get_xlabel() == "time, s, around the longest wait for a copy"
     assert timeline_figure(result, keep).axes[1].get_xlabel() == "time, s"
+
+
+def test_long_labels_of_many_policies_are_smaller(result: ScenarioResult, move: PolicyResult) -> None:
+    """One line of 15 points in 14 rows takes 210 of 360; two take 420; of 13 points they take 364; of 11 points 308."""
+    short, long = (
+        tuple(replace(move, policy=f"{label}{number})") for number in range(14))
+        for label in ("vdnn(", "page_migration(m, page_latency=")
+    )
+    for rows, points in ((short, 15), (long, 11)):
+        labels = policies_figure(replace(result, results=rows)).axes[0].get_yticklabels()
+        assert {label.get_fontsize() for label in labels} == {points}
+    assert labels[0].get_text() == "page_migration(m,\npage_latency=0)"
+
+
+def test_a_long_legend_of_the_timeline_stays_on_the_slide(result: ScenarioResult, move: PolicyResult) -> None:
+    stalls = (*move.trace.stalls, *(Stall(3.0, 4.0, cause, 5, None) for cause in StallCause))
+    figure = timeline_figure(result, replace(move, trace=replace(move.trace, stalls=stalls)))
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= 1600

@@ -253,27 +253,6 @@ def test_of_many_policies_the_fastest_that_fit_are_drawn_in_their_order(
     assert len(figure.axes[0].get_yticklabels()) == 14
 
 
-def test_long_labels_of_many_policies_are_smaller(result: ScenarioResult, move: PolicyResult) -> None:
-    """One line of 15 points in 14 rows takes 210 of 360; two take 420; of 13 points they take 364; of 11 points 308."""
-    short, long = (
-        tuple(replace(move, policy=f"{label}{number})") for number in range(14))
-        for label in ("vdnn(", "page_migration(m, page_latency=")
-    )
-    for rows, points in ((short, 15), (long, 11)):
-        labels = policies_figure(replace(result, results=rows)).axes[0].get_yticklabels()
-        assert {label.get_fontsize() for label in labels} == {points}
-    assert labels[0].get_text() == "page_migration(m,\npage_latency=0)"
-
-
-def test_a_long_legend_of_the_timeline_stays_on_the_slide(result: ScenarioResult, move: PolicyResult) -> None:
-    stalls = (*move.trace.stalls, *(Stall(3.0, 4.0, cause, 5, None) for cause in StallCause))
-    figure = timeline_figure(result, replace(move, trace=replace(move.trace, stalls=stalls)))
-    (legend,) = figure.legends
-    box = legend.get_window_extent()
-    assert box.x0 >= 0
-    assert box.x1 <= 1600
-
-
 def test_a_stall_that_is_too_short_to_be_seen_is_not_in_the_legend(result: ScenarioResult, move: PolicyResult) -> None:
     """Of 8 s, 5 ms are 0.06 % and seen; 3 ms are 0.04 % and not."""
     for length_s, seen in ((0.005, True), (0.003, False)):
