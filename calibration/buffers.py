@@ -6,7 +6,8 @@ import torch
 
 from calibration.devices.port import Device
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
-from vdnnsim.dnn.convolutional import Activation
+from vdnnsim.dnn.layers import Layer
+from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 
@@ -14,26 +15,28 @@ from vdnnsim.plan.training_plan import Buffer, BufferKind
 def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part | None:
     """Return how the bytes of a buffer are read: maps as (N, C, H, W), all else flat.
 
-    None for a workspace, and for memory into which others are laid.
+    None for what holds no storage of the workload's step: a workspace, and memory into which others are laid.
     """
-    if buffer.of is None or buffer.kind is BufferKind.WORKSPACE:
+    if buffer.storage is None:
         return None
+    storage, graph = workload.step.storages[buffer.storage], workload.graph
     dtype = dtype_of(workload.element_type)
-    match buffer.kind:
+    match storage.kind:
         case BufferKind.FEATURE_MAP | BufferKind.GRADIENT_MAP:
-            shape = workload.graph.maps[buffer.of].shape
-            whole = (workload.batch_size, shape.channels, shape.height, shape.width)
-            return Part(whole, dtype, channels_last)
-        case BufferKind.WEIGHTS | BufferKind.WEIGHT_GRADIENT | BufferKind.OPTIMIZER_STATE:
-            return Part((workload.graph.layers[buffer.of].parameters,), dtype)
-        case BufferKind.STATISTICS if isinstance(workload.graph.layers[buffer.of].operator, Activation):
-            # What a rectifier keeps is a record of one byte for each element.
-            shape = workload.graph.layers[buffer.of].out_shape
-            whole = (workload.batch_size, shape.channels, shape.height, shape.width)
-            return Part(whole, torch.bool, channels_last)
-        case BufferKind.STATISTICS:  # pragma: no branch
-            elements = workload.statistics_bytes(workload.graph.layers[buffer.of]) // torch.float32.itemsize
-            return Part((elements,), torch.float32)
+            return Part(_whole(workload, graph.maps[storage.owner].shape), dtype, channels_last)
+        case BufferKind.STATISTICS:
+            return Part((storage.nbytes // torch.float32.itemsize,), torch.float32)
+        case _:
+            return Part((graph.layers[storage.owner].parameters,), dtype)
+
+
+def record_form(workload: Workload, layer: Layer, *, channels_last: bool) -> Part:
+    """Return how a record of a rectifier is read: a truth value for each element."""
+    return Part(_whole(workload, layer.out_shape), torch.bool, channels_last)
+
+
+def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
+    return (workload.part_size, shape.channels, shape.height, shape.width)
 
 
 class DeviceBuffers:

@@ -78,12 +78,12 @@ def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) ->
 
 def _demands(plan: TrainingPlan, operation: Operation) -> Iterator[Capability]:
     match operation:
-        case Compute(phase=phase, algorithm=algorithm, images=images):
+        case Compute(phase=phase, algorithm=algorithm, part=part):
             if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS):
                 yield Capability.SPLIT_BACKWARD
             if algorithm != ONLY:
                 yield Capability.NAMED_ALGORITHMS
-            if images:
+            if part:
                 yield Capability.PARTS_OF_A_BATCH
         case Allocate(buffer=buffer) if plan.buffers[buffer].kind is BufferKind.WORKSPACE:
             yield Capability.WORKSPACES

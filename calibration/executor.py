@@ -69,9 +69,9 @@ class Executor:
         self._labels = labels(workload, seed).to(device.torch_device)
         self._loss = torch.zeros(1, device=device.torch_device)
 
-    def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
         """Return what each algorithm says it needs; see the port."""
-        offered = self._library.kernels(self._workload, layer, phase)
+        offered = self._library.kernels(workload, layer, phase)
         return {kernel.algorithm: kernel.workspace_bytes for kernel in offered}
 
     def execute(

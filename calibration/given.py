@@ -29,28 +29,30 @@ class GivenContent:
         """
         contents = {}
         seen: Counter[tuple[BufferKind, int]] = Counter()
+        storages = programme.plan.workload.step.storages
         for number, (buffer, form) in enumerate(zip(programme.plan.buffers, programme.forms, strict=True)):
-            if not buffer.given or buffer.of is None or form is None:
+            if not buffer.given or buffer.storage is None or form is None:
                 continue
             # The states of an optimizer come in their order.
-            key = (buffer.kind, buffer.of, seen[buffer.kind, buffer.of])
-            seen[buffer.kind, buffer.of] += 1
+            owner = storages[buffer.storage].owner
+            key = (buffer.kind, owner, seen[buffer.kind, owner])
+            seen[buffer.kind, owner] += 1
             if key not in self._drawn:
-                self._drawn[key] = self._draw(programme.plan, buffer, key[2], form)
+                self._drawn[key] = self._draw(programme.plan, buffer, key, form)
             contents[number] = self._drawn[key]
         return contents
 
-    def _draw(self, plan: TrainingPlan, buffer: Buffer, ordinal: int, form: Part) -> torch.Tensor:
-        assert buffer.of is not None, "a buffer with a form says what it belongs to"
+    def _draw(self, plan: TrainingPlan, buffer: Buffer, key: tuple[BufferKind, int, int], form: Part) -> torch.Tensor:
+        kind, owner, ordinal = key
         content = torch.empty(torch.Size(form.shape).numel(), dtype=form.dtype)
         graph = self._workload.graph
-        match buffer.kind:
-            case BufferKind.FEATURE_MAP if graph.maps[buffer.of].producer is None:
+        match kind:
+            case BufferKind.FEATURE_MAP if graph.maps[owner].producer is None:
                 fill_input(shaped_view(content, form.shape, channels_last=form.channels_last), self._seed)
             case BufferKind.WEIGHTS:
-                fill_weights(graph.layers[buffer.of], content, self._seed, channels_last=self._channels_last)
+                fill_weights(graph.layers[owner], content, self._seed, channels_last=self._channels_last)
             case BufferKind.OPTIMIZER_STATE:
-                fill_state(graph.layers[buffer.of], ordinal, content, self._seed)
+                fill_state(graph.layers[owner], ordinal, content, self._seed)
             case _:
                 raise ExecutionRefused(f"{plan.policy}: {buffer.name} is given, and there is nothing to fill it with")
         return content

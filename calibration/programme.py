@@ -1,19 +1,18 @@
 """A plan made ready for a device: for each of its kernels what to call and on which buffers, before any clock runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from calibration.arena import ArenaLayout, lay_copies
-from calibration.buffers import form_of
+from calibration.buffers import form_of, record_form
 from calibration.capabilities import EXECUTOR_CAPABILITIES, refuse_more_than
 from calibration.kernels.port import Kernel, KernelLibrary
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import Layer
-from vdnnsim.dnn.saving import saving_by
+from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plan.liveness import operands
 from vdnnsim.plan.operations import Alias, Compute, describe
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 
@@ -74,10 +73,9 @@ class Programme:
             ExecutionRefused: the plan asks for what cannot be done; the message names it.
         """
         refuse_more_than(EXECUTOR_CAPABILITIES, plan)
-        workload = saving_by(workload, plan.saving_rule)
         forms = _forms(plan, workload, channels_last=library.channels_last)
         calls = {
-            position: _Binder(plan, position, operation, workload).bind(library)
+            position: _Binder(plan, position, operation).bind(library)
             for position, operation in enumerate(plan.operations)
             if isinstance(operation, Compute)
         }
@@ -95,11 +93,16 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
     if plan.layers != tuple(layer.name for layer in workload.graph.layers):
         name = workload.graph.name
         raise ExecutionRefused(f"{plan.policy}: found a plan of another network, expected one of {name}")
-    touched = {buffer for each in plan.operations if isinstance(each, Compute) for buffer in each.reads + each.writes}
+    kernels = [each for each in plan.operations if isinstance(each, Compute)]
+    touched = {operand.memory for each in kernels for operand in each.operands}
+    records = _records(plan, kernels)
     storages = {operation.storage for operation in plan.operations if isinstance(operation, Alias)}
-    forms = []
+    forms: list[Part | None] = []
     for number, buffer in enumerate(plan.buffers):
-        form = form_of(workload, buffer, channels_last=channels_last)
+        if number in records:
+            forms.append(record_form(plan.workload, records[number], channels_last=channels_last))
+            continue
+        form = form_of(plan.workload, buffer, channels_last=channels_last)
         # What a framework's own kernels keep beside maps, as Caffe's temporary maps, is moved here and not computed.
         means_nothing_here = buffer.kind in (BufferKind.WORKSPACE, BufferKind.STATISTICS)
         if form is None and not means_nothing_here and number in touched - storages:
@@ -113,90 +116,63 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
     return tuple(forms)
 
 
-class _Binder:
-    """Finds the buffers of one kernel among those that its operation names."""
+def _records(plan: TrainingPlan, kernels: Sequence[Compute]) -> Mapping[int, Layer]:
+    """Return the layers in place that keep a record instead of their map, by its buffer."""
+    layers = plan.workload.graph.layers
+    return {
+        operand.memory: layers[each.layer]
+        for each in kernels
+        for operand in each.operands
+        if operand.role is Role.STATISTICS and isinstance(layers[each.layer].operator, Activation)
+    }
 
-    def __init__(self, plan: TrainingPlan, position: int, operation: Compute, workload: Workload) -> None:
+
+class _Binder:
+    """Finds the kernel of one operation, and its buffers by their roles."""
+
+    def __init__(self, plan: TrainingPlan, position: int, operation: Compute) -> None:
         self._plan = plan
         self._position = position
         self._operation = operation
-        self._workload = workload
-        self._layer = workload.graph.layers[operation.layer]
-        self._touched = tuple(dict.fromkeys(operation.reads + operation.writes))
-        nameless = [i for i in self._all(BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP) if plan.buffers[i].of is None]
-        if nameless:
-            raise self._refusal(f"{plan.buffers[nameless[0]].name} does not say what it belongs to")
+        self._layer = plan.workload.graph.layers[operation.layer]
 
     def bind(self, library: KernelLibrary) -> KernelCall:
         """Return the kernel with its buffers."""
-        kernel, layer = self._kernel(library), self._layer
-        needs = operands(self._workload, layer, self._operation.phase)
-        if isinstance(layer.operator, Activation) and list(self._all(BufferKind.STATISTICS)):
-            # Its record takes the place of the map.
-            needs = replace(needs, maps_read=(), statistics_read=True)
-        maps = needs.maps_read + needs.maps_written
-        gradients = needs.gradients_read + needs.gradients_written
-        has_inputs = all(x in maps for x in layer.inputs)
-        # In place, dY and dX are one.
-        has_output_gradient = layer.output in gradients
-        workspace = self._workspace(kernel)
+        kernel, workspace = self._kernel(library), self._first(Role.WORKSPACE)
         planned_bytes = 0 if workspace is None else self._plan.buffers[workspace].nbytes
+        if planned_bytes < kernel.passed_bytes:
+            raise self._refusal(f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}")
+        gradients = {each.position: each for each in self._all(Role.INPUT_GRADIENT)}
+        positions = range(len(self._layer.inputs)) if gradients else ()
         return KernelCall(
-            layer=layer,
+            layer=self._layer,
             kernel=kernel,
-            inputs=tuple(self._map(x) for x in layer.inputs) if has_inputs else (),
-            output=self._map(layer.output) if layer.output in maps else None,
-            input_gradients=tuple(
-                self._gradient(x) if x in needs.gradients_written else None
-                for x in (layer.inputs if needs.gradients_written else ())
-            ),
-            accumulates=tuple(
-                x in needs.gradients_written and self._workload.accumulates(layer, x)
-                for x in (layer.inputs if needs.gradients_written else ())
-            ),
-            output_gradient=self._gradient(layer.output) if has_output_gradient else None,
-            weights=self._of_layer(BufferKind.WEIGHTS, wanted=needs.weights_read),
-            weight_gradient=self._of_layer(
-                BufferKind.WEIGHT_GRADIENT, wanted=needs.weight_gradient_read or needs.weight_gradient_written
-            ),
-            states=tuple(sorted(self._all(BufferKind.OPTIMIZER_STATE))),
-            statistics=self._of_layer(BufferKind.STATISTICS, wanted=needs.statistics_read or needs.statistics_written),
+            inputs=tuple(each.memory for each in self._all(Role.INPUT)),
+            output=self._first(Role.OUTPUT),
+            input_gradients=tuple(gradients[at].memory if at in gradients else None for at in positions),
+            accumulates=tuple(at in gradients and gradients[at].access is Access.UPDATE for at in positions),
+            output_gradient=self._first(Role.OUTPUT_GRADIENT),
+            weights=self._first(Role.WEIGHTS),
+            weight_gradient=self._first(Role.WEIGHT_GRADIENT),
+            states=tuple(each.memory for each in self._all(Role.STATE)),
+            statistics=self._first(Role.STATISTICS),
             workspace=workspace,
             workspace_bytes=planned_bytes if kernel.workspace_bytes is None else kernel.workspace_bytes,
         )
 
     def _kernel(self, library: KernelLibrary) -> Kernel:
-        offered = library.kernels(self._workload, self._layer, self._operation.phase)
+        offered = library.kernels(self._plan.workload, self._layer, self._operation.phase)
         for kernel in offered:
             if kernel.algorithm == self._operation.algorithm:
                 return kernel
         names = " or ".join(kernel.algorithm for kernel in offered)
         raise self._refusal(f"the device has no such algorithm for this layer, expected {names}")
 
-    def _workspace(self, kernel: Kernel) -> int | None:
-        found = next(iter(self._all(BufferKind.WORKSPACE)), None)
-        planned_bytes = 0 if found is None else self._plan.buffers[found].nbytes
-        if planned_bytes < kernel.passed_bytes:
-            raise self._refusal(f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}")
-        return found
+    def _first(self, role: Role) -> int | None:
+        return next((each.memory for each in self._all(role)), None)
 
-    def _map(self, index: int) -> int:
-        return self._one(BufferKind.FEATURE_MAP, index, self._workload.graph.maps[index].name)
-
-    def _gradient(self, index: int) -> int:
-        return self._one(BufferKind.GRADIENT_MAP, index, self._workload.graph.maps[index].name)
-
-    def _of_layer(self, kind: BufferKind, *, wanted: bool) -> int | None:
-        return self._one(kind, self._layer.index, self._layer.name) if wanted else None
-
-    def _one(self, kind: BufferKind, of: int, owner: str) -> int:
-        for buffer in self._all(kind):
-            if self._plan.buffers[buffer].of == of:
-                return buffer
-        raise self._refusal(f"it does not name its operand among the {kind.value}: that of {owner}")
-
-    def _all(self, *kinds: BufferKind) -> Iterable[int]:
-        return (buffer for buffer in self._touched if self._plan.buffers[buffer].kind in kinds)
+    def _all(self, role: Role) -> Iterable[Operand]:
+        return (each for each in self._operation.operands if each.role is role)
 
     def _refusal(self, message: str) -> ExecutionRefused:
         plan = self._plan

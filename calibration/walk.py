@@ -210,10 +210,10 @@ class PlanWalk:
 
     def _keep(self, buffer: int) -> None:
         """Copy what a buffer holds to the host before it goes."""
-        of = self._plan.buffers[buffer].of
-        assert of is not None, "weights say whose they are"
-        content = self._buffers[buffer]
-        kept = self._results[self._plan.buffers[buffer].kind, of] = torch.empty(content.shape, dtype=content.dtype)
+        number = self._plan.buffers[buffer].storage
+        assert number is not None, "weights are of the step"
+        content, storage = self._buffers[buffer], self._plan.workload.step.storages[number]
+        kept = self._results[storage.kind, storage.owner] = torch.empty(content.shape, dtype=content.dtype)
         self._device.compute.launch(partial(_copy, kept, content))
 
 

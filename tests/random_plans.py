@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, toy_setting, toy_workload
-from vdnnsim.cost.table import CostTable, KernelCost
+from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, toy_setting, toy_workload
+from vdnnsim.cost.table import CostModel, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -70,7 +70,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 
 @st.composite
-def cost_tables(draw: st.DrawFn, workload: Workload) -> CostTable:
+def cost_tables(draw: st.DrawFn, workload: Workload) -> ToyCosts:
     """Up to three algorithms per kernel, each slower and smaller than the one before."""
     table = {}
     for layer in workload.graph.layers:
@@ -82,7 +82,7 @@ def cost_tables(draw: st.DrawFn, workload: Workload) -> CostTable:
                 KernelCost(f"a{i}", s, size, Origin.ASSUMED)
                 for i, (s, size) in enumerate(zip(seconds, sizes, strict=True))
             )
-    return CostTable(table)
+    return ToyCosts(table)
 
 
 @st.composite
@@ -139,7 +139,7 @@ class Case:
     """A plan and the machine to replay it on."""
 
     plan: TrainingPlan
-    costs: CostTable
+    costs: CostModel
     server: Server
     pinned: PinnedMemory = PinnedMemory.ARENA
 

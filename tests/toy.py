@@ -4,13 +4,15 @@ The toy GPU has 1000 B of memory, its link moves 1 B/s in either direction witho
 time. `toy_network` is a chain of CONV layers whose maps all hold 10 B; kernels take the seconds that a test gives.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost
+from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.engine.simulate import simulate
@@ -64,35 +66,56 @@ def toy_costs(
     *,
     default_s: float = 1.0,
     workspace_bytes: Mapping[tuple[str, Phase], int] | None = None,
-) -> CostTable:
+) -> "ToyCosts":
     """One algorithm per kernel: the given seconds by layer name and phase, and the given workspaces.
 
     Over a part of the batch a kernel takes its part of the seconds, and the same workspace.
     """
     workspaces = workspace_bytes or {}
+    kernels = {
+        (layer.index, phase): (
+            KernelCost(
+                ONLY,
+                seconds.get((layer.name, phase), default_s),
+                workspaces.get((layer.name, phase), 0),
+                Origin.ASSUMED,
+            ),
+        )
+        for layer in workload.graph.layers
+        for phase in workload.phases(layer)
+    }
+    return ToyCosts(kernels, workload.batch_size)
 
-    def table(images: int) -> CostTable:
-        kernels = {
-            (layer.index, phase): (
-                KernelCost(
-                    ONLY,
-                    seconds.get((layer.name, phase), default_s) * images / workload.batch_size,
-                    workspaces.get((layer.name, phase), 0),
-                    Origin.ASSUMED,
-                ),
-            )
-            for layer in workload.graph.layers
-            for phase in workload.phases(layer)
-        }
-        return CostTable(kernels, table)
 
-    return table(workload.batch_size)
+class ToyCosts(CostModel):
+    """Given kernels of a network, whatever its saving rule; of a part of the batch in its part of the seconds."""
+
+    def __init__(self, kernels: Mapping[tuple[int, Phase], tuple[KernelCost, ...]], batch_size: int = 0) -> None:
+        """Take the kernels and the batch size that they are for, 0 for any."""
+        super().__init__()
+        self.kernels = dict(kernels)
+        self._batch_size = batch_size
+
+    def _build(self, workload: Workload) -> CostTable:
+        share = workload.part_size / self._batch_size if self._batch_size else 1
+        return CostTable(
+            {
+                where: tuple(replace(each, seconds=each.seconds * share) for each in options)
+                for where, options in self.kernels.items()
+            }
+        )
+
+
+def touching(*, reads: Iterable[int] = (), writes: Iterable[int] = ()) -> tuple[Operand, ...]:
+    """Operands of a kernel that reads and writes buffers, whatever their roles."""
+    read = tuple(Operand(Role.INPUT, buffer, Access.READ) for buffer in reads)
+    return read + tuple(Operand(Role.OUTPUT, buffer, Access.WRITE) for buffer in writes)
 
 
 class ReplayTrials:
     """The port for trials, on the toy server."""
 
-    def __init__(self, costs: CostTable, limits: MemoryLimits = TOY_LIMITS, server: Server = TOY_SERVER) -> None:
+    def __init__(self, costs: CostModel, limits: MemoryLimits = TOY_LIMITS, server: Server = TOY_SERVER) -> None:
         """Run trials with these costs within these limits."""
         self._costs = costs
         self._limits = limits
@@ -107,14 +130,14 @@ class ReplayTrials:
         return Trial(trace, trace.iteration_s)
 
 
-def toy_setting(workload: Workload, costs: CostTable, limits: MemoryLimits = TOY_LIMITS) -> Setting:
+def toy_setting(workload: Workload, costs: CostModel, limits: MemoryLimits = TOY_LIMITS) -> Setting:
     """What a policy is given on the toy machine."""
     return Setting(workload, costs, limits, ReplayTrials(costs, limits))
 
 
 def replay(
     plan: TrainingPlan,
-    costs: CostTable,
+    costs: CostModel,
     *,
     server: Server = TOY_SERVER,
     limits: MemoryLimits = TOY_LIMITS,

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.cost.build import build_cost_table
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
@@ -41,7 +41,7 @@ class Bench:
 
     workload: Workload
     server: Server
-    costs: CostTable
+    cost_model: CostModel
     limits: MemoryLimits
     pinned: PinnedMemory
     gpus: int = 1
@@ -57,9 +57,9 @@ class Bench:
         *,
         gpus: int = 1,
         gradients: Aggregation | None = None,
-        costs: CostTable | None = None,
+        cost_model: CostModel | None = None,
     ) -> "Bench":
-        """Build the limits of a workload on a machine, and the cost table if it is not given."""
+        """Build the limits of a workload on a machine, and its cost model if that is not given."""
         limits = MemoryLimits(
             model=model,
             device_bytes=server.gpu.memory_bytes - server.gpu.context_bytes,
@@ -67,8 +67,12 @@ class Bench:
             granule_bytes=server.gpu.granule_bytes,
             handle_bytes=server.gpu.handle_bytes,
         )
-        table = build_cost_table(workload, server) if costs is None else costs
-        return cls(workload, server, table, limits, pinned, gpus, gradients)
+        return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients)
+
+    @property
+    def costs(self) -> CostTable:
+        """What the kernels of the workload cost as it stands, before a policy says how it is saved or cut."""
+        return self.cost_model.table(self.workload)
 
     def setting(self) -> Setting:
         """Return what a policy may know; its limits are what buckets of gradients leave of the memory."""
@@ -78,7 +82,7 @@ class Bench:
             limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
         return Setting(
             workload=self.workload,
-            costs=self.costs,
+            cost_model=self.cost_model,
             limits=limits,
             trials=self,
             gpus=self.gpus,
@@ -179,7 +183,7 @@ class Bench:
         for plan, placement in zip(plans, placements, strict=True):
             assert isinstance(placement, Placement)
             work.append((plan, placement))
-        return simulate_server(work, self.costs, self.server, self.pinned)
+        return simulate_server(work, self.cost_model, self.server, self.pinned)
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
         """Place a plan within the limits of this machine."""

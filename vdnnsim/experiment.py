@@ -4,7 +4,7 @@ from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.bench import Bench
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.scenario.scenario import Scenario
@@ -34,12 +34,12 @@ def scenario_result(
         results=rows,
         gpus=scenario.gpus,
         gradients=scenario.gradients,
-        kernels=kernel_origins((row.trace.plan for row in rows), bench.costs, scenario.workload.batch_size),
+        kernels=kernel_origins((row.trace.plan for row in rows), bench.cost_model),
     )
 
 
-def bench_of(scenario: Scenario, costs: CostTable | None = None) -> Bench:
-    """Return the workload of a scenario on its machine, whose cost table is built if it is not given."""
+def bench_of(scenario: Scenario, cost_model: CostModel | None = None) -> Bench:
+    """Return the workload of a scenario on its machine, with another cost model than the machine's if one is given."""
     return Bench.of(
         scenario.workload,
         scenario.server,
@@ -47,7 +47,7 @@ def bench_of(scenario: Scenario, costs: CostTable | None = None) -> Bench:
         scenario.pinned_memory,
         gpus=scenario.gpus,
         gradients=scenario.gradients,
-        costs=costs,
+        cost_model=cost_model,
     )
 
 

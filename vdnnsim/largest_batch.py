@@ -180,7 +180,7 @@ def _hold_against_trials(benches: _Benches, policy: Policy, batch: int) -> Large
         if not all(trial.fits for trial in trials):
             return None
         images_per_s = batch / max(trial.cost_s for trial in trials)
-        kernels = kernel_origins(plans, bench.costs, batch)
+        kernels = kernel_origins(plans, bench.cost_model)
     more = batch + policy.batch_multiple
     if more <= LARGEST_BATCH:
         refusal = _refusal(benches[more], policy)

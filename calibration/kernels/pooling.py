@@ -12,7 +12,7 @@ from calibration.kernels.site import Run, Site, deposit, given
 from calibration.kernels.tensors import Part, shaped_view
 from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.saving import IndexedPooling
+from vdnnsim.dnn.operator import SavingRule
 
 _DILATION = (1, 1)
 _CEIL_MODE = False
@@ -29,7 +29,7 @@ def pooling_kernels(site: Site, operator: Pooling, phase: Phase) -> tuple[Kernel
     if operator.average:
         return site.only(_average_forward(operator) if forward else _average_backward(operator), sums)
     indices = site.map_part(layer.out_shape, torch.int64)
-    if isinstance(operator, IndexedPooling):
+    if site.workload.graph.saving is SavingRule.AUTOGRAD:
         return site.only(_indexed_forward(operator, indices) if forward else _indexed_backward(operator, indices), sums)
     if forward:
         return site.only(_maximum_forward(operator), (indices,))

@@ -13,8 +13,8 @@ from calibration.devices.port import Device
 from calibration.kernels.port import KernelTensors
 from calibration.kernels.tensors import dtype_of, map_view
 from calibration.measure.subjects import Subject
-from vdnnsim.dnn.layers import LayerKind, Phase
-from vdnnsim.plan.liveness import operands
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Access, BufferKind, Role
 
 
 @contextmanager
@@ -39,26 +39,36 @@ class _Memory:
 
     def tensors(self) -> KernelTensors:
         workload, layer, phase = self._subject.workload, self._subject.layer, self._subject.phase
-        touched = operands(workload, layer, phase)
-        # By index of their map, so that an in-place layer finds Y over X.
-        maps = {x: self._map(x) for x in dict.fromkeys(touched.maps_read + touched.maps_written)}
-        gradients = {x: self._map(x) for x in dict.fromkeys(touched.gradients_read + touched.gradients_written)}
-        computes_dx = phase in (Phase.BACKWARD_DATA, Phase.BACKWARD)
-        is_loss = layer.kind is LayerKind.LOSS
-        has_weights = touched.weights_read or touched.weights_written
-        has_weight_gradient = touched.weight_gradient_read or touched.weight_gradient_written
-        has_statistics = touched.statistics_read or touched.statistics_written
-        states = workload.optimizer.states if phase is Phase.UPDATE else 0
+        operation = workload.step.operation(layer.index, phase)
+        storages = workload.step.storages_of(operation.operands)
+        touched = {each.role for each in operation.operands}
+        # By kind and owner, so that an in-place layer finds Y over X.
+        maps: dict[tuple[BufferKind, int], torch.Tensor] = {
+            (each.kind, each.owner): self._map(each.owner)
+            for each in dict.fromkeys(storages)
+            if each.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
+        }
+        of_map, of_gradient = BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP
+        inputs = operation.of_role(Role.INPUT)
+        gradients = {each.position: each for each in operation.of_role(Role.INPUT_GRADIENT)}
+        is_loss = layer.operator.is_loss
+        states = len(operation.of_role(Role.STATE))
         return KernelTensors(
-            inputs=tuple(maps[x] for x in layer.inputs if x in maps),
-            output=maps.get(layer.output),
-            input_gradients=tuple(map(gradients.get, layer.inputs)) if computes_dx else (),
-            accumulates=tuple(workload.accumulates(layer, x) for x in layer.inputs) if computes_dx else (),
-            output_gradient=gradients.get(layer.output) if phase.is_backward else None,
-            weights=self._numbers(self._type, layer.parameters) if has_weights else None,
-            weight_gradient=self._numbers(self._type, layer.parameters) if has_weight_gradient else None,
+            inputs=tuple(maps[of_map, layer.inputs[each.position]] for each in inputs),
+            output=maps.get((of_map, layer.output)) if Role.OUTPUT in touched else None,
+            input_gradients=tuple(maps.get((of_gradient, x)) for x in layer.inputs) if gradients else (),
+            accumulates=tuple(
+                at in gradients and gradients[at].access is Access.UPDATE for at in range(len(layer.inputs))
+            )
+            if gradients
+            else (),
+            output_gradient=maps.get((of_gradient, layer.output)) if phase.is_backward else None,
+            weights=self._numbers(self._type, layer.parameters) if Role.WEIGHTS in touched else None,
+            weight_gradient=self._numbers(self._type, layer.parameters) if Role.WEIGHT_GRADIENT in touched else None,
             states=tuple(self._numbers(self._type, layer.parameters) for _ in range(states)),
-            statistics=self._numbers(torch.float32, 2 * layer.out_shape.channels) if has_statistics else None,
+            statistics=self._numbers(torch.float32, 2 * layer.out_shape.channels)
+            if Role.STATISTICS in touched
+            else None,
             labels=self._labels() if is_loss else None,
             loss=self._take(torch.float32, 1) if is_loss and phase is Phase.FORWARD else None,
         )

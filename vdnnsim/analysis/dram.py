@@ -8,9 +8,8 @@ counted, so that the bandwidth is a lower bound.
 
 from dataclasses import dataclass
 
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.layers import LayerKind, Phase
-from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
 from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
@@ -63,13 +62,13 @@ class KernelTraffic:
         return self.copy_bytes / self.peak_bytes_per_s / self.seconds
 
 
-def convolution_traffic(
-    trace: IterationTrace, workload: Workload, costs: CostTable, server: Server
-) -> tuple[KernelTraffic, ...]:
+def convolution_traffic(trace: IterationTrace, cost_model: CostModel, server: Server) -> tuple[KernelTraffic, ...]:
     """Return the traffic of each kernel of the CONV layers, in the order in which they run.
 
     A kernel that takes no time has no bandwidth and is left out.
     """
+    workload = trace.plan.workload
+    costs = cost_model.table(workload)
     copies = trace.spans_on(Stream.MEMORY)
     rows: list[KernelTraffic] = []
     first = 0
@@ -96,7 +95,7 @@ def convolution_traffic(
 
 def kernel_bytes(costs: CostTable, kernel: Compute) -> int:
     """Return the bytes that a kernel moves through DRAM, by the model that its seconds come from."""
-    return costs.find(kernel.layer, kernel.phase, kernel.algorithm, kernel.images).dram_bytes
+    return costs.find(kernel.layer, kernel.phase, kernel.algorithm).dram_bytes
 
 
 def copied_bytes(trace: IterationTrace, span: Span) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plan.operations import Compute
@@ -35,25 +35,19 @@ class KernelOrigins:
         return {origin: counted[origin] for origin in Origin if counted[origin]}
 
 
-def kernel_origins(plans: Iterable[TrainingPlan], costs: CostTable, batch_size: int) -> KernelOrigins:
-    """Return the kernels that some plans launch.
-
-    Args:
-        plans: all of one workload.
-        costs: what they were made from.
-        batch_size: of the workload; kernels that run over all of it do not say so.
-    """
-    launched = {
-        (each.layer, each.phase, each.algorithm, each.images)
-        for plan in {id(plan): plan for plan in plans}.values()
-        for each in plan.operations
-        if isinstance(each, Compute)
-    }
-    by_kernel = {
-        (layer, phase, algorithm, images or batch_size): costs.find(layer, phase, algorithm, images).origin
-        for layer, phase, algorithm, images in launched
-    }
-    return KernelOrigins(by_kernel, costs.gap)
+def kernel_origins(plans: Iterable[TrainingPlan], cost_model: CostModel) -> KernelOrigins:
+    """Return the kernels that some plans launch, by what they cost for the workload of each."""
+    by_kernel: dict[Kernel, Origin] = {}
+    gaps: list[str] = []
+    for plan in {id(plan): plan for plan in plans}.values():
+        workload = plan.workload
+        costs = cost_model.table(workload)
+        gaps.append(costs.gap)
+        launched = {(each.layer, each.phase, each.algorithm) for each in plan.operations if isinstance(each, Compute)}
+        for layer, phase, algorithm in launched:
+            images = workload.batch_size if phase is Phase.UPDATE else workload.part_size
+            by_kernel[layer, phase, algorithm, images] = costs.find(layer, phase, algorithm).origin
+    return KernelOrigins(by_kernel, next(filter(None, gaps), ""))
 
 
 def together(origins: Iterable[KernelOrigins]) -> KernelOrigins:

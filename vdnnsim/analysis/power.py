@@ -12,12 +12,11 @@ keep their time and only the power is cut. A kernel that takes no time draws not
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from vdnnsim.analysis.dram import copied_bytes, kernel_bytes
-from vdnnsim.cost.table import CostTable
-from vdnnsim.dnn.workload import Workload
+from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Power, Server
 from vdnnsim.plan.operations import Compute, Stream
@@ -72,7 +71,7 @@ class PowerCurve:
         return tuple(accumulate(parts, initial=0.0))
 
 
-def power_curve(trace: IterationTrace, workload: Workload, costs: CostTable, server: Server) -> PowerCurve:
+def power_curve(trace: IterationTrace, cost_model: CostModel, server: Server) -> PowerCurve:
     """Return power over the time of an iteration.
 
     Raises:
@@ -81,6 +80,8 @@ def power_curve(trace: IterationTrace, workload: Workload, costs: CostTable, ser
     power = server.power
     if power is None:
         raise ProfileError(f"{server.name}: power: is missing, expected the section with idle, flop, dram and link")
+    workload = trace.plan.workload
+    costs = cost_model.table(workload)
     peak_flop_per_s = server.gpu.flop_per_s[workload.element_type]
     changes: list[tuple[float, bool, Stream, float]] = []
     for span in trace.spans:
@@ -88,7 +89,7 @@ def power_curve(trace: IterationTrace, workload: Workload, costs: CostTable, ser
         if seconds <= 0:
             continue
         if span.stream is Stream.COMPUTE:
-            watts = _kernel_joules(trace, span, workload, costs, power, peak_flop_per_s * seconds) / seconds
+            watts = _kernel_joules(trace, span, costs, power, peak_flop_per_s * seconds) / seconds
         else:
             watts = copied_bytes(trace, span) * (power.joules_per_link_byte + power.joules_per_dram_byte) / seconds
         changes.append((span.start_s, True, span.stream, watts))
@@ -104,20 +105,19 @@ def power_curve(trace: IterationTrace, workload: Workload, costs: CostTable, ser
     return PowerCurve(tuple(steps), tuple(steps.values()), trace.iteration_s)
 
 
-def energy_joules(trace: IterationTrace, workload: Workload, costs: CostTable, server: Server) -> float:
+def energy_joules(trace: IterationTrace, cost_model: CostModel, server: Server) -> float:
     """Return the energy of one iteration."""
-    return power_curve(trace, workload, costs, server).energy_joules
+    return power_curve(trace, cost_model, server).energy_joules
 
 
-def mean_watts(trace: IterationTrace, workload: Workload, costs: CostTable, server: Server) -> float:
+def mean_watts(trace: IterationTrace, cost_model: CostModel, server: Server) -> float:
     """Return the energy of one iteration over its time."""
-    return power_curve(trace, workload, costs, server).mean_watts
+    return power_curve(trace, cost_model, server).mean_watts
 
 
 def maximum_watts(
     trace: IterationTrace,
-    workload: Workload,
-    costs: CostTable,
+    cost_model: CostModel,
     server: Server,
     *,
     window_s: float = SAMPLING_PERIOD_S,
@@ -127,14 +127,12 @@ def maximum_watts(
     The default supposes that the sensor averages over the period between two samples; a sensor that averages over less
     would show more.
     """
-    return power_curve(trace, workload, costs, server).maximum_watts(window_s)
+    return power_curve(trace, cost_model, server).maximum_watts(window_s)
 
 
-def _kernel_joules(
-    trace: IterationTrace, span: Span, workload: Workload, costs: CostTable, power: Power, most_flop: float
-) -> float:
+def _kernel_joules(trace: IterationTrace, span: Span, costs: CostTable, power: Power, most_flop: float) -> float:
     kernel = trace.plan.operations[span.operation]
     assert isinstance(kernel, Compute)
-    part = replace(workload, batch_size=kernel.images or workload.batch_size)
-    flop = min(part.flop(workload.graph.layers[kernel.layer], kernel.phase), most_flop)
+    operation = trace.plan.workload.step.operation(kernel.layer, kernel.phase)
+    flop = min(sum(operation.flop.values()), most_flop)
     return flop * power.joules_per_flop + kernel_bytes(costs, kernel) * power.joules_per_dram_byte

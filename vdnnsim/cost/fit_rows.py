@@ -24,10 +24,11 @@ from pathlib import Path
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_s, convolution_s
 from vdnnsim.cost.machine import Machine
-from vdnnsim.cost.roofline import roofline_s
+from vdnnsim.cost.maxwell import kernel_s
 from vdnnsim.cost.workspace import FFT_TILING, IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, algorithms
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
 
@@ -49,16 +50,15 @@ class ConvolutionKernel:
 
 @dataclass(frozen=True, slots=True)
 class RooflineKernel:
-    """One phase of a layer that is no convolution."""
+    """One phase of a layer that is no convolution: its arithmetic, its FLOPs and its DRAM traffic."""
 
-    kind: LayerKind
-    phase: Phase
+    arithmetic: Arithmetic
     flop: int
     nbytes: int
 
     def seconds(self, machine: Machine) -> float:
         """Return its predicted time."""
-        return roofline_s(machine, self.kind, self.phase, self.flop, self.nbytes)
+        return kernel_s(machine, {self.arithmetic: self.flop}, self.nbytes)
 
 
 Kernel = ConvolutionKernel | RooflineKernel
@@ -126,11 +126,13 @@ def _network(cells: dict[str, str], phase: Phase) -> Iterator[Kernel]:
         if layer.kind is LayerKind.LOSS or not (phase in workload.phases(layer) or is_first_gradient):
             continue
         if layer.kind is LayerKind.CONV:
-            shape = ConvolutionShape.of_layer(layer, workload.batch_size)
+            shape = ConvolutionShape.of_layer(layer, workload.part_size)
             choices = _choices(cells["algorithms"], shape, phase)
             yield ConvolutionKernel(shape, phase, choices, bias=cells["bias"] == "yes")
         else:
-            yield RooflineKernel(layer.kind, phase, workload.flop(layer, phase), workload.bytes_moved(layer, phase))
+            operation = workload.step.operation(layer.index, phase)
+            ((arithmetic, flop),) = operation.flop.items()
+            yield RooflineKernel(arithmetic, flop, operation.bytes_moved)
 
 
 def _choices(stated: str, shape: ConvolutionShape, phase: Phase) -> tuple[str, ...]:

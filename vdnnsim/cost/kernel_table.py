@@ -6,11 +6,10 @@ rows, in whichever network they stand.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from vdnnsim.cost.operator_text import OPERATOR_KINDS, operator_text, read_operator
-from vdnnsim.dnn.convolutional import Concat
+from vdnnsim.cost.operator_text import OPERATOR_NAMES, operator_text, read_operator
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -22,7 +21,7 @@ GRADIENT_LETTERS: Final = frozenset((WRITTEN, ADDED_TO, NOT_COMPUTED))
 """What a backward does to the gradient of an input."""
 
 OPTIMIZERS: Final = tuple(each.value for each in Optimizer if each is not Optimizer.NONE)
-KINDS: Final = (*OPERATOR_KINDS, *OPTIMIZERS)
+KINDS: Final = (*OPERATOR_NAMES, *OPTIMIZERS)
 """The operators without their parameters."""
 
 
@@ -53,19 +52,13 @@ class KernelShape:
         if phase is Phase.UPDATE:
             return cls(workload.optimizer.value, phase, 1, element_type, (MapShape(layer.parameters),), "")
         gradients = _gradients(workload, layer) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else ""
-        return cls(operator_text(layer.operator), phase, workload.batch_size, element_type, layer.in_shapes, gradients)
+        return cls(operator_text(layer.operator), phase, workload.part_size, element_type, layer.in_shapes, gradients)
 
     @property
     def output(self) -> MapShape:
         """The shape of Y of one image; of an update, its weights as one vector."""
         operator, first = read_operator(self.operator), self.inputs[0]
-        match operator:
-            case None:
-                return first
-            case Concat():
-                return replace(first, channels=sum(each.channels for each in self.inputs))
-            case _:
-                return operator.output_shape(first)
+        return first if operator is None else operator.outputs(self.inputs)[0]
 
     @property
     def kind(self) -> str:

@@ -32,7 +32,7 @@ class Machine:
         Raises:
             ProfileError: the profile has no arithmetic rate for the type, or not the parameters of this model.
         """
-        flop_per_s = _peak_flop_per_s(server, element_type)
+        flop_per_s = peak_flop_per_s(server, element_type)
         return cls(
             parameters=CostParameters.from_mapping(server.name, server.cost_model),
             flop_per_s=flop_per_s,
@@ -48,7 +48,7 @@ def peak_roofline(server: Server, element_type: ElementType) -> Roofline:
     Raises:
         ProfileError: the profile has no arithmetic rate for the type.
     """
-    return Roofline(1 / _peak_flop_per_s(server, element_type), 1 / server.gpu.dram_bytes_per_s, 0.0)
+    return Roofline(1 / peak_flop_per_s(server, element_type), 1 / server.gpu.dram_bytes_per_s, 0.0)
 
 
 def model_origin(server: Server) -> Origin:
@@ -65,7 +65,7 @@ def model_origin(server: Server) -> Origin:
     return Origin.DATASHEET if fractions == {1} else Origin.ASSUMED
 
 
-def _peak_flop_per_s(server: Server, element_type: ElementType) -> float:
+def peak_flop_per_s(server: Server, element_type: ElementType) -> float:
     """Return the peak arithmetic rate of an element type.
 
     Raises:

@@ -22,17 +22,20 @@ not offered while another is left.
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.cost.roofline_fit import Roofline, TimedWork, fit_roofline
-from vdnnsim.cost.table import ONLY, KernelCost
+from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
 from vdnnsim.cost.workspace_fit import WorkspaceRule, fit_workspace
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.operator import Arithmetic, SavingRule
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
 
-_PRODUCTS: Final = frozenset({"conv", "fc", "linear", "attention", "lstm"})
 _ENOUGH_FOR_TIMES: Final = (8, 4, 4, 1, 1)
 _ENOUGH_FOR_WORKSPACES: Final = (4, 1, 1)
 """How many shapes each group must have: a roofline is three numbers, a workspace one."""
@@ -142,6 +145,43 @@ class MeasuredKernelCosts:
         return (ONLY,)
 
 
+class MeasuredCosts(CostModel):
+    """The costs of workloads of one element type whose kernels were measured; arguments as of `MeasuredKernelCosts`."""
+
+    def __init__(self, rows: Iterable[KernelRow], peaks: Roofline, element_type: ElementType) -> None:
+        super().__init__()
+        self._kernels = MeasuredKernelCosts(rows, peaks, element_type)
+
+    def _build(self, workload: Workload) -> CostTable:
+        known: dict[KernelShape, tuple[KernelCost, ...]] = {}
+        kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
+        for layer in workload.graph.layers:
+            for phase in workload.phases(layer):
+                shape = KernelShape.of(workload, layer, phase)
+                if shape not in known:
+                    options = self._kernels.options(
+                        shape, workload.flop(layer, phase), workload.bytes_moved(layer, phase)
+                    )
+                    found_bytes = _found_again_bytes(workload, layer, phase)
+                    known[shape] = tuple(
+                        replace(each, workspace_bytes=max(0, each.workspace_bytes - found_bytes)) for each in options
+                    )
+                kernels[layer.index, phase] = known[shape]
+        return CostTable(kernels)
+
+
+def _found_again_bytes(workload: Workload, layer: Layer, phase: Phase) -> int:
+    """Return how much less workspace a maximum pooling takes that keeps its indices than one that was measured.
+
+    A library that is handed no indices finds them in workspace, and in backward a second Y beside them
+    (`calibration.kernels.pooling`); where they are saved it needs neither.
+    """
+    keeps = workload.graph.saving is SavingRule.AUTOGRAD and layer.kind is LayerKind.POOL
+    if not keeps or phase is Phase.UPDATE or layer.work.statistics is None:
+        return 0
+    return workload.statistics_bytes(layer) + workload.map_bytes(layer.output) * phase.is_backward
+
+
 def _distance(row: KernelRow, shape: KernelShape) -> tuple[float, int]:
     """Return how far two batch sizes lie apart, by their ratio; the smaller of two that are equally far is nearer."""
     sizes = sorted((row.shape.batch_size, shape.batch_size))
@@ -160,7 +200,8 @@ def _window(shape: KernelShape) -> str:
 
 def _groups(shape: KernelShape, algorithm: str) -> tuple[Hashable, ...]:
     """Return the groups of a kernel from which it is predicted, the nearest first."""
-    is_product = shape.kind in _PRODUCTS and shape.phase is not Phase.UPDATE
+    operator = read_operator(shape.operator)
+    is_product = operator is not None and operator.arithmetic is Arithmetic.PRODUCT
     return (
         ("window", _window(shape), shape.phase, algorithm),
         ("algorithm", shape.kind, shape.phase, algorithm),

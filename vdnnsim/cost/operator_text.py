@@ -29,27 +29,25 @@ from vdnnsim.dnn.sequences import (
 )
 from vdnnsim.dnn.shapes import Size2
 
-_PLAIN: Final[Mapping[str, Operator]] = {
-    "relu": Activation(),
-    "batch_norm": BatchNormalization(),
-    "add": ElementwiseAdd(),
-    "concat": Concat(),
-    "softmax_loss": SoftmaxLoss(),
-    "multiply": ElementwiseProduct(),
-}
-_NAMED: Final[Mapping[str, type[Operator]]] = {
-    "dropout": Dropout,
-    "lrn": LocalResponseNormalization,
-    "embedding": Embedding,
-    "layer_norm": LayerNormalization,
-    "smooth": SmoothActivation,
-    "linear": Linear,
-    "attention": Attention,
-    "lstm": Lstm,
-}
+_PARAMETRIC: Final[tuple[type[Operator], ...]] = (
+    Dropout,
+    LocalResponseNormalization,
+    Embedding,
+    LayerNormalization,
+    SmoothActivation,
+    Linear,
+    Attention,
+    Lstm,
+)
 """Operators whose text is their name, then each parameter by its own."""
 
-OPERATOR_KINDS: Final = ("conv", "fc", "max_pool", "average_pool", *_PLAIN, *_NAMED)
+_PLAIN: Final[Mapping[str, Operator]] = {
+    each.name: each
+    for each in (Activation(), BatchNormalization(), ElementwiseAdd(), Concat(), SoftmaxLoss(), ElementwiseProduct())
+}
+_NAMED: Final[Mapping[str, type[Operator]]] = {each.name: each for each in _PARAMETRIC}
+
+OPERATOR_NAMES: Final = ("conv", "fc", "max_pool", "average_pool", *_PLAIN, *_NAMED)
 """The operators without their parameters."""
 
 _NUMBER = r"[1-9][0-9]{0,8}"

@@ -1,26 +1,90 @@
-"""How long a kernel takes that is no convolution: the roofline.
+"""Kernel times of a machine that nobody measured: rooflines of its datasheet, and how far kernels fall short of them.
 
-    max(FLOPs / (arithmetic peak x fraction), bytes / (DRAM bandwidth x fraction)) + overhead
+    max(FLOPs / (arithmetic peak x fraction), bytes / (DRAM bandwidth x fraction)) + launch overhead
 
-with the FLOPs and the compulsory traffic that the workload counts. FC, ATTENTION and RNN are matrix products. All else,
-and every weight update, streams through memory.
+A profile states in `cost_model` the overhead, and for fractions below 1 whose they are:
 
+    cost_model:
+      kind: roofline
+      launch_overhead_s: {value: 5e-06, origin: assumed, source: "..."}
+      flop_fraction: {...}                  # of every kernel
+      conv_flop_fraction: {...}             # of one kind of operator, by its name in tables of kernels
+      conv_bfloat16_flop_fraction: {...}    # of one kind of operator in one element type
+      dram_fraction: {...}                  # likewise
+
+The nearest that is stated counts. Every kernel has one algorithm, without workspace.
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
-Known limitations: the traffic is that of perfect caches. An RNN is timed as one product over all its steps, though each
-step must wait for the one before it; short batches take longer.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
-from vdnnsim.cost.machine import Machine
-from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.cost.machine import model_origin, peak_flop_per_s
+from vdnnsim.cost.operator_text import OPERATOR_NAMES
+from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Server
+from vdnnsim.messages import not_one_of
 
-_PRODUCTS: Final = frozenset({LayerKind.FC, LayerKind.ATTENTION, LayerKind.RNN})
+OVERHEAD: Final = "launch_overhead_s"
+_NAMES: Final = (*OPERATOR_NAMES, *(each.value for each in Optimizer if each is not Optimizer.NONE))
+_FRACTION: Final = re.compile(
+    rf"(?:({'|'.join(_NAMES)})_)?(?:({'|'.join(each.value for each in ElementType)})_)?(flop|dram)_fraction"
+)
 
 
-def roofline_s(machine: Machine, kind: LayerKind, phase: Phase, flop: int, nbytes: int) -> float:
-    """Return the seconds of one phase of a layer that computes `flop` and moves `nbytes` of DRAM traffic."""
-    p = machine.parameters
-    is_product = kind in _PRODUCTS and phase is not Phase.UPDATE
-    arithmetic_s = flop / (machine.flop_per_s * (p.product_flop_fraction if is_product else 1.0))
-    return max(arithmetic_s, nbytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)) + p.kernel_overhead_s
+class RooflineCosts(CostModel):
+    """The costs of kernels by the rooflines of one server.
+
+    Raises:
+        ProfileError: the profile lacks the overhead, states what is no parameter of this model, or a fraction that is
+            not above 0 and at most 1.
+    """
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+        self._origin = model_origin(server)
+        self._values = _checked(server.name, server.cost_model)
+
+    def _build(self, workload: Workload) -> CostTable:
+        peak = peak_flop_per_s(self._server, workload.element_type)
+        return CostTable(
+            {
+                (layer.index, phase): (self._cost(workload, layer, phase, peak),)
+                for layer in workload.graph.layers
+                for phase in workload.phases(layer)
+            }
+        )
+
+    def _cost(self, workload: Workload, layer: Layer, phase: Phase, peak_flop_per_s: float) -> KernelCost:
+        operation = workload.step.operation(layer.index, phase)
+        name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
+        element_type = workload.element_type
+        flop_per_s = peak_flop_per_s * self._fraction(name, element_type, "flop")
+        bytes_per_s = self._server.gpu.dram_bytes_per_s * self._fraction(name, element_type, "dram")
+        nbytes = operation.bytes_moved
+        seconds = max(sum(operation.flop.values()) / flop_per_s, nbytes / bytes_per_s) + self._values[OVERHEAD]
+        return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)
+
+    def _fraction(self, name: str, element_type: ElementType, of: str) -> float:
+        nearest = (f"{name}_{element_type.value}_{of}", f"{name}_{of}", f"{element_type.value}_{of}", of)
+        return next((self._values[key] for each in nearest if (key := f"{each}_fraction") in self._values), 1.0)
+
+
+def _checked(name: str, values: Mapping[str, float]) -> Mapping[str, float]:
+    if OVERHEAD not in values:
+        raise ProfileError(f"{name}: cost_model: lacks {OVERHEAD}")
+    for key, value in values.items():
+        if key == OVERHEAD:
+            continue
+        if not _FRACTION.fullmatch(key):
+            known = (OVERHEAD, "flop_fraction", "dram_fraction", "conv_flop_fraction")
+            raise ProfileError(f"{name}: cost_model: {not_one_of(key, known, 'a parameter of a roofline')}")
+        if not 0 < value <= 1:
+            raise ProfileError(f"{name}: cost_model.{key}: found {value}, expected a fraction above 0, at most 1")
+    return values

@@ -1,9 +1,15 @@
-"""The cost table: seconds, workspace and DRAM traffic of every kernel a workload may launch, each with its origin."""
+"""The cost table: seconds, workspace and DRAM traffic of every kernel a workload may launch, each with its origin.
 
+A table is of one workload: of its batch and its parts, its element type and its saving rule. A `CostModel` makes the
+table of any.
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
 
 ONLY = "only"
@@ -33,13 +39,11 @@ class CostTable:
     """The kernels of a workload: (layer index, phase) -> the algorithms on offer, fastest first.
 
     Attributes:
-        of_images: the table of the same layers with a batch of so many images, where that can be known.
         gap: what is to be said of a table of measured kernels that lacks the element type; empty where there is
             nothing to say.
     """
 
     kernels: Mapping[tuple[int, Phase], tuple[KernelCost, ...]]
-    of_images: Callable[[int], "CostTable"] | None = field(default=None, compare=False, repr=False)
     gap: str = ""
 
     def options(self, layer: int, phase: Phase) -> tuple[KernelCost, ...]:
@@ -54,12 +58,57 @@ class CostTable:
         """The memory-optimal algorithm, (m) in the paper: the least workspace, the fastest among equals."""
         return min(self.kernels[layer, phase], key=lambda kernel: (kernel.workspace_bytes, kernel.seconds))
 
-    def find(self, layer: int, phase: Phase, algorithm: str, images: int = 0) -> KernelCost:
-        """The cost of the algorithm called `algorithm`, over the whole batch or over so many images of it."""
-        if images:
-            assert self.of_images is not None, "a plan for a part of the batch was made from costs of parts"
-            return self.of_images(images).find(layer, phase, algorithm)
+    def find(self, layer: int, phase: Phase, algorithm: str) -> KernelCost:
+        """The cost of the algorithm called `algorithm`."""
         for kernel in self.kernels[layer, phase]:
             if kernel.algorithm == algorithm:
                 return kernel
         raise KeyError(f"layer {layer}, {phase.value}: no algorithm {algorithm!r}")
+
+
+class CostModel(ABC):
+    """Says what the kernels of any workload cost on one machine; a subclass says it of one kernel after the other."""
+
+    def __init__(self) -> None:
+        self._tables: dict[Workload, CostTable] = {}
+
+    def table(self, workload: Workload) -> CostTable:
+        """Return the costs of a workload, built once.
+
+        Raises:
+            ProfileError: the machine's figures do not cover the workload.
+        """
+        if workload not in self._tables:
+            self._tables[workload] = self._build(workload)
+        return self._tables[workload]
+
+    @abstractmethod
+    def _build(self, workload: Workload) -> CostTable:
+        """Build the table of a workload."""
+
+
+AdjustKernels = Callable[[Workload, Layer, Phase, tuple[KernelCost, ...]], tuple[KernelCost, ...]]
+"""What becomes of the algorithms on offer for a phase of a layer of a workload."""
+
+
+class AdjustedCosts(CostModel):
+    """The costs of another model, changed kernel by kernel: stretched, sped up, with workspaces that a device states.
+
+    Args:
+        model: whose costs they are.
+        adjust: what becomes of them; the fastest must stay first.
+    """
+
+    def __init__(self, model: CostModel, adjust: AdjustKernels) -> None:
+        super().__init__()
+        self._model = model
+        self._adjust = adjust
+
+    def _build(self, workload: Workload) -> CostTable:
+        table = self._model.table(workload)
+        layers = workload.graph.layers
+        kernels = {
+            (layer, phase): self._adjust(workload, layers[layer], phase, options)
+            for (layer, phase), options in table.kernels.items()
+        }
+        return CostTable(kernels, table.gap)

@@ -14,6 +14,7 @@ from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.sequences import Linear
 
 
@@ -42,10 +43,13 @@ class Elements:
         w = columns = 0
         match read_operator(shape.operator):
             case Convolution(out_channels=channels, groups=groups) as operator:
-                window, pixels = operator.filter_elements(shape.inputs[0]), output.elements // channels
+                window, pixels = (
+                    operator.work(shape.inputs, SavingRule.PAPER).filter_elements,
+                    output.elements // channels,
+                )
                 w, columns = channels * window, groups * window * pixels * shape.batch_size
             case FullyConnected(out_features=features) | Linear(out_features=features) as operator:
-                w = features * operator.filter_elements(shape.inputs[0])
+                w = features * operator.work(shape.inputs, SavingRule.PAPER).filter_elements
             case _:
                 pass
         return cls(inputs * shape.batch_size, output.elements * shape.batch_size, w, columns, shape.batch_size)

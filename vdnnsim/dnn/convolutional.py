@@ -1,15 +1,16 @@
-"""Operators of convolutional networks: what each makes of X, and what its backward must read.
+"""Operators of convolutional networks: what each makes of its inputs, and what its backward must read.
 
 What backward reads follows cuDNN and the vDNN paper (II-B): CONV and FC read X, POOL reads X and Y, an in-place ACTV
 reads only Y (which is the same bytes as its X), concatenation reads nothing, the loss reads its own output. Of what the
 paper does not speak of, batch normalization reads X and the statistics of its batch, element-wise addition nothing.
+Autograd differs in pooling: of a maximum it keeps X and where each maximum lay, of an average X alone.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from vdnnsim.dnn.operator import Operator
-from vdnnsim.dnn.shapes import MapShape, Size2, slide
+from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Statistics, Work
+from vdnnsim.dnn.shapes import MapShape, Shapes, Size2, slide
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +30,37 @@ class Convolution(Operator):
     groups: int = 1
     steps: int = 1
 
-    saves_inputs: ClassVar[bool] = True
+    name: ClassVar[str] = "conv"
+    kind: ClassVar[str] = "CONV"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
-    def output_shape(self, x: MapShape) -> MapShape:
+    def outputs(self, inputs: Shapes) -> Shapes:
         """Shape of Y for one X."""
+        (x,) = inputs
         assert self.steps == 1 or self.kernel == (1, 1), f"{self} has a kernel in time and space"
         sizes = slide((x.height, x.width), self.kernel, self.stride, self.padding)
-        return MapShape(self.out_channels, *sizes, steps=x.steps)
+        return (MapShape(self.out_channels, *sizes, steps=x.steps),)
 
-    def weights(self, x: MapShape) -> int:
-        """A filter, and a bias if there is one, for each output channel."""
-        return self.out_channels * (self.filter_elements(x) + self.bias)
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
+        """Each output is a dot product over one filter, C R S of its group for each step of the kernel in time.
 
-    def filter_elements(self, x: MapShape) -> int:
-        """C R S of its group, for each step of the kernel."""
-        return x.channels // self.groups * self.steps * self.kernel[0] * self.kernel[1]
+        The three phases are the same products regrouped.
+        """
+        (y,) = self.outputs(inputs)
+        filter_elements = inputs[0].channels // self.groups * self.steps * self.kernel[0] * self.kernel[1]
+        return product_work(y, filter_elements, weights=self.out_channels * (filter_elements + self.bias))
+
+
+def product_work(y: MapShape, filter_elements: int, *, weights: int) -> Work:
+    """Return the work of a product: a multiply and an add for each weight of the filter of each output."""
+    flop = 2 * y.elements * filter_elements
+    return Work(
+        forward_flop=flop,
+        backward_flop=flop,
+        weights=weights,
+        filter_elements=filter_elements,
+        saved_inputs=(0,),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +68,8 @@ class Pooling(Operator):
     """Maximum pooling, or average pooling if `average`; the last incomplete window is left out, as in Torch.
 
     Backward of an average needs neither X nor Y, but cuDNN's call takes both and the vDNN paper keeps both for every
-    POOL layer; so they count as saved here as well.
+    POOL layer; so they count as saved by the paper's rule. Autograd keeps X, and of a maximum an int64 for each element
+    of Y (`max_pool2d_with_indices_backward` and `avg_pool2d_backward` in PyTorch's derivatives.yaml).
 
     Attributes:
         steps: of the window in time, and from one window to the next.
@@ -63,25 +81,44 @@ class Pooling(Operator):
     average: bool = False
     steps: int = 1
 
-    saves_inputs: ClassVar[bool] = True
-    saves_output: ClassVar[bool] = True
+    kind: ClassVar[str] = "POOL"
 
-    def output_shape(self, x: MapShape) -> MapShape:
+    @property
+    def name(self) -> str:  # type: ignore[override]  # two words, one operator
+        """By what it takes of a window."""
+        return "average_pool" if self.average else "max_pool"
+
+    def outputs(self, inputs: Shapes) -> Shapes:
         """Shape of Y for one X."""
+        (x,) = inputs
         sizes = slide((x.height, x.width), self.kernel, self.stride, self.padding)
-        return MapShape(x.channels, *sizes, steps=x.steps // self.steps)
+        return (MapShape(x.channels, *sizes, steps=x.steps // self.steps),)
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
+        """One operation for each element of each window."""
+        (y,) = self.outputs(inputs)
+        flop = y.elements * self.kernel[0] * self.kernel[1] * self.steps
+        work = Work(forward_flop=flop, backward_flop=flop, saved_inputs=(0,))
+        if rule is SavingRule.PAPER:
+            return replace(work, saved_outputs=(0,))
+        return work if self.average else replace(work, statistics=Statistics(y.elements, element_bytes=8))
 
 
 @dataclass(frozen=True, slots=True)
 class Activation(Operator):
     """A rectifier, in place: Y lies over X and dX over dY (vDNN paper, footnote 1)."""
 
-    saves_output: ClassVar[bool] = True
+    name: ClassVar[str] = "relu"
+    kind: ClassVar[str] = "ACTV"
 
     @property
     def in_place(self) -> bool:
         """Always."""
         return True
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Y
+        """One an element."""
+        return Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements, saved_outputs=(0,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,49 +127,85 @@ class FullyConnected(Operator):
 
     out_features: int
 
-    saves_inputs: ClassVar[bool] = True
+    name: ClassVar[str] = "fc"
+    kind: ClassVar[str] = "FC"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
-    def output_shape(self, x: MapShape) -> MapShape:  # noqa: ARG002 - whatever X
+    def outputs(self, inputs: Shapes) -> Shapes:  # noqa: ARG002 - whatever X
         """A vector."""
-        return MapShape(self.out_features)
+        return (MapShape(self.out_features),)
 
-    def weights(self, x: MapShape) -> int:
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
         """A row and a bias for each feature."""
-        return self.out_features * (x.elements + 1)
-
-    def filter_elements(self, x: MapShape) -> int:
-        """All of X."""
-        return x.elements
+        elements = inputs[0].elements
+        return product_work(MapShape(self.out_features), elements, weights=self.out_features * (elements + 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Concat(Operator):
     """Joins its inputs along the channels by copying them, as Torch's Concat does."""
 
+    name: ClassVar[str] = "concat"
+    kind: ClassVar[str] = "CONCAT"
+
+    def outputs(self, inputs: Shapes) -> Shapes:
+        """The channels of all."""
+        assert len({replace(shape, channels=1) for shape in inputs}) == 1, f"{inputs} cannot be joined"
+        return (replace(inputs[0], channels=sum(shape.channels for shape in inputs)),)
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
+        """Copies."""
+        return Work(forward_flop=0, backward_flop=0)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchNormalization(Operator):
     """Normalizes each channel over the batch; W is gamma, then beta, one of each per channel.
 
-    Forward keeps the mean and the inverse deviation of each channel for backward, the statistics. Backward is one
-    kernel, for dX needs the same sums over a channel as dW. Source: Ioffe and Szegedy, Batch Normalization, ICML 2015.
+    Forward keeps the mean and the inverse deviation of each channel for backward, in float32 whatever the maps are.
+    Backward is one kernel, for dX needs the same sums over a channel as dW. A channel of a batch is larger than a
+    cache, and the sums must be known before the first of its values: forward reads X twice, backward X and dY.
+    Source: Ioffe and Szegedy, Batch Normalization, ICML 2015.
     """
 
-    saves_inputs: ClassVar[bool] = True
+    name: ClassVar[str] = "batch_norm"
+    kind: ClassVar[str] = "BN"
     whole_backward: ClassVar[bool] = True
 
-    def weights(self, x: MapShape) -> int:
-        """Gamma and beta."""
-        return 2 * x.channels
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
+        """Forward sums x and x x, then scales and shifts; backward sums dy and dy x, and dx is a dy + b x + c."""
+        (x,) = inputs
+        return Work(
+            forward_flop=5 * x.elements,
+            backward_flop=7 * x.elements,
+            weights=2 * x.channels,
+            saved_inputs=(0,),
+            statistics=Statistics(2 * x.channels, element_bytes=4, of_batch=True),
+            passes=2,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseAdd(Operator):
     """Y = A + B, into a map of its own: the shortcut of a residual network (He et al., CVPR 2016)."""
 
+    name: ClassVar[str] = "add"
+    kind: ClassVar[str] = "ADD"
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is kept
+        """One an element; the gradient goes to both inputs as it is."""
+        return Work(forward_flop=inputs[0].elements, backward_flop=0)
+
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxLoss(Operator):
-    """Softmax and cross entropy; Y holds the probabilities, which is all that backward reads."""
+    """Softmax and cross entropy over the channels; Y holds the probabilities, which is all that backward reads."""
 
-    saves_output: ClassVar[bool] = True
+    name: ClassVar[str] = "softmax_loss"
+    kind: ClassVar[str] = "LOSS"
+    is_loss: ClassVar[bool] = True
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Y
+        """Maximum, difference, exponential, sum and quotient."""
+        flop = 5 * inputs[0].elements
+        return Work(forward_flop=flop, backward_flop=flop, saved_outputs=(0,))

@@ -6,6 +6,7 @@ offloaded or released only after the last of them.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from vdnnsim.dnn.convolutional import (
     Activation,
@@ -18,7 +19,7 @@ from vdnnsim.dnn.convolutional import (
     SoftmaxLoss,
 )
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
-from vdnnsim.dnn.operator import Operator
+from vdnnsim.dnn.operator import Operator, SavingRule
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.shapes import MapShape, Size2
 
@@ -50,13 +51,37 @@ class FeatureMap:
         return self.producer is not None and bool(self.consumers)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LayerGraph:
-    """A network: its layers in order of execution and its feature maps; build one with `GraphBuilder`."""
+    """A network: its layers in order of execution and its feature maps; build one with `GraphBuilder`.
+
+    Attributes:
+        saving: who says what forward keeps for backward.
+    """
 
     name: str
     layers: tuple[Layer, ...]
     maps: tuple[FeatureMap, ...]
+    saving: SavingRule = SavingRule.PAPER
+
+    def __hash__(self) -> int:
+        """By name, size and rule alone, for graphs are keys of what was computed for them."""
+        return hash((self.name, len(self.layers), self.saving))
+
+    def saved_by(self, rule: SavingRule) -> "LayerGraph":
+        """Return the same network under a rule, the same object each time."""
+        return self if rule is self.saving else self._other_rule
+
+    @cached_property
+    def _other_rule(self) -> "LayerGraph":
+        (rule,) = set(SavingRule) - {self.saving}
+        layers = tuple(replace(each, work=each.operator.work(each.in_shapes, rule)) for each in self.layers)
+        saved_for: list[list[int]] = [[] for _ in self.maps]
+        for layer in layers:
+            for index in layer.saved_maps:
+                saved_for[index].append(layer.index)
+        maps = tuple(replace(each, saved_for=tuple(saved_for[each.index])) for each in self.maps)
+        return LayerGraph(self.name, layers, maps, rule)
 
     @property
     def parameters(self) -> int:
@@ -163,29 +188,42 @@ class GraphBuilder:
         return self._add(f"{name}/relu", Activation(), (y,)) if relu else y
 
     def _add(self, name: str, operator: Operator, inputs: tuple[int, ...], weights_of: int | None = None) -> int:
-        """Add a layer, which works with its own W unless told whose."""
+        """Add a layer, which works with its own W unless told whose; return the first map that it writes."""
         in_shapes = tuple(self._shapes[x] for x in inputs)
-        out_shape = _output_shape(operator, in_shapes)
-        assert out_shape.elements > 0, f"{name}: {in_shapes} leaves no output"
+        out_shapes = operator.outputs(in_shapes)
+        assert all(shape.elements > 0 for shape in out_shapes), f"{name}: {in_shapes} leaves no output"
+        work = operator.work(in_shapes, SavingRule.PAPER)
         index = len(self._layers)
         if operator.in_place:
-            output = inputs[0]
-            assert output not in self._read, f"{name} would overwrite what a layer before it reads"
+            outputs = inputs[:1]
+            assert outputs[0] not in self._read, f"{name} would overwrite what a layer before it reads"
         else:
-            output = len(self._names)
-            self._names.append(name)
-            self._shapes.append(out_shape)
-            self._producers.append(index)
+            outputs = tuple(range(len(self._names), len(self._names) + len(out_shapes)))
+            self._names += [name if len(outputs) == 1 else f"{name}.{number}" for number in range(len(outputs))]
+            self._shapes += out_shapes
+            self._producers += [index] * len(outputs)
             self._read.update(inputs)
         needs_gradient = any(self._producers[x] is not None for x in inputs)
         if weights_of is not None:
             self._layers[weights_of] = replace(self._layers[weights_of], shares_weights=True)
-        elif operator.weights(in_shapes[0]):
+        elif work.weights:
             weights_of = index
         self._layers.append(
-            Layer(index, name, operator, inputs, output, in_shapes, out_shape, self._stage, needs_gradient, weights_of)
+            Layer(
+                index=index,
+                name=name,
+                operator=operator,
+                inputs=inputs,
+                outputs=outputs,
+                in_shapes=in_shapes,
+                out_shapes=out_shapes,
+                work=work,
+                stage=self._stage,
+                needs_input_gradient=needs_gradient,
+                weights_of=weights_of,
+            )
         )
-        return output
+        return outputs[0]
 
     def _feature_maps(self) -> tuple[FeatureMap, ...]:
         consumers: list[list[int]] = [[] for _ in self._names]
@@ -213,11 +251,3 @@ class GraphBuilder:
 
 def _pair(size: int | Size2) -> Size2:
     return (size, size) if isinstance(size, int) else size
-
-
-def _output_shape(operator: Operator, in_shapes: tuple[MapShape, ...]) -> MapShape:
-    first = in_shapes[0]
-    if isinstance(operator, Concat):
-        return replace(first, channels=sum(shape.channels for shape in in_shapes))
-    assert len(set(in_shapes)) == 1, f"{in_shapes} cannot be added"
-    return operator.output_shape(first)

@@ -2,14 +2,15 @@
 
 X, Y are the input and output feature maps of a layer, dX, dY their gradients, W its weights, dW their gradient. What
 the operators compute stands in `vdnnsim.dnn.convolutional`, `vdnnsim.dnn.regularization` and `vdnnsim.dnn.sequences`.
+Layers are a view of an iteration (`vdnnsim.dnn.step`): the operations of one operator, on which the policies of the
+papers work.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-from vdnnsim.dnn import convolutional, regularization, sequences
-from vdnnsim.dnn.operator import Operator
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.operator import Operator, Work
+from vdnnsim.dnn.shapes import MapShape, Shapes
 
 
 class LayerKind(Enum):
@@ -58,27 +59,6 @@ class Stage(Enum):
     CLASSIFIER = "classification"
 
 
-_KINDS: dict[type, LayerKind] = {
-    convolutional.Convolution: LayerKind.CONV,
-    convolutional.Pooling: LayerKind.POOL,
-    convolutional.Activation: LayerKind.ACTV,
-    convolutional.FullyConnected: LayerKind.FC,
-    convolutional.Concat: LayerKind.CONCAT,
-    convolutional.BatchNormalization: LayerKind.BN,
-    convolutional.ElementwiseAdd: LayerKind.ADD,
-    convolutional.SoftmaxLoss: LayerKind.LOSS,
-    regularization.Dropout: LayerKind.DROPOUT,
-    regularization.LocalResponseNormalization: LayerKind.LRN,
-    sequences.Embedding: LayerKind.EMBEDDING,
-    sequences.LayerNormalization: LayerKind.LN,
-    sequences.SmoothActivation: LayerKind.ACTV,
-    sequences.ElementwiseProduct: LayerKind.PRODUCT,
-    sequences.Linear: LayerKind.FC,
-    sequences.Attention: LayerKind.ATTENTION,
-    sequences.Lstm: LayerKind.RNN,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer at its place in a graph.
@@ -86,7 +66,8 @@ class Layer:
     Attributes:
         index: position in the order of execution, from 0.
         inputs: indices of the feature maps X that forward reads, in order.
-        output: index of the feature map Y; equal to the input's when the layer works in place.
+        outputs: indices of the feature maps Y; those of the inputs when the layer works in place.
+        work: of one image, by the saving rule of the graph.
         needs_input_gradient: whether backward computes dX; the first layers of a network do not.
         weights_of: index of the layer whose W it works with: its own, or of one before it; None without W.
         shares_weights: whether a layer behind it works with its W, too, and begins dW in backward.
@@ -96,9 +77,10 @@ class Layer:
     name: str
     operator: Operator
     inputs: tuple[int, ...]
-    output: int
-    in_shapes: tuple[MapShape, ...]
-    out_shape: MapShape
+    outputs: tuple[int, ...]
+    in_shapes: Shapes
+    out_shapes: Shapes
+    work: Work
     stage: Stage
     needs_input_gradient: bool
     weights_of: int | None
@@ -106,8 +88,8 @@ class Layer:
 
     @property
     def kind(self) -> LayerKind:
-        """The word for this layer; a variant of an operator has that of the operator."""
-        return next(_KINDS[each] for each in type(self.operator).__mro__ if each in _KINDS)
+        """The word for this layer."""
+        return LayerKind(self.operator.kind)
 
     @property
     def in_place(self) -> bool:
@@ -115,26 +97,27 @@ class Layer:
         return self.operator.in_place
 
     @property
+    def output(self) -> int:
+        """The feature map Y, of several the first."""
+        return self.outputs[0]
+
+    @property
+    def out_shape(self) -> MapShape:
+        """The shape of Y, of several the first."""
+        return self.out_shapes[0]
+
+    @property
     def parameters(self) -> int:
         """Number of weights of its own, bias included."""
-        return self.weight_elements if self.weights_of == self.index else 0
-
-    @property
-    def weight_elements(self) -> int:
-        """Number of weights that it works with, bias included, whichever layer they belong to."""
-        return self.operator.weights(self.in_shapes[0])
-
-    @property
-    def filter_elements(self) -> int:
-        """Number of weights that one element of Y is a dot product with, the bias aside; 0 where it is none."""
-        return self.operator.filter_elements(self.in_shapes[0])
+        return self.work.weights if self.weights_of == self.index else 0
 
     @property
     def saved_maps(self) -> tuple[int, ...]:
         """Indices of the feature maps that backward of this layer reads."""
         if not self.backward_phases:
             return ()
-        return self.inputs * self.operator.saves_inputs + (self.output,) * self.operator.saves_output
+        work = self.work
+        return (*(self.inputs[i] for i in work.saved_inputs), *(self.outputs[i] for i in work.saved_outputs))
 
     @property
     def training_phases(self) -> tuple[Phase, ...]:

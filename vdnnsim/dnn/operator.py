@@ -1,53 +1,129 @@
-"""What every operator states of itself; the rest of `vdnnsim.dnn` asks nothing else of it but its parameters.
+"""What an operator is asked: what it makes of its inputs, and its `Work`, by one of two rules of what forward keeps.
 
 Beside maps, backward of some reads what forward kept for it alone: the moments of a normalization, the mask of a
-dropout, the sums of a softmax, the gates of an LSTM. These are its statistics.
+dropout, the sums of a softmax, the gates of an LSTM, the indices of a pooling. These are its statistics.
 """
 
+from dataclasses import dataclass
+from enum import Enum
 from typing import ClassVar
 
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.shapes import MapShape, Shapes
+
+
+class SavingRule(Enum):
+    """Who says what forward keeps: cuDNN's calls and the vDNN paper, or PyTorch's autograd."""
+
+    PAPER = "paper"
+    AUTOGRAD = "autograd"
+
+
+class Arithmetic(Enum):
+    """What the FLOPs of a kernel are, which decides at what rate a GPU computes them."""
+
+    PRODUCT = "matrix product"
+    ELEMENTWISE = "element by element"
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What forward keeps for backward beside maps.
+
+    Attributes:
+        elements: how many, for each image or for the whole batch.
+        element_bytes: of each; None where they are stored as the maps are.
+        of_batch: whether they are those of the batch; such exist in inference, too, as training left them.
+    """
+
+    elements: int
+    element_bytes: int | None = None
+    of_batch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Rows of tables that forward reads, where it does not read all of W.
+
+    Attributes:
+        rows, row_elements: of the table that each image looks up in, `by_image` of them.
+        shared_rows: of another table, read once whatever the batch.
+    """
+
+    rows: int
+    row_elements: int
+    by_image: int
+    shared_rows: int
+
+    def elements(self, batch_size: int) -> int:
+        """Return how many elements of W a batch reads, were all that it looks up different."""
+        return (min(batch_size * self.by_image, self.rows) + self.shared_rows) * self.row_elements
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The work of an operator on one image or sequence.
+
+    Attributes:
+        forward_flop, backward_flop: FLOPs of forward and of each kernel of backward by the direct method, a multiply
+            and an add being two.
+        weights: elements of W, bias included.
+        filter_elements: number of weights that one element of Y is a dot product with; 0 where it is none.
+        saved_inputs, saved_outputs: positions of the inputs and outputs that backward reads.
+        passes: how often forward reads X, and a whole backward what it reads, because sums must be known first.
+        lookup: the part of W that forward reads; None for all of it.
+        random: whether it draws random numbers.
+    """
+
+    forward_flop: int
+    backward_flop: int
+    weights: int = 0
+    filter_elements: int = 0
+    saved_inputs: tuple[int, ...] = ()
+    saved_outputs: tuple[int, ...] = ()
+    statistics: Statistics | None = None
+    passes: int = 1
+    lookup: Lookup | None = None
+    random: bool = False
 
 
 class Operator:
-    """What an operator is asked; X is its first input, sizes and FLOPs are those of one image or sequence.
+    """An operator with its parameters; a subclass states its traits and answers `outputs` and `work`.
 
     Attributes:
-        saves_inputs, saves_output: whether backward reads X, Y.
+        name: the word for it in tables of kernels, `conv`.
+        kind: the word for layers of it, a value of `LayerKind`.
+        arithmetic: of its kernels, an update aside.
         whole_backward: whether one kernel computes dX and dW.
+        is_loss: whether it ends a network: its output is what is minimized, and has no gradient.
     """
 
     __slots__ = ()
 
-    saves_inputs: ClassVar[bool] = False
-    saves_output: ClassVar[bool] = False
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    arithmetic: ClassVar[Arithmetic] = Arithmetic.ELEMENTWISE
     whole_backward: ClassVar[bool] = False
+    is_loss: ClassVar[bool] = False
 
     @property
     def in_place(self) -> bool:
         """Whether Y lies over X; not unless an operator says so."""
         return False
 
-    def output_shape(self, x: MapShape) -> MapShape:
-        """Shape of Y; that of X unless an operator says otherwise."""
-        return x
+    def outputs(self, inputs: Shapes) -> Shapes:
+        """Return the shapes of what it writes; one like its inputs, which are alike, unless an operator says otherwise.
 
-    def weights(self, x: MapShape) -> int:  # noqa: ARG002 - for those that have weights
-        """Elements of W, bias included."""
-        return 0
+        Args:
+            inputs: the shapes of what it reads, at least one.
+        """
+        assert len(set(inputs)) == 1, f"{self.name} of {' and '.join(map(str, inputs))}, expected equal shapes"
+        return inputs[:1]
 
-    def filter_elements(self, x: MapShape) -> int:  # noqa: ARG002 - as above
-        """Number of weights that one element of Y is a dot product with; 0 where it is none."""
-        return 0
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
+        """Return its work on inputs of these shapes, one image each, where forward keeps what a rule says."""
+        raise NotImplementedError
 
-    def statistics_bytes(self, x: MapShape, element_bytes: int) -> int:  # noqa: ARG002 - as above
-        """Bytes that forward keeps for backward beside the maps."""
-        return 0
 
-    def forward_flop(self, x: MapShape) -> int:
-        """FLOPs of forward; one an element of X unless an operator says otherwise."""
-        return x.elements
-
-    def backward_flop(self, x: MapShape) -> int:
-        """FLOPs of each kernel of backward; those of forward unless an operator says otherwise."""
-        return self.forward_flop(x)
+def elements_of(shapes: tuple[MapShape, ...]) -> int:
+    """Return the elements of several maps of one image."""
+    return sum(shape.elements for shape in shapes)

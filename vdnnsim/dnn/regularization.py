@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vdnnsim.dnn.operator import Operator
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.operator import Operator, SavingRule, Statistics, Work
+from vdnnsim.dnn.shapes import Shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,23 @@ class Dropout(Operator):
     mask_bytes: int
     over_input: bool
 
+    name: ClassVar[str] = "dropout"
+    kind: ClassVar[str] = "DROPOUT"
+
     @property
     def in_place(self) -> bool:
         """As the network says."""
         return self.over_input
 
-    def statistics_bytes(self, x: MapShape, element_bytes: int) -> int:  # noqa: ARG002 - a mask has its own elements
-        """Bytes of the mask."""
-        return self.mask_bytes * x.elements
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep the mask
+        """One an element."""
+        elements = inputs[0].elements
+        return Work(
+            forward_flop=elements,
+            backward_flop=elements,
+            statistics=Statistics(elements, element_bytes=self.mask_bytes),
+            random=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +50,18 @@ class LocalResponseNormalization(Operator):
 
     window: int
 
-    saves_inputs: ClassVar[bool] = True
-    saves_output: ClassVar[bool] = True
+    name: ClassVar[str] = "lrn"
+    kind: ClassVar[str] = "LRN"
 
-    def forward_flop(self, x: MapShape) -> int:
-        """A multiply and an add for each neighbour, then scale, shift, power and product."""
-        return (2 * self.window + 4) * x.elements
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X and Y
+        """A multiply and an add for each neighbour, then scale, shift, power and product.
 
-    def backward_flop(self, x: MapShape) -> int:
-        """As forward, with dY Y over the sum of squares for the squares, and the sum of two terms."""
-        return (2 * self.window + 8) * x.elements
+        Backward as forward, with dY Y over the sum of squares for the squares, and the sum of two terms.
+        """
+        elements = inputs[0].elements
+        return Work(
+            forward_flop=(2 * self.window + 4) * elements,
+            backward_flop=(2 * self.window + 8) * elements,
+            saved_inputs=(0,),
+            saved_outputs=(0,),
+        )

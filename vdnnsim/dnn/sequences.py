@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final
 
-from vdnnsim.dnn.operator import Operator
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.convolutional import product_work
+from vdnnsim.dnn.operator import Arithmetic, Lookup, Operator, SavingRule, Statistics, Work
+from vdnnsim.dnn.shapes import MapShape, Shapes
 
 _FLOAT32_BYTES: Final = 4
 """Of each moment and sum, whatever the element type."""
@@ -27,27 +28,23 @@ class Embedding(Operator):
     features: int
     positions: int = 0
 
-    saves_inputs: ClassVar[bool] = True
+    name: ClassVar[str] = "embedding"
+    kind: ClassVar[str] = "EMBEDDING"
 
-    def output_shape(self, x: MapShape) -> MapShape:
+    def outputs(self, inputs: Shapes) -> Shapes:
         """A vector for each step."""
-        return MapShape(self.features, steps=x.steps)
+        return (MapShape(self.features, steps=inputs[0].steps),)
 
-    def weights(self, x: MapShape) -> int:  # noqa: ARG002 - a table is as long as it is
-        """Both tables."""
-        return (self.vocabulary + self.positions) * self.features
-
-    def forward_flop(self, x: MapShape) -> int:
-        """Add the position."""
-        return self.features * x.steps if self.positions else 0
-
-    def backward_flop(self, x: MapShape) -> int:
-        """Add dY to the row of each token."""
-        return self.features * x.steps
-
-    def rows(self, x: MapShape, batch_size: int) -> int:
-        """Rows of both tables that a batch looks up, were all its tokens different."""
-        return min(batch_size * x.steps, self.vocabulary) + min(x.steps, self.positions)
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep the tokens
+        """Forward adds the position, backward dY to the row of each token."""
+        steps = inputs[0].steps
+        return Work(
+            forward_flop=self.features * steps if self.positions else 0,
+            backward_flop=self.features * steps,
+            weights=(self.vocabulary + self.positions) * self.features,
+            saved_inputs=(0,),
+            lookup=Lookup(self.vocabulary, self.features, steps, min(steps, self.positions)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +58,24 @@ class LayerNormalization(Operator):
 
     centered: bool = True
 
-    saves_inputs: ClassVar[bool] = True
+    name: ClassVar[str] = "layer_norm"
+    kind: ClassVar[str] = "LN"
     whole_backward: ClassVar[bool] = True
 
-    def weights(self, x: MapShape) -> int:
-        """Gamma and beta."""
-        return (1 + self.centered) * x.channels
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
+        """Forward sums x (if centered) and x x, then scales and shifts: as a batch normalization.
 
-    def statistics_bytes(self, x: MapShape, element_bytes: int) -> int:  # noqa: ARG002 - float32 always
-        """Bytes of the moments of each step."""
-        return (1 + self.centered) * _FLOAT32_BYTES * x.steps
-
-    def forward_flop(self, x: MapShape) -> int:
-        """Sum x (if centered) and x x, then scale and shift: as a batch normalization."""
-        return (5 if self.centered else 4) * x.elements
-
-    def backward_flop(self, x: MapShape) -> int:
-        """Sum dy and dy x over the features and over the steps, then dx: as a batch normalization, and sums twice."""
-        return (10 if self.centered else 8) * x.elements
+        Backward sums dy and dy x over the features and over the steps, then dx: as a batch normalization, sums twice.
+        """
+        (x,) = inputs
+        moments = 1 + self.centered
+        return Work(
+            forward_flop=(5 if self.centered else 4) * x.elements,
+            backward_flop=(10 if self.centered else 8) * x.elements,
+            weights=moments * x.channels,
+            saved_inputs=(0,),
+            statistics=Statistics(moments * x.steps, _FLOAT32_BYTES),
+        )
 
 
 class Smoothness(Enum):
@@ -94,18 +91,25 @@ class SmoothActivation(Operator):
 
     function: Smoothness
 
-    saves_inputs: ClassVar[bool] = True
+    name: ClassVar[str] = "smooth"
+    kind: ClassVar[str] = "ACTV"
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
+        """One an element."""
+        return Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements, saved_inputs=(0,))
 
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseProduct(Operator):
     """Y = A B, element by element, as gated layers have it; backward reads both."""
 
-    saves_inputs: ClassVar[bool] = True
+    name: ClassVar[str] = "multiply"
+    kind: ClassVar[str] = "PRODUCT"
 
-    def backward_flop(self, x: MapShape) -> int:
-        """Two: dA = dY B, dB = dY A."""
-        return 2 * x.elements
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep A and B
+        """Backward is two: dA = dY B, dB = dY A."""
+        elements = inputs[0].elements
+        return Work(forward_flop=elements, backward_flop=2 * elements, saved_inputs=tuple(range(len(inputs))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +119,19 @@ class Linear(Operator):
     out_features: int
     bias: bool = True
 
-    saves_inputs: ClassVar[bool] = True
+    name: ClassVar[str] = "linear"
+    kind: ClassVar[str] = "FC"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
-    def output_shape(self, x: MapShape) -> MapShape:
+    def outputs(self, inputs: Shapes) -> Shapes:
         """Features for each step."""
-        return MapShape(self.out_features, steps=x.steps)
+        return (MapShape(self.out_features, steps=inputs[0].steps),)
 
-    def weights(self, x: MapShape) -> int:
-        """A row and a bias for each feature."""
-        return self.out_features * (self.filter_elements(x) + self.bias)
-
-    def filter_elements(self, x: MapShape) -> int:
-        """Elements of a step."""
-        return x.elements // x.steps
-
-    def forward_flop(self, x: MapShape) -> int:
-        """A multiply and an add for each weight and step."""
-        return 2 * self.out_features * x.elements
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
+        """A row and a bias for each feature; the elements of a step are what each is a product with."""
+        filter_elements = inputs[0].elements // inputs[0].steps
+        (y,) = self.outputs(inputs)
+        return product_work(y, filter_elements, weights=self.out_features * (filter_elements + self.bias))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,42 +140,43 @@ class Attention(Operator):
 
     Forward keeps the logarithm of the sum of exponentials of each row of the softmax; backward reads Q, K, V, Y and
     these, and computes the scores again (Dao, FlashAttention-2, arXiv:2307.08691, 2023). A step attends to itself and
-    to those before it. Scores are never written, so there is nothing that grows with the square of the steps. FLOPs
-    are those of the products, as FlashAttention counts them. Rotating Q and K, where a network does, is left out.
+    to those before it, or, if `bidirectional`, to all. Scores are never written, so there is nothing that grows with
+    the square of the steps. FLOPs are those of the products, as FlashAttention counts them. Rotating Q and K, where a
+    network does, is left out.
 
     Attributes:
         heads: of Q.
         key_value_heads: of K and V; each serves as many heads of Q as there are more of those.
+        bidirectional: whether a step attends to those behind it, too.
     """
 
     heads: int
     key_value_heads: int
+    bidirectional: bool = False
 
-    saves_inputs: ClassVar[bool] = True
-    saves_output: ClassVar[bool] = True
+    name: ClassVar[str] = "attention"
+    kind: ClassVar[str] = "ATTENTION"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
-    def output_shape(self, x: MapShape) -> MapShape:
+    def outputs(self, inputs: Shapes) -> Shapes:
         """As wide as Q."""
-        return MapShape(self.heads * self._width(x), steps=x.steps)
+        return (MapShape(self.heads * self._width(inputs[0]), steps=inputs[0].steps),)
 
-    def statistics_bytes(self, x: MapShape, element_bytes: int) -> int:  # noqa: ARG002 - float32 always
-        """Bytes of a logarithm for each head and step."""
-        return _FLOAT32_BYTES * self.heads * x.steps
-
-    def forward_flop(self, x: MapShape) -> int:
-        """Two products for each pair of steps: Q K and P V."""
-        return 2 * self._product_flop(x)
-
-    def backward_flop(self, x: MapShape) -> int:
-        """Five: Q K again, dV, dP, dQ, dK."""
-        return 5 * self._product_flop(x)
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Q, K, V and Y
+        """Two products for each pair of steps, Q K and P V; in backward five: Q K again, dV, dP, dQ, dK."""
+        (x,) = inputs
+        pairs = x.steps**2 if self.bidirectional else x.steps * (x.steps + 1) // 2
+        product_flop = 2 * self.heads * pairs * self._width(x)
+        return Work(
+            forward_flop=2 * product_flop,
+            backward_flop=5 * product_flop,
+            saved_inputs=(0,),
+            saved_outputs=(0,),
+            statistics=Statistics(self.heads * x.steps, _FLOAT32_BYTES),
+        )
 
     def _width(self, x: MapShape) -> int:
         return x.channels // (self.heads + 2 * self.key_value_heads)
-
-    def _product_flop(self, x: MapShape) -> int:
-        pairs = x.steps * (x.steps + 1) // 2
-        return 2 * self.heads * pairs * self._width(x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,30 +191,29 @@ class Lstm(Operator):
 
     cells: int
 
-    saves_inputs: ClassVar[bool] = True
-    saves_output: ClassVar[bool] = True
+    name: ClassVar[str] = "lstm"
+    kind: ClassVar[str] = "RNN"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
     whole_backward: ClassVar[bool] = True
 
-    def output_shape(self, x: MapShape) -> MapShape:
+    def outputs(self, inputs: Shapes) -> Shapes:
         """The cells' output at each step."""
-        return MapShape(self.cells, steps=x.steps)
+        return (MapShape(self.cells, steps=inputs[0].steps),)
 
-    def weights(self, x: MapShape) -> int:
-        """Four gates for each cell."""
-        return 4 * self.cells * (self.filter_elements(x) + 2)
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X, Y and the reserve
+        """The gates' products at each step, with X and the last output; backward those for dX and those for dW.
 
-    def filter_elements(self, x: MapShape) -> int:
-        """Of one gate: the elements of a step of X and the last output."""
-        return x.elements // x.steps + self.cells
-
-    def statistics_bytes(self, x: MapShape, element_bytes: int) -> int:
-        """Bytes of the reserve: four gates and the cell of each step."""
-        return 5 * self.cells * x.steps * element_bytes
-
-    def forward_flop(self, x: MapShape) -> int:
-        """The gates' products at each step; the few operations on each cell are left out."""
-        return 8 * self.cells * self.filter_elements(x) * x.steps
-
-    def backward_flop(self, x: MapShape) -> int:
-        """The products for dX and those for dW."""
-        return 2 * self.forward_flop(x)
+        The few operations on each cell are left out. The reserve has four gates and the cell of each step.
+        """
+        (x,) = inputs
+        filter_elements = x.elements // x.steps + self.cells
+        flop = 8 * self.cells * filter_elements * x.steps
+        return Work(
+            forward_flop=flop,
+            backward_flop=2 * flop,
+            weights=4 * self.cells * (filter_elements + 2),
+            filter_elements=filter_elements,
+            saved_inputs=(0,),
+            saved_outputs=(0,),
+            statistics=Statistics(5 * self.cells * x.steps),
+        )

@@ -30,6 +30,10 @@ class MapShape:
         return sizes if self.steps == 1 else f"{self.steps}x{sizes}"
 
 
+Shapes = tuple[MapShape, ...]
+"""Of all inputs or outputs of an operator, in order."""
+
+
 def slide(size: Size2, kernel: Size2, stride: Size2, padding: Size2) -> Size2:
     """Return how many windows fit, down and across; the last incomplete one is left out."""
     height = (size[0] + 2 * padding[0] - kernel[0]) // stride[0] + 1

@@ -1,31 +1,15 @@
-"""A workload: a network with a batch size, an element type and what is done with it; and the work of each kernel.
+"""A workload: a network with a batch size, an element type and what is done with it; and its iteration as a step."""
 
-Bytes moved are the compulsory traffic of a phase: each operand read once, each result written once; where several
-layers read one map, all but the first to run in backward add to its gradient and so read it too. Batch normalization
-must know the sums over a channel before it can compute the first of its values, and a channel of a batch is larger than
-a cache: forward reads X twice, backward X and dY. An embedding reads of its table the rows that it looks up. FLOPs
-count a multiply and an add as two. The weight update follows its optimizer: SGD reads W and dW and writes W; momentum
-reads and writes one state more, Adam two. States have the element type of the weights.
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 
-from vdnnsim.dnn.convolutional import (
-    BatchNormalization,
-    Concat,
-    Convolution,
-    ElementwiseAdd,
-    FullyConnected,
-    Pooling,
-    SoftmaxLoss,
-)
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.layers import Layer, LayerKind, Phase
-from vdnnsim.dnn.sequences import Embedding
+from vdnnsim.dnn.layer_step import step_of
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.operator import SavingRule
+from vdnnsim.dnn.step import Step
 from vdnnsim.element_type import ElementType
-
-_FLOAT32_BYTES = 4
 
 
 class Mode(Enum):
@@ -54,39 +38,60 @@ class Optimizer(Enum):
         return {Optimizer.SGD: 2, Optimizer.MOMENTUM: 4, Optimizer.ADAM: 12}.get(self, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workload:
-    """What one GPU does in one iteration; batch size is per GPU."""
+    """What one GPU does in one iteration; batch size is per GPU.
+
+    Attributes:
+        parts: of how many images at a time forward and backward run: the batch is cut into so many equal parts, whose
+            weight gradients add up.
+    """
 
     graph: LayerGraph
     batch_size: int
     element_type: ElementType = ElementType.FLOAT32
     optimizer: Optimizer = Optimizer.NONE
     mode: Mode = Mode.TRAINING
+    parts: int = 1
+
+    def saved_by(self, rule: SavingRule) -> "Workload":
+        """Return the workload whose forward keeps what a rule says."""
+        return replace(self, graph=self.graph.saved_by(rule))
+
+    @cached_property
+    def step(self) -> Step:
+        """One iteration, of a batch in parts that of one part."""
+        return step_of(self)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether there is a backward."""
+        return self.mode is Mode.TRAINING
+
+    @property
+    def part_size(self) -> int:
+        """Images that forward and backward run over at a time."""
+        return self.batch_size // self.parts
 
     def map_bytes(self, index: int) -> int:
-        """Bytes of feature map `index` for the whole batch; its gradient map is as large."""
-        return self.graph.maps[index].shape.elements * self.batch_size * self.element_type.nbytes
+        """Bytes of feature map `index` for a part of the batch; its gradient map is as large."""
+        return self.graph.maps[index].shape.elements * self.part_size * self.element_type.nbytes
 
     def weight_bytes(self, layer: Layer) -> int:
         """Bytes of the W that a layer works with, its own or another's; dW is as large."""
-        return layer.weight_elements * self.element_type.nbytes
+        return layer.work.weights * self.element_type.nbytes
 
     def statistics_bytes(self, layer: Layer) -> int:
-        """Bytes that backward of a layer reads and that are no map.
-
-        Of a batch normalization the mean and the inverse deviation of each channel, in float32 whatever the element
-        type; of others what they state for each image, which only training keeps.
-        """
-        if isinstance(layer.operator, BatchNormalization):
-            return 2 * _FLOAT32_BYTES * layer.out_shape.channels
-        if self.mode is Mode.INFERENCE:
+        """Bytes that backward of a layer reads and that are no map; those of images only training keeps."""
+        statistics = layer.work.statistics
+        if statistics is None or not (self.is_training or statistics.of_batch):
             return 0
-        return self.batch_size * layer.operator.statistics_bytes(layer.in_shapes[0], self.element_type.nbytes)
+        count = 1 if statistics.of_batch else self.part_size
+        return count * statistics.elements * (statistics.element_bytes or self.element_type.nbytes)
 
     def phases(self, layer: Layer) -> tuple[Phase, ...]:
         """The phases of a layer that run in this workload, in the order in which they run."""
-        if self.mode is Mode.INFERENCE:
+        if not self.is_training:
             return (Phase.FORWARD,)
         update = (Phase.UPDATE,) if layer.parameters and self.optimizer is not Optimizer.NONE else ()
         return layer.training_phases + update
@@ -97,63 +102,12 @@ class Workload:
         return tuple(layer for layer in self.graph.layers if Phase.UPDATE in self.phases(layer))
 
     def flop(self, layer: Layer, phase: Phase) -> int:
-        """FLOPs of one phase of a layer by the direct method, for the whole batch."""
-        if phase is Phase.UPDATE:
-            return self.optimizer.flop_per_weight * layer.parameters
-        out_elements = layer.out_shape.elements * self.batch_size
-        match layer.operator:
-            case Convolution() | FullyConnected():
-                # Each output is a dot product over one filter; the three phases are the same products regrouped.
-                return 2 * out_elements * layer.filter_elements
-            case Pooling(kernel=(height, width), steps=steps):
-                return out_elements * height * width * steps
-            case SoftmaxLoss():
-                return 5 * out_elements
-            case BatchNormalization():
-                # Forward sums x and x x, then scales and shifts. Backward sums dy and dy x; dx is a dy + b x + c.
-                return (5 if phase is Phase.FORWARD else 7) * out_elements
-            case ElementwiseAdd():
-                return out_elements if phase is Phase.FORWARD else 0
-            case Concat():
-                return 0
-            case operator:
-                x = layer.in_shapes[0]
-                flop = operator.forward_flop(x) if phase is Phase.FORWARD else operator.backward_flop(x)
-                return flop * self.batch_size
+        """FLOPs of one phase of a layer by the direct method, for a part of the batch."""
+        return sum(self.step.operation(layer.index, phase).flop.values())
 
     def bytes_moved(self, layer: Layer, phase: Phase) -> int:
         """Compulsory DRAM traffic of one phase of a layer."""
-        weights = self.weight_bytes(layer)
-        if phase is Phase.UPDATE:
-            return (3 + 2 * self.optimizer.states) * weights
-        x = sum(self.map_bytes(index) for index in layer.inputs)
-        y = self.map_bytes(layer.output)
-        dy = y if self.graph.maps[layer.output].needs_gradient else 0
-        statistics = self.statistics_bytes(layer)
-        passes = 2 if layer.kind is LayerKind.BN else 1
-        saved = sum(self.map_bytes(index) for index in layer.saved_maps)
-        match phase:
-            case Phase.FORWARD:
-                return x * passes + self._rows_bytes(layer) + y + statistics
-            case Phase.BACKWARD_WEIGHTS:
-                return x + y + (2 * self._rows_bytes(layer) if layer.shares_weights else weights)
-            case Phase.BACKWARD_DATA:
-                read = saved if layer.weights_of is None else weights
-                return read + dy + statistics + self._input_gradient_bytes(layer)
-            case Phase.BACKWARD:  # pragma: no branch
-                return passes * (saved + dy) + 2 * weights + statistics + self._input_gradient_bytes(layer)
-
-    def _rows_bytes(self, layer: Layer) -> int:
-        """Bytes of W that forward reads."""
-        if isinstance(layer.operator, Embedding):
-            rows = layer.operator.rows(layer.in_shapes[0], self.batch_size)
-            return rows * layer.operator.features * self.element_type.nbytes
-        return self.weight_bytes(layer)
-
-    def _input_gradient_bytes(self, layer: Layer) -> int:
-        """Bytes of dX written, and read where another layer has begun it."""
-        outgoing = [index for index in layer.inputs if self.graph.maps[index].needs_gradient]
-        return sum(self.map_bytes(index) * (1 + self.accumulates(layer, index)) for index in outgoing)
+        return self.step.operation(layer.index, phase).bytes_moved
 
     def accumulates(self, layer: Layer, index: int) -> bool:
         """Whether backward of `layer` adds to the gradient of map `index` that a later layer has begun."""

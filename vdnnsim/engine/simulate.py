@@ -4,15 +4,15 @@ The host issues the operations of the plan in their order. Each kernel, copy, ev
 allocations come from a pool in host memory and are free. It runs ahead of the GPU until it synchronizes. Pinning host
 memory for an offload, where the scenario asks for it, holds the host too.
 
-Assumptions: a kernel takes the time that the cost table gives it alone; a copy neither slows kernels down nor is
-slowed by them. Copies slow each other down where they share links of the server's topology.
+Assumptions: a kernel takes the time that it costs alone for the plan's own workload; a copy neither slows kernels down
+nor is slowed by them. Copies slow each other down where they share links of the server's topology.
 """
 
 from collections.abc import Sequence
 
 import simpy
 
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.transfer import pin_s
 from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.interconnect import Interconnect
@@ -42,18 +42,18 @@ from vdnnsim.trace import IterationTrace, ServerTrace
 
 
 def simulate(
-    plan: TrainingPlan, costs: CostTable, server: Server, placement: Placement, pinned: PinnedMemory
+    plan: TrainingPlan, cost_model: CostModel, server: Server, placement: Placement, pinned: PinnedMemory
 ) -> IterationTrace:
     """Replay one iteration of a plan that fits, on one GPU.
 
     Raises:
         SimulationDeadlock: the plan cannot end; the message says what each stream waits for.
     """
-    return simulate_server([(plan, placement)], costs, server, pinned).gpus[0]
+    return simulate_server([(plan, placement)], cost_model, server, pinned).gpus[0]
 
 
 def simulate_server(
-    work: Sequence[tuple[TrainingPlan, Placement]], costs: CostTable, server: Server, pinned: PinnedMemory
+    work: Sequence[tuple[TrainingPlan, Placement]], cost_model: CostModel, server: Server, pinned: PinnedMemory
 ) -> ServerTrace:
     """Replay one iteration of several GPUs, begun together; each has a plan that fits.
 
@@ -68,7 +68,7 @@ def simulate_server(
         collectives = Collectives(env, server, interconnect, len(work))
     gpus = [
         _Iteration(
-            env, plan, costs, server, placement, pinned, CopyEngines(env, server, gpu, interconnect, collectives)
+            env, plan, cost_model, server, placement, pinned, CopyEngines(env, server, gpu, interconnect, collectives)
         )
         for gpu, (plan, placement) in enumerate(work)
     ]
@@ -89,7 +89,7 @@ class _Iteration:
         self,
         env: simpy.Environment,
         plan: TrainingPlan,
-        costs: CostTable,
+        cost_model: CostModel,
         server: Server,
         placement: Placement,
         pinned: PinnedMemory,
@@ -104,8 +104,9 @@ class _Iteration:
         self._issue_total_s = 0.0
         self._end_s = 0.0
         self._host_waits_for: int | None = None
+        costs = cost_model.table(plan.workload)
         durations_s = {
-            position: costs.find(each.layer, each.phase, each.algorithm, each.images).seconds + each.barrier_s
+            position: costs.find(each.layer, each.phase, each.algorithm).seconds + each.barrier_s
             for position, each in enumerate(plan.operations)
             if isinstance(each, Compute)
         }

@@ -32,7 +32,7 @@ from vdnnsim.hardware.profile_sections import (
     read_provenance,
     telling_of_nobody,
 )
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Server
 from vdnnsim.hardware.topology_section import host_link, read_topology
 from vdnnsim.messages import file_name, not_one_of, quote
 from vdnnsim.yaml_file import read_yaml
@@ -124,12 +124,17 @@ def load_profile(path: Path) -> Profile:
         raise top["name"].expected(f"{quote(path.stem)}, the name of the file, in letters, digits and any of _.-")
     figures = Figures()
     topology = read_topology(top["topology"], figures) if "topology" in top else None
+    gpu = read_gpu(top["gpu"], figures)
+    link = host_link(topology) if topology and "link" not in top else read_link(top["link"], figures)
+    host = read_host(top["host"], figures)
+    kind, parameters = read_cost_model(top["cost_model"], figures) if "cost_model" in top else (DEFAULT_COST_MODEL, {})
     server = Server(
         name=name,
-        gpu=read_gpu(top["gpu"], figures),
-        link=host_link(topology) if topology and "link" not in top else read_link(top["link"], figures),
-        host=read_host(top["host"], figures),
-        cost_model=read_cost_model(top["cost_model"], figures) if "cost_model" in top else {},
+        gpu=gpu,
+        link=link,
+        host=host,
+        cost_model=parameters,
+        cost_model_kind=kind,
         power=read_power(top["power"], figures) if "power" in top else None,
         figures=tuple(figures.stated),
         kernels=read_kernels(top["kernels"], path.parent) if "kernels" in top else None,

@@ -11,7 +11,7 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.entry import Entry
 from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.privacy import what_identifies
-from vdnnsim.hardware.server import Gpu, Host, Link, MeasuredKernels, Power
+from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power
 from vdnnsim.messages import file_name, quote
 
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -68,13 +68,14 @@ def read_host(entry: Entry, figures: Figures) -> Host:
     )
 
 
-def read_cost_model(entry: Entry, figures: Figures) -> Mapping[str, float]:
-    """Return the parameters of the section `cost_model`, whose names and meaning `vdnnsim.cost` defines."""
-    parameters = entry.named_members("parameters")
+def read_cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float]]:
+    """Return the kind and the parameters of the section `cost_model`; what they mean `vdnnsim.cost` defines."""
+    parameters = dict(entry.named_members("parameters"))
+    kind = parameters.pop("kind").text() if "kind" in parameters else DEFAULT_COST_MODEL
     for name in parameters:
         if not _PARAMETER.fullmatch(name):
             raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
-    return {name: figures.number(figure) for name, figure in parameters.items()}
+    return kind, {name: figures.number(figure) for name, figure in parameters.items()}
 
 
 def read_power(entry: Entry, figures: Figures) -> Power:

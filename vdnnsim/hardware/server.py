@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.topology import Topology
@@ -120,6 +121,10 @@ class Power:
     limit_watts: float = math.inf
 
 
+DEFAULT_COST_MODEL: Final = "maxwell"
+"""The kind of a profile that names none."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredKernels:
     """The kernel table of a calibrated machine, and the settings under which it was measured.
@@ -143,6 +148,7 @@ class Server:
 
     Attributes:
         cost_model: the parameters that `vdnnsim.cost` interprets; empty where kernels were measured instead.
+        cost_model_kind: of which model they are.
         figures: all of the profile as stated.
         power: None where the profile says nothing of power; whatever needs it then refuses.
         kernels: None where no kernel was measured, and the cost model times them all.
@@ -160,3 +166,4 @@ class Server:
     kernels: MeasuredKernels | None = None
     provenance: tuple[tuple[str, str], ...] = ()
     topology: Topology | None = None
+    cost_model_kind: str = DEFAULT_COST_MODEL

@@ -5,10 +5,11 @@ Alias and Release are ordered on the compute stream: whether and where they fit 
 model (`vdnnsim.memory`), their time is when the compute stream reaches them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Operand
 
 
 class Stream(Enum):
@@ -24,23 +25,29 @@ class Compute:
     """One kernel: a phase of a layer by a named algorithm.
 
     Attributes:
-        reads, writes: ids of the buffers it touches, its workspace among the written ones.
+        operands: the buffers that it touches by their roles, its workspace the last.
         repeat: 0 for the first time in an iteration, n for the n-th recomputation, whose result is the same, even where
             random numbers are drawn.
         barrier_s: what it loses by a barrier before it, where kernels would overlap without.
-        images, first_image: over how many images of the batch it runs, from which on; 0 images are all. One that
-            writes weight gradients and does not begin at the first image adds to them.
+        part: over which part of the batch it runs, from 1; 0 is the whole. Parts behind the first add to weight
+            gradients.
+        reads, writes: ids of the buffers that it reads and writes.
     """
 
     layer: int
     phase: Phase
     algorithm: str
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
+    operands: tuple[Operand, ...]
     repeat: int = 0
     barrier_s: float = 0.0
-    images: int = 0
-    first_image: int = 0
+    part: int = 0
+    reads: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    writes: tuple[int, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Derive what is read and written."""
+        object.__setattr__(self, "reads", tuple(each.memory for each in self.operands if each.access.reads))
+        object.__setattr__(self, "writes", tuple(each.memory for each in self.operands if each.access.writes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +191,10 @@ Operation = (
 def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
     """Return an operation in one line for people: `prefetch of X conv2_1 during backward of conv2_2`."""
     match operation:
-        case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat, images=images, first_image=first):
+        case Compute(layer=layer, phase=phase, algorithm=algorithm, repeat=repeat, part=part):
             again = f", recomputed for the {repeat}. time" if repeat else ""
-            part = f", images {first + 1} to {first + images}" if images else ""
-            return f"{phase.value} of {layer_names[layer]} ({algorithm}{again}{part})"
+            of_batch = f", part {part} of the batch" if part else ""
+            return f"{phase.value} of {layer_names[layer]} ({algorithm}{again}{of_batch})"
         case Allocate(buffer=buffer):
             return f"allocate {buffer_names[buffer]}"
         case Alias(buffer=buffer, storage=storage):

@@ -1,26 +1,14 @@
 """A training plan: the buffers and operations of one iteration on one GPU, as a policy decided them."""
 
 from dataclasses import dataclass
-from enum import Enum
+from functools import cached_property
 
 from vdnnsim.dnn.layers import Stage
-from vdnnsim.dnn.saving import SavingRule
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import Operation
 
-
-class BufferKind(Enum):
-    """What a buffer holds; the kinds of Fig. 4 of the vDNN paper, optimizer states, and statistics.
-
-    Statistics are what forward keeps for backward beside maps: moments of a batch, masks, reserves.
-    """
-
-    FEATURE_MAP = "feature maps"
-    GRADIENT_MAP = "gradient maps"
-    WEIGHTS = "weights"
-    WEIGHT_GRADIENT = "weight gradients"
-    OPTIMIZER_STATE = "optimizer states"
-    STATISTICS = "statistics"
-    WORKSPACE = "workspace"
+__all__ = ["Buffer", "BufferKind", "ProfilingPass", "TrainingPlan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +17,8 @@ class Buffer:
 
     Attributes:
         given: whether its content is there when an iteration begins: the input batch, W and optimizer states.
-        of: what it belongs to: the index of the feature map that it holds or whose gradient it holds; the index of the
-            layer whose weights, weight gradient, optimizer state or statistics it holds. None for a workspace,
-            and for memory into which others are laid.
+        storage: the storage of the workload's step that it holds; None for a workspace, for memory into which others
+            are laid, and for what the step does not know.
     """
 
     name: str
@@ -39,7 +26,7 @@ class Buffer:
     nbytes: int
     stage: Stage
     given: bool = False
-    of: int | None = None
+    storage: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +44,39 @@ class ProfilingPass:
     cost_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrainingPlan:
     """What one GPU does in one iteration.
 
     Attributes:
+        workload: what is trained, as the policy planned it: by its saving rule, in its parts. What its kernels cost is
+            what they cost for this workload.
         policy: the label under which the plan is reported, as `vdnn_all(m)`.
         algorithms: how convolution algorithms were chosen: m, p, or what a dynamic policy settled on.
-        layers, layer_stages: names and stages of the layers to which operations refer.
         operations: in the order in which the host issues them.
         handles: of libraries that the framework opens beyond the first, which take device memory of their own.
         passes: the trials behind the decision, in their order; empty for a static policy.
-        saving_rule: who says what forward keeps for backward, and so which operands the kernels have.
     """
 
+    workload: Workload
     policy: str
     algorithms: str
-    layers: tuple[str, ...]
-    layer_stages: tuple[Stage, ...]
     buffers: tuple[Buffer, ...]
     operations: tuple[Operation, ...]
     passes: tuple[ProfilingPass, ...] = ()
     handles: int = 0
-    saving_rule: SavingRule = SavingRule.PAPER
 
-    @property
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers to which operations refer."""
+        return tuple(layer.name for layer in self.workload.graph.layers)
+
+    @cached_property
+    def layer_stages(self) -> tuple[Stage, ...]:
+        """Stages of the layers."""
+        return tuple(layer.stage for layer in self.workload.graph.layers)
+
+    @cached_property
     def buffer_names(self) -> tuple[str, ...]:
         """Names of the buffers by id."""
         return tuple(buffer.name for buffer in self.buffers)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.step import Operand
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import (
     Alias,
@@ -26,16 +27,16 @@ class PlanWriter:
     """Collects buffers and operations; `finish` freezes them into a `TrainingPlan`."""
 
     def __init__(self, workload: Workload) -> None:
-        self._layers = workload.graph.layers
+        self._workload = workload
         self._buffers: list[Buffer] = []
         self._operations: list[Operation] = []
         self._events = 0
 
     def buffer(
-        self, name: str, kind: BufferKind, nbytes: int, stage: Stage, *, given: bool = False, of: int | None = None
+        self, name: str, kind: BufferKind, nbytes: int, stage: Stage, *, given: bool = False, storage: int | None = None
     ) -> int:
         """Name a buffer and return its id; it takes no memory until it is allocated."""
-        self._buffers.append(Buffer(name, kind, nbytes, stage, given, of))
+        self._buffers.append(Buffer(name, kind, nbytes, stage, given, storage))
         return len(self._buffers) - 1
 
     def nbytes(self, buffer: int) -> int:
@@ -63,21 +64,17 @@ class PlanWriter:
         layer: int,
         phase: Phase,
         algorithm: str,
+        operands: Iterable[Operand],
         *,
-        reads: Iterable[int],
-        writes: Iterable[int],
         repeat: int = 0,
         barrier_s: float = 0.0,
-        images: range | None = None,
+        part: int = 0,
     ) -> None:
-        """Launch a kernel on the compute stream, over some images of the batch or all of them.
+        """Launch a kernel on the compute stream, over a part of the batch or the whole.
 
         With `repeat`, one that ran before in this iteration.
         """
-        count, first = (0, 0) if images is None else (len(images), images.start)
-        self._operations.append(
-            Compute(layer, phase, algorithm, tuple(reads), tuple(writes), repeat, barrier_s, count, first)
-        )
+        self._operations.append(Compute(layer, phase, algorithm, tuple(operands), repeat, barrier_s, part))
 
     def offload(
         self,
@@ -122,10 +119,9 @@ class PlanWriter:
     def finish(self, policy: str, algorithms: str, *, handles: int = 0) -> TrainingPlan:
         """Return the plan."""
         return TrainingPlan(
+            workload=self._workload,
             policy=policy,
             algorithms=algorithms,
-            layers=tuple(layer.name for layer in self._layers),
-            layer_stages=tuple(layer.stage for layer in self._layers),
             buffers=tuple(self._buffers),
             operations=tuple(self._operations),
             handles=handles,

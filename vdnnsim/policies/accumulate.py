@@ -7,7 +7,7 @@ batch, so its images per second compare with those of every other policy. It is 
 after its last reader.
 
 A kernel over fewer images fills the GPU less well and costs more an image; so the costs are those of the smaller batch.
-`CostTable.of_images` makes its table, and a kernel of the plan says how many images it runs over.
+The plan's workload is cut into the parts, and a kernel of the plan says in which of them it runs.
 
 Each part after the first takes what the second does, so which number of parts fits is found with plans of two of them;
 only what is found is planned, and placed, in full. A plan has at most `MOST_PARTS`: more of them tell no more, and take
@@ -83,8 +83,6 @@ class Accumulate(Policy, frozen=True, kw_only=True):
                     f"most: {divisors}"
                 )
             return self._plan_in(self.steps, setting)
-        if setting.costs.of_images is None:
-            return self._plan_in(1, setting)
         for steps in possible:
             if not self._fits(self._plan_in(steps, setting, planned=_UNLIKE), setting):
                 continue
@@ -104,27 +102,18 @@ class Accumulate(Policy, frozen=True, kw_only=True):
 
     def _plan_in(self, steps: int, setting: Setting, planned: int = MOST_PARTS) -> TrainingPlan:
         """Plan so many parts, or of more of them the first `planned`."""
-        images = setting.workload.batch_size // steps
-        workload, costs = setting.workload, setting.costs
-        if steps > 1:
-            if costs.of_images is None:
-                raise PolicyError(
-                    f"{self.label}: steps: found {steps}, but the costs are those of one batch size alone"
-                )
-            workload, costs = replace(workload, batch_size=images), costs.of_images(images)
-        kernels = choose_kernels(workload, costs, self.algorithms)
+        workload = replace(setting.workload, parts=steps)
+        kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
         program = _program(workload, min(steps, planned))
         return program_plan(workload, kernels, program, label=self.label, algorithms=self.algorithms.value)
 
 
 def _program(workload: Workload, steps: int) -> list[Step]:
-    size = workload.batch_size
     program: list[Step] = []
-    for first in range(0, size * steps, size):
-        images = range(first, first + size) if steps > 1 else None
+    for part in range(1, steps + 1) if steps > 1 else (0,):
         layers = workload.graph.layers
         phases = [(layer, Phase.FORWARD) for layer in layers]
         if workload.mode is Mode.TRAINING:
             phases += [(layer, phase) for layer in reversed(layers) for phase in layer.backward_phases]
-        program += [Run(layer, phase, images=images) for layer, phase in phases]
+        program += [Run(layer, phase, part=part) for layer, phase in phases]
     return program + update_runs(workload)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.liveness import operands
+from vdnnsim.plan.liveness import maps_touched
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
@@ -121,7 +121,7 @@ class _GradientSlots:
         free = set(range(len(self.sizes)))
         for layer in reversed(layers):
             for phase in layer.backward_phases:
-                for x in operands(workload, layer, phase).gradients_written:
+                for x in maps_touched(workload, layer, phase).gradients_written:
                     if x not in self.slot_of:
                         self.born[layer.index].append(x)
                         self.slot_of[x] = self._take(free, workload.map_bytes(x), layer)

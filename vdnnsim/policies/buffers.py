@@ -1,11 +1,17 @@
 """The buffers of one iteration and the kernels over them, as all policies of this package write them."""
 
+from dataclasses import replace
+
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.liveness import operands
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.writer import PlanWriter
+
+
+def workspace_operand(workspace: int | None) -> tuple[Operand, ...]:
+    """Return a workspace as an operand, if there is one."""
+    return () if workspace is None else (Operand(Role.WORKSPACE, workspace, Access.WRITE),)
 
 
 class IterationBuffers:
@@ -20,59 +26,17 @@ class IterationBuffers:
 
     def __init__(self, writer: PlanWriter, workload: Workload) -> None:
         self._writer = writer
-        self._workload = workload
-        training = workload.mode is Mode.TRAINING
-        self.maps = [
-            writer.buffer(
-                f"map {each.name}",
-                BufferKind.FEATURE_MAP,
-                workload.map_bytes(each.index),
-                each.stage,
-                given=each.producer is None,
-                of=each.index,
-            )
-            for each in workload.graph.maps
+        self._step = workload.step
+        # A buffer for each storage of the step, by its number.
+        self._buffers = [
+            writer.buffer(each.name, each.kind, each.nbytes, each.stage, given=each.given, storage=number)
+            for number, each in enumerate(self._step.storages)
         ]
-        self.gradients = {
-            each.index: writer.buffer(
-                f"gradient of {each.name}",
-                BufferKind.GRADIENT_MAP,
-                workload.map_bytes(each.index),
-                each.stage,
-                of=each.index,
-            )
-            for each in workload.graph.maps
-            if training and each.needs_gradient
-        }
-        self._weights: dict[int, int] = {}
-        self._weight_gradients: dict[int, int] = {}
-        self._states: dict[int, tuple[int, ...]] = {}
-        self._statistics: dict[int, int] = {}
-        self.resident: list[tuple[int, int]] = []
-        for layer in workload.graph.layers:
-            if layer.parameters:
-                self._add_weights(layer, training=training)
-            if statistics_bytes := workload.statistics_bytes(layer):
-                self._statistics[layer.index] = self._add_resident(
-                    "statistics", BufferKind.STATISTICS, layer, statistics_bytes, given=not training
-                )
-
-    def _add_weights(self, layer: Layer, *, training: bool) -> None:
-        nbytes = self._workload.weight_bytes(layer)
-
-        def add(name: str, kind: BufferKind) -> int:
-            return self._add_resident(name, kind, layer, nbytes, given=kind is not BufferKind.WEIGHT_GRADIENT)
-
-        self._weights[layer.index] = add("weights", BufferKind.WEIGHTS)
-        if training:
-            self._weight_gradients[layer.index] = add("weight gradient", BufferKind.WEIGHT_GRADIENT)
-            states = range(1, self._workload.optimizer.states + 1)
-            self._states[layer.index] = tuple(add(f"state {i}", BufferKind.OPTIMIZER_STATE) for i in states)
-
-    def _add_resident(self, name: str, kind: BufferKind, layer: Layer, nbytes: int, *, given: bool) -> int:
-        buffer = self._writer.buffer(f"{name} of {layer.name}", kind, nbytes, layer.stage, given=given, of=layer.index)
-        self.resident.append((buffer, layer.index))
-        return buffer
+        pairs = list(zip(self._step.storages, self._buffers, strict=True))
+        self.maps = [buffer for each, buffer in pairs if each.kind is BufferKind.FEATURE_MAP]
+        self.gradients = {each.owner: buffer for each, buffer in pairs if each.kind is BufferKind.GRADIENT_MAP}
+        of_maps = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
+        self.resident = [(buffer, each.owner) for each, buffer in pairs if each.kind not in of_maps]
 
     def allocate_resident(self) -> None:
         """Allocate W, dW, optimizer states and statistics, which a framework does before the first iteration."""
@@ -84,27 +48,18 @@ class IterationBuffers:
         for buffer, _ in self.resident:
             self._writer.release(buffer)
 
+    def operands(self, layer: Layer, phase: Phase) -> tuple[Operand, ...]:
+        """Return the buffers that a phase of a layer touches, by their roles, the workspace aside."""
+        return tuple(
+            replace(each, memory=self._buffers[self._step.tensors[each.memory].storage])
+            for each in self._step.operation(layer.index, phase).operands
+        )
+
     def touched(self, layer: Layer, phase: Phase) -> tuple[list[int], list[int]]:
         """Return the buffers that a phase of a layer reads and those that it writes, the workspace aside."""
-        touched = operands(self._workload, layer, phase)
-        reads = [self.maps[i] for i in touched.maps_read] + [self.gradients[i] for i in touched.gradients_read]
-        writes = [self.maps[i] for i in touched.maps_written] + [self.gradients[i] for i in touched.gradients_written]
-        owner = layer.index if layer.weights_of is None else layer.weights_of
-        if touched.weights_read:
-            reads.append(self._weights[owner])
-        if touched.weights_written:
-            writes.append(self._weights[owner])
-            writes.extend(self._states[owner])
-        if touched.weight_gradient_read:
-            reads.append(self._weight_gradients[owner])
-            reads.extend(self._states[owner] if phase is Phase.UPDATE else ())
-        if touched.weight_gradient_written:
-            writes.append(self._weight_gradients[owner])
-        if touched.statistics_read:
-            reads.append(self._statistics[layer.index])
-        if touched.statistics_written:
-            writes.append(self._statistics[layer.index])
-        return reads, writes
+        operands = self.operands(layer, phase)
+        reads = [each.memory for each in operands if each.access.reads]
+        return reads, [each.memory for each in operands if each.access.writes]
 
     def compute(
         self,
@@ -117,12 +72,8 @@ class IterationBuffers:
         barrier_s: float = 0.0,
     ) -> None:
         """Launch the kernel of a phase of a layer over its buffers and the workspace, if it has one."""
-        reads, writes = self.touched(layer, phase)
-        if workspace is not None:
-            writes.append(workspace)
-        self._writer.compute(
-            layer.index, phase, kernel.algorithm, reads=reads, writes=writes, repeat=repeat, barrier_s=barrier_s
-        )
+        operands = (*self.operands(layer, phase), *workspace_operand(workspace))
+        self._writer.compute(layer.index, phase, kernel.algorithm, operands, repeat=repeat, barrier_s=barrier_s)
 
     def compute_with_workspace(self, layer: Layer, phase: Phase, kernel: KernelCost) -> None:
         """Launch the kernel of a phase of a layer; the workspace that it may want is allocated for it alone."""

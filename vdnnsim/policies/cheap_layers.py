@@ -12,7 +12,7 @@ from typing import Final
 
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.liveness import operands
+from vdnnsim.plan.liveness import maps_touched
 from vdnnsim.policies.steps import Run
 
 CHEAP: Final = frozenset(
@@ -48,7 +48,7 @@ def largest_backward_bytes(workload: Workload) -> int:
     return max(
         sum(
             workload.map_bytes(index)
-            for touched in (operands(workload, layer, phase),)
+            for touched in (maps_touched(workload, layer, phase),)
             for indices in (
                 {*touched.maps_read, *touched.maps_written},
                 {*touched.gradients_read, *touched.gradients_written},

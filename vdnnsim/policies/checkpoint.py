@@ -12,17 +12,16 @@ single map passes, an in-place activation with the layer that it follows; the nu
 is the square root of the number of modules, after Chen et al. (section 4.3). Maps that several segments read, as in a
 network without such parts, cannot be cut by `checkpoint_sequential`; such a network is one segment and nothing runs
 again. Everything else is freed as soon as nobody needs it, as autograd does, and what is saved
-is what autograd saves (`vdnnsim.dnn.saving`).
+is what autograd saves (`SavingRule.AUTOGRAD`).
 """
 
 from math import isqrt
 from typing import ClassVar
 
-from vdnnsim.dnn.saving import SavingRule, saving_by
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.errors import PolicyError
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.autograd import autograd_kernels
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.program import program_plan
 from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
@@ -53,21 +52,14 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
         Raises:
             PolicyError: there are more segments than modules.
         """
-        workload = saving_by(setting.workload, SavingRule.AUTOGRAD)
+        workload = setting.workload.saved_by(SavingRule.AUTOGRAD)
         parts = modules(workload)
         if self.segments > len(parts):
             found = f"segments: found {self.segments}, expected at most {len(parts)}"
             raise PolicyError(f"{self.label}: {found}, the modules of {workload.graph.name}")
         steps = segmented_steps(workload, equal_segments(parts, self.segments or isqrt(len(parts))))
-        kernels = autograd_kernels(workload, setting.costs, self.algorithms)
-        return program_plan(
-            workload,
-            kernels,
-            steps,
-            label=self.label,
-            algorithms=self.algorithms.value,
-            saving_rule=SavingRule.AUTOGRAD,
-        )
+        kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
+        return program_plan(workload, kernels, steps, label=self.label, algorithms=self.algorithms.value)
 
 
 def equal_segments(parts: list[range], count: int) -> list[Segment]:

@@ -28,12 +28,13 @@ from typing import Final
 
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.policies.buffers import IterationBuffers, workspace_operand
 from vdnnsim.policies.caffe_layers import ResidentBuffers, cudnn_handles, kernels_within
 from vdnnsim.policies.layrub_kept import KeptInPlace, records, temporary_maps
 from vdnnsim.policies.layrub_layout import Layout, backward_order, lay_out
@@ -215,20 +216,17 @@ class _LayrubWriter:
             self._kernel(layer, phase, barrier_s=barrier_s if waits_for_weights else 0.0)
 
     def _kernel(self, layer: Layer, phase: Phase, *, barrier_s: float = 0.0) -> None:
-        reads, writes = self._buffers.touched(layer, phase)
+        operands = list(self._buffers.operands(layer, phase))
         kept = self._kept_of(layer)
-        if kept is not None and phase is Phase.FORWARD:
-            writes.append(kept[layer])
-        elif kept is not None and phase is not Phase.UPDATE:
-            if isinstance(layer.operator, Activation):
+        if kept is not None and phase is not Phase.UPDATE:
+            if phase.is_backward and isinstance(layer.operator, Activation):
                 # The record stands for the map.
-                reads = [buffer for buffer in reads if self.plan.kind(buffer) is not BufferKind.FEATURE_MAP]
-            reads.append(kept[layer])
-        workspace = self._workspace.of(layer, phase)
-        if workspace is not None:
-            writes.append(workspace)
+                operands = [each for each in operands if each.role is not Role.OUTPUT]
+            access = Access.READ if phase.is_backward else Access.WRITE
+            operands.append(Operand(Role.STATISTICS, kept[layer], access, position=1))
+        operands += workspace_operand(self._workspace.of(layer, phase))
         algorithm = self._kernels[layer.index, phase].algorithm
-        self.plan.compute(layer.index, phase, algorithm, reads=reads, writes=writes, barrier_s=barrier_s)
+        self.plan.compute(layer.index, phase, algorithm, operands, barrier_s=barrier_s)
 
     def _kept_of(self, layer: Layer) -> KeptInPlace | None:
         return next((kept for kept in self._kept if layer in kept), None)

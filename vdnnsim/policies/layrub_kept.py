@@ -29,9 +29,9 @@ class KeptInPlace:
         self._layers: list[Layer] = []
         self._buffers: dict[int, int] = {}
 
-    def add(self, layer: Layer, name: str, nbytes: int, *, of: int | None) -> None:
+    def add(self, layer: Layer, name: str, nbytes: int) -> None:
         """Let a layer keep so many bytes."""
-        self._buffers[layer.index] = self._writer.buffer(name, BufferKind.STATISTICS, nbytes, layer.stage, of=of)
+        self._buffers[layer.index] = self._writer.buffer(name, BufferKind.STATISTICS, nbytes, layer.stage)
         self._layers.append(layer)
 
     def __contains__(self, layer: Layer) -> bool:
@@ -70,7 +70,7 @@ def records(writer: PlanWriter, workload: Workload) -> KeptInPlace:
     for layer in _with_backward(workload):
         if isinstance(layer.operator, Activation):
             elements = layer.out_shape.elements * workload.batch_size
-            kept.add(layer, f"record of {layer.name}", elements, of=layer.index)
+            kept.add(layer, f"record of {layer.name}", elements)
     return kept
 
 
@@ -80,7 +80,7 @@ def temporary_maps(writer: PlanWriter, workload: Workload) -> KeptInPlace:
     for layer in _with_backward(workload):
         if layer.kind is LayerKind.BN:
             nbytes = TEMPORARY_MAPS * workload.map_bytes(layer.output)
-            kept.add(layer, f"temporary maps of {layer.name}", nbytes, of=None)
+            kept.add(layer, f"temporary maps of {layer.name}", nbytes)
     return kept
 
 

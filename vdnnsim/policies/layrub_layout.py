@@ -10,7 +10,7 @@ from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.liveness import last_forward_use, needed_in_backward, operands
+from vdnnsim.plan.liveness import last_forward_use, maps_touched, needed_in_backward
 from vdnnsim.policies.regions import Stay
 
 _IN_PLACE = (LayerKind.BN, LayerKind.POOL)
@@ -129,7 +129,7 @@ class _Builder:
     def _first_writer(self, each: FeatureMap) -> tuple[Layer, Phase]:
         layer = self._layers[each.consumers[-1]]
         phases = self.layout.phases(layer)
-        return layer, next(x for x in phases if each.index in operands(self._workload, layer, x).gradients_written)
+        return layer, next(x for x in phases if each.index in maps_touched(self._workload, layer, x).gradients_written)
 
     def _lies_over(self, each: FeatureMap, readers: list[int], writer: Layer, phase: Phase) -> bool:
         """Whether nobody reads the map any more once the first kernel writes its gradient, and it is there."""
@@ -138,7 +138,7 @@ class _Builder:
         phases = self.layout.phases(writer)
         to_come = phases[phases.index(phase) + (writer.kind in _IN_PLACE) :]
         return all(index >= writer.index for index in readers) and not any(
-            each.index in operands(self._workload, writer, each_phase).maps_read for each_phase in to_come
+            each.index in maps_touched(self._workload, writer, each_phase).maps_read for each_phase in to_come
         )
 
     def _stay(self, stays: list[tuple[int, Stay]], each: FeatureMap, first: int, last: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.liveness import last_backward_use, last_forward_use, needed_in_backward, operands
+from vdnnsim.plan.liveness import last_backward_use, last_forward_use, maps_touched, needed_in_backward
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
@@ -74,7 +74,7 @@ class OffloadingWriter(ABC):
 
     def _compute_gradients(self, layer: Layer) -> None:
         for phase in layer.backward_phases:
-            for index in operands(self._workload, layer, phase).gradients_written:
+            for index in maps_touched(self._workload, layer, phase).gradients_written:
                 if index not in self._begun_gradients:
                     self._begun_gradients.add(index)
                     self.plan.allocate(self._buffers.gradients[index], layer.index, phase)

@@ -13,7 +13,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -56,6 +56,7 @@ class Setting:
     """All that a policy may know.
 
     Attributes:
+        cost_model: what the kernels of any workload cost on the machine.
         limits: the memory of one GPU, and its part of that of the host.
         gpus: how many GPUs train together.
         groups: their numbers by the switch on which they hang.
@@ -63,12 +64,21 @@ class Setting:
     """
 
     workload: Workload
-    costs: CostTable
+    cost_model: CostModel
     limits: MemoryLimits
     trials: TrialPort
     gpus: int = 1
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     server_trials: ServerTrialPort | None = None
+
+    @property
+    def costs(self) -> CostTable:
+        """What the kernels of the workload cost as it stands; of another rule or in parts they cost `costs_of` it."""
+        return self.costs_of(self.workload)
+
+    def costs_of(self, workload: Workload) -> CostTable:
+        """Return what the kernels of a workload cost."""
+        return self.cost_model.table(workload)
 
     def run_together(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
         """Run a trial iteration of all GPUs."""

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vdnnsim.cost.table import KernelCost
-from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.saving import SavingRule
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.policies.buffers import IterationBuffers, workspace_operand
 from vdnnsim.policies.shared_workspace import SharedWorkspace
 from vdnnsim.policies.steps import Await, Fetch, Leave, Run, Saved, Step
 
@@ -29,16 +29,15 @@ def program_plan(
     *,
     label: str,
     algorithms: str,
-    saving_rule: SavingRule = SavingRule.PAPER,
     shares_workspace: bool = False,
 ) -> TrainingPlan:
-    """Write the plan of an iteration that takes these steps; the workload is the one by the saving rule.
+    """Write the plan of an iteration that takes these steps.
 
     Each kernel has a workspace of its own while it runs; or all share one, which is held throughout.
     """
     writer = _ProgramWriter(workload, kernels, shares_workspace=shares_workspace)
     writer.write(steps)
-    return replace(writer.plan.finish(label, algorithms), saving_rule=saving_rule)
+    return writer.plan.finish(label, algorithms)
 
 
 class ProgramBuffers:
@@ -52,7 +51,7 @@ class ProgramBuffers:
     def __init__(self, plan: PlanWriter, workload: Workload) -> None:
         self._plan = plan
         self._buffers = IterationBuffers(plan, workload)
-        self._known: dict[tuple[int, Phase], tuple[list[int], list[int]]] = {}
+        self._known: dict[tuple[int, Phase, bool], tuple[Operand, ...]] = {}
         self.maps = self._buffers.maps
         training = workload.mode is Mode.TRAINING
         resident = self._buffers.resident
@@ -62,16 +61,9 @@ class ProgramBuffers:
 
     def compute(self, step: Run, kernel: KernelCost, workspace: int | None) -> None:
         """Launch a kernel."""
-        reads, writes = self.touched(step)
-        self._plan.compute(
-            step.layer.index,
-            step.phase,
-            kernel.algorithm,
-            reads=reads,
-            writes=writes if workspace is None else [*writes, workspace],
-            repeat=step.repeat,
-            images=step.images,
-        )
+        operands = (*self._operands(step), *workspace_operand(workspace))
+        layer, phase = step.layer.index, step.phase
+        self._plan.compute(layer, phase, kernel.algorithm, operands, repeat=step.repeat, part=step.part)
 
     def lifetimes(self, steps: Sequence[Step]) -> tuple[list[list[int]], list[list[int]]]:
         """Return the buffers to allocate before each step and those to release after it."""
@@ -95,26 +87,32 @@ class ProgramBuffers:
     def touched(self, step: Step) -> tuple[list[int], list[int]]:
         """Return the buffers that a step reads and those that it writes."""
         match step:
-            case Run(layer=layer, phase=phase, images=images):
-                reads, writes = self._touched_by(layer, phase)
-                if images is None or not images.start:
-                    return reads, writes
-                sums = (each for each in writes if self._plan.kind(each) is BufferKind.WEIGHT_GRADIENT)
-                return [*reads, *(each for each in sums if each not in reads)], writes
+            case Run():
+                operands = self._operands(step)
+                reads = [each.memory for each in operands if each.access.reads]
+                return reads, [each.memory for each in operands if each.access.writes]
             case Leave(what=what) | Await(what=what):
                 return [self.of(what)], []
             case Fetch(what=what):  # pragma: no branch
                 return [], [self.of(what)]
 
-    def _touched_by(self, layer: Layer, phase: Phase) -> tuple[list[int], list[int]]:
-        key = layer.index, phase
+    def _operands(self, run: Run) -> tuple[Operand, ...]:
+        adds = run.part > 1
+        key = run.layer.index, run.phase, adds
         if key not in self._known:
-            self._known[key] = self._buffers.touched(layer, phase)
+            operands = self._buffers.operands(run.layer, run.phase)
+            self._known[key] = tuple(map(_added_to, operands)) if adds else operands
         return self._known[key]
 
     def of(self, what: Saved) -> int:
         """Return the buffer of what is saved."""
         return self.maps[what.index] if what.is_map else self._statistics[what.index]
+
+
+def _added_to(operand: Operand) -> Operand:
+    """Return the operand of a later part of the batch, which adds to the weight gradients of those before it."""
+    is_sum = operand.role is Role.WEIGHT_GRADIENT and operand.access is Access.WRITE
+    return replace(operand, access=Access.UPDATE) if is_sum else operand
 
 
 class _ProgramWriter:

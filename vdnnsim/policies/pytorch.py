@@ -1,7 +1,8 @@
 """`pytorch`: a training loop as users write it, with nothing managed but what autograd and its allocator manage.
 
-Forward keeps what autograd saves (`vdnnsim.dnn.saving`): for a maximum pooling X and int64 indices, where cuDNN and the
-vDNN paper keep X and Y; for a rectifier its output, for batch normalization X and the statistics, for dropout its mask.
+Forward keeps what autograd saves (`SavingRule.AUTOGRAD`): for a maximum pooling X and int64 indices, where cuDNN and
+the vDNN paper keep X and Y; for a rectifier its output, for batch normalization X and the statistics, for dropout its
+mask.
 Everything else dies with its last reference: a map after its last reader, saved or not, a gradient map after the
 backward that reads it. Source: PyTorch's derivatives.yaml, and `torch.autograd.graph.saved_tensors_hooks`, which shows
 what is saved.
@@ -15,11 +16,10 @@ softmax saves the output.
 
 from typing import ClassVar
 
-from vdnnsim.dnn.saving import SavingRule, saving_by
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.autograd import autograd_kernels
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.program import program_plan
 from vdnnsim.policies.steps import backward_runs, forward_runs, update_runs
@@ -35,13 +35,11 @@ class PyTorch(Policy, frozen=True, kw_only=True):
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        rule = SavingRule.AUTOGRAD
-        workload = saving_by(setting.workload, rule)
+        workload = setting.workload.saved_by(SavingRule.AUTOGRAD)
         steps = forward_runs(workload)
         if workload.mode is Mode.TRAINING:
             for layer in reversed(workload.graph.layers):
                 steps += backward_runs(layer)
         steps += update_runs(workload)
-        kernels = autograd_kernels(workload, setting.costs, self.algorithms)
-        label, algorithms = self.label, self.algorithms.value
-        return program_plan(workload, kernels, steps, label=label, algorithms=algorithms, saving_rule=rule)
+        kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
+        return program_plan(workload, kernels, steps, label=self.label, algorithms=self.algorithms.value)

@@ -10,7 +10,7 @@ What is read into it:
 
 - Pinned host memory is at hand, as it is from the second iteration on, when its caching allocator has all it needs.
 - The copy to the host ends before the next kernel begins, the copy back begins after the kernel before it has ended.
-- What is saved is what autograd saves beside W, the indices of a maximum pooling among it (`vdnnsim.dnn.saving`).
+- What is saved is what autograd saves beside W, the indices of a maximum pooling among it (`SavingRule.AUTOGRAD`).
 - What a layer saves and a later one rewrites in place, as dropout the output of a rectifier, leaves when it has been
   rewritten; autograd would refuse such a network, and backward of the rectifier reads no more than what is zero.
 - Autograd saves W as well, and `save_on_cpu` copies it, though it stays on the GPU; users leave parameters out by a
@@ -26,12 +26,11 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from vdnnsim.dnn.layers import Layer
-from vdnnsim.dnn.saving import SavingRule, saving_by
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import last_forward_use
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.autograd import autograd_kernels
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.program import program_plan
 from vdnnsim.policies.steps import Await, Fetch, Leave, Saved, Step, backward_runs, forward_runs, update_runs
@@ -52,22 +51,15 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        workload = saving_by(setting.workload, SavingRule.AUTOGRAD)
+        workload = setting.workload.saved_by(SavingRule.AUTOGRAD)
         if workload.mode is Mode.INFERENCE:
             steps = forward_runs(workload)
         elif self.overlap:
             steps = _overlapped(workload)
         else:
             steps = _synchronous(workload)
-        kernels = autograd_kernels(workload, setting.costs, self.algorithms)
-        return program_plan(
-            workload,
-            kernels,
-            steps,
-            label=self.label,
-            algorithms=self.algorithms.value,
-            saving_rule=SavingRule.AUTOGRAD,
-        )
+        kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
+        return program_plan(workload, kernels, steps, label=self.label, algorithms=self.algorithms.value)
 
 
 def saved_by(workload: Workload, layer: Layer) -> list[Saved]:

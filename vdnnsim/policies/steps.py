@@ -8,12 +8,12 @@ from vdnnsim.dnn.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A kernel over some images of the batch or all of them; `repeat` as in `vdnnsim.plan.operations.Compute`."""
+    """A kernel; `repeat` and `part` as in `vdnnsim.plan.operations.Compute`."""
 
     layer: Layer
     phase: Phase
     repeat: int = 0
-    images: range | None = None
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ def _normalized_images(result: ScenarioResult, row: PolicyResult) -> int:
     layers = result.workload.graph.layers
     for each in row.trace.plan.operations:
         if isinstance(each, Compute) and layers[each.layer].kind is LayerKind.BN:
-            return each.images if each.images < result.workload.batch_size else 0
+            images = row.trace.plan.workload.part_size
+            return images if images < result.workload.batch_size else 0
     return 0
 
 

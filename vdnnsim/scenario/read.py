@@ -13,7 +13,7 @@ Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_mo
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.build import cost_source
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
@@ -83,7 +83,7 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
             .members(_REQUIRED, _OPTIONAL)["element_type"]
             .wrong(f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}")
         )
-    cost_source(profile.file, profile.server, workload.element_type)
+    ServerCosts(profile.server).of_type(workload.element_type)
     gpus = _gpus(keys["gpus"], profile) if "gpus" in keys else 1
     return Scenario(
         name=printable(path.stem),

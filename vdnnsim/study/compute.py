@@ -12,8 +12,8 @@ from typing import Any
 
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.bench import Bench
-from vdnnsim.cost.build import build_cost_table
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.experiment import bench_of
 from vdnnsim.messages import one_line
@@ -26,7 +26,7 @@ from vdnnsim.study.kept import Kept
 from vdnnsim.study.outcome import Outcome, computed, failed
 from vdnnsim.study.resolve import Resolved
 
-_TABLES = 4
+_MODELS = 4
 _PLANS = 24
 _PLACEMENTS = 100
 _REPLAYS = 2048
@@ -70,7 +70,7 @@ class PointRunner:
             watch: is told of the plans of each point.
         """
         self._watch = watch
-        self._tables: Kept[CostTable] = Kept(_TABLES)
+        self._models: Kept[CostModel] = Kept(_MODELS)
         self._plans: Kept[_Plans] = Kept(_PLANS)
         self._looks: Kept[set[str]] = Kept(_REPLAYS)
         self._placements: Kept[tuple[Placement | DoesNotFit, ...]] = Kept(_PLACEMENTS)
@@ -108,7 +108,7 @@ class PointRunner:
         return computed(metrics, oracle, plans.plans[0].algorithms, explained, scenario.gpus)
 
     def _bench(self, point: Resolved, scenario: Scenario) -> Bench:
-        costs = self._tables.get(point.costs_key, lambda: _cost_table(scenario, point.compute_speed))
+        costs = self._models.get(point.costs_key, lambda: _cost_model(scenario, point.compute_speed))
         return bench_of(scenario, costs)
 
     def _planned(self, point: Resolved, bench: Bench, policy: Policy) -> _Plans:
@@ -151,20 +151,14 @@ class PointRunner:
         return self._replays.get(key, replay)
 
 
-def _cost_table(scenario: Scenario, speed: float) -> CostTable:
-    table = build_cost_table(scenario.workload, scenario.server)
-    return table if speed == 1 else _faster(table, speed)
-
-
-def _faster(table: CostTable, speed: float) -> CostTable:
-    """Return a table whose kernels take their time over a factor."""
-    kernels = {
-        place: tuple(replace(option, seconds=option.seconds / speed) for option in options)
-        for place, options in table.kernels.items()
-    }
-    of_images = table.of_images
-    of_parts = None if of_images is None else lambda images: _faster(of_images(images), speed)
-    return replace(table, kernels=kernels, of_images=of_parts)
+def _cost_model(scenario: Scenario, speed: float) -> CostModel:
+    """Return the costs of a machine whose kernels take their time over a factor."""
+    model = ServerCosts(scenario.server)
+    if speed == 1:
+        return model
+    return AdjustedCosts(
+        model, lambda _workload, _layer, _phase, options: tuple(replace(x, seconds=x.seconds / speed) for x in options)
+    )
 
 
 def _each(

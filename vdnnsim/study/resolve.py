@@ -156,7 +156,7 @@ def _costs_text(server: Server) -> str:
     gpu, kernels = server.gpu, server.kernels
     peaks = sorted((element_type.value, rate) for element_type, rate in gpu.flop_per_s.items())
     measured = () if kernels is None else (kernels.sha256, kernels.tf32, kernels.channels_last)
-    model = sorted(server.cost_model.items())
+    model = server.cost_model_kind, sorted(server.cost_model.items())
     return repr((server.name, peaks, gpu.dram_bytes_per_s, gpu.multiprocessors, model, measured))
 
 

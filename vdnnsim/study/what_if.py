@@ -50,7 +50,7 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     resolver = Resolver(base, folder)
 
     def watch(bench: Bench, plans: Sequence[TrainingPlan]) -> None:
-        launched.append(kernel_origins(plans, bench.costs, bench.workload.batch_size))
+        launched.append(kernel_origins(plans, bench.cost_model))
 
     runner = PointRunner(watch)
 

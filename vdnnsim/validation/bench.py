@@ -50,9 +50,10 @@ class ValidationBench:
             ExecutionRefused: the device cannot compute a layer of it.
         """
         bench = Bench.of(case.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
-        bench = replace(bench, costs=stated_workspaces(bench.costs, bench.workload, executor))
+        bench = replace(bench, cost_model=stated_workspaces(bench.cost_model, executor))
+        bench.cost_model.table(bench.workload)
         if case.memory_share is not None:
-            everything = Base().plan(Setting(bench.workload, bench.costs, bench.limits, bench))
+            everything = Base().plan(Setting(bench.workload, bench.cost_model, bench.limits, bench))
             share_bytes = round(case.memory_share * requested_peak(everything))
             bench = replace(bench, limits=replace(bench.limits, device_bytes=share_bytes))
         return cls(case, executor, method, bench)
@@ -84,13 +85,14 @@ class ValidationBench:
         yield replace(self._row(on_device), decision=decision, profiled_on_device=True)
 
     def _plan(self, policy: Policy, trials: TrialPort) -> TrainingPlan:
-        plan = policy.plan(Setting(self.bench.workload, self.bench.costs, self.bench.limits, trials))
+        plan = policy.plan(Setting(self.bench.workload, self.bench.cost_model, self.bench.limits, trials))
         check_plan(plan)
         return plan
 
     def _row(self, plan: TrainingPlan) -> Row:
+        table = self.bench.cost_model.table(plan.workload)
         costs = [
-            self.bench.costs.find(operation.layer, operation.phase, operation.algorithm)
+            table.find(operation.layer, operation.phase, operation.algorithm)
             for operation in plan.operations
             if isinstance(operation, Compute)
         ]
@@ -145,14 +147,16 @@ class ValidationBench:
 
     def _given(self, plan: TrainingPlan, pacing: Pacing, stretch: float) -> Given:
         slower = pacing.times(stretch)
-        paced = replace(self.bench, server=slower.server(self.bench.server), costs=slower.costs(self.bench.costs))
+        paced = replace(
+            self.bench, server=slower.server(self.bench.server), cost_model=slower.costs(self.bench.cost_model)
+        )
         replay = _replay(plan, paced)
         assert isinstance(replay, IterationTrace), "durations do not decide what fits"
-        return Given(given_durations(plan, paced.costs, paced.server.link), replay)
+        return Given(given_durations(plan, paced.cost_model, paced.server.link), replay)
 
 
 def _replay(plan: TrainingPlan, bench: Bench) -> IterationTrace | DoesNotFit:
     placement = place_plan(plan, bench.limits)
     if isinstance(placement, DoesNotFit):
         return placement
-    return simulate(plan, bench.costs, bench.server, placement, bench.pinned)
+    return simulate(plan, bench.cost_model, bench.server, placement, bench.pinned)

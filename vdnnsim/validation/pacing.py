@@ -8,7 +8,7 @@ be proven: the order of operations, what overlaps with what, what waits for what
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.cost.transfer import Direction, copy_s
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.plan.operations import Compute, Offload, Prefetch
@@ -42,16 +42,13 @@ class Pacing:
             copy_latency_s=self.copy_latency_s * stretch,
         )
 
-    def costs(self, costs: CostTable) -> CostTable:
+    def costs(self, model: CostModel) -> CostModel:
         """Return stretched costs; they rank the algorithms as the calibrated ones do, so plans stay the same."""
-        return CostTable(
-            {
-                key: tuple(
-                    replace(each, seconds=max(self.kernel_factor * each.seconds, self.least_kernel_s))
-                    for each in options
-                )
-                for key, options in costs.kernels.items()
-            }
+        return AdjustedCosts(
+            model,
+            lambda _workload, _layer, _phase, options: tuple(
+                replace(each, seconds=max(self.kernel_factor * each.seconds, self.least_kernel_s)) for each in options
+            ),
         )
 
     def server(self, server: Server) -> Server:
@@ -73,8 +70,9 @@ class Pacing:
         )
 
 
-def given_durations(plan: TrainingPlan, costs: CostTable, link: Link) -> Mapping[int, float]:
+def given_durations(plan: TrainingPlan, cost_model: CostModel, link: Link) -> Mapping[int, float]:
     """Return seconds by position of each kernel and copy of a plan; what the engine replays with the same costs."""
+    costs = cost_model.table(plan.workload)
     durations_s: dict[int, float] = {}
     for position, operation in enumerate(plan.operations):
         match operation:

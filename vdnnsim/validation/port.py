@@ -49,10 +49,15 @@ class Execution(Protocol):
 class Executor(Protocol):
     """Executes plans of one workload on one device."""
 
-    def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
         """Return by algorithm the bytes of workspace that the device's library states, without running anything.
 
         None where only a measurement tells.
+
+        Args:
+            workload: the executor's, by whichever saving rule.
+            layer: one of it.
+            phase: of the layer.
 
         Raises:
             ExecutionRefused: the library has no kernel for this.

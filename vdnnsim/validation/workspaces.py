@@ -7,28 +7,29 @@ algorithm needs without running it, and which there are, so a plan that is to be
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.validation.port import Executor
 
 
-def stated_workspaces(costs: CostTable, workload: Workload, executor: Executor) -> CostTable:
+def stated_workspaces(model: CostModel, executor: Executor) -> CostModel:
     """Return costs whose unmeasured kernels are those that the device has, with the workspaces that it states.
 
-    Where it has none of them they stay as they are, for the executor to refuse.
-
-    Raises:
-        ExecutionRefused: the device has no kernel for a phase of a layer.
+    Where it has none of them they stay as they are, for the executor to refuse; it also refuses, with
+    `ExecutionRefused` when a table is built, a phase of a layer for which it has no kernel.
     """
-    kernels = dict(costs.kernels)
-    for (layer, phase), options in costs.kernels.items():
+
+    def adjust(
+        workload: Workload, layer: Layer, phase: Phase, options: tuple[KernelCost, ...]
+    ) -> tuple[KernelCost, ...]:
         if all(option.origin is Origin.MEASURED for option in options):
-            continue
-        stated = executor.workspaces(workload.graph.layers[layer], phase)
-        kept = tuple(_stated(option, stated) for option in options if option.algorithm in stated)
-        kernels[layer, phase] = kept or options
-    return CostTable(kernels)
+            return options
+        stated = executor.workspaces(workload, layer, phase)
+        return tuple(_stated(option, stated) for option in options if option.algorithm in stated) or options
+
+    return AdjustedCosts(model, adjust)
 
 
 def _stated(option: KernelCost, stated: Mapping[str, int | None]) -> KernelCost:

@@ -7,8 +7,8 @@ from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.step import Role
 from vdnnsim.plan.operations import Compute
-from vdnnsim.plan.training_plan import BufferKind
 
 
 def parameters(runs: LayrubRuns, case: Case) -> float:
@@ -44,11 +44,17 @@ def overhead(runs: LayrubRuns, case: Case, policy: str, baseline: str, *, paper_
 
 def record_share(runs: LayrubRuns, case: Case, policy: str) -> float:
     """Bytes of the records of rectifiers over those of the maps that they stand for (4.2)."""
-    plan, workload = runs.plan(case, policy), runs.bench(case).workload
-    rectifiers = {layer.index for layer in workload.graph.layers if isinstance(layer.operator, Activation)}
-    records = [b for b in plan.buffers if b.kind is BufferKind.STATISTICS and b.of in rectifiers]
-    layers = workload.graph.layers
-    return sum(b.nbytes for b in records) / sum(workload.map_bytes(layers[b.of or 0].output) for b in records)
+    plan = runs.plan(case, policy)
+    layers = plan.workload.graph.layers
+    records = {
+        operand.memory: layers[each.layer].output
+        for each in plan.operations
+        if isinstance(each, Compute) and isinstance(layers[each.layer].operator, Activation)
+        for operand in each.operands
+        if operand.role is Role.STATISTICS
+    }
+    maps_bytes = sum(plan.workload.map_bytes(index) for index in records.values())
+    return sum(plan.buffers[buffer].nbytes for buffer in records) / maps_bytes
 
 
 def barrier_share(runs: LayrubRuns, case: Case, policy: str) -> float:

@@ -72,8 +72,7 @@ def power_overhead(runs: PaperRuns, case: Case, policy: str) -> float:
         baseline, other = "base(m)", "vdnn_conv(m)"
     bench = runs.bench(*case)
     before_watts, after_watts = (
-        maximum_watts(runs.result(*case, label).trace, bench.workload, bench.costs, runs.server)
-        for label in (baseline, other)
+        maximum_watts(runs.result(*case, label).trace, bench.cost_model, runs.server) for label in (baseline, other)
     )
     return after_watts / before_watts - 1
 
@@ -81,7 +80,7 @@ def power_overhead(runs: PaperRuns, case: Case, policy: str) -> float:
 def passes_of(runs: PaperRuns, case: Case, policy: str) -> str:
     """The profiling passes of a dynamic policy where every trial but the first fails, in their order."""
     bench = runs.bench(*case)
-    setting = Setting(bench.workload, bench.costs, bench.limits, _OnlyTheFirstPasses(bench))
+    setting = Setting(bench.workload, bench.cost_model, bench.limits, _OnlyTheFirstPasses(bench))
     return "; ".join(each.name for each in runs.policy(policy).plan(setting).passes)
 
 

@@ -24,7 +24,7 @@ def figure_13(runs: PaperRuns) -> PaperFigure:
     case = ("vgg16", 64)
     bench = runs.bench(*case)
     traces = runs.oracle(*case).trace, runs.result(*case, "vdnn_all(p)").trace
-    alone, copied = (convolution_traffic(trace, bench.workload, bench.costs, runs.server) for trace in traces)
+    alone, copied = (convolution_traffic(trace, bench.cost_model, runs.server) for trace in traces)
     layers = list(dict.fromkeys(each.layer for each in alone))
     names = tuple(bench.workload.graph.layers[layer].name for layer in layers)
 

@@ -143,7 +143,7 @@ def _policy(case: Case, slot: str) -> str:
 
 def _measure(runs: PaperRuns, case: Case, policy: str) -> _Drawn:
     bench, result = runs.bench(*case), runs.result(*case, policy)
-    curve = power_curve(result.trace, bench.workload, bench.costs, runs.server)
+    curve = power_curve(result.trace, bench.cost_model, runs.server)
     return _Drawn(
         result, curve.mean_watts, curve.maximum_watts(SAMPLING_PERIOD_S), curve.energy_joules, max(curve.watts)
     )

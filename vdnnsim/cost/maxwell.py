@@ -1,0 +1,85 @@
+"""The model of kernel times that was made for cuDNN on Maxwell, with parameters fitted per machine.
+
+A CONV layer gets every algorithm that can compute the phase, the bias pass in its time and DRAM traffic. Any other
+kernel is one roofline:
+
+    max(FLOPs / (arithmetic peak x fraction), bytes / (DRAM bandwidth x fraction)) + overhead
+
+with the FLOPs and the compulsory traffic of the step. Matrix products reach a fraction of the peak; all else, and every
+weight update, streams through memory. Layers of equal shape are computed once, so a VGG with 416 CONV layers costs what
+its distinct layers do.
+
+Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
+Known limitations: the traffic is that of perfect caches. An RNN is timed as one product over all its steps, though each
+step must wait for the one before it; short batches take longer.
+"""
+
+from collections.abc import Hashable, Mapping
+
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
+from vdnnsim.cost.machine import Machine, model_origin
+from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
+from vdnnsim.cost.workspace import algorithms, workspace_bytes
+from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.server import Server
+
+
+class MaxwellCosts(CostModel):
+    """The costs of kernels by this model on one server."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+        self._origin = model_origin(server)
+
+    def _build(self, workload: Workload) -> CostTable:
+        machine = Machine.of_server(self._server, workload.element_type)
+        known: dict[Hashable, tuple[KernelCost, ...]] = {}
+        kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
+        for layer in workload.graph.layers:
+            for phase in workload.phases(layer):
+                key = _same_cost(workload, layer, phase)
+                if key not in known:
+                    known[key] = self._options(machine, workload, layer, phase)
+                kernels[layer.index, phase] = known[key]
+        return CostTable(kernels)
+
+    def _options(self, machine: Machine, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+        if not _is_convolution(layer, phase):
+            operation = workload.step.operation(layer.index, phase)
+            seconds = kernel_s(machine, operation.flop, operation.bytes_moved)
+            return (KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=operation.bytes_moved),)
+        shape = ConvolutionShape.of_layer(layer, workload.part_size)
+        options = [
+            KernelCost(
+                algorithm=algorithm,
+                seconds=convolution_s(machine, shape, phase, algorithm) + bias_s(machine, shape, phase),
+                workspace_bytes=workspace_bytes(shape, phase, algorithm, machine.element_bytes),
+                origin=self._origin,
+                dram_bytes=convolution_bytes(machine, shape, phase, algorithm) + bias_bytes(machine, shape, phase),
+            )
+            for algorithm in algorithms(shape, phase, winograd=machine.parameters.has_winograd)
+        ]
+        return tuple(sorted(options, key=lambda option: (option.seconds, option.workspace_bytes, option.algorithm)))
+
+
+def kernel_s(machine: Machine, flop: Mapping[Arithmetic, int], nbytes: int) -> float:
+    """Return the seconds of a kernel that is no convolution, by the FLOPs that it computes and its DRAM traffic."""
+    p = machine.parameters
+    fractions = {Arithmetic.PRODUCT: p.product_flop_fraction, Arithmetic.ELEMENTWISE: 1.0}
+    arithmetic_s = sum(count / (machine.flop_per_s * fractions[kind]) for kind, count in flop.items())
+    return max(arithmetic_s, nbytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)) + p.kernel_overhead_s
+
+
+def _same_cost(workload: Workload, layer: Layer, phase: Phase) -> Hashable:
+    if _is_convolution(layer, phase):
+        return phase, layer.operator, layer.in_shapes
+    operation = workload.step.operation(layer.index, phase)
+    return tuple(operation.flop.items()), operation.bytes_moved
+
+
+def _is_convolution(layer: Layer, phase: Phase) -> bool:
+    return layer.kind is LayerKind.CONV and phase is not Phase.UPDATE

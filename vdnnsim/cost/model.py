@@ -1,0 +1,76 @@
+"""The cost model of a server: its measured kernels, and for what was not measured the kind that its profile names.
+
+    cost_model: {kind: maxwell, ...}     parameters of `vdnnsim.cost.maxwell`; the kind where none is named
+    cost_model: {kind: roofline, ...}    `vdnnsim.cost.roofline`: a datasheet and a launch overhead
+    cost_model: {kind: table}            the table of kernels alone (`vdnnsim.cost.measured`)
+
+Where kernels of the element type were measured, they and what is predicted from them make up the table.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from vdnnsim.cost.kernel_file import read_measured_kernels
+from vdnnsim.cost.kernel_table import KernelRow
+from vdnnsim.cost.machine import peak_roofline
+from vdnnsim.cost.maxwell import MaxwellCosts
+from vdnnsim.cost.measured import MeasuredCosts
+from vdnnsim.cost.roofline import RooflineCosts
+from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Server
+from vdnnsim.messages import file_name, not_one_of
+
+KINDS: Final[Mapping[str, Callable[[Server], CostModel]]] = {"maxwell": MaxwellCosts, "roofline": RooflineCosts}
+TABLE: Final = "table"
+
+
+class ServerCosts(CostModel):
+    """The costs of kernels on a server; each of its models is made when a workload first wants it."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+        self._models: dict[ElementType, CostModel] = {}
+        self._gaps: dict[ElementType, str] = {}
+
+    def _build(self, workload: Workload) -> CostTable:
+        table = self.of_type(workload.element_type).table(workload)
+        return replace(table, gap=self._gaps[workload.element_type])
+
+    def of_type(self, element_type: ElementType) -> CostModel:
+        """Return what times kernels of an element type.
+
+        Raises:
+            ProfileError: the profile has no kernel of the type and no model for it, or one of them is wrong.
+        """
+        if element_type not in self._models:
+            self._models[element_type], self._gaps[element_type] = self._find(element_type)
+        return self._models[element_type]
+
+    def _find(self, element_type: ElementType) -> tuple[CostModel, str]:
+        server, gap = self._server, ""
+        models = bool(server.cost_model) and server.cost_model_kind != TABLE
+        if server.kernels is not None:
+            rows = read_measured_kernels(server.kernels)
+            if element_type.value in _timed(rows):
+                return MeasuredCosts(rows, peak_roofline(server, element_type), element_type), ""
+            untimed = f"times no kernel in {element_type.value}, only in {', '.join(sorted(_timed(rows))) or 'none'}"
+            if not models:
+                raise ProfileError(f"{file_name(server.kernels.table)}: {untimed}")
+            gap = f"{server.kernels.table.name} {untimed}; workspaces are those of formulas"
+        elif not models:
+            raise ProfileError(f"{server.name}: has neither kernels nor a cost_model, so nothing can be timed on it")
+        if server.cost_model_kind not in KINDS:
+            kinds = not_one_of(server.cost_model_kind, (*KINDS, TABLE), "a kind of cost model")
+            raise ProfileError(f"{server.name}: cost_model.kind: {kinds}")
+        model = KINDS[server.cost_model_kind](server)
+        peak_roofline(server, element_type)
+        return model, gap
+
+
+def _timed(rows: Iterable[KernelRow]) -> set[str]:
+    return {row.shape.element_type.value for row in rows if row.seconds is not None}
