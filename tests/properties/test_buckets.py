@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.toy import toy_chain, toy_workload
+from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
@@ -42,12 +42,12 @@ def backwards(draw: st.DrawFn) -> Backward:
     ready: list[int] = []
     interrupted = False
     for position, gradient in enumerate(writes):
-        writer.compute(0, W, "only", reads=(), writes=(gradient,))
+        writer.compute(0, W, "only", touching(writes=(gradient,)))
         if gradient not in writes[position + 1 :]:
             ready.append(gradient)
         if ready and draw(st.integers(0, 9)) == 0:
             interrupted = True
-            writer.compute(0, UPDATE, "only", reads=(draw(st.sampled_from(ready)),), writes=())
+            writer.compute(0, UPDATE, "only", touching(reads=(draw(st.sampled_from(ready)),)))
     for gradient in gradients:
         writer.release(gradient)
     return Backward(writer.finish("hand", "m"), tuple(ready), interrupted)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.toy import TOY_LIMITS, toy_setting
+from tests.toy import TOY_LIMITS, touching, toy_setting
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
 from vdnnsim.bench import Bench
 from vdnnsim.dnn.layers import Phase, Stage
@@ -148,7 +148,7 @@ def in_order(*gradients: str) -> TrainingPlan:
     for buffer in buffers:
         writer.allocate(buffer, 0, Phase.BACKWARD_WEIGHTS)
     for buffer in buffers:
-        writer.compute(0, Phase.BACKWARD_WEIGHTS, "only", reads=(), writes=(buffer,))
+        writer.compute(0, Phase.BACKWARD_WEIGHTS, "only", touching(writes=(buffer,)))
     for buffer in buffers:
         writer.release(buffer)
     return writer.finish("given", "m")

@@ -111,7 +111,7 @@ def test_explicit_gemm_agrees_with_the_framework(workload: Workload, *, channels
     assert data.output_gradient is not None
     y.backward(data.output_gradient.double().abs())  # type: ignore[no-untyped-call]
     windows = layer.out_shape.height * layer.out_shape.width * workload.batch_size
-    filter_area = layer.filter_elements // layer.in_shapes[0].channels
+    filter_area = layer.work.filter_elements // layer.in_shapes[0].channels
     assert x.grad is not None
     assert w.grad is not None
     grads = [w.grad.permute(0, 2, 3, 1).flatten() if channels_last else w.grad.flatten()]
@@ -119,7 +119,7 @@ def test_explicit_gemm_agrees_with_the_framework(workload: Workload, *, channels
         assert bias.grad is not None
         grads.append(bias.grad)
     bounds = (
-        (y, layer.filter_elements + 3),
+        (y, layer.work.filter_elements + 3),
         (x.grad, layer.out_shape.channels * filter_area + 2),
         (torch.cat(grads), windows + 2),
     )

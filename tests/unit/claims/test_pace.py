@@ -2,7 +2,7 @@ import pytest
 
 from tests.toy import ROOT
 from vdnnsim.claims.pace import stretched
-from vdnnsim.cost.build import build_cost_table
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.profile import find_profile, read_profile
@@ -12,7 +12,7 @@ def test_every_kernel_is_stretched_by_the_factor() -> None:
     """All of VGG's, by every algorithm, take thrice as long, and workspaces stay."""
     server = read_profile(find_profile("p100_x2", ROOT))
     workload = Workload(build_network("vgg_d_13conv"), batch_size=8)
-    before, after = (build_cost_table(workload, each).kernels for each in (server, stretched(server, 3.0)))
+    before, after = (ServerCosts(each).table(workload).kernels for each in (server, stretched(server, 3.0)))
 
     assert before.keys() == after.keys()
     for key, kernels in before.items():

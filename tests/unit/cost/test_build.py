@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.cost.build import build_cost_table
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import ONLY, CostTable
 from vdnnsim.cost.workspace import IMPLICIT_GEMM
 from vdnnsim.dnn.layers import LayerKind, Phase
@@ -26,7 +26,7 @@ def titan_x() -> Server:
 @pytest.mark.parametrize("network", NETWORKS)
 def test_every_kernel_has_its_options_fastest_first(network: str, titan_x: Server) -> None:
     workload = Workload(build_network(network), 32, optimizer=Optimizer.MOMENTUM)
-    table = build_cost_table(workload, titan_x)
+    table = ServerCosts(titan_x).table(workload)
     expected = {(layer.index, phase) for layer in workload.graph.layers for phase in workload.phases(layer)}
     assert table.kernels.keys() == expected
     for options in table.kernels.values():
@@ -36,7 +36,7 @@ def test_every_kernel_has_its_options_fastest_first(network: str, titan_x: Serve
 
 def test_memory_optimal_convolutions_need_no_workspace(titan_x: Server) -> None:
     workload = Workload(build_network("vgg16"), 64, optimizer=Optimizer.SGD)
-    table = build_cost_table(workload, titan_x)
+    table = ServerCosts(titan_x).table(workload)
     for layer in workload.graph.layers:
         for phase in workload.phases(layer):
             chosen = table.memory_optimal(layer.index, phase)
@@ -48,7 +48,7 @@ def test_half_precision_storage_is_faster_only_where_bytes_count(titan_x: Server
     """The Titan X computes 16 bit elements at its float32 rate, so FC of a batch costs the same and ACTV half."""
     graph = build_network("alexnet")
     full, half = (
-        build_cost_table(Workload(graph, 256, element_type), titan_x)
+        ServerCosts(titan_x).table(Workload(graph, 256, element_type))
         for element_type in (ElementType.FLOAT32, ElementType.FLOAT16)
     )
     overhead_s = titan_x.cost_model["kernel_overhead_s"]
@@ -65,11 +65,11 @@ def test_half_precision_storage_is_faster_only_where_bytes_count(titan_x: Server
 def test_the_table_of_another_batch_is_built_once(titan_x: Server) -> None:
     """It is that of the workload with that batch."""
     workload = Workload(build_network("alexnet"), 32)
-    table = build_cost_table(workload, titan_x)
+    table = ServerCosts(titan_x).table(workload)
     assert table.of_images is not None
     part = table.of_images(8)
 
-    assert part == build_cost_table(replace(workload, batch_size=8), titan_x)
+    assert part == ServerCosts(titan_x).table(replace(workload, batch_size=8))
     assert part is table.of_images(8)
     algorithm = part.fastest(0, Phase.FORWARD).algorithm
     assert table.find(0, Phase.FORWARD, algorithm, 8) is part.fastest(0, Phase.FORWARD)
@@ -83,7 +83,7 @@ def test_inference_has_forward_only(titan_x: Server) -> None:
 def test_the_deepest_network_takes_well_under_a_second(titan_x: Server) -> None:
     workload = Workload(build_network("vgg416"), 32)
     start = time.perf_counter()
-    build_cost_table(workload, titan_x)
+    ServerCosts(titan_x).table(workload)
     assert time.perf_counter() - start < 0.5
 
 
@@ -109,7 +109,7 @@ def test_fractions_of_a_peak_are_fractions(toy_server: Server, value: float) -> 
 def test_element_types_without_a_rate_are_refused(toy_server: Server) -> None:
     workload = Workload(build_network("alexnet"), 1, ElementType.FLOAT16)
     with pytest.raises(ProfileError, match=r"^toy: gpu\.peak: lacks float16, has float32$"):
-        build_cost_table(workload, toy_server)
+        ServerCosts(toy_server).table(workload)
 
 
 def stated(origin: Origin) -> tuple[Figure, ...]:

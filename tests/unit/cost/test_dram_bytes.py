@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.cost.build import build_cost_table
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.workspace import FFT_TILING
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
@@ -45,7 +45,7 @@ def test_a_tiled_convolution_moves_all_tiles_twice_and_its_bias(titan_x: Server)
     workload = Workload(build_network("vgg16"), 64)
     conv1_2 = next(layer.index for layer in workload.graph.layers if layer.name == "conv1_2")
 
-    kernel = build_cost_table(workload, titan_x).find(conv1_2, Phase.FORWARD, FFT_TILING)
+    kernel = ServerCosts(titan_x).table(workload).find(conv1_2, Phase.FORWARD, FFT_TILING)
 
     assert kernel.dram_bytes == 1_644_314_624 + 4_599_054_336 + 1_644_167_168
     assert kernel.dram_bytes / kernel.seconds / 336e9 == pytest.approx(0.407, abs=0.0005)
@@ -53,7 +53,7 @@ def test_a_tiled_convolution_moves_all_tiles_twice_and_its_bias(titan_x: Server)
 
 def test_a_roofline_moves_its_compulsory_traffic(titan_x: Server) -> None:
     workload = Workload(build_network("alexnet"), 128, optimizer=Optimizer.SGD)
-    table = build_cost_table(workload, titan_x)
+    table = ServerCosts(titan_x).table(workload)
     for layer in workload.graph.layers:
         for phase in workload.phases(layer):
             if layer.kind is not LayerKind.CONV or phase is Phase.UPDATE:

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from vdnnsim.cost.build import build_cost_table
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import convolution_bytes, convolution_s
 from vdnnsim.cost.machine import Machine
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.cost.workspace import WINOGRAD, WINOGRAD_NONFUSED
 from vdnnsim.dnn.layers import Phase
@@ -74,7 +74,7 @@ def test_a_profile_says_whether_its_library_has_winograd(toy_server: Server, toy
     layer = next(layer.index for layer in workload.graph.layers if layer.name == "conv1_2")
 
     def offered(server: Server) -> set[str]:
-        return {option.algorithm for option in build_cost_table(workload, server).options(layer, Phase.FORWARD)}
+        return {option.algorithm for option in ServerCosts(server).table(workload).options(layer, Phase.FORWARD)}
 
     without = offered(toy_server)
     assert not toy_parameters.has_winograd

@@ -29,13 +29,13 @@ def test_a_strided_padded_convolution_counts_the_places_of_its_kernel() -> None:
 
 def test_unless_told_otherwise_a_window_steps_by_one_and_nothing_is_padded() -> None:
     """A kernel of 3 x 3 has 5 - 3 + 1 = 3 places in the height and 7 - 3 + 1 = 5 in the width."""
-    assert Convolution(2, kernel=(3, 3)).output_shape(MapShape(1, 5, 7)) == MapShape(2, 3, 5)
+    assert Convolution(2, kernel=(3, 3)).outputs((MapShape(1, 5, 7),)) == (MapShape(2, 3, 5),)
 
 
 def test_pooling_leaves_the_last_incomplete_window_out() -> None:
     """(55 - 3) // 2 + 1 = 27 fits exactly; (28 + 2 - 3) // 2 + 1 = 14, for 27 / 2 = 13.5 steps are 13 whole ones."""
-    assert Pooling((3, 3), (2, 2)).output_shape(MapShape(64, 55, 55)) == MapShape(64, 27, 27)
-    assert Pooling((3, 3), (2, 2), (1, 1)).output_shape(MapShape(8, 28, 28)) == MapShape(8, 14, 14)
+    assert Pooling((3, 3), (2, 2)).outputs((MapShape(64, 55, 55),)) == (MapShape(64, 27, 27),)
+    assert Pooling((3, 3), (2, 2), (1, 1)).outputs((MapShape(8, 28, 28),)) == (MapShape(8, 14, 14),)
 
 
 def test_backward_and_its_two_halves_are_backward() -> None:

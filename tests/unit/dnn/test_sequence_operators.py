@@ -101,10 +101,10 @@ def test_parameters() -> None:
     filter in time sees 3 channels of 3 steps: 5 x 9; one over frames 3 x 2 x 9.
     """
     assert [layer.parameters for layer in TEXT.graph.layers] == [60, 8, 60, 0, 0, 0, 4, 16, 0, 0, 220, 24, 0, 0]
-    assert HEAD.weight_elements == 28
+    assert HEAD.work.weights == 28
     assert (HEAD.weights_of, TABLE.shares_weights, QKV.shares_weights) == (TABLE.index, True, False)
     assert CONV.parameters == 60
-    assert (GATE.filter_elements, NORM.filter_elements) == (4, 0)
+    assert (GATE.work.filter_elements, NORM.work.filter_elements) == (4, 0)
     assert [layer.parameters for layer in VIDEO.graph.layers] == [54, 45, 0, 0, 5 * 2 * 2 + 1, 0]
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_workload
+from tests.toy import replay, touching, toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.transfer import paged_copy_s
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import PinnedMemory
@@ -25,7 +25,7 @@ def paging_plan() -> TrainingPlan:
     writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
     writer.prefetch(x, 0, on_demand=True, mechanism=paged)
     writer.wait(writer.record(Stream.MEMORY), Stream.COMPUTE)
-    writer.compute(0, F, "only", reads=(x,), writes=())
+    writer.compute(0, F, "only", touching(reads=(x,)))
     writer.release(x)
     return writer.finish("paging", "p")
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, touching, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -117,14 +117,14 @@ def test_a_stream_that_waits_holds_only_itself() -> None:
     buffers = [writer.buffer(f"b{i}", _KIND, 10, WORKLOAD.graph.layers[0].stage, given=True) for i in range(3)]
     for buffer in buffers:
         writer.allocate(buffer, 0, F)
-    writer.compute(0, F, "only", reads=[], writes=[buffers[0]])
+    writer.compute(0, F, "only", touching(writes=[buffers[0]]))
     written = writer.record(Stream.COMPUTE)
     writer.wait(written, Stream.MEMORY)
     writer.offload(buffers[0], 0)
     copied = writer.record(Stream.MEMORY)
-    writer.compute(1, F, "only", reads=[buffers[1]], writes=[buffers[2]])
+    writer.compute(1, F, "only", touching(reads=[buffers[1]], writes=[buffers[2]]))
     writer.wait(copied, Stream.COMPUTE)
-    writer.compute(1, F, "only", reads=[buffers[1]], writes=[buffers[0]])
+    writer.compute(1, F, "only", touching(reads=[buffers[1]], writes=[buffers[0]]))
     for buffer in buffers:
         writer.release(buffer)
     costs = toy_costs(WORKLOAD, {("conv1", F): 4.0})

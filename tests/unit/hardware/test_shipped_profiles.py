@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.cost.build import build_cost_table
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType

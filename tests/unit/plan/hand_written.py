@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import toy_chain, toy_workload
+from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PlanError
 from vdnnsim.plan.check import check_plan
@@ -31,12 +31,12 @@ def take(writer: PlanWriter, label: str, *, given: bool = False) -> int:
 
 def write(writer: PlanWriter, *buffers: int) -> None:
     """Let a kernel write buffers."""
-    writer.compute(0, F, "only", reads=(), writes=buffers)
+    writer.compute(0, F, "only", touching(writes=buffers))
 
 
 def read(writer: PlanWriter, *buffers: int) -> None:
     """Let a kernel read buffers."""
-    writer.compute(0, W, "only", reads=buffers, writes=())
+    writer.compute(0, W, "only", touching(reads=buffers))
 
 
 def order(writer: PlanWriter, first: Stream, then: Stream) -> None:

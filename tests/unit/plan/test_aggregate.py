@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.plan.hand_written import WORKLOAD
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.workload import Mode, Optimizer
@@ -29,10 +29,10 @@ def written_twice() -> TrainingPlan:
     gradient = writer.buffer("dW", BufferKind.WEIGHT_GRADIENT, 10, Stage.FEATURES)
     writer.allocate(gradient, 0, F)
     for _ in range(2):
-        writer.compute(0, W, "only", reads=(), writes=(gradient,))
+        writer.compute(0, W, "only", touching(writes=(gradient,)))
     writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
     writer.offload(gradient, 0)
-    writer.compute(0, UPDATE, "only", reads=(gradient,), writes=())
+    writer.compute(0, UPDATE, "only", touching(reads=(gradient,)))
     writer.synchronize()
     writer.release(gradient)
     return writer.finish("hand", "m")

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.plan.hand_written import WORKLOAD, refusal
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
@@ -57,11 +57,11 @@ class Backward:
 
     def write(self, *gradients: int, layer: int = 0) -> None:
         """One kernel writes gradients."""
-        self.writer.compute(layer, W, "only", reads=(), writes=gradients)
+        self.writer.compute(layer, W, "only", touching(writes=gradients))
 
     def read(self, gradient: int) -> None:
         """The update reads a gradient."""
-        self.writer.compute(gradient, UPDATE, "only", reads=(gradient,), writes=())
+        self.writer.compute(gradient, UPDATE, "only", touching(reads=(gradient,)))
 
     def in_buckets(self) -> TrainingPlan:
         """Release all gradients, and add exchanges."""

@@ -1,5 +1,6 @@
 """Buffers that lie in the bytes of others."""
 
+from tests.toy import touching
 from tests.unit.plan.hand_written import W, finished, name, read, refusal, take, write
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plan.check import check_plan
@@ -101,7 +102,7 @@ def test_a_kernel_may_read_what_it_is_the_first_to_cover(writer: PlanWriter) -> 
     storage, inside = take(writer, "storage"), name(writer, "inside")
     write(writer, storage)
     writer.alias(inside, storage)
-    writer.compute(0, W, "only", reads=(storage,), writes=(inside,))
+    writer.compute(0, W, "only", touching(reads=(storage,), writes=(inside,)))
     writer.release(inside)
     writer.release(storage)
 
@@ -113,6 +114,6 @@ def test_what_a_kernel_has_covered_is_gone_for_the_next(writer: PlanWriter) -> N
     write(writer, storage)
     writer.alias(inside, storage)
     write(writer, inside)
-    writer.compute(0, W, "only", reads=(storage,), writes=(inside,))
+    writer.compute(0, W, "only", touching(reads=(storage,), writes=(inside,)))
 
     assert refusal(finished(writer)).endswith("storage is read before anything was written to it")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.toy import TOY_LIMITS, toy_chain, toy_workload
+from tests.toy import TOY_LIMITS, touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PlanError
 from vdnnsim.plan.check import check_plan
@@ -35,9 +35,9 @@ class Script:
             case "release":
                 writer.release(buffer)
             case "read":
-                writer.compute(0, F, "only", reads=(buffer,), writes=())
+                writer.compute(0, F, "only", touching(reads=(buffer,)))
             case "write":
-                writer.compute(0, F, "only", reads=(), writes=(buffer,))
+                writer.compute(0, F, "only", touching(writes=(buffer,)))
             case "offload":
                 writer.offload(buffer, 0)
             case "fetch":

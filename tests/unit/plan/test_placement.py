@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, touching, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.operations import Stream
@@ -240,7 +240,7 @@ def test_the_first_overflow_of_either_memory_decides(writer: PlanWriter) -> None
 
 def test_events_and_kernels_take_no_memory(writer: PlanWriter) -> None:
     x = take(writer, "x", 10)
-    writer.compute(0, F, "only", reads=[], writes=[x])
+    writer.compute(0, F, "only", touching(writes=[x]))
     writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
     writer.synchronize()
 

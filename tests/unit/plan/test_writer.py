@@ -1,4 +1,4 @@
-from tests.toy import toy_chain, toy_workload
+from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.plan.operations import (
     Alias,
@@ -25,7 +25,7 @@ def test_a_plan_holds_what_was_written_in_its_order() -> None:
     y = writer.buffer("y", BufferKind.GRADIENT_MAP, 20, Stage.CLASSIFIER)
     writer.allocate(x, 0, Phase.FORWARD)
     writer.alias(y, x)
-    writer.compute(1, Phase.BACKWARD_DATA, "gemm", reads=[x], writes=(buffer for buffer in (x, y)))
+    writer.compute(1, Phase.BACKWARD_DATA, "gemm", touching(reads=[x], writes=(buffer for buffer in (x, y))))
     first = writer.record(Stream.COMPUTE)
     writer.wait(first, Stream.MEMORY)
     writer.offload(x, 0)

@@ -6,11 +6,11 @@ from functools import cache
 
 import msgspec
 import pytest
+from vdnnsim.dnn.saving import saving_by
 
 from tests.toy import ReplayTrials, toy_costs
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.saving import saving_by
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.check import check_plan

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from vdnnsim.dnn.saving import SavingRule, saving_by
 
 from tests.toy import replay, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.dnn.saving import SavingRule, saving_by
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.operations import Compute, Release

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.toy import ROOT
-from vdnnsim.cost.build import build_cost_table
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
@@ -79,7 +79,7 @@ class FakeExecutor:
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement
-        costs, server = build_cost_table(self.workload, lab.server), lab.server
+        costs, server = ServerCosts(lab.server).table(self.workload), lab.server
         if pace is not None:
             assert lab.method.pacing is not None
             slower = (lab.method.pacing.times(stretch) for stretch in lab.method.pacing.stretches)
