@@ -6,10 +6,10 @@ A library that is handed no indices of a maximum pooling finds them in workspace
 
 from dataclasses import replace
 
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostTable, KernelChoice
 from vdnnsim.dnn.saving import IndexedPooling
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 
 
 def autograd_kernels(workload: Workload, costs: CostTable, algorithms: Algorithms) -> KernelChoice:

@@ -13,7 +13,7 @@ from typing import Final
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.liveness import operands
-from vdnnsim.policies.steps import Run
+from vdnnsim.plan.schedule import Run, backward_layers, backward_of
 
 CHEAP: Final = frozenset(
     {
@@ -67,6 +67,7 @@ def backward_with_recomputation(workload: Workload) -> list[Run]:
 
 class _Recomputation:
     def __init__(self, workload: Workload) -> None:
+        self._workload = workload
         self._layers = workload.graph.layers
         self._maps = workload.graph.maps
         self._given_up = recomputed_maps(workload)
@@ -83,11 +84,11 @@ class _Recomputation:
     def runs(self) -> list[Run]:
         """Return all of backward."""
         runs: list[Run] = []
-        for layer in reversed(self._layers):
+        for layer in backward_layers(self._workload):
             missing = self._given_up.intersection(layer.saved_maps) - self._held
             if missing:
                 runs += self._recompute(missing, layer)
-            runs += [Run(layer, phase) for phase in layer.backward_phases]
+            runs += backward_of(layer)
         return runs
 
     def _segments(self) -> dict[int, int]:

@@ -15,16 +15,17 @@ again. Everything else is freed as soon as nobody needs it, as autograd does, an
 is what autograd saves (`vdnnsim.dnn.saving`).
 """
 
+from dataclasses import replace
 from math import isqrt
 from typing import ClassVar
 
 from vdnnsim.dnn.saving import SavingRule, saving_by
 from vdnnsim.errors import PolicyError
+from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.autograd import autograd_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
 from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
 
 
@@ -60,14 +61,9 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
             raise PolicyError(f"{self.label}: {found}, the modules of {workload.graph.name}")
         steps = segmented_steps(workload, equal_segments(parts, self.segments or isqrt(len(parts))))
         kernels = autograd_kernels(workload, setting.costs, self.algorithms)
-        return program_plan(
-            workload,
-            kernels,
-            steps,
-            label=self.label,
-            algorithms=self.algorithms.value,
-            saving_rule=SavingRule.AUTOGRAD,
-        )
+        label, algorithms = self.label, self.algorithms.value
+        plan = lower(steps, workload, kernels, label=label, algorithms=algorithms)
+        return replace(plan, saving_rule=SavingRule.AUTOGRAD)
 
 
 def equal_segments(parts: list[range], count: int) -> list[Segment]:

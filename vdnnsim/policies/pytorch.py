@@ -13,16 +13,16 @@ iteration (`zero_grad(set_to_none=False)`), the reading that all policies share;
 softmax saves the output.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 from vdnnsim.dnn.saving import SavingRule, saving_by
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.autograd import autograd_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
-from vdnnsim.policies.steps import backward_runs, forward_runs, update_runs
 
 
 class PyTorch(Policy, frozen=True, kw_only=True):
@@ -37,11 +37,7 @@ class PyTorch(Policy, frozen=True, kw_only=True):
         """Plan with the kernels of one rule."""
         rule = SavingRule.AUTOGRAD
         workload = saving_by(setting.workload, rule)
-        steps = forward_runs(workload)
-        if workload.mode is Mode.TRAINING:
-            for layer in reversed(workload.graph.layers):
-                steps += backward_runs(layer)
-        steps += update_runs(workload)
         kernels = autograd_kernels(workload, setting.costs, self.algorithms)
         label, algorithms = self.label, self.algorithms.value
-        return program_plan(workload, kernels, steps, label=label, algorithms=algorithms, saving_rule=rule)
+        plan = lower(iteration(workload), workload, kernels, label=label, algorithms=algorithms)
+        return replace(plan, saving_rule=rule)
