@@ -8,10 +8,10 @@ map, which counts as Y.
 
 from dataclasses import astuple, dataclass
 
+from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import Compute, Stream
-from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.trace import IterationTrace
 
 

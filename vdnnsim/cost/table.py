@@ -34,6 +34,10 @@ class KernelCost:
     dram_bytes: int = 0
 
 
+KernelChoice = Mapping[tuple[int, Phase], KernelCost]
+"""The kernel chosen for each layer index and phase."""
+
+
 @dataclass(frozen=True, slots=True)
 class CostTable:
     """The kernels of a workload: (layer index, phase) -> the algorithms on offer, fastest first.

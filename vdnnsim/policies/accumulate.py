@@ -21,15 +21,14 @@ over the batch, they do so over a part, and what is computed is not quite what t
 from dataclasses import replace
 from typing import ClassVar, Final
 
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
+from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.schedule import Run, backward, forward, update
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
-from vdnnsim.policies.steps import Run, Step, update_runs
 
 MOST_PARTS: Final = 512
 _UNLIKE = 2
@@ -105,15 +104,11 @@ class Accumulate(Policy, frozen=True, kw_only=True):
         workload = replace(setting.workload, parts=steps)
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
         program = _program(workload, min(steps, planned))
-        return program_plan(workload, kernels, program, label=self.label, algorithms=self.algorithms.value)
+        return lower(program, workload, kernels, label=self.label, algorithms=self.algorithms.value)
 
 
-def _program(workload: Workload, steps: int) -> list[Step]:
-    program: list[Step] = []
+def _program(workload: Workload, steps: int) -> list[Run]:
+    program: list[Run] = []
     for part in range(1, steps + 1) if steps > 1 else (0,):
-        layers = workload.graph.layers
-        phases = [(layer, Phase.FORWARD) for layer in layers]
-        if workload.mode is Mode.TRAINING:
-            phases += [(layer, phase) for layer in reversed(layers) for phase in layer.backward_phases]
-        program += [Run(layer, phase, part=part) for layer, phase in phases]
-    return program + update_runs(workload)
+        program += [replace(run, part=part) for run in forward(workload) + backward(workload)]
+    return program + update(workload)

@@ -8,14 +8,11 @@ needs more than 4 GiB of workspace (`1LL << 32` beside TF_CUDNN_WORKSPACE_LIMIT_
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.units import GIB
-
-KernelChoice = Mapping[tuple[int, Phase], KernelCost]
-"""The kernel chosen for each layer index and phase."""
 
 
 class Algorithms(Enum):

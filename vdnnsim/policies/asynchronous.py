@@ -14,20 +14,32 @@ III-C. How TensorFlow frees memory under a copy is not in the paper; the rule ab
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from operator import neg
 
+from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.graph import FeatureMap
-from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.liveness import needed_in_backward
-from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.schedule import (
+    Fetch,
+    Offload,
+    Schedule,
+    Step,
+    Wait,
+    backward_layers,
+    backward_of,
+    feature_maps,
+    forward,
+    update,
+)
+from vdnnsim.plan.schemes import Pool
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.offloading import OffloadingWriter
+from vdnnsim.policies.layerwise import offloads_by_layer
 
 
 def asynchronous_plan(
@@ -39,14 +51,13 @@ def asynchronous_plan(
     label: str,
     algorithms: str,
 ) -> TrainingPlan:
-    """Write the plan that offloads the maps in `triggers`.
+    """Return the plan that offloads the maps in `triggers`.
 
     A trigger says how many steps before its first backward reader a map comes back, 1 or more; None for no trigger. One
     that would lie before backward lies at its beginning.
     """
-    writer = _AsynchronousWriter(workload, kernels, triggers, limits)
-    writer.write()
-    return writer.plan.finish(label, algorithms)
+    schedule = _asynchronous_schedule(workload, triggers)
+    return lower(schedule, workload, kernels, partial(Pool, limits=limits), label=label, algorithms=algorithms)
 
 
 def backward_steps(workload: Workload) -> tuple[int, ...]:
@@ -66,84 +77,41 @@ def _steps_before(steps: tuple[int, ...], feature_map: FeatureMap) -> int:
     return bisect_left(steps, -first_reader, key=neg)  # backward goes down
 
 
-class _AsynchronousWriter(OffloadingWriter):
-    plan: "_WaitingWriter"
-
-    def __init__(
-        self, workload: Workload, kernels: KernelChoice, triggers: Mapping[int, int | None], limits: MemoryLimits
-    ) -> None:
-        super().__init__(_WaitingWriter(workload, limits), workload, kernels, triggers)
-        self._triggers = triggers
-        # By layer with whose backward they come back.
-        self._fetches: list[list[int]] = [[] for _ in self._layers]
-        # Maps on their way back, with the event that marks the arrival.
-        self._coming: dict[int, int] = {}
-        steps = backward_steps(workload)
-        # The later a map was made the sooner backward reads it: of those that come back together the first.
-        for index in sorted(triggers, reverse=True):
-            lead, feature_map = triggers[index], workload.graph.maps[index]
-            if lead is not None and needed_in_backward(workload, feature_map):
-                step = max(0, _steps_before(steps, feature_map) - lead)
-                self._fetches[steps[step]].append(index)
-
-    def _offload(self, leaving: Sequence[int], layer: Layer) -> None:
-        for index in leaving:
-            self.plan.offload(self._buffers.maps[index], layer.index)
-            if self._triggers[index] is None:
-                self._copy_back(index, layer, on_demand=False)
-            else:
-                self.plan.release_when_away(self._buffers.maps[index])
-
-    def _backward(self, layer: Layer) -> None:
-        for index in self._fetches[layer.index]:
-            self.plan.give_back(self._buffers.maps[index])
-            self.plan.allocate(self._buffers.maps[index], layer.index, layer.backward_phases[0])
-            self._copy_back(index, layer, on_demand=index in layer.saved_maps)
+def _asynchronous_schedule(workload: Workload, triggers: Mapping[int, int | None]) -> Schedule:
+    offloads = offloads_by_layer(workload, triggers)
+    fetches = _fetches_by_layer(workload, triggers)
+    steps: list[Step] = []
+    coming: set[int] = set()
+    for run in forward(workload):
+        steps.append(run)
+        for index in offloads[run.layer.index]:
+            what = feature_maps(index)
+            steps.append(Offload(what, run.layer, beside=True))
+            if triggers[index] is None:
+                steps.append(Fetch(what, run.layer, Phase.FORWARD, on_demand=False))
+                coming.add(index)
+    for layer in backward_layers(workload):
+        for index in fetches[layer.index]:
+            what, on_demand = feature_maps(index), index in layer.saved_maps
+            steps += [Wait(what), Fetch(what, layer, layer.backward_phases[0], on_demand)]
+            coming.add(index)
         for index in layer.saved_maps:
-            if index in self._coming:
-                self.plan.wait(self._coming.pop(index), Stream.COMPUTE)
-        self._compute_gradients(layer)
-        self._release_last_reads(layer)
-
-    def _copy_back(self, index: int, layer: Layer, *, on_demand: bool) -> None:
-        """Fetch a map once the compute stream has come to this point."""
-        self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-        self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=on_demand)
-        self._coming[index] = self.plan.record(Stream.MEMORY)
+            if index in coming:
+                steps.append(Wait(feature_maps(index)))
+                coming.remove(index)
+        steps += backward_of(layer)
+    return [*steps, *update(workload)]
 
 
-class _WaitingWriter(PlanWriter):
-    """Keeps buffers that leave until a request would not fit beside them, and lets it wait until they have left."""
+def _fetches_by_layer(workload: Workload, triggers: Mapping[int, int | None]) -> list[list[int]]:
+    """Return by layer the maps that come back with its backward.
 
-    def __init__(self, workload: Workload, limits: MemoryLimits) -> None:
-        super().__init__(workload)
-        self._limits = limits
-        self._in_use_bytes = 0
-        # Buffers on their way to the host, oldest first, with the event that marks the end of the copy.
-        self._leaving: dict[int, int] = {}
-
-    def allocate(self, buffer: int, layer: int, phase: Phase) -> None:
-        """Take memory for a buffer, once as many of those that leave are given back as it needs."""
-        size_bytes = self._size_bytes(buffer)
-        while self._leaving and self._in_use_bytes + size_bytes > self._limits.device_bytes:
-            self.give_back(next(iter(self._leaving)))
-        self._in_use_bytes += size_bytes
-        super().allocate(buffer, layer, phase)
-
-    def release(self, buffer: int) -> None:
-        """Give the memory of a buffer back."""
-        self._in_use_bytes -= self._size_bytes(buffer)
-        super().release(buffer)
-
-    def release_when_away(self, buffer: int) -> None:
-        """Let a buffer go, when its memory is wanted: it leaves with the copy launched last."""
-        self._leaving[buffer] = self.record(Stream.MEMORY)
-
-    def give_back(self, buffer: int) -> None:
-        """Release a buffer once it has left, unless that has been done before."""
-        if buffer in self._leaving:
-            self.wait(self._leaving.pop(buffer), Stream.COMPUTE)
-            self.release(buffer)
-
-    def _size_bytes(self, buffer: int) -> int:
-        return round_up(self.nbytes(buffer), self._limits.granule_bytes)
+    The later a map was made the sooner backward reads it: of those that come back together the first.
+    """
+    fetches: list[list[int]] = [[] for _ in workload.graph.layers]
+    steps = backward_steps(workload)
+    for index in sorted(triggers, reverse=True):
+        lead, feature_map = triggers[index], workload.graph.maps[index]
+        if lead is not None and needed_in_backward(workload, feature_map):
+            fetches[steps[max(0, _steps_before(steps, feature_map) - lead)]].append(index)
+    return fetches

@@ -20,13 +20,12 @@ from dataclasses import replace
 from math import inf
 from typing import ClassVar
 
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost
+from vdnnsim.cost.table import ONLY, CostTable, KernelChoice, KernelCost
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.liveness import needed_in_backward
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
-from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.vdnn import maps_of_all

@@ -13,15 +13,14 @@ network either, count as statistics of their layer.
 from typing import ClassVar
 
 from vdnnsim.dnn.graph import FeatureMap
-from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.plan.lifetimes import Lifetimes
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.schedule import iteration
+from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.buffers import IterationBuffers
 from vdnnsim.policies.caffe_layers import ResidentBuffers, cudnn_handles, kernels_within
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.shared_workspace import SharedWorkspace
 
 
 class Caffe(Policy, frozen=True, kw_only=True):
@@ -32,63 +31,52 @@ class Caffe(Policy, frozen=True, kw_only=True):
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels that Caffe's limit of workspace admits."""
-        kernels = kernels_within(setting.workload, setting.costs)
-        writer = _CaffeWriter(setting.workload, kernels)
-        writer.write()
-        return writer.plan.finish(self.label, "limited", handles=cudnn_handles(setting.workload))
+        workload = setting.workload
+        kernels, handles = kernels_within(workload, setting.costs), cudnn_handles(workload)
+        return lower(
+            iteration(workload), workload, kernels, _Blobs, label=self.label, algorithms="limited", handles=handles
+        )
 
 
-class _CaffeWriter:
-    def __init__(self, workload: Workload, kernels: KernelChoice) -> None:
-        self.plan = PlanWriter(workload)
-        self._workload = workload
-        self._layers = workload.graph.layers
-        self._kernels = kernels
-        self._buffers = IterationBuffers(self.plan, workload)
-        self._resident = ResidentBuffers(self.plan, workload, self._buffers)
-        self._workspace = SharedWorkspace(self.plan, workload, kernels)
+class _Blobs(ByLifetime):
+    """Every blob is held throughout, data and diff, beside what Caffe's layers keep."""
+
+    def __init__(self, draft: Draft) -> None:
+        super().__init__(draft, shares_workspace=True, holds_statistics=True)
+        self._layers = ResidentBuffers(draft.plan, draft.workload, draft.buffers)
         # What the end of an iteration releases, last taken first.
         self._taken: list[int] = []
 
-    def write(self) -> None:
-        """Write the whole iteration."""
-        self._allocate()
-        for layer in self._layers:
-            self._kernel(layer, Phase.FORWARD)
-        if self._workload.mode is Mode.TRAINING:
-            for layer in reversed(self._layers):
-                for phase in layer.backward_phases:
-                    self._kernel(layer, phase)
-            for layer in self._workload.updated_layers:
-                self._kernel(layer, Phase.UPDATE)
-        for buffer in reversed(self._taken):
-            self.plan.release(buffer)
-        self._workspace.release()
-        self._resident.release()
+    def throughout(self) -> frozenset[int]:
+        return frozenset(range(len(self._buffers.buffers)))
 
-    def _allocate(self) -> None:
-        self._resident.allocate()
-        for each in self._workload.graph.maps:
-            self._take(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
+    def begin(self, lifetimes: Lifetimes) -> None:  # noqa: ARG002 - all is held
+        self._layers.allocate()
+        for each in self._draft.workload.graph.maps:
+            self._hold(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
             if each.index in self._buffers.gradients:
-                self._take_diffs(each)
-        self._workspace.allocate()
+                self._hold_diffs(each)
+        self._take_workspace()
 
-    def _take_diffs(self, feature_map: FeatureMap) -> None:
-        buffer, last_reader = self._buffers.gradients[feature_map.index], self._layers[feature_map.consumers[-1]]
+    def _hold_diffs(self, feature_map: FeatureMap) -> None:
+        buffer = self._buffers.gradients[feature_map.index]
+        last_reader = self._draft.workload.graph.layers[feature_map.consumers[-1]]
         readers = len(feature_map.consumers)
         if readers == 1:
-            self._take(buffer, last_reader.index, last_reader.backward_phases[0])
+            self._hold(buffer, last_reader.index, last_reader.backward_phases[0])
             return
-        nbytes = (1 + readers) * self.plan.nbytes(buffer)
-        diffs = self.plan.buffer(f"diffs of {feature_map.name}", BufferKind.GRADIENT_MAP, nbytes, feature_map.stage)
-        self._take(diffs, last_reader.index, last_reader.backward_phases[0])
-        self.plan.alias(buffer, diffs)
+        nbytes = (1 + readers) * self._plan.nbytes(buffer)
+        diffs = self._plan.buffer(f"diffs of {feature_map.name}", BufferKind.GRADIENT_MAP, nbytes, feature_map.stage)
+        self._hold(diffs, last_reader.index, last_reader.backward_phases[0])
+        self._plan.alias(buffer, diffs)
         self._taken.append(buffer)
 
-    def _take(self, buffer: int, layer: int, phase: Phase) -> None:
-        self.plan.allocate(buffer, layer, phase)
+    def _hold(self, buffer: int, layer: int, phase: Phase) -> None:
+        self.take(buffer, layer, phase)
         self._taken.append(buffer)
 
-    def _kernel(self, layer: Layer, phase: Phase) -> None:
-        self._buffers.compute(layer, phase, self._kernels[layer.index, phase], self._workspace.of(layer, phase))
+    def end(self) -> None:
+        for buffer in reversed(self._taken):
+            self.give(buffer)
+        self._give_workspace()
+        self._layers.release()

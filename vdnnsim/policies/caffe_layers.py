@@ -16,13 +16,12 @@ src/caffe/layers/base_data_layer.cpp), of which the one that is trained on is th
 
 from typing import Final
 
-from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.buffers import IterationBuffers
 
 WORKSPACE_LIMIT_BYTES: Final = 8 * 2**20
 HANDLES_PER_CONVOLUTION: Final = 3

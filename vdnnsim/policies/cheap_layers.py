@@ -13,7 +13,7 @@ from typing import Final
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.liveness import maps_touched
-from vdnnsim.policies.steps import Run
+from vdnnsim.plan.schedule import Run, backward_layers, backward_of
 
 CHEAP: Final = frozenset(
     {
@@ -44,19 +44,22 @@ def recomputed_maps(workload: Workload) -> frozenset[int]:
 
 
 def largest_backward_bytes(workload: Workload) -> int:
-    """Return l_peak: the maps and gradients of the kernel of backward that touches most of them."""
+    """Return l_peak: the maps and gradients of the kernel of backward that touches most of them; 0 without one."""
     return max(
-        sum(
-            workload.map_bytes(index)
-            for touched in (maps_touched(workload, layer, phase),)
-            for indices in (
-                {*touched.maps_read, *touched.maps_written},
-                {*touched.gradients_read, *touched.gradients_written},
+        (
+            sum(
+                workload.map_bytes(index)
+                for touched in (maps_touched(workload, layer, phase),)
+                for indices in (
+                    {*touched.maps_read, *touched.maps_written},
+                    {*touched.gradients_read, *touched.gradients_written},
+                )
+                for index in indices
             )
-            for index in indices
-        )
-        for layer in workload.graph.layers
-        for phase in layer.backward_phases
+            for layer in backward_layers(workload)
+            for phase in layer.backward_phases
+        ),
+        default=0,
     )
 
 
@@ -67,6 +70,7 @@ def backward_with_recomputation(workload: Workload) -> list[Run]:
 
 class _Recomputation:
     def __init__(self, workload: Workload) -> None:
+        self._workload = workload
         self._layers = workload.graph.layers
         self._maps = workload.graph.maps
         self._given_up = recomputed_maps(workload)
@@ -83,11 +87,11 @@ class _Recomputation:
     def runs(self) -> list[Run]:
         """Return all of backward."""
         runs: list[Run] = []
-        for layer in reversed(self._layers):
+        for layer in backward_layers(self._workload):
             missing = self._given_up.intersection(layer.saved_maps) - self._held
             if missing:
                 runs += self._recompute(missing, layer)
-            runs += [Run(layer, phase) for phase in layer.backward_phases]
+            runs += backward_of(layer)
         return runs
 
     def _segments(self) -> dict[int, int]:

@@ -20,10 +20,10 @@ from typing import ClassVar
 
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.errors import PolicyError
+from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
 from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
 
 
@@ -59,7 +59,7 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
             raise PolicyError(f"{self.label}: {found}, the modules of {workload.graph.name}")
         steps = segmented_steps(workload, equal_segments(parts, self.segments or isqrt(len(parts))))
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        return program_plan(workload, kernels, steps, label=self.label, algorithms=self.algorithms.value)
+        return lower(steps, workload, kernels, label=self.label, algorithms=self.algorithms.value)
 
 
 def equal_segments(parts: list[range], count: int) -> list[Segment]:

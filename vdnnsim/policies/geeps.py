@@ -21,14 +21,26 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
-from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.schedule import (
+    Allocate,
+    Content,
+    Fetch,
+    Offload,
+    Release,
+    Run,
+    Step,
+    Wait,
+    backward_layers,
+    backward_of,
+    forward,
+    update,
+)
+from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
 
 
@@ -43,9 +55,10 @@ class GeePS(Policy, frozen=True, kw_only=True):
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
         kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
-        writer = _PoolWriter(setting.workload, kernels, setting.limits.granule_bytes)
-        writer.write()
-        return writer.plan.finish(self.label, self.algorithms.value)
+        walk = _Walk(setting.workload, setting.limits.granule_bytes)
+        walk.walk()
+        label, algorithms = self.label, self.algorithms.value
+        return lower(walk.steps, setting.workload, kernels, label=label, algorithms=algorithms, buffers=walk.buffers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,146 +71,119 @@ class _Access:
         written: those that it changes.
     """
 
-    layer: Layer
-    phases: Sequence[Phase]
+    runs: Sequence[Run]
     touched: tuple[int, ...]
     needed: frozenset[int]
     written: frozenset[int]
 
 
-class _PoolWriter:
-    def __init__(self, workload: Workload, kernels: KernelChoice, granule_bytes: int) -> None:
-        self.plan = PlanWriter(workload)
+class _Walk:
+    """Walks the accesses of an iteration; `steps` are what comes of it, `buffers` hold the rests of the pool, too."""
+
+    def __init__(self, workload: Workload, granule_bytes: int) -> None:
+        self.steps: list[Step] = []
+        self.buffers = IterationBuffers(workload)
         self._workload = workload
-        self._kernels = kernels
         self._granule_bytes = granule_bytes
-        self._buffers = IterationBuffers(self.plan, workload)
-        training = workload.mode is Mode.TRAINING
-        self._throughout = {
-            buffer: owner
-            for buffer, owner in self._buffers.resident
-            if not training or self.plan.kind(buffer) is not BufferKind.STATISTICS
-        }
-        self._accesses = self._all_accesses()
+        self._throughout = {buffer for buffer, _ in self.buffers.held(with_statistics=False)}
+        self._accesses = [self._access_of([run]) for run in forward(workload)]
+        self._accesses += [self._access_of(backward_of(layer)) for layer in backward_layers(workload)]
         self._next_readers = _next_readers(self._accesses)
         self._pool_bytes = 2 * max(self._size_bytes(access.touched) for access in self._accesses)
-        # Local data on the GPU; those on their way to the host, oldest first, with the access that is done with them
-        # and the event that marks the end of the copy; and the events that mark the end of copies back.
+        # Local data on the GPU; those on their way to the host, oldest first, with the access that is done with them;
+        # those on their way back; and those of which the host has a copy.
         self._held: set[int] = set()
-        self._leaving: dict[int, tuple[int, int]] = {}
-        self._coming: dict[int, int] = {}
+        self._leaving: dict[int, int] = {}
+        self._coming: set[int] = set()
         self._on_host: set[int] = set()
 
-    def write(self) -> None:
-        """Write the whole iteration."""
-        for buffer, owner in self._throughout.items():
-            self.plan.allocate(buffer, owner, Phase.FORWARD)
+    def walk(self) -> None:
+        """Walk the whole iteration."""
         for number in range(len(self._accesses)):
             self._access(number)
-        for layer in self._workload.updated_layers:
-            self._kernel(layer, Phase.UPDATE)
-        for buffer in self._throughout:
-            self.plan.release(buffer)
+        self.steps += update(self._workload)
 
-    def _all_accesses(self) -> list[_Access]:
-        layers = self._workload.graph.layers
-        passes = [self._access_of(layer, (Phase.FORWARD,)) for layer in layers]
-        if self._workload.mode is Mode.TRAINING:
-            passes += [
-                self._access_of(layer, layer.backward_phases) for layer in reversed(layers) if layer.backward_phases
-            ]
-        return passes
-
-    def _access_of(self, layer: Layer, phases: Sequence[Phase]) -> _Access:
+    def _access_of(self, runs: Sequence[Run]) -> _Access:
         touched: dict[int, None] = {}
         needed: set[int] = set()
         written: set[int] = set()
-        for phase in phases:
-            reads, writes = self._buffers.touched(layer, phase)
+        for run in runs:
+            reads, writes = self.buffers.touched(run.layer, run.phase)
             needed.update(buffer for buffer in reads if buffer not in written)
             written.update(writes)
             touched |= dict.fromkeys(reads + writes)
         local = tuple(buffer for buffer in touched if buffer not in self._throughout)
-        return _Access(layer, phases, local, frozenset(needed.intersection(local)), frozenset(written))
+        return _Access(runs, local, frozenset(needed.intersection(local)), frozenset(written))
 
     def _access(self, number: int) -> None:
-        access, layer = self._accesses[number], self._accesses[number].layer
+        access, first = self._accesses[number], self._accesses[number].runs[0]
         following = self._accesses[number + 1] if number + 1 < len(self._accesses) else None
-        for buffer, (done_with, _) in list(self._leaving.items()):
+        for buffer, done_with in list(self._leaving.items()):
             if done_with < number - 1:
                 self._give_back(buffer)
         own = [buffer for buffer in access.touched if buffer not in self._held]
         ahead = [] if following is None else [b for b in following.touched if self._is_away(b, following)]
         arriving = [buffer for buffer in ahead if buffer not in own]
         self._make_room(self._size_bytes(own + arriving))
-        for buffer in own + arriving:
-            self.plan.allocate(buffer, layer.index, access.phases[0])
-            self._held.add(buffer)
-        self._fetch(arriving, layer)
-        rest = self._allocate_rest(access)
-        for buffer in access.touched:
-            if buffer in self._coming:
-                self.plan.wait(self._coming.pop(buffer), Stream.COMPUTE)
-        for phase in access.phases:
-            self._kernel(layer, phase)
+        self.steps.append(Allocate(self._contents(own + arriving), first.layer, first.phase))
+        self._held.update(own + arriving)
+        if arriving:
+            what = self._contents(arriving)
+            self.steps.append(Fetch(what, first.layer, first.phase, on_demand=False, keeps_copy=True))
+        rest = self._rest(number, first)
+        self.steps += [Allocate(each, first.layer, first.phase) for each in rest]
+        self.steps += [Wait(self._contents([buffer])) for buffer in access.touched if buffer in self._coming]
+        self._coming = (self._coming - {*access.touched}) | {*arriving}
+        self.steps += access.runs
         self._on_host -= access.written
-        if rest is not None:
-            self.plan.release(rest)
+        self.steps += [Release(each) for each in rest]
         self._leave(number)
 
-    def _allocate_rest(self, access: _Access) -> int | None:
+    def _rest(self, number: int, run: Run) -> list[tuple[Content]]:
+        """Name what no access uses of the pool now, if anything is left."""
         rest_bytes = self._pool_bytes - self._size_bytes(self._held)
         if not rest_bytes:
-            return None
-        rest = self.plan.buffer("rest of the pool", BufferKind.FEATURE_MAP, rest_bytes, access.layer.stage)
-        self.plan.allocate(rest, access.layer.index, access.phases[0])
-        return rest
+            return []
+        rest = Content(BufferKind.WORKSPACE, number)
+        self.buffers.add(rest, Buffer("rest of the pool", BufferKind.FEATURE_MAP, rest_bytes, run.layer.stage))
+        return [(rest,)]
 
     def _is_away(self, buffer: int, access: _Access) -> bool:
         return buffer in access.needed and buffer not in self._held
 
-    def _fetch(self, arriving: list[int], layer: Layer) -> None:
-        if not arriving:
-            return
-        self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-        for buffer in arriving:
-            self.plan.prefetch(buffer, layer.index, on_demand=False, keeps_copy=True)
-            self._coming[buffer] = self.plan.record(Stream.MEMORY)
-
     def _leave(self, number: int) -> None:
         """After an access, let go of what neither of the next two accesses reads."""
         access = self._accesses[number]
-        changed = []
+        unchanged, changed = [], []
         for buffer in access.touched:
             following = self._next_readers[number].get(buffer)
-            if following is not None and following <= number + 2:
-                continue
-            if following is None or buffer in self._on_host:
-                self.plan.release(buffer)
-                self._held.remove(buffer)
-            else:
+            if following is None or (following > number + 2 and buffer in self._on_host):
+                unchanged.append(buffer)
+            elif following > number + 2:
                 changed.append(buffer)
+        if unchanged:
+            self.steps.append(Release(self._contents(unchanged)))
+            self._held.difference_update(unchanged)
         if changed:
-            self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-            for buffer in changed:
-                self.plan.offload(buffer, access.layer.index, access.phases[-1])
-                self._leaving[buffer] = number, self.plan.record(Stream.MEMORY)
-                self._on_host.add(buffer)
+            last = access.runs[-1]
+            self.steps.append(Offload(self._contents(changed), last.layer, last.phase))
+            self._leaving |= dict.fromkeys(changed, number)
+            self._on_host.update(changed)
 
     def _make_room(self, needed_bytes: int) -> None:
         while self._leaving and self._size_bytes(self._held) + needed_bytes > self._pool_bytes:
             self._give_back(next(iter(self._leaving)))
 
     def _give_back(self, buffer: int) -> None:
-        self.plan.wait(self._leaving.pop(buffer)[1], Stream.COMPUTE)
-        self.plan.release(buffer)
+        self.steps.append(Wait(self._contents([buffer])))
+        del self._leaving[buffer]
         self._held.remove(buffer)
 
-    def _kernel(self, layer: Layer, phase: Phase) -> None:
-        self._buffers.compute_with_workspace(layer, phase, self._kernels[layer.index, phase])
+    def _contents(self, buffers: Iterable[int]) -> tuple[Content, ...]:
+        return tuple(self.buffers.contents[buffer] for buffer in buffers)
 
     def _size_bytes(self, buffers: Iterable[int]) -> int:
-        return sum(round_up(self.plan.nbytes(buffer), self._granule_bytes) for buffer in buffers)
+        return sum(round_up(self.buffers.nbytes(buffer), self._granule_bytes) for buffer in buffers)
 
 
 def _next_readers(accesses: Sequence[_Access]) -> list[dict[int, int]]:

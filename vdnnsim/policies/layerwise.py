@@ -7,16 +7,29 @@ and synchronizes at its end if it found one. What no search found is fetched on 
 released as soon as no kernel to come reads it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
+from functools import partial
 
+from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, LayerKind
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.liveness import last_forward_use, needed_in_backward
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.schedule import (
+    Fetch,
+    Offload,
+    Schedule,
+    Step,
+    Synchronize,
+    backward_layers,
+    backward_of,
+    feature_maps,
+    forward,
+    update,
+)
+from vdnnsim.plan.schemes import ByLifetime
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.offloading import OffloadingWriter
 
 
 class PrefetchSearch(Enum):
@@ -49,59 +62,50 @@ def layerwise_plan(
     label: str,
     algorithms: str,
 ) -> TrainingPlan:
-    """Write the plan that offloads the feature maps with these indices."""
-    writer = _LayerwiseWriter(workload, kernels, offloaded, search)
-    writer.write()
-    return writer.plan.finish(label, algorithms)
+    """Return the plan that offloads the feature maps with these indices, as far as backward needs them."""
+    schedule = _layerwise_schedule(workload, offloaded, search)
+    scheme = partial(ByLifetime, holds_statistics=True)
+    return lower(schedule, workload, kernels, scheme, label=label, algorithms=algorithms)
 
 
-class _LayerwiseWriter(OffloadingWriter):
-    def __init__(
-        self, workload: Workload, kernels: KernelChoice, offloaded: frozenset[int], search: PrefetchSearch
-    ) -> None:
-        super().__init__(PlanWriter(workload), workload, kernels, offloaded)
-        self._search = search
-        self._away: set[int] = set()
+def offloads_by_layer(workload: Workload, offloaded: Collection[int]) -> list[list[int]]:
+    """Return by layer the maps that leave with its forward: of those named, what backward needs and it reads last."""
+    offloads: list[list[int]] = [[] for _ in workload.graph.layers]
+    for each in workload.graph.maps:
+        if each.index in offloaded and needed_in_backward(workload, each):
+            offloads[last_forward_use(each)].append(each.index)
+    return offloads
 
-    def _offload(self, leaving: Sequence[int], layer: Layer) -> None:
-        for index in leaving:
-            self.plan.offload(self._buffers.maps[index], layer.index)
-        self.plan.synchronize()
-        for index in leaving:
-            self.plan.release(self._buffers.maps[index])
-        self._away.update(leaving)
 
-    def _backward(self, layer: Layer) -> None:
-        missing = [index for index in layer.saved_maps if index in self._away]
-        if missing:
-            self._fetch(missing, layer, on_demand=True)
-            self.plan.synchronize()
-        found = self._find_prefetch_layer(layer)
-        if found is not None:
-            self._fetch([index for index in self._offloads[found] if index in self._away], layer, on_demand=False)
-        self._compute_gradients(layer)
-        if found is not None:
-            self.plan.synchronize()
-        self._release_last_reads(layer)
-
-    def _find_prefetch_layer(self, layer: Layer) -> int | None:
-        """Fig. 10: the closest layer below with maps away, unless a CONV layer comes first."""
-        if layer.kind not in _LAUNCHERS[self._search]:
-            return None
-        for below in range(layer.index - 1, -1, -1):
-            if any(index in self._away for index in self._offloads[below]):
-                return below
-            if self._layers[below].kind is LayerKind.CONV:
-                return None
-        return None
-
-    def _fetch(self, indices: list[int], layer: Layer, *, on_demand: bool) -> None:
-        """Allocate maps and copy them back; the memory stream waits until the compute stream has reached the point."""
+def _layerwise_schedule(workload: Workload, offloaded: frozenset[int], search: PrefetchSearch) -> Schedule:
+    offloads = offloads_by_layer(workload, offloaded)
+    away = {index for leaving in offloads for index in leaving}
+    steps: list[Step] = []
+    for run in forward(workload):
+        steps.append(run)
+        if leaving := offloads[run.layer.index]:
+            steps += [Offload(feature_maps(*leaving), run.layer, beside=True), Synchronize()]
+    for layer in backward_layers(workload):
         phase = layer.backward_phases[0]
-        for index in indices:
-            self.plan.allocate(self._buffers.maps[index], layer.index, phase)
-        ready = self.plan.record(Stream.COMPUTE)
-        self.plan.wait(ready, Stream.MEMORY)
-        for index in indices:
-            self.plan.prefetch(self._buffers.maps[index], layer.index, on_demand=on_demand)
-            self._away.remove(index)
+        if missing := [index for index in layer.saved_maps if index in away]:
+            steps += [Fetch(feature_maps(*missing), layer, phase, on_demand=True), Synchronize()]
+            away.difference_update(missing)
+        found = _maps_to_prefetch(workload, offloads, away, layer) if layer.kind in _LAUNCHERS[search] else []
+        if found:
+            steps.append(Fetch(feature_maps(*found), layer, phase, on_demand=False))
+            away.difference_update(found)
+        steps += backward_of(layer)
+        if found:
+            steps.append(Synchronize())
+    return [*steps, *update(workload)]
+
+
+def _maps_to_prefetch(
+    workload: Workload, offloads: Sequence[Sequence[int]], away: Collection[int], layer: Layer
+) -> list[int]:
+    """Fig. 10: what is away of the closest layer below that has any, unless a CONV layer comes first."""
+    for below in reversed(workload.graph.layers[: layer.index]):
+        found = [index for index in offloads[below.index] if index in away]
+        if found or below.kind is LayerKind.CONV:
+            return found
+    return []

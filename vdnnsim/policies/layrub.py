@@ -21,26 +21,43 @@ at the end of each layer; the last three layers copy nothing; and a batch normal
 second hides what comes back for the first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
+from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.convolutional import Activation
+from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.step import Access, Operand, Role
-from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.operations import Stream
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.lifetimes import Lifetimes
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.regions import Stay, share_regions
+from vdnnsim.plan.schedule import (
+    Allocate,
+    Content,
+    Fetch,
+    Offload,
+    Release,
+    Run,
+    Schedule,
+    Step,
+    Synchronize,
+    backward_layers,
+    feature_maps,
+    forward,
+    update,
+)
+from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.algorithms import KernelChoice
-from vdnnsim.policies.buffers import IterationBuffers, workspace_operand
 from vdnnsim.policies.caffe_layers import ResidentBuffers, cudnn_handles, kernels_within
 from vdnnsim.policies.layrub_kept import KeptInPlace, records, temporary_maps
-from vdnnsim.policies.layrub_layout import Layout, backward_order, lay_out
+from vdnnsim.policies.layrub_layout import Layout, lay_out
 from vdnnsim.policies.port import Setting
-from vdnnsim.policies.regions import Stay, share_regions
-from vdnnsim.policies.shared_workspace import SharedWorkspace
 
 BARRIER_FRACTION: Final = 0.0305
 """Of the time of the weight and the data gradient of a layer with weights, what a barrier between them costs (4.3)."""
@@ -55,185 +72,243 @@ class Reuse:
 
 
 def layrub_plan(setting: Setting, reuse: Reuse, *, label: str) -> TrainingPlan:
-    """Write the plan of an iteration under Layrub."""
-    writer = _LayrubWriter(setting.workload, kernels_within(setting.workload, setting.costs), reuse)
-    writer.write()
-    return writer.plan.finish(label, "limited", handles=cudnn_handles(setting.workload))
+    """Return the plan of an iteration under Layrub."""
+    workload = setting.workload
+    kernels, handles = kernels_within(workload, setting.costs), cudnn_handles(workload)
+    buffers = _Buffers(workload, reuse)
+    layout = lay_out(
+        workload,
+        gradient_over_map=reuse.within_layers,
+        offload=reuse.between_layers,
+        weights_first=reuse.within_layers,
+    )
+    pools = _pools(workload, buffers, layout, reuse)
+    scheme = partial(_Spaces, reuse=reuse, pools=pools, kept=buffers.kept, laid_over=_laid_over(buffers, layout))
+    schedule = _Walk(workload, kernels, reuse, layout, buffers, pools).steps()
+    return lower(
+        schedule, workload, kernels, scheme, label=label, algorithms="limited", handles=handles, buffers=buffers
+    )
 
 
-class _LayrubWriter:
-    def __init__(self, workload: Workload, kernels: KernelChoice, reuse: Reuse) -> None:
-        self.plan = PlanWriter(workload)
+class _Buffers(IterationBuffers):
+    """Those of an iteration with what layers in place keep, which their kernels write, or read in backward."""
+
+    def __init__(self, workload: Workload, reuse: Reuse) -> None:
+        super().__init__(workload)
+        self.kept = [
+            *([records(self, workload)] if reuse.within_layers else []),
+            *([temporary_maps(self, workload)] if reuse.between_layers else []),
+        ]
+
+    def kept_of(self, layer: Layer | None) -> KeptInPlace | None:
+        """Return what a layer keeps with others of its sort."""
+        return next((kept for kept in self.kept if layer and layer.index in kept.contents), None)
+
+    def operands(self, layer: Layer, phase: Phase, part: int = 0) -> tuple[Operand, ...]:
+        """Add what is kept; the record of a rectifier stands for its map."""
+        operands, kept = super().operands(layer, phase, part), self.kept_of(layer)
+        if kept is None or phase is Phase.UPDATE:
+            return operands
+        if phase.is_backward and isinstance(layer.operator, Activation):
+            operands = tuple(each for each in operands if each.role is not Role.OUTPUT)
+        access = Access.READ if phase.is_backward else Access.WRITE
+        buffer = self.ids[kept.contents[layer.index]]
+        return (*operands, Operand(Role.STATISTICS, buffer, access, position=1))
+
+
+class _Spaces(ByLifetime):
+    """Regions are held throughout, beside what Caffe's layers keep, and maps where these do not leave."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        *,
+        reuse: Reuse,
+        pools: Sequence[Sequence[Stay]],
+        kept: Iterable[KeptInPlace],
+        laid_over: Mapping[int, int],
+    ) -> None:
+        super().__init__(draft, shares_workspace=True, holds_statistics=True)
+        self._reuse = reuse
+        self._layers = ResidentBuffers(
+            draft.plan, draft.workload, draft.buffers, temporary_maps=not reuse.between_layers
+        )
+        # What is held throughout beside them, with its layer; by buffer, where it lies, each time that it does.
+        self._spaces: list[tuple[int, int]] = []
+        self._regions = 0
+        self._lies_in = {gradient: [below] for gradient, below in laid_over.items()}
+        for stays in pools:
+            self._share(stays)
+        for each in kept:
+            self._hold_kept(each)
+        self._hold_copy_of_gradient()
+
+    def throughout(self) -> frozenset[int]:
+        return super().throughout() | (frozenset() if self._reuse.between_layers else {*self._buffers.maps})
+
+    def begin(self, lifetimes: Lifetimes) -> None:  # noqa: ARG002 - laid out ahead
+        self._layers.allocate()
+        for buffer, layer in self._spaces:
+            self._plan.allocate(buffer, layer, Phase.FORWARD)
+        self._take_workspace()
+        for each in self._maps_throughout():
+            self._plan.allocate(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
+
+    def take(self, buffer: int, layer: int, phase: Phase) -> None:
+        if buffer in self._lies_in:
+            self._plan.alias(buffer, self._lies_in[buffer].pop(0))
+        else:
+            super().take(buffer, layer, phase)
+
+    def end(self) -> None:
+        for each in self._maps_throughout():
+            self.give(self._buffers.maps[each.index])
+        self._give_workspace()
+        for buffer, _ in self._spaces:
+            self.give(buffer)
+        self._layers.release()
+
+    def _maps_throughout(self) -> tuple[FeatureMap, ...]:
+        return () if self._reuse.between_layers else self._draft.workload.graph.maps
+
+    def _share(self, stays: Sequence[Stay]) -> None:
+        shared = share_regions(stays)
+        stage = self._draft.workload.graph.layers[0].stage
+        regions = []
+        for nbytes in shared.sizes:
+            self._regions += 1
+            regions.append(self._plan.buffer(f"region {self._regions}", BufferKind.FEATURE_MAP, nbytes, stage))
+        self._spaces += [(region, 0) for region in regions]
+        for stay, region in sorted(zip(stays, shared.region_of, strict=True), key=lambda each: each[0].first):
+            if stay.buffer is not None:
+                self._lies_in.setdefault(stay.buffer, []).append(regions[region])
+
+    def _hold_kept(self, kept: KeptInPlace) -> None:
+        if not kept.contents:
+            return
+        ids = [self._buffers.ids[each] for each in kept.contents.values()]
+        first = self._draft.workload.graph.layers[next(iter(kept.contents))]
+        nbytes = max(self._buffers.nbytes(buffer) for buffer in ids)
+        region = self._plan.buffer(*kept.region, nbytes, first.stage)
+        self._spaces.append((region, first.index))
+        self._lies_in |= {buffer: [region, region] for buffer in ids}
+
+    def _hold_copy_of_gradient(self) -> None:
+        """Hold the diff of the normalized map, in which dY is kept where dX comes to lie over it; all share one."""
+        workload = self._draft.workload
+        normalized = [layer for layer in backward_layers(workload) if layer.kind is LayerKind.BN]
+        if normalized and self._reuse.within_layers and self._reuse.between_layers:
+            nbytes = max(workload.map_bytes(layer.output) for layer in normalized)
+            copy = self._plan.buffer("copy of dY", BufferKind.STATISTICS, nbytes, normalized[0].stage)
+            self._spaces.append((copy, 0))
+
+
+def _laid_over(buffers: IterationBuffers, layout: Layout) -> dict[int, int]:
+    """Return by gradient the map over which it lies."""
+    indices = [index for together in layout.laid_over.values() for index in together]
+    return {buffers.gradients[index]: buffers.maps[index] for index in indices}
+
+
+def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout, reuse: Reuse) -> list[list[Stay]]:
+    """Return the stays that share regions: maps of several readers, their gradients, and all others."""
+    forked = {each.index for each in workload.graph.maps if len(each.consumers) > 1}
+    map_stays = layout.map_stays if reuse.between_layers else []
+    maps = [(index in forked, stay.of_buffer(buffers.maps[index])) for index, stay in map_stays]
+    gradients = [(index in forked, stay.of_buffer(buffers.gradients[index])) for index, stay in layout.gradient_stays]
+    return [
+        [stay for is_forked, stay in maps if is_forked],
+        [stay for is_forked, stay in gradients if is_forked] + layout.split_stays,
+        [stay for is_forked, stay in maps + gradients if not is_forked],
+    ]
+
+
+def _gradients(indices: Iterable[int]) -> list[Content]:
+    return [Content(BufferKind.GRADIENT_MAP, index) for index in indices]
+
+
+class _Walk:
+    """Writes the steps of an iteration."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        kernels: KernelChoice,
+        reuse: Reuse,
+        layout: Layout,
+        buffers: _Buffers,
+        pools: Sequence[Sequence[Stay]],
+    ) -> None:
         self._workload = workload
-        self._layers = workload.graph.layers
         self._kernels = kernels
         self._reuse = reuse
-        self._buffers = IterationBuffers(self.plan, workload)
-        self._workspace = SharedWorkspace(self.plan, workload, kernels)
-        self._resident = ResidentBuffers(self.plan, workload, self._buffers, temporary_maps=not reuse.between_layers)
-        self._backward = backward_order(workload)
-        self._below = {above.index: below for above, below in pairwise(self._backward)}
-        layout = lay_out(
-            workload,
-            gradient_over_map=reuse.within_layers,
-            offload=reuse.between_layers,
-            weights_first=reuse.within_layers,
-        )
         self._layout = layout
-        steps = len(self._layers) + len(self._backward)
-        # By step: (buffer, where it lies) of what is laid before it and what is given back after it.
-        self._begins: list[list[tuple[int, int]]] = [[] for _ in range(steps)]
-        self._ends: list[list[int]] = [[] for _ in range(steps)]
-        self._regions: list[int] = []
-        for stays in self._pools(layout):
-            self._share(stays)
-        self._kept = [
-            *([records(self.plan, workload)] if reuse.within_layers else []),
-            *([temporary_maps(self.plan, workload)] if reuse.between_layers else []),
-        ]
-        self._gradient_copy = self._copy_of_gradient()
-
-    def write(self) -> None:
-        """Write the whole iteration."""
-        self._allocate()
-        for layer in self._layers:
-            self._forward(layer)
-        for step, layer in enumerate(self._backward, start=len(self._layers)):
-            self._backward_of(layer, step)
-        if self._workload.mode is Mode.TRAINING:
-            for layer in self._workload.updated_layers:
-                self._kernel(layer, Phase.UPDATE)
-        self._release()
-
-    def _pools(self, layout: Layout) -> Iterator[list[Stay]]:
-        """Yield the stays that share regions: maps of several readers, their gradients, and all others."""
-        forked = {each.index for each in self._workload.graph.maps if len(each.consumers) > 1}
-        maps = layout.map_stays if self._reuse.between_layers else []
-        in_maps = [(index in forked, stay.of_buffer(self._buffers.maps[index])) for index, stay in maps]
-        in_gradients = [
-            (index in forked, stay.of_buffer(self._buffers.gradients[index])) for index, stay in layout.gradient_stays
-        ]
-        yield [stay for is_forked, stay in in_maps if is_forked]
-        yield [stay for is_forked, stay in in_gradients if is_forked] + layout.split_stays
-        yield [stay for is_forked, stay in in_maps + in_gradients if not is_forked]
-
-    def _share(self, stays: list[Stay]) -> None:
-        shared = share_regions(stays)
-        first = len(self._regions)
-        for number, nbytes in enumerate(shared.sizes, start=first + 1):
-            stage = self._layers[0].stage
-            self._regions.append(self.plan.buffer(f"region {number}", BufferKind.FEATURE_MAP, nbytes, stage))
-        for stay, region in zip(stays, shared.region_of, strict=True):
+        self._buffers = buffers
+        self._backward = backward_layers(workload)
+        self._below = {above.index: below for above, below in pairwise(self._backward)}
+        self._steps: list[Step] = []
+        # By step of the layout, what is laid before it, and what is given back after it, a gradient over a map first.
+        number = len(workload.graph.layers) + len(self._backward)
+        over = layout.gradients_over_maps_ending
+        self._begins: list[list[Content]] = [[] for _ in range(number)]
+        self._ends = [_gradients(over.get(step, ())) for step in range(number)]
+        for stay in (stay for stays in pools for stay in stays):
             if stay.buffer is not None:
-                self._begins[stay.first].append((stay.buffer, self._regions[first + region]))
-                self._ends[stay.last].append(stay.buffer)
+                self._begins[stay.first].append(buffers.contents[stay.buffer])
+                self._ends[stay.last].append(buffers.contents[stay.buffer])
 
-    def _copy_of_gradient(self) -> int | None:
-        """Name the diff of the normalized map, in which dY is kept where dX comes to lie over it; all share one."""
-        normalized = [layer for layer in self._backward if layer.kind is LayerKind.BN]
-        if not (normalized and self._reuse.within_layers and self._reuse.between_layers):
-            return None
-        nbytes = max(self._workload.map_bytes(layer.output) for layer in normalized)
-        return self.plan.buffer("copy of dY", BufferKind.STATISTICS, nbytes, normalized[0].stage)
+    def steps(self) -> Schedule:
+        """Return the whole iteration."""
+        for run in forward(self._workload):
+            self._forward(run)
+        for step, layer in enumerate(self._backward, start=len(self._workload.graph.layers)):
+            self._backward_of(layer, step)
+        return [*self._steps, *update(self._workload)]
 
-    def _allocate(self) -> None:
-        self._resident.allocate()
-        for region in self._regions:
-            self.plan.allocate(region, 0, Phase.FORWARD)
-        for kept in self._kept:
-            kept.allocate()
-        if self._gradient_copy is not None:
-            self.plan.allocate(self._gradient_copy, 0, Phase.FORWARD)
-        self._workspace.allocate()
-        if not self._reuse.between_layers:
-            for each in self._workload.graph.maps:
-                self.plan.allocate(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
-
-    def _release(self) -> None:
-        if not self._reuse.between_layers:
-            for buffer in self._buffers.maps:
-                self.plan.release(buffer)
-        self._workspace.release()
-        if self._gradient_copy is not None:
-            self.plan.release(self._gradient_copy)
-        for kept in self._kept:
-            kept.release()
-        for region in self._regions:
-            self.plan.release(region)
-        self._resident.release()
-
-    def _forward(self, layer: Layer) -> None:
-        for buffer, region in self._begins[layer.index]:
-            self.plan.alias(buffer, region)
-        leaving = [self._buffers.maps[index] for index in self._layout.offloads.get(layer.index, ())]
-        kept = self._kept_of(layer)
-        if kept is not None:
-            leaving.append(kept.enter(layer))
-        before = self.plan.record(Stream.COMPUTE) if leaving and kept is None else None
-        self._kernel(layer, Phase.FORWARD)
+    def _forward(self, run: Run) -> None:
+        layer, kept = run.layer, self._kept_of(run.layer)
+        self._enter((*self._begins[layer.index], *kept), layer, Phase.FORWARD)
+        leaving = feature_maps(*self._layout.offloads.get(layer.index, ())) + kept
+        self._steps.append(run)
         if leaving:
-            self.plan.wait(self.plan.record(Stream.COMPUTE) if before is None else before, Stream.MEMORY)
-            for buffer in leaving:
-                self.plan.offload(buffer, layer.index)
-            self.plan.synchronize()
-        if kept is not None:
-            kept.leave(layer)
-        self._end(layer.index)
+            self._steps += [Offload(leaving, layer, beside=not kept), Synchronize()]
+        self._leave((*kept, *self._ends[layer.index]))
 
     def _backward_of(self, layer: Layer, step: int) -> None:
-        for buffer, region in self._begins[step]:
-            self.plan.alias(buffer, region)
-        kept, below = self._kept_of(layer), self._below.get(layer.index)
-        kept_below = None if below is None else self._kept_of(below)
-        arriving = [self._buffers.maps[index] for index in self._layout.prefetches.get(step, ())]
-        if below is not None and kept_below is not None and kept_below is not kept:
-            arriving.append(kept_below.enter(below))
-        self._fetch(arriving, layer)
-        self._gradients(layer)
-        if kept is not None:
-            kept.leave(layer)
-            if below is not None and kept_below is kept:
-                # Both pass through one region.
-                self._fetch([kept.enter(below)], layer)
-        if self._reuse.between_layers or kept_below is not None:
-            self.plan.synchronize()
-        self._end(step)
-
-    def _fetch(self, buffers: list[int], layer: Layer) -> None:
-        """Let buffers come back once the compute stream has come to this point."""
-        if buffers:
-            self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-        for buffer in buffers:
-            self.plan.prefetch(buffer, layer.index, on_demand=False)
-
-    def _gradients(self, layer: Layer) -> None:
         phases = self._layout.phases(layer)
+        below = self._below.get(layer.index)
+        kept, kept_below = self._kept_of(layer), self._kept_of(below)
+        shares_region = bool(kept_below) and self._buffers.kept_of(layer) is self._buffers.kept_of(below)
+        self._enter(self._begins[step], layer, phases[0])
+        arriving = feature_maps(*self._layout.prefetches.get(step, ()))
+        if not shares_region:
+            self._enter(kept_below, layer, phases[0])
+            arriving += kept_below
+        self._fetch(arriving, layer, phases[0])
+        seconds = sum(self._kernels[layer.index, phase].seconds for phase in phases)
         for phase in phases:
-            for index in self._layout.laid_over.get((layer.index, phase), ()):
-                self.plan.alias(self._buffers.gradients[index], self._buffers.maps[index])
-            waits_for_weights = self._reuse.within_layers and len(phases) > 1 and phase is phases[1]
-            barrier_s = BARRIER_FRACTION * sum(self._kernels[layer.index, each].seconds for each in phases)
-            self._kernel(layer, phase, barrier_s=barrier_s if waits_for_weights else 0.0)
+            self._enter(_gradients(self._layout.laid_over.get((layer.index, phase), ())), layer, phase)
+            waits_for_weights = self._reuse.within_layers and phase in phases[1:]
+            self._steps.append(Run(layer, phase, barrier_s=BARRIER_FRACTION * seconds if waits_for_weights else 0.0))
+        self._leave(kept)
+        if shares_region:
+            self._enter(kept_below, layer, phases[0])
+            self._fetch(kept_below, layer, phases[0])
+        if self._reuse.between_layers or kept_below:
+            self._steps.append(Synchronize())
+        self._leave(self._ends[step])
 
-    def _kernel(self, layer: Layer, phase: Phase, *, barrier_s: float = 0.0) -> None:
-        operands = list(self._buffers.operands(layer, phase))
-        kept = self._kept_of(layer)
-        if kept is not None and phase is not Phase.UPDATE:
-            if phase.is_backward and isinstance(layer.operator, Activation):
-                # The record stands for the map.
-                operands = [each for each in operands if each.role is not Role.OUTPUT]
-            access = Access.READ if phase.is_backward else Access.WRITE
-            operands.append(Operand(Role.STATISTICS, kept[layer], access, position=1))
-        operands += workspace_operand(self._workspace.of(layer, phase))
-        algorithm = self._kernels[layer.index, phase].algorithm
-        self.plan.compute(layer.index, phase, algorithm, operands, barrier_s=barrier_s)
+    def _kept_of(self, layer: Layer | None) -> tuple[Content, ...]:
+        kept = self._buffers.kept_of(layer)
+        return () if layer is None or kept is None else (kept.contents[layer.index],)
 
-    def _kept_of(self, layer: Layer) -> KeptInPlace | None:
-        return next((kept for kept in self._kept if layer in kept), None)
+    def _enter(self, what: Sequence[Content], layer: Layer, phase: Phase) -> None:
+        if what:
+            self._steps.append(Allocate(tuple(what), layer, phase))
 
-    def _end(self, step: int) -> None:
-        """Give back what a step was the last to use; a gradient before the map over which it lies."""
-        for index in self._layout.gradients_over_maps_ending.get(step, ()):
-            self.plan.release(self._buffers.gradients[index])
-        for buffer in self._ends[step]:
-            self.plan.release(buffer)
+    def _leave(self, what: Sequence[Content]) -> None:
+        if what:
+            self._steps.append(Release(tuple(what)))
+
+    def _fetch(self, what: tuple[Content, ...], layer: Layer, phase: Phase) -> None:
+        if what:
+            self._steps.append(Fetch(what, layer, phase, on_demand=False))

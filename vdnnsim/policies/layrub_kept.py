@@ -10,80 +10,52 @@ the next layer runs, and comes back a layer before its backward, which is never 
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from vdnnsim.dnn.convolutional import Activation
-from vdnnsim.dnn.layers import Layer, LayerKind, Phase
-from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.training_plan import BufferKind
-from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.dnn.layers import Layer, LayerKind
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.schedule import Content, backward_layers
+from vdnnsim.plan.training_plan import Buffer, BufferKind
 from vdnnsim.policies.caffe_layers import TEMPORARY_MAPS
 
 
+@dataclass(frozen=True, slots=True)
 class KeptInPlace:
-    """What the layers of one sort keep, all in one region; the layers come in their order in forward."""
+    """What the layers of one sort keep, all in one region.
 
-    def __init__(self, writer: PlanWriter, region_name: str, region_kind: BufferKind) -> None:
-        self._writer = writer
-        self._region_name, self._region_kind = region_name, region_kind
-        self._region: int | None = None
-        self._layers: list[Layer] = []
-        self._buffers: dict[int, int] = {}
+    Attributes:
+        region: what the region is called, and what it holds.
+        contents: by index of the layer, in their order in forward.
+    """
 
-    def add(self, layer: Layer, name: str, nbytes: int) -> None:
+    region: tuple[str, BufferKind]
+    contents: dict[int, Content] = field(default_factory=dict)
+
+    def add(self, buffers: IterationBuffers, layer: Layer, name: str, nbytes: int) -> None:
         """Let a layer keep so many bytes."""
-        self._buffers[layer.index] = self._writer.buffer(name, BufferKind.STATISTICS, nbytes, layer.stage)
-        self._layers.append(layer)
-
-    def __contains__(self, layer: Layer) -> bool:
-        return layer.index in self._buffers
-
-    def __getitem__(self, layer: Layer) -> int:
-        """The buffer of what a layer keeps."""
-        return self._buffers[layer.index]
-
-    def allocate(self) -> None:
-        """Allocate the region, if any layer keeps anything."""
-        if self._layers:
-            nbytes = max(self._writer.nbytes(buffer) for buffer in self._buffers.values())
-            self._region = self._writer.buffer(self._region_name, self._region_kind, nbytes, self._layers[0].stage)
-            self._writer.allocate(self._region, self._layers[0].index, Phase.FORWARD)
-
-    def release(self) -> None:
-        """Release the region."""
-        if self._region is not None:
-            self._writer.release(self._region)
-
-    def enter(self, layer: Layer) -> int:
-        """Lay what a layer keeps into the region, which nobody else uses now, and return its buffer."""
-        assert self._region is not None, "a layer keeps something"
-        self._writer.alias(self._buffers[layer.index], self._region)
-        return self._buffers[layer.index]
-
-    def leave(self, layer: Layer) -> None:
-        """Make room in the region."""
-        self._writer.release(self._buffers[layer.index])
+        kept = self.contents[layer.index] = Content(BufferKind.STATISTICS, layer.index, number=1)
+        buffers.add(kept, Buffer(f"{name} of {layer.name}", kept.kind, nbytes, layer.stage))
 
 
-def records(writer: PlanWriter, workload: Workload) -> KeptInPlace:
+def records(buffers: IterationBuffers, workload: Workload) -> KeptInPlace:
     """Return the records of the rectifiers of a network in training."""
-    kept = KeptInPlace(writer, "region of records", BufferKind.FEATURE_MAP)
+    kept = KeptInPlace(("region of records", BufferKind.FEATURE_MAP))
     for layer in _with_backward(workload):
         if isinstance(layer.operator, Activation):
-            elements = layer.out_shape.elements * workload.batch_size
-            kept.add(layer, f"record of {layer.name}", elements)
+            kept.add(buffers, layer, "record", layer.out_shape.elements * workload.part_size)
     return kept
 
 
-def temporary_maps(writer: PlanWriter, workload: Workload) -> KeptInPlace:
+def temporary_maps(buffers: IterationBuffers, workload: Workload) -> KeptInPlace:
     """Return the temporary maps of the batch normalizations of a network in training."""
-    kept = KeptInPlace(writer, "temporary maps", BufferKind.STATISTICS)
+    kept = KeptInPlace(("temporary maps", BufferKind.STATISTICS))
     for layer in _with_backward(workload):
         if layer.kind is LayerKind.BN:
-            nbytes = TEMPORARY_MAPS * workload.map_bytes(layer.output)
-            kept.add(layer, f"temporary maps of {layer.name}", nbytes)
+            kept.add(buffers, layer, "temporary maps", TEMPORARY_MAPS * workload.map_bytes(layer.output))
     return kept
 
 
 def _with_backward(workload: Workload) -> Iterable[Layer]:
-    layers = workload.graph.layers if workload.mode is Mode.TRAINING else ()
-    return (layer for layer in layers if layer.backward_phases)
+    return reversed(backward_layers(workload))

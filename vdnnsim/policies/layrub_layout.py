@@ -11,7 +11,8 @@ from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import last_forward_use, maps_touched, needed_in_backward
-from vdnnsim.policies.regions import Stay
+from vdnnsim.plan.regions import Stay
+from vdnnsim.plan.schedule import backward_layers
 
 _IN_PLACE = (LayerKind.BN, LayerKind.POOL)
 """Kinds whose kernel may write dX over the X that it reads; LRN may not (5.2.3)."""
@@ -47,13 +48,6 @@ class Layout:
         return tuple(reversed(layer.backward_phases)) if self.weights_first else layer.backward_phases
 
 
-def backward_order(workload: Workload) -> list[Layer]:
-    """Return the layers with a backward, the last one first; none in inference."""
-    if workload.mode is Mode.INFERENCE:
-        return []
-    return [layer for layer in reversed(workload.graph.layers) if layer.backward_phases]
-
-
 def lay_out(workload: Workload, *, gradient_over_map: bool, offload: bool, weights_first: bool) -> Layout:
     """Lay out an iteration.
 
@@ -78,7 +72,7 @@ class _Builder:
         self._gradient_over_map = gradient_over_map
         self._offload = offload
         self._step_of = {
-            layer.index: step for step, layer in enumerate(backward_order(workload), start=len(self._layers))
+            layer.index: step for step, layer in enumerate(backward_layers(workload), start=len(self._layers))
         }
         # By layer, the step after which nobody behind it, nor itself, runs backward any more.
         behind = accumulate((self._step_of.get(layer.index, 0) for layer in reversed(self._layers)), max)

@@ -25,16 +25,18 @@ What is left open and how it is read here:
 """
 
 from enum import Enum
+from functools import partial
 from math import isqrt, sqrt
 from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.schemes import ByLifetime
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
 from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
 
 _GUESSES, _TRIALS = 3, 6
@@ -90,14 +92,9 @@ class Memonger(Policy, frozen=True, kw_only=True):
         kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
         segments = [Segment(joined(group), recomputed=True) for group in groups]
         steps = segmented_steps(setting.workload, segments)
-        return program_plan(
-            setting.workload,
-            kernels,
-            steps,
-            label=self.label,
-            algorithms=self.algorithms.value,
-            shares_workspace=True,
-        )
+        scheme = partial(ByLifetime, shares_workspace=True)
+        label, algorithms = self.label, self.algorithms.value
+        return lower(steps, setting.workload, kernels, scheme, label=label, algorithms=algorithms)
 
 
 def segments_within(workload: Workload, budget_bytes: int) -> tuple[list[list[range]], int, int]:

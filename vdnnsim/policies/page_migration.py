@@ -16,19 +16,23 @@ is paged out. A kernel whose operands exceed the GPU does not fit, where page mi
 and again. As under every policy an iteration begins with the input batch and W at hand.
 """
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.cost.table import KernelChoice
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.operations import Paged, Stream
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.lifetimes import lifetimes
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.operations import Paged
 from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.schedule import Allocate, Content, Fetch, Offload, Release, Run, Step, Wait, iteration
+from vdnnsim.plan.schemes import AsScheduled
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
-from vdnnsim.policies.buffers import IterationBuffers
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.units import KIB, Dimension, parse_quantity
 
@@ -81,54 +85,50 @@ class PageMigration(Policy, frozen=True, kw_only=True):
                 f"{self.label}: memory_model: found '{model}', expected 'ideal', for pages need no contiguous memory"
             )
         kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
-        writer = _PagingWriter(setting.workload, kernels, setting.limits, Paged(PAGE_BYTES, self.page_latency_s))
-        writer.write()
-        return writer.plan.finish(self.label, self.algorithms.value)
+        pager = _Pager(setting.workload, kernels, setting.limits, Paged(PAGE_BYTES, self.page_latency_s))
+        pager.walk()
+        label, algorithms = self.label, self.algorithms.value
+        return lower(pager.steps, setting.workload, kernels, AsScheduled, label=label, algorithms=algorithms)
 
 
-class _PagingWriter:
+class _Pager:
+    """Walks the kernels of an iteration with the memory of the GPU in view; `steps` are what comes of it."""
+
     def __init__(self, workload: Workload, kernels: KernelChoice, limits: MemoryLimits, paged: Paged) -> None:
-        self.plan = PlanWriter(workload)
-        self._workload = workload
+        self.steps: list[Step] = []
+        self._runs = iteration(workload)
         self._kernels = kernels
         self._limits = limits
         self._paged = paged
-        self._buffers = IterationBuffers(self.plan, workload)
+        self._buffers = IterationBuffers(workload)
         # Rounded bytes of the buffers on the GPU, the least recently used first.
         self._resident: dict[int, int] = {}
         # Buffers of which the host has a copy that no kernel has made stale.
         self._on_host: set[int] = set()
 
-    def write(self) -> None:
-        """Write the whole iteration."""
-        layers = self._workload.graph.layers
-        for layer in layers:
-            self._kernel(layer, Phase.FORWARD)
-        if self._workload.mode is Mode.TRAINING:
-            for layer in reversed(layers):
-                for phase in layer.backward_phases:
-                    self._kernel(layer, phase)
-                if not layer.in_place:
-                    self._end_gradient(layer.output)
-            for layer in self._workload.updated_layers:
-                self._kernel(layer, Phase.UPDATE)
-        for buffer in self._resident:
-            self.plan.release(buffer)
+    def walk(self) -> None:
+        """Walk the whole iteration."""
+        gradients = {*self._buffers.gradients.values()}
+        for run, ending in zip(self._runs, lifetimes(self._runs, self._buffers).ends, strict=True):
+            self._kernel(run)
+            self._release(buffer for buffer in ending if buffer in gradients and buffer in self._resident)
+        self._release(self._resident)
 
-    def _kernel(self, layer: Layer, phase: Phase) -> None:
-        kernel = self._kernels[layer.index, phase]
-        reads, writes = self._buffers.touched(layer, phase)
+    def _kernel(self, run: Run) -> None:
+        reads, writes = self._buffers.touched(run.layer, run.phase)
         operands = dict.fromkeys(reads + writes)
         missing = {
-            buffer: self._rounded(self.plan.nbytes(buffer)) for buffer in operands if buffer not in self._resident
+            buffer: self._rounded(self._buffers.nbytes(buffer)) for buffer in operands if buffer not in self._resident
         }
-        needed_bytes = sum(missing.values()) + self._rounded(kernel.workspace_bytes)
-        self._page_out(self._least_recent(needed_bytes, operands), layer, phase)
-        for buffer in missing:
-            self.plan.allocate(buffer, layer.index, phase)
+        workspace_bytes = self._kernels[run.layer.index, run.phase].workspace_bytes
+        self._page_out(self._least_recent(sum(missing.values()) + self._rounded(workspace_bytes), operands), run)
+        if missing:
+            self.steps.append(Allocate(self._contents(missing), run.layer, run.phase))
         self._resident |= missing
-        self._page_in([buffer for buffer in missing if buffer in reads and buffer in self._on_host], layer)
-        self._buffers.compute_with_workspace(layer, phase, kernel)
+        if arriving := self._contents(each for each in missing if each in reads and each in self._on_host):
+            fetch = Fetch(arriving, run.layer, run.phase, on_demand=True, keeps_copy=True, mechanism=self._paged)
+            self.steps += [fetch, Wait(arriving)]
+        self.steps.append(run)
         for buffer in operands:
             self._resident[buffer] = self._resident.pop(buffer)  # to the end of the order of use
         self._on_host.difference_update(writes)
@@ -145,33 +145,23 @@ class _PagingWriter:
                 free_bytes += nbytes
         return leaving
 
-    def _page_out(self, leaving: list[int], layer: Layer, phase: Phase) -> None:
+    def _page_out(self, leaving: list[int], run: Run) -> None:
         """Copy what the host does not have yet, after the kernels so far, and release all."""
         changed = [buffer for buffer in leaving if buffer not in self._on_host]
         if changed:
-            self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-            for buffer in changed:
-                self.plan.offload(buffer, layer.index, phase, mechanism=self._paged)
-            self.plan.wait(self.plan.record(Stream.MEMORY), Stream.COMPUTE)
-        for buffer in leaving:
-            self.plan.release(buffer)
-            del self._resident[buffer]
+            what = self._contents(changed)
+            self.steps += [Offload(what, run.layer, run.phase, mechanism=self._paged), Wait(what)]
+        self._release(leaving)
         self._on_host.update(changed)
 
-    def _page_in(self, arriving: list[int], layer: Layer) -> None:
-        """Copy into what has just been allocated; the next kernel waits."""
-        if not arriving:
-            return
-        self.plan.wait(self.plan.record(Stream.COMPUTE), Stream.MEMORY)
-        for buffer in arriving:
-            self.plan.prefetch(buffer, layer.index, on_demand=True, keeps_copy=True, mechanism=self._paged)
-        self.plan.wait(self.plan.record(Stream.MEMORY), Stream.COMPUTE)
+    def _release(self, buffers: Iterable[int]) -> None:
+        if leaving := tuple(buffers):
+            self.steps.append(Release(self._contents(leaving)))
+            for buffer in leaving:
+                del self._resident[buffer]
 
-    def _end_gradient(self, index: int) -> None:
-        """Give up the gradient of a map, wherever it is."""
-        buffer = self._buffers.gradients.get(index)
-        if buffer is not None and self._resident.pop(buffer, None) is not None:
-            self.plan.release(buffer)
+    def _contents(self, buffers: Iterable[int]) -> tuple[Content, ...]:
+        return tuple(self._buffers.contents[buffer] for buffer in buffers)
 
     def _rounded(self, nbytes: int) -> int:
         return round_up(nbytes, self._limits.granule_bytes)

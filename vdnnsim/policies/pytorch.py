@@ -17,12 +17,11 @@ softmax saves the output.
 from typing import ClassVar
 
 from vdnnsim.dnn.operator import SavingRule
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
-from vdnnsim.policies.steps import backward_runs, forward_runs, update_runs
 
 
 class PyTorch(Policy, frozen=True, kw_only=True):
@@ -36,10 +35,6 @@ class PyTorch(Policy, frozen=True, kw_only=True):
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
         workload = setting.workload.saved_by(SavingRule.AUTOGRAD)
-        steps = forward_runs(workload)
-        if workload.mode is Mode.TRAINING:
-            for layer in reversed(workload.graph.layers):
-                steps += backward_runs(layer)
-        steps += update_runs(workload)
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        return program_plan(workload, kernels, steps, label=self.label, algorithms=self.algorithms.value)
+        label, algorithms = self.label, self.algorithms.value
+        return lower(iteration(workload), workload, kernels, label=label, algorithms=algorithms)

@@ -29,11 +29,22 @@ from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import last_forward_use
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.schedule import (
+    Content,
+    Fetch,
+    Offload,
+    Step,
+    Wait,
+    backward_layers,
+    backward_of,
+    feature_maps,
+    forward,
+    update,
+)
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
-from vdnnsim.policies.steps import Await, Fetch, Leave, Saved, Step, backward_runs, forward_runs, update_runs
 
 
 class SaveOnCpu(Policy, frozen=True, kw_only=True):
@@ -52,74 +63,80 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
         workload = setting.workload.saved_by(SavingRule.AUTOGRAD)
+        steps: list[Step] = []
         if workload.mode is Mode.INFERENCE:
-            steps = forward_runs(workload)
+            steps += forward(workload)
         elif self.overlap:
-            steps = _overlapped(workload)
+            steps += _overlapped(workload)
         else:
-            steps = _synchronous(workload)
+            steps += _synchronous(workload)
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        return program_plan(workload, kernels, steps, label=self.label, algorithms=self.algorithms.value)
+        label, algorithms = self.label, self.algorithms.value
+        return lower(steps, workload, kernels, label=label, algorithms=algorithms)
 
 
-def saved_by(workload: Workload, layer: Layer) -> list[Saved]:
+def saved_by(workload: Workload, layer: Layer) -> list[Content]:
     """Return what a layer saves for its backward."""
-    maps = [Saved(index) for index in dict.fromkeys(layer.saved_maps)]
+    maps = list(feature_maps(*dict.fromkeys(layer.saved_maps)))
     has_statistics = bool(layer.backward_phases) and workload.statistics_bytes(layer) > 0
-    return maps + [Saved(layer.index, is_map=False)] * has_statistics
+    return maps + [Content(BufferKind.STATISTICS, layer.index)] * has_statistics
 
 
 def _synchronous(workload: Workload) -> list[Step]:
     layers = workload.graph.layers
-    numbers: Counter[Saved] = Counter()
-    taken: list[list[tuple[Saved, int]]] = [[] for _ in layers]
-    leaving: list[list[Leave]] = [[] for _ in layers]
+    numbers: Counter[Content] = Counter()
+    taken: list[list[tuple[Content, int]]] = [[] for _ in layers]
+    leaving: list[list[Offload]] = [[] for _ in layers]
     for layer in layers:
         for what in saved_by(workload, layer):
-            rewriters = workload.graph.maps[what.index].rewriters if what.is_map else ()
-            leaving[max(layer.index, *rewriters, 0)].append(Leave(what, layer, copy=numbers[what]))
+            rewriters = workload.graph.maps[what.of].rewriters if _is_map(what) else ()
+            leaving[max(layer.index, *rewriters, 0)].append(Offload((what,), layer, copy=numbers[what]))
             taken[layer.index].append((what, numbers[what]))
             numbers[what] += 1
     steps: list[Step] = []
-    for run, copies in zip(forward_runs(workload), leaving, strict=True):
+    for run, copies in zip(forward(workload), leaving, strict=True):
         steps.append(run)
         for leave in copies:
-            steps += [leave, Await(leave.what)]
-    for layer in reversed(layers):
+            steps += [leave, Wait(leave.what)]
+    for layer in backward_layers(workload):
         for what, copy in taken[layer.index]:
-            steps += [Fetch(what, layer, layer.backward_phases[0], on_demand=True, copy=copy), Await(what)]
-        steps += backward_runs(layer)
-    return steps + update_runs(workload)
+            steps += [Fetch((what,), layer, layer.backward_phases[0], on_demand=True, copy=copy), Wait((what,))]
+        steps += backward_of(layer)
+    return [*steps, *update(workload)]
 
 
 def _overlapped(workload: Workload) -> list[Step]:
     layers = workload.graph.layers
-    leaving: list[list[Saved]] = [[] for _ in layers]
-    coming: list[list[Saved]] = [[] for _ in layers]
+    leaving: list[list[Content]] = [[] for _ in layers]
+    coming: list[list[Content]] = [[] for _ in layers]
     for each in workload.graph.maps:
         if each.saved_for:
-            leaving[last_forward_use(each)].append(Saved(each.index))
-            coming[max(each.saved_for)].append(Saved(each.index))
+            leaving[last_forward_use(each)].extend(feature_maps(each.index))
+            coming[max(each.saved_for)].extend(feature_maps(each.index))
     for layer in layers:
-        statistics = [what for what in saved_by(workload, layer) if not what.is_map]
+        statistics = [what for what in saved_by(workload, layer) if not _is_map(what)]
         leaving[layer.index] += statistics
         coming[layer.index] += statistics
     steps: list[Step] = []
-    under_way: list[Saved] = []
-    for layer, run in zip(layers, forward_runs(workload), strict=True):
-        steps += [run, *_await(under_way)]
+    under_way: list[Content] = []
+    for layer, run in zip(layers, forward(workload), strict=True):
+        steps += [run, *_wait_for(under_way)]
         under_way = leaving[layer.index]
-        steps += [Leave(what, layer) for what in under_way]
-    steps += _await(under_way)
-    backward = [layer for layer in reversed(layers) if layer.backward_phases]
+        steps += [Offload((what,), layer) for what in under_way]
+    steps += _wait_for(under_way)
+    backward = backward_layers(workload)
     wanted = [coming[layer.index] for layer in backward]
-    steps += [Fetch(what, backward[0], backward[0].backward_phases[0], on_demand=True) for what in wanted[0]]
+    steps += [Fetch((what,), backward[0], backward[0].backward_phases[0], on_demand=True) for what in wanted[0]]
     for position, layer in enumerate(backward):
         if position + 1 < len(backward):
-            steps += [Fetch(what, layer, layer.backward_phases[0], on_demand=False) for what in wanted[position + 1]]
-        steps += backward_runs(layer)
-    return steps + update_runs(workload)
+            steps += [Fetch((what,), layer, layer.backward_phases[0], on_demand=False) for what in wanted[position + 1]]
+        steps += backward_of(layer)
+    return [*steps, *update(workload)]
 
 
-def _await(what: Iterable[Saved]) -> list[Step]:
-    return [Await(each) for each in what]
+def _wait_for(what: Iterable[Content]) -> list[Step]:
+    return [Wait((each,)) for each in what]
+
+
+def _is_map(what: Content) -> bool:
+    return what.kind is BufferKind.FEATURE_MAP

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.policies.steps import Run, Step, backward_runs, forward_runs, update_runs
+from vdnnsim.plan.schedule import Run, backward_of, forward, update
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,17 @@ def joined(parts: Sequence[range]) -> range:
     return range(parts[0].start, parts[-1].stop)
 
 
-def segmented_steps(workload: Workload, segments: Sequence[Segment]) -> list[Step]:
+def segmented_steps(workload: Workload, segments: Sequence[Segment]) -> list[Run]:
     """Return the steps of an iteration in which segments are recomputed; in inference there is nothing to recompute."""
-    steps = forward_runs(workload)
+    steps = forward(workload)
     if workload.mode is Mode.INFERENCE:
         return steps
     for segment in reversed(segments):
         if segment.recomputed:
             steps += _recomputation(workload, segment)
         for index in reversed(segment.layers):
-            steps += backward_runs(workload.graph.layers[index])
-    return steps + update_runs(workload)
+            steps += backward_of(workload.graph.layers[index])
+    return steps + update(workload)
 
 
 def stays(feature_map: FeatureMap, segment: Segment) -> bool:
@@ -66,10 +66,10 @@ def stays(feature_map: FeatureMap, segment: Segment) -> bool:
     return not feature_map.consumers or feature_map.consumers[-1] not in segment.layers
 
 
-def _recomputation(workload: Workload, segment: Segment) -> list[Step]:
+def _recomputation(workload: Workload, segment: Segment) -> list[Run]:
     layers = [workload.graph.layers[index] for index in segment.layers]
     wanted = {index for layer in layers for index in layer.saved_maps}
-    again: list[Step] = []
+    again: list[Run] = []
     for layer in reversed(layers):
         if layer.output in wanted and not stays(workload.graph.maps[layer.output], segment):
             wanted.update(layer.inputs)

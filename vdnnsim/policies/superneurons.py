@@ -20,13 +20,11 @@ leave less room than it thinks.
 
 from typing import ClassVar
 
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.plan.lowering import lower
+from vdnnsim.plan.schedule import forward, update
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.cheap_layers import backward_with_recomputation, recomputed_maps
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
-from vdnnsim.policies.steps import Run
 from vdnnsim.policies.tensor_cache import TensorCache
 
 
@@ -41,11 +39,8 @@ class SuperNeurons(Policy, frozen=True, kw_only=True):
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan within the memory of the setting."""
         workload = setting.workload
-        runs = [Run(layer, Phase.FORWARD) for layer in workload.graph.layers]
-        if workload.mode is Mode.TRAINING:
-            runs += backward_with_recomputation(workload)
-        runs += [Run(layer, Phase.UPDATE) for layer in workload.updated_layers]
+        runs = forward(workload) + backward_with_recomputation(workload) + update(workload)
         cached = frozenset(range(len(workload.graph.maps))) - recomputed_maps(workload)
         cache = TensorCache(workload, setting.costs, setting.limits, cached)
         cache.walk(runs)
-        return program_plan(workload, cache.kernels, cache.steps, label=self.label, algorithms="what is left")
+        return lower(cache.steps, workload, cache.kernels, label=self.label, algorithms="what is left")

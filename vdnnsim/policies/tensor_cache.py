@@ -13,10 +13,10 @@ from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.lifetimes import lifetimes
 from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.writer import PlanWriter
-from vdnnsim.policies.program import ProgramBuffers
-from vdnnsim.policies.steps import Await, Fetch, Leave, Run, Saved, Step
+from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait, feature_maps
 
 
 class TensorCache:
@@ -31,10 +31,10 @@ class TensorCache:
         """Prepare a walk in which only the cached maps, by index, may leave."""
         self._costs = costs
         self._limits = limits
-        self._plan = PlanWriter(workload)
-        self._buffers = ProgramBuffers(self._plan, workload)
+        self._buffers = IterationBuffers(workload)
         self._map_of = {self._buffers.maps[index]: index for index in cached}
-        self._in_use_bytes = sum(self._size_bytes(each) for each in (*self._buffers.throughout, self._buffers.maps[0]))
+        self._held = frozenset(buffer for buffer, _ in self._buffers.held(with_statistics=False))
+        self._in_use_bytes = sum(self._size_bytes(each) for each in (*self._held, self._buffers.maps[0]))
         # Cached maps on the GPU, the least recently used first, and those that have left.
         self._recent: dict[int, None] = {}
         self._away: set[int] = set()
@@ -43,17 +43,17 @@ class TensorCache:
 
     def walk(self, runs: Sequence[Run]) -> None:
         """Walk all runs."""
-        begins, ends = self._buffers.lifetimes(runs)
+        lived = lifetimes(runs, self._buffers, self._held)
         for position, run in enumerate(runs):
-            reads, writes = self._buffers.touched(run)
+            reads, writes = self._buffers.touched(run.layer, run.phase)
             missing = [buffer for buffer in dict.fromkeys(reads) if buffer in self._away]
             options = self._costs.options(run.layer.index, run.phase)
             least = min(options, key=lambda kernel: kernel.workspace_bytes)
-            needed_bytes = sum(self._size_bytes(buffer) for buffer in begins[position] + missing)
+            needed_bytes = sum(self._size_bytes(buffer) for buffer in lived.begins[position] + missing)
             self._make_room(needed_bytes + self._rounded(least.workspace_bytes), run, {*reads, *writes})
             for buffer in missing:
                 self._fetch(buffer, run, on_demand=True)
-            self._in_use_bytes += sum(self._size_bytes(buffer) for buffer in begins[position])
+            self._in_use_bytes += sum(self._size_bytes(buffer) for buffer in lived.begins[position])
             self._prefetch(runs, position, self._rounded(least.workspace_bytes))
             self._choose(run, options, least)
             self.steps.append(run)
@@ -61,7 +61,7 @@ class TensorCache:
                 if buffer in self._map_of:
                     self._recent.pop(buffer, None)
                     self._recent[buffer] = None
-            for buffer in ends[position]:
+            for buffer in lived.ends[position]:
                 self._recent.pop(buffer, None)
                 self._in_use_bytes -= self._size_bytes(buffer)
 
@@ -74,14 +74,14 @@ class TensorCache:
             if self._free_bytes >= needed_bytes:
                 return
             if buffer not in operands:
-                what = Saved(self._map_of[buffer])
-                self.steps += [Leave(what, run.layer, run.phase), Await(what)]
+                what = feature_maps(self._map_of[buffer])
+                self.steps += [Offload(what, run.layer, run.phase), Wait(what)]
                 del self._recent[buffer]
                 self._away.add(buffer)
                 self._in_use_bytes -= self._size_bytes(buffer)
 
     def _fetch(self, buffer: int, run: Run, *, on_demand: bool) -> None:
-        self.steps.append(Fetch(Saved(self._map_of[buffer]), run.layer, run.phase, on_demand))
+        self.steps.append(Fetch(feature_maps(self._map_of[buffer]), run.layer, run.phase, on_demand))
         self._away.remove(buffer)
         self._recent[buffer] = None
         self._in_use_bytes += self._size_bytes(buffer)
@@ -103,7 +103,7 @@ class TensorCache:
                 return
             if layer.kind is LayerKind.CONV and layer is not runs[position].layer:
                 below = layer
-            yield from (buffer for buffer in self._buffers.touched(runs[index])[0] if buffer in self._away)
+            yield from (buffer for buffer in self._buffers.touched(layer, runs[index].phase)[0] if buffer in self._away)
 
     def _choose(self, run: Run, options: tuple[KernelCost, ...], least: KernelCost) -> None:
         fitting = (kernel for kernel in options if self._rounded(kernel.workspace_bytes) <= self._free_bytes)
@@ -112,7 +112,7 @@ class TensorCache:
         self.kernels[run.layer.index, run.phase] = min(before, chosen, key=lambda kernel: kernel.workspace_bytes)
 
     def _size_bytes(self, buffer: int) -> int:
-        return self._rounded(self._plan.nbytes(buffer))
+        return self._rounded(self._buffers.nbytes(buffer))
 
     def _rounded(self, nbytes: int) -> int:
         return round_up(nbytes, self._limits.granule_bytes)

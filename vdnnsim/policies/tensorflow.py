@@ -24,15 +24,14 @@ What is read into it:
 
 from typing import ClassVar
 
-from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.algorithms import KernelChoice
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.program import program_plan
-from vdnnsim.policies.steps import backward_runs, forward_runs, update_runs
 from vdnnsim.units import GIB
 
 WORKSPACE_LIMIT_BYTES = 4 * GIB
@@ -48,14 +47,10 @@ class TensorFlow(Policy, frozen=True, kw_only=True):
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the algorithms that autotuning would find, as long as a workspace is what does not fit."""
         workload = setting.workload
-        steps = forward_runs(workload)
-        if workload.mode is Mode.TRAINING:
-            for layer in reversed(workload.graph.layers):
-                steps += backward_runs(layer)
-        steps += update_runs(workload)
+        steps = iteration(workload)
         kernels = dict(_within_limit(workload, setting.costs))
         while True:
-            plan = program_plan(workload, kernels, steps, label=self.label, algorithms="autotuned")
+            plan = lower(steps, workload, kernels, label=self.label, algorithms="autotuned")
             overflow = place_plan(plan, setting.limits)
             if not isinstance(overflow, DoesNotFit) or plan.buffers[overflow.buffer].kind is not BufferKind.WORKSPACE:
                 return plan

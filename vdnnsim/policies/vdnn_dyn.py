@@ -18,9 +18,10 @@ from dataclasses import replace
 from enum import Enum
 from typing import ClassVar
 
+from vdnnsim.cost.table import KernelChoice
 from vdnnsim.plan.placement import DoesNotFit, Pool, place_plan
 from vdnnsim.plan.training_plan import BufferKind, ProfilingPass, TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, KernelChoice, choose_kernels
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.base import network_wide_plan
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting, Trial

@@ -1,0 +1,156 @@
+"""Lowers a schedule: writes the operations of a plan that takes its steps, memory by a scheme of allocation."""
+
+from vdnnsim.cost.table import KernelChoice
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import PlanError
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.lifetimes import Lifetimes, lifetimes, touched
+from vdnnsim.plan.operations import Stream
+from vdnnsim.plan.schedule import Allocate, Content, Fetch, Offload, Run, Schedule, Step, Synchronize, Wait
+from vdnnsim.plan.schemes import ByLifetime, Draft, Scheme
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plan.writer import PlanWriter
+
+
+def lower(
+    schedule: Schedule,
+    workload: Workload,
+    kernels: KernelChoice,
+    scheme: Scheme = ByLifetime,
+    *,
+    label: str,
+    algorithms: str,
+    handles: int = 0,
+    buffers: IterationBuffers | None = None,
+) -> TrainingPlan:
+    """Return the plan of an iteration that takes these steps.
+
+    `buffers` are those of the workload, with what a policy added to them.
+
+    Raises:
+        PlanError: something is offloaded that is neither released nor fetched after, or the like
+            (`vdnnsim.plan.lifetimes`); or a copy is of a part of a buffer.
+    """
+    buffers = buffers or IterationBuffers(workload)
+    draft = Draft(workload, kernels, schedule, PlanWriter(workload), buffers)
+    buffers.add_to(draft.plan)
+    allocation = scheme(draft)
+    lived = lifetimes(schedule, buffers, allocation.throughout(), label=label)
+    allocation.begin(lived)
+    _Lowering(draft, allocation, lived).write()
+    allocation.end()
+    return draft.plan.finish(label, algorithms, handles=handles)
+
+
+class _Lowering:
+    def __init__(self, draft: Draft, allocation: ByLifetime, lived: Lifetimes) -> None:
+        self._schedule = draft.schedule
+        self._plan = draft.plan
+        self._buffers = draft.buffers
+        self._under_way = draft.under_way
+        self._coming: set[int] = set()
+        self._allocation = allocation
+        self._lived = lived
+        # The point from which on copies beside the last kernel may begin; None once the memory stream waits for it.
+        self._ready: int | None = None
+
+    def write(self) -> None:
+        """Write what the steps do."""
+        for buffer in self._lived.given:
+            self._allocation.take(buffer, 0, Phase.FORWARD)
+        dying: list[int] = []
+        for position, step in enumerate(self._schedule):
+            for buffer in self._lived.begins[position]:
+                assert isinstance(step, Run | Fetch | Allocate), "other steps write nothing"
+                self._allocation.take(buffer, step.layer.index, step.phase)
+            self._take(position, step)
+            dying += self._lived.ends[position]
+            if not self._copies_go_on(position):
+                for buffer in dying:
+                    self._allocation.give(buffer)
+                dying = []
+
+    def _copies_go_on(self, position: int) -> bool:
+        """Whether the next step is still a copy beside a kernel, with which it is issued before memory is given back.
+
+        Or a fetch of what has just begun to leave so.
+        """
+        step, following = self._schedule[position], self._following(position)
+        if isinstance(following, Fetch):
+            return isinstance(step, Offload) and step.beside
+        return isinstance(following, Offload) and following.beside
+
+    def _following(self, position: int) -> Step | None:
+        return self._schedule[position + 1] if position + 1 < len(self._schedule) else None
+
+    def _take(self, position: int, step: Step) -> None:
+        match step:
+            case Run():
+                self._run(position, step)
+            case Offload(extent=None):
+                self._offload(position, step)
+            case Fetch(extent=None):
+                self._follow_compute()
+                for buffer in self._ids(step.what):
+                    self._plan.prefetch(
+                        buffer,
+                        step.layer.index,
+                        on_demand=step.on_demand,
+                        keeps_copy=step.keeps_copy,
+                        mechanism=step.mechanism,
+                        copy=step.copy,
+                    )
+                    self._mark(position, buffer)
+                    self._coming.add(buffer)
+            case Wait(what=what):
+                self._wait(self._ids(what))
+            case Synchronize():
+                self._plan.synchronize()
+                self._under_way.clear()
+                self._coming.clear()
+            case Offload() | Fetch():
+                name = self._buffers.buffers[self._ids(step.what)[0]].name
+                raise PlanError(f"{name} is copied in parts, which is not lowered yet")
+            case _:
+                pass
+
+    def _run(self, position: int, step: Run) -> None:
+        for buffer in touched(step, self._buffers)[0]:
+            if buffer in self._coming:
+                self._wait([buffer])
+        following = self._following(position)
+        if isinstance(following, Offload) and following.beside:
+            self._ready = self._plan.record(Stream.COMPUTE)
+        self._allocation.compute(step)
+
+    def _offload(self, position: int, step: Offload) -> None:
+        if not step.beside:
+            self._follow_compute()
+        elif self._ready is not None:
+            self._plan.wait(self._ready, Stream.MEMORY)
+            self._ready = None
+        for buffer in self._ids(step.what):
+            self._plan.offload(buffer, step.layer.index, step.phase, mechanism=step.mechanism, copy=step.copy)
+            self._mark(position, buffer)
+            if (position, buffer) in self._lived.departing:
+                self._allocation.leaves(buffer)
+
+    def _follow_compute(self) -> None:
+        """Let the next copy begin after the kernels so far."""
+        self._plan.wait(self._plan.record(Stream.COMPUTE), Stream.MEMORY)
+
+    def _mark(self, position: int, buffer: int) -> None:
+        """Mark the end of a copy for which somebody waits."""
+        awaited = (position, buffer) in self._lived.awaited
+        self._under_way[buffer] = self._plan.record(Stream.MEMORY) if awaited else None
+
+    def _wait(self, buffers: list[int]) -> None:
+        """Let the compute stream wait for copies, unless the scheme of allocation has done so ahead."""
+        self._coming.difference_update(buffers)
+        events = [event for buffer in buffers if (event := self._under_way.pop(buffer, None)) is not None]
+        if events:
+            self._plan.wait(max(events), Stream.COMPUTE)
+
+    def _ids(self, what: tuple[Content, ...]) -> list[int]:
+        return [self._buffers.ids[each] for each in what]

@@ -1,0 +1,147 @@
+"""The language of policies: an iteration step by step, kernels in their order and copies of what leaves and comes back.
+
+A schedule says what runs when, what leaves and what comes back. When memory is taken and given back follows from it by
+a scheme of allocation (`vdnnsim.plan.schemes`), and so do the operations of a plan (`vdnnsim.plan.lowering`). Steps may
+be in any order that keeps their content: nothing asks that backward be forward reversed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.operations import Mechanism
+from vdnnsim.plan.training_plan import BufferKind
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a buffer holds.
+
+    Attributes:
+        of: the index of the feature map that it is or whose gradient it is; of a layer, for all else.
+        number: which of several states of an optimizer, from 0.
+    """
+
+    kind: BufferKind
+    of: int
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A kernel over a part of the batch or all of it, for the first time or, with `repeat`, recomputed.
+
+    `repeat`, `part` and `barrier_s` are as in `vdnnsim.plan.operations.Compute`.
+    """
+
+    layer: Layer
+    phase: Phase
+    repeat: int = 0
+    part: int = 0
+    barrier_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Something begins to be copied to the host, for a layer; it stays on the GPU until it has been waited for.
+
+    Attributes:
+        beside: whether it begins with the kernel before it, which must not write it, and not after that kernel.
+        copy: its number, where there are several of the same.
+        extent: the bytes to copy, of all buffers named; None for all bytes.
+    """
+
+    what: tuple[Content, ...]
+    layer: Layer
+    phase: Phase = Phase.FORWARD
+    beside: bool = False
+    mechanism: Mechanism | None = None
+    copy: int = 0
+    extent: range | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A copy begins to come back after the kernels so far, for a layer; the first kernel that reads it waits.
+
+    It comes into memory of its own, or, where nothing has waited for its offload, into that which it still has.
+    """
+
+    what: tuple[Content, ...]
+    layer: Layer
+    phase: Phase
+    on_demand: bool
+    keeps_copy: bool = False
+    mechanism: Mechanism | None = None
+    copy: int = 0
+    extent: range | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The compute stream waits until what leaves or comes has been copied; what no kernel to come reads is released."""
+
+    what: tuple[Content, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronize:
+    """The host waits for both streams, as vDNN does after a layer that copied; what the layer held is released then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Memory is taken on behalf of a layer, ahead of the step that first writes to it."""
+
+    what: tuple[Content, ...]
+    layer: Layer
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Memory is given back, here and not after the last step that uses it."""
+
+    what: tuple[Content, ...]
+
+
+Step = Run | Offload | Fetch | Wait | Synchronize | Allocate | Release
+Schedule = Sequence[Step]
+
+
+def feature_maps(*indices: int) -> tuple[Content, ...]:
+    """Return the feature maps with these indices."""
+    return tuple(Content(BufferKind.FEATURE_MAP, index) for index in indices)
+
+
+def forward(workload: Workload) -> list[Run]:
+    """Return forward of all layers."""
+    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers]
+
+
+def backward_layers(workload: Workload) -> list[Layer]:
+    """Return the layers with a backward in the order in which it runs, the last one first; none in inference."""
+    if workload.mode is Mode.INFERENCE:
+        return []
+    return [layer for layer in reversed(workload.graph.layers) if layer.backward_phases]
+
+
+def backward_of(layer: Layer) -> list[Run]:
+    """Return backward of a layer."""
+    return [Run(layer, phase) for phase in layer.backward_phases]
+
+
+def backward(workload: Workload) -> list[Run]:
+    """Return backward of all layers."""
+    return [run for layer in backward_layers(workload) for run in backward_of(layer)]
+
+
+def update(workload: Workload) -> list[Run]:
+    """Return the update of all weights at the end of an iteration."""
+    return [Run(layer, Phase.UPDATE) for layer in workload.updated_layers]
+
+
+def iteration(workload: Workload) -> list[Run]:
+    """Return the kernels of an iteration: forward, backward and update."""
+    return forward(workload) + backward(workload) + update(workload)
