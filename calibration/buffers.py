@@ -26,6 +26,8 @@ def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part 
             return Part(_whole(workload, graph.maps[storage.owner].shape), dtype, channels_last)
         case BufferKind.STATISTICS:
             return Part((storage.nbytes // torch.float32.itemsize,), torch.float32)
+        case BufferKind.LABELS:
+            return Part((storage.nbytes // torch.int64.itemsize,), torch.int64)
         case _:
             return Part((graph.layers[storage.owner].parameters,), dtype)
 

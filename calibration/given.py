@@ -4,7 +4,7 @@ from collections import Counter
 
 import torch
 
-from calibration.kernels.initial import fill_input, fill_state, fill_weights
+from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.tensors import Part, shaped_view
 from calibration.programme import Programme
 from vdnnsim.dnn.workload import Workload
@@ -49,6 +49,11 @@ class GivenContent:
         match kind:
             case BufferKind.FEATURE_MAP if graph.maps[owner].producer is None:
                 fill_input(shaped_view(content, form.shape, channels_last=form.channels_last), self._seed)
+            case BufferKind.LABELS:
+                content.copy_(labels(self._workload, self._seed))
+            case BufferKind.WEIGHT_GRADIENT:
+                # As zero_grad leaves those that are kept.
+                content.zero_()
             case BufferKind.WEIGHTS:
                 fill_weights(graph.layers[owner], content, self._seed, channels_last=self._channels_last)
             case BufferKind.OPTIMIZER_STATE:

@@ -140,6 +140,8 @@ class _Binder:
         """Return the kernel with its buffers."""
         kernel, workspace = self._kernel(library), self._first(Role.WORKSPACE)
         planned_bytes = 0 if workspace is None else self._plan.buffers[workspace].nbytes
+        operation = self._plan.workload.step.operation(self._layer.index, self._operation.phase)
+        temporary_bytes = operation.temporary_bytes
         if planned_bytes < kernel.passed_bytes:
             raise self._refusal(f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}")
         gradients = {each.position: each for each in self._all(Role.INPUT_GRADIENT)}
@@ -157,7 +159,9 @@ class _Binder:
             states=tuple(each.memory for each in self._all(Role.STATE)),
             statistics=self._first(Role.STATISTICS),
             workspace=workspace,
-            workspace_bytes=planned_bytes if kernel.workspace_bytes is None else kernel.workspace_bytes,
+            workspace_bytes=planned_bytes
+            if kernel.workspace_bytes is None
+            else kernel.workspace_bytes + temporary_bytes,
         )
 
     def _kernel(self, library: KernelLibrary) -> Kernel:

@@ -3,7 +3,8 @@
 What backward reads follows cuDNN and the vDNN paper (II-B): CONV and FC read X, POOL reads X and Y, an in-place ACTV
 reads only Y (which is the same bytes as its X), concatenation reads nothing, the loss reads its own output. Of what the
 paper does not speak of, batch normalization reads X and the statistics of its batch, element-wise addition nothing.
-Autograd differs in pooling: of a maximum it keeps X and where each maximum lay, of an average X alone.
+Autograd differs in pooling: of a maximum it keeps X and where each maximum lay, of an average X alone, and of the mean
+of each channel nothing.
 """
 
 from dataclasses import dataclass, replace
@@ -69,7 +70,8 @@ class Pooling(Operator):
 
     Backward of an average needs neither X nor Y, but cuDNN's call takes both and the vDNN paper keeps both for every
     POOL layer; so they count as saved by the paper's rule. Autograd keeps X, and of a maximum an int64 for each element
-    of Y (`max_pool2d_with_indices_backward` and `avg_pool2d_backward` in PyTorch's derivatives.yaml).
+    of Y (`max_pool2d_with_indices_backward` and `avg_pool2d_backward` in PyTorch's derivatives.yaml); an average over
+    all of a map is `mean` there, whose backward reads nothing.
 
     Attributes:
         steps: of the window in time, and from one window to the next.
@@ -101,7 +103,10 @@ class Pooling(Operator):
         work = Work(forward_flop=flop, backward_flop=flop, saved_inputs=(0,))
         if rule is SavingRule.PAPER:
             return replace(work, saved_outputs=(0,))
-        return work if self.average else replace(work, statistics=Statistics(y.elements, element_bytes=8))
+        if not self.average:
+            return replace(work, statistics=Statistics(y.elements, element_bytes=8))
+        (x,) = inputs
+        return replace(work, saved_inputs=()) if self.kernel == (x.height, x.width) else work
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,7 @@ class ElementwiseAdd(Operator):
 
     name: ClassVar[str] = "add"
     kind: ClassVar[str] = "ADD"
+    passes_gradient: ClassVar[bool] = True
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is kept
         """One an element; the gradient goes to both inputs as it is."""
@@ -199,13 +205,18 @@ class ElementwiseAdd(Operator):
 
 @dataclass(frozen=True, slots=True)
 class SoftmaxLoss(Operator):
-    """Softmax and cross entropy over the channels; Y holds the probabilities, which is all that backward reads."""
+    """Softmax and cross entropy over the channels; Y holds the probabilities, which is all that backward reads.
+
+    Autograd has two layers here, of which the first keeps the logarithms of the probabilities and the second the
+    labels, an int64 for each softmax; backward holds the gradient of what is between them, as large as the logits.
+    """
 
     name: ClassVar[str] = "softmax_loss"
     kind: ClassVar[str] = "LOSS"
     is_loss: ClassVar[bool] = True
 
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Y
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
         """Maximum, difference, exponential, sum and quotient."""
-        flop = 5 * inputs[0].elements
-        return Work(forward_flop=flop, backward_flop=flop, saved_outputs=(0,))
+        (x,) = inputs
+        work = Work(forward_flop=5 * x.elements, backward_flop=5 * x.elements, saved_outputs=(0,))
+        return work if rule is SavingRule.PAPER else replace(work, temporaries=x.elements)

@@ -34,6 +34,7 @@ class FeatureMap:
         rewriters: indices of the in-place layers that overwrite it in forward, in order.
         saved_for: indices of the layers whose backward reads it, in order of execution.
         stage: the stage of its producer; the input batch belongs to feature extraction.
+        holds_indices: whether it holds numbers of rows of a table.
     """
 
     index: int
@@ -44,6 +45,7 @@ class FeatureMap:
     rewriters: tuple[int, ...]
     saved_for: tuple[int, ...]
     stage: Stage
+    holds_indices: bool = False
 
     @property
     def needs_gradient(self) -> bool:
@@ -69,19 +71,20 @@ class LayerGraph:
         return hash((self.name, len(self.layers), self.saving))
 
     def saved_by(self, rule: SavingRule) -> "LayerGraph":
-        """Return the same network under a rule, the same object each time."""
-        return self if rule is self.saving else self._other_rule
+        """Return the same network under a rule, the same object each time; autograd's is made of the paper's."""
+        if rule is self.saving:
+            return self
+        assert rule is SavingRule.AUTOGRAD, "networks are built by the paper's rule"
+        return self._by_autograd
 
     @cached_property
-    def _other_rule(self) -> "LayerGraph":
-        (rule,) = set(SavingRule) - {self.saving}
-        layers = tuple(replace(each, work=each.operator.work(each.in_shapes, rule)) for each in self.layers)
-        saved_for: list[list[int]] = [[] for _ in self.maps]
-        for layer in layers:
-            for index in layer.saved_maps:
-                saved_for[index].append(layer.index)
-        maps = tuple(replace(each, saved_for=tuple(saved_for[each.index])) for each in self.maps)
-        return LayerGraph(self.name, layers, maps, rule)
+    def _by_autograd(self) -> "LayerGraph":
+        builder = GraphBuilder(self.name, self.maps[0].shape, saving=SavingRule.AUTOGRAD)
+        # By map of this graph, that of the other; one that a layer rewrites in place here may be another behind it.
+        there = {0: 0}
+        for layer in self.layers:
+            there[layer.output] = builder.repeat(layer, tuple(there[x] for x in layer.inputs))
+        return builder.graph()
 
     @property
     def parameters(self) -> int:
@@ -108,6 +111,7 @@ class GraphBuilder:
 
     name: str
     input_shape: MapShape
+    saving: SavingRule = SavingRule.PAPER
     _layers: list[Layer] = field(default_factory=list)
     _names: list[str] = field(default_factory=lambda: ["input"])
     _shapes: list[MapShape] = field(default_factory=list)
@@ -181,7 +185,17 @@ class GraphBuilder:
     def build(self, logits: int) -> LayerGraph:
         """Close the network with its loss and return the graph."""
         self._add("loss", SoftmaxLoss(), (logits,))
-        return LayerGraph(self.name, tuple(self._layers), self._feature_maps())
+        return self.graph()
+
+    def graph(self) -> LayerGraph:
+        """Return the graph of what was added."""
+        return LayerGraph(self.name, tuple(self._layers), self._feature_maps(), self.saving)
+
+    def repeat(self, layer: Layer, inputs: tuple[int, ...]) -> int:
+        """Add a layer of another graph over these maps, as it is under the rule of this one."""
+        self._stage = layer.stage
+        weights_of = None if layer.weights_of in (None, layer.index) else layer.weights_of
+        return self._add(layer.name, layer.operator.under(self.saving), inputs, weights_of)
 
     def _add_with_activation(self, name: str, operator: Operator, inputs: tuple[int, ...], *, relu: bool) -> int:
         y = self._add(name, operator, inputs)
@@ -192,7 +206,7 @@ class GraphBuilder:
         in_shapes = tuple(self._shapes[x] for x in inputs)
         out_shapes = operator.outputs(in_shapes)
         assert all(shape.elements > 0 for shape in out_shapes), f"{name}: {in_shapes} leaves no output"
-        work = operator.work(in_shapes, SavingRule.PAPER)
+        work = operator.work(in_shapes, self.saving)
         index = len(self._layers)
         if operator.in_place:
             outputs = inputs[:1]
@@ -244,6 +258,7 @@ class GraphBuilder:
                 rewriters=tuple(rewriters[index]),
                 saved_for=tuple(saved_for[index]),
                 stage=Stage.FEATURES if producer is None else self._layers[producer].stage,
+                holds_indices=any(self._layers[layer].operator.reads_indices for layer in consumers[index]),
             )
             for index, producer in enumerate(self._producers)
         )

@@ -10,14 +10,26 @@ Statistics are written by forward for backward; those of a batch, in inference, 
 training left, and forward reads them.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.operator import Arithmetic
-from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, StepOperation, Storage, Tensor
+from vdnnsim.dnn.operator import Arithmetic, SavingRule
+from vdnnsim.dnn.step import (
+    INDEX_BYTES,
+    Access,
+    BufferKind,
+    Operand,
+    Role,
+    Step,
+    StepOperation,
+    Storage,
+    Tensor,
+    WeightGradients,
+)
 
 if TYPE_CHECKING:
     from vdnnsim.dnn.workload import Workload
@@ -31,17 +43,37 @@ def step_of(workload: "Workload") -> Step:
     return _StepBuilder(workload).build()
 
 
+@dataclass(frozen=True, slots=True)
+class _Gradients:
+    """The gradient maps of backward of one layer.
+
+    Attributes:
+        incoming: numbers of the storages of dY, by position of the output.
+        outgoing: number of the storage of each dX, and what is done with it, by position of the input.
+        temporary_bytes: of what is computed apart before it is added to a gradient.
+    """
+
+    incoming: Mapping[int, int]
+    outgoing: Mapping[int, tuple[int, Access]]
+    temporary_bytes: int
+
+
 class _StepBuilder:
     def __init__(self, workload: "Workload") -> None:
         self._workload = workload
         self._graph = workload.graph
         self._training = workload.is_training
+        self._autograd = workload.graph.saving is SavingRule.AUTOGRAD
         self._storages: list[Storage] = []
         self._tensors: list[Tensor] = []
         self._numbers: dict[_Key, int] = {}
+        self._gradients: dict[int, _Gradients] = {}
 
     def build(self) -> Step:
-        self._add_maps()
+        for each in self._graph.maps:
+            self._add_map(BufferKind.FEATURE_MAP, each, f"map {each.name}", given=each.producer is None)
+        if self._training:
+            self._gradients = self._autograd_gradients() if self._autograd else self._paper_gradients()
         for layer in self._graph.layers:
             self._add_memory_of(layer)
         operations = tuple(self._operation(layer, phase) for layer, phase in self._order())
@@ -54,22 +86,87 @@ class _StepBuilder:
             yield from ((layer, phase) for layer in reversed(layers) for phase in layer.backward_phases)
         yield from ((layer, Phase.UPDATE) for layer in self._workload.updated_layers)
 
-    def _add_maps(self) -> None:
-        workload, kinds = self._workload, (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
-        for kind, name in zip(kinds, ("map", "gradient of"), strict=True):
-            for each in self._graph.maps:
-                if kind is BufferKind.GRADIENT_MAP and not (self._training and each.needs_gradient):
+    def _add_map(self, kind: BufferKind, each: FeatureMap, name: str, *, given: bool = False, ordinal: int = 0) -> int:
+        element_type = None if each.holds_indices else self._workload.element_type
+        nbytes = self._workload.map_bytes(each.index)
+        storage = Storage(name, kind, nbytes, element_type, each.stage, given, each.index)
+        steps = (each.shape.steps,) if each.shape.steps > 1 else ()
+        sizes = (each.shape.channels, each.shape.height, each.shape.width)
+        return self._add(storage, (self._workload.part_size, *steps, *sizes), ordinal)
+
+    def _paper_gradients(self) -> dict[int, _Gradients]:
+        """One storage for each gradient, in place where the layer is, and added to by kernels as they compute."""
+        maps = self._graph.maps
+        number = {
+            each.index: self._add_map(BufferKind.GRADIENT_MAP, each, f"gradient of {each.name}")
+            for each in maps
+            if each.needs_gradient
+        }
+        return {
+            layer.index: _Gradients(
+                {at: number[index] for at, index in enumerate(layer.outputs) if index in number},
+                {
+                    at: (number[x], Access.UPDATE if self._workload.accumulates(layer, x) else Access.WRITE)
+                    for at, x in enumerate(layer.inputs)
+                    if x in number
+                },
+                0,
+            )
+            for layer in self._graph.layers
+        }
+
+    def _autograd_gradients(self) -> dict[int, _Gradients]:
+        """As the engine of autograd hands gradients on.
+
+        Each node writes new memory, in place or not, but that a sum hands its dY on to all its inputs. The first
+        gradient of a map to arrive is held, and the next is added to it, computed apart; where the one held is at the
+        same time that of another map, that sum must have handed on a copy.
+        """
+        copied: set[tuple[int, int]] = set()
+        while True:
+            found = self._handed_on(copied)
+            if isinstance(found, dict):
+                return found
+            copied.add(found)
+
+    def _handed_on(self, copied: Collection[tuple[int, int]]) -> "dict[int, _Gradients] | tuple[int, int]":
+        """Return the gradients of all layers; or the layer and the input to which it must hand on a copy."""
+        first = len(self._storages)
+        pending: dict[int, int] = {}
+        handed_on: dict[int, tuple[int, int]] = {}
+        versions: Counter[int] = Counter()
+        found: dict[int, _Gradients] = {}
+        for layer in reversed(self._graph.layers):
+            incoming = {at: pending.pop(index) for at, index in enumerate(layer.outputs) if index in pending}
+            outgoing: dict[int, tuple[int, Access]] = {}
+            temporary_bytes = 0
+            for at, x in enumerate(layer.inputs if layer.backward_phases else ()):
+                if not self._graph.maps[x].needs_gradient:
                     continue
-                storage = Storage(
-                    name=f"{name} {each.name}",
-                    kind=kind,
-                    nbytes=workload.map_bytes(each.index),
-                    element_type=workload.element_type,
-                    stage=each.stage,
-                    given=kind is BufferKind.FEATURE_MAP and each.producer is None,
-                    owner=each.index,
-                )
-                self._add(storage, self._batch_of(each.shape))
+                passes = layer.operator.passes_gradient
+                if x in pending:
+                    if list(pending.values()).count(pending[x]) > 1:
+                        self._forget_from(first)
+                        return handed_on[x]
+                    outgoing[at] = pending[x], Access.UPDATE
+                    temporary_bytes += 0 if passes else self._workload.map_bytes(x)
+                elif passes and (layer.index, at) not in copied:
+                    pending[x], handed_on[x] = incoming[0], (layer.index, at)
+                    outgoing[at] = incoming[0], Access.READ
+                else:
+                    pending[x] = self._add_gradient(x, versions[x])
+                    versions[x] += 1
+                    outgoing[at] = pending[x], Access.WRITE
+            found[layer.index] = _Gradients(incoming, outgoing, temporary_bytes)
+        return found
+
+    def _add_gradient(self, index: int, version: int) -> int:
+        each = self._graph.maps[index]
+        name = f"gradient of {each.name}" + " before its rectifier" * bool(version)
+        return self._add_map(BufferKind.GRADIENT_MAP, each, name, ordinal=version)
+
+    def _forget_from(self, number: int) -> None:
+        del self._storages[number:], self._tensors[number:]
 
     def _add_memory_of(self, layer: Layer) -> None:
         workload = self._workload
@@ -77,7 +174,7 @@ class _StepBuilder:
             nbytes = workload.weight_bytes(layer)
 
             def add(name: str, kind: BufferKind, ordinal: int = 0) -> None:
-                given = kind is not BufferKind.WEIGHT_GRADIENT
+                given = kind is not BufferKind.WEIGHT_GRADIENT or workload.weight_gradients is WeightGradients.KEPT
                 storage = Storage(
                     f"{name} of {layer.name}", kind, nbytes, workload.element_type, layer.stage, given, layer.index
                 )
@@ -92,33 +189,48 @@ class _StepBuilder:
             name, given = f"statistics of {layer.name}", not self._training
             storage = Storage(name, BufferKind.STATISTICS, nbytes, None, layer.stage, given, layer.index)
             self._add(storage, (nbytes,))
+        if self._autograd and layer.operator.is_loss:
+            labels = workload.part_size * layer.in_shapes[0].elements // layer.in_shapes[0].channels
+            nbytes, stage = labels * INDEX_BYTES, layer.stage
+            self._add(
+                Storage("labels", BufferKind.LABELS, nbytes, None, stage, given=True, owner=layer.index), (labels,)
+            )
 
-    def _add(self, storage: Storage, shape: tuple[int, ...], ordinal: int = 0) -> None:
-        self._numbers[storage.kind, storage.owner, ordinal] = len(self._storages)
+    def _add(self, storage: Storage, shape: tuple[int, ...], ordinal: int = 0) -> int:
+        number = self._numbers[storage.kind, storage.owner, ordinal] = len(self._storages)
         self._storages.append(storage)
-        self._tensors.append(Tensor(len(self._tensors), shape))
-
-    def _batch_of(self, shape: MapShape) -> tuple[int, ...]:
-        steps = (shape.steps,) if shape.steps > 1 else ()
-        return (self._workload.part_size, *steps, shape.channels, shape.height, shape.width)
+        self._tensors.append(Tensor(number, shape))
+        return number
 
     def _operation(self, layer: Layer, phase: Phase) -> StepOperation:
-        operands = tuple(self._operands(layer, phase))
         return StepOperation(
             module=layer.name,
             layer=layer.index,
             phase=phase,
-            operands=operands,
+            operands=tuple(self._operands(layer, phase)),
             flop=self._flop(layer, phase),
             bytes_moved=self._bytes_moved(layer, phase),
+            temporary_bytes=self._temporary_bytes(layer, phase),
             random=layer.work.random and phase is Phase.FORWARD,
             saves=tuple(self._saves(layer)) if phase is Phase.FORWARD and self._training else (),
         )
 
+    def _temporary_bytes(self, layer: Layer, phase: Phase) -> int:
+        """What backward takes beside its operands: a kept weight gradient is computed apart and then added."""
+        workload, nbytes = self._workload, 0
+        if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD):
+            nbytes += layer.work.temporaries * workload.part_size * workload.element_type.nbytes
+            nbytes += self._gradients[layer.index].temporary_bytes
+        adds = workload.weight_gradients is WeightGradients.KEPT or (self._autograd and layer.shares_weights)
+        if phase in (Phase.BACKWARD_WEIGHTS, Phase.BACKWARD) and adds:
+            nbytes += workload.weight_bytes(layer)
+        return nbytes
+
     def _saves(self, layer: Layer) -> Iterator[int]:
         yield from (self._numbers[BufferKind.FEATURE_MAP, index, 0] for index in layer.saved_maps)
-        if layer.backward_phases and (BufferKind.STATISTICS, layer.index, 0) in self._numbers:
-            yield self._numbers[BufferKind.STATISTICS, layer.index, 0]
+        for kind in (BufferKind.STATISTICS, BufferKind.LABELS):
+            if layer.backward_phases and (kind, layer.index, 0) in self._numbers:
+                yield self._numbers[kind, layer.index, 0]
 
     def _operands(self, layer: Layer, phase: Phase) -> Iterator[Operand]:
         """Return the operands of a phase; of those read, and of those written, the order is that of the roles."""
@@ -127,7 +239,7 @@ class _StepBuilder:
             yield from self._maps(Role.INPUT, layer.inputs)
             yield from self._weights(layer, Access.READ)
             yield from self._maps(Role.OUTPUT, layer.outputs, Access.WRITE)
-            yield from self._statistics(layer, Access.WRITE if self._training else Access.READ)
+            yield from self._kept(layer, Access.WRITE if self._training else Access.READ)
             return
         if phase is Phase.UPDATE:
             yield from self._weights(layer, Access.UPDATE)
@@ -141,19 +253,17 @@ class _StepBuilder:
             saved = set(layer.saved_maps)
             yield from self._maps(Role.INPUT, layer.inputs, of=saved if not layer.in_place else set())
             yield from self._maps(Role.OUTPUT, layer.outputs, of=saved)
-        gradients = BufferKind.GRADIENT_MAP
-        for position, index in enumerate(layer.outputs):
-            if self._graph.maps[index].needs_gradient:
-                yield Operand(Role.OUTPUT_GRADIENT, self._numbers[gradients, index, 0], Access.READ, position)
+        gradients = self._gradients[layer.index]
+        for position, number in gradients.incoming.items():
+            yield Operand(Role.OUTPUT_GRADIENT, number, Access.READ, position)
         if data or whole:
-            for position, index in enumerate(layer.inputs):
-                if self._graph.maps[index].needs_gradient:
-                    access = Access.UPDATE if self._workload.accumulates(layer, index) else Access.WRITE
-                    yield Operand(Role.INPUT_GRADIENT, self._numbers[gradients, index, 0], access, position)
+            for position, (number, access) in gradients.outgoing.items():
+                yield Operand(Role.INPUT_GRADIENT, number, access, position)
             yield from self._weights(layer, Access.READ)
-            yield from self._statistics(layer, Access.READ)
+            yield from self._kept(layer, Access.READ)
         if layer.weights_of is not None and not data:
-            access = Access.UPDATE if layer.shares_weights else Access.WRITE
+            adds = layer.shares_weights or self._workload.weight_gradients is WeightGradients.KEPT
+            access = Access.UPDATE if adds else Access.WRITE
             yield from self._of_layer(Role.WEIGHT_GRADIENT, BufferKind.WEIGHT_GRADIENT, layer, access)
 
     def _maps(
@@ -167,9 +277,11 @@ class _StepBuilder:
         if layer.weights_of is not None:
             yield from self._of_layer(Role.WEIGHTS, BufferKind.WEIGHTS, layer, access)
 
-    def _statistics(self, layer: Layer, access: Access) -> Iterator[Operand]:
+    def _kept(self, layer: Layer, access: Access) -> Iterator[Operand]:
         if (BufferKind.STATISTICS, layer.index, 0) in self._numbers:
             yield Operand(Role.STATISTICS, self._numbers[BufferKind.STATISTICS, layer.index, 0], access)
+        if (BufferKind.LABELS, layer.index, 0) in self._numbers:
+            yield Operand(Role.LABELS, self._numbers[BufferKind.LABELS, layer.index, 0], Access.READ)
 
     def _of_layer(
         self, role: Role, kind: BufferKind, layer: Layer, access: Access, ordinal: int = 0

@@ -72,6 +72,7 @@ class Work:
         passes: how often forward reads X, and a whole backward what it reads, because sums must be known first.
         lookup: the part of W that forward reads; None for all of it.
         random: whether it draws random numbers.
+        temporaries: elements that backward takes for what it computes on the way.
     """
 
     forward_flop: int
@@ -84,6 +85,7 @@ class Work:
     passes: int = 1
     lookup: Lookup | None = None
     random: bool = False
+    temporaries: int = 0
 
 
 class Operator:
@@ -95,6 +97,8 @@ class Operator:
         arithmetic: of its kernels, an update aside.
         whole_backward: whether one kernel computes dX and dW.
         is_loss: whether it ends a network: its output is what is minimized, and has no gradient.
+        reads_indices: whether its input holds numbers of rows, which PyTorch stores as int64.
+        passes_gradient: whether the gradient of its output is that of each input as it stands.
     """
 
     __slots__ = ()
@@ -104,11 +108,17 @@ class Operator:
     arithmetic: ClassVar[Arithmetic] = Arithmetic.ELEMENTWISE
     whole_backward: ClassVar[bool] = False
     is_loss: ClassVar[bool] = False
+    reads_indices: ClassVar[bool] = False
+    passes_gradient: ClassVar[bool] = False
 
     @property
     def in_place(self) -> bool:
         """Whether Y lies over X; not unless an operator says so."""
         return False
+
+    def under(self, rule: SavingRule) -> "Operator":  # noqa: ARG002 - for those that autograd would refuse
+        """Return what it is where forward keeps what a rule says; itself unless an operator says otherwise."""
+        return self
 
     def outputs(self, inputs: Shapes) -> Shapes:
         """Return the shapes of what it writes; one like its inputs, which are alike, unless an operator says otherwise.

@@ -1,6 +1,6 @@
 """Operators that keep networks of images from overfitting: dropout and local response normalization."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from vdnnsim.dnn.operator import Operator, SavingRule, Statistics, Work
@@ -28,6 +28,10 @@ class Dropout(Operator):
         """As the network says."""
         return self.over_input
 
+    def under(self, rule: SavingRule) -> "Dropout":
+        """Autograd refuses one in place over what a rectifier has saved: Y is a map of its own, the mask of bools."""
+        return self if rule is SavingRule.PAPER else Dropout(mask_bytes=1, over_input=False)
+
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep the mask
         """One an element."""
         elements = inputs[0].elements
@@ -44,7 +48,9 @@ class LocalResponseNormalization(Operator):
     """Divides each element by a power of the sum of squares over `window` neighbouring channels.
 
     Backward reads X, Y and dY, and nothing else is kept: cudnnLRNCrossChannelBackward takes these three, and Caffe with
-    cuDNN calls it for windows up to 16 (layer_factory.cpp). Caffe without cuDNN would keep the sums as well.
+    cuDNN calls it for windows up to 16 (layer_factory.cpp). Caffe without cuDNN would keep the sums as well. PyTorch
+    composes it of others, of which autograd keeps X, the squares padded by the window, the scaled sums and their power
+    (torch.nn.functional.local_response_norm); backward holds three more maps for a while.
     Source: Krizhevsky et al., ImageNet Classification with Deep Convolutional Neural Networks, NIPS 2012.
     """
 
@@ -53,15 +59,18 @@ class LocalResponseNormalization(Operator):
     name: ClassVar[str] = "lrn"
     kind: ClassVar[str] = "LRN"
 
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X and Y
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
         """A multiply and an add for each neighbour, then scale, shift, power and product.
 
         Backward as forward, with dY Y over the sum of squares for the squares, and the sum of two terms.
         """
-        elements = inputs[0].elements
-        return Work(
+        elements, channels = inputs[0].elements, inputs[0].channels
+        work = Work(
             forward_flop=(2 * self.window + 4) * elements,
             backward_flop=(2 * self.window + 8) * elements,
             saved_inputs=(0,),
-            saved_outputs=(0,),
         )
+        if rule is SavingRule.PAPER:
+            return replace(work, saved_outputs=(0,))
+        padded = elements // channels * (channels + self.window - 1)
+        return replace(work, statistics=Statistics(padded + 2 * elements), temporaries=3 * elements)

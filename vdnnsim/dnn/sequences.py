@@ -30,20 +30,23 @@ class Embedding(Operator):
 
     name: ClassVar[str] = "embedding"
     kind: ClassVar[str] = "EMBEDDING"
+    reads_indices: ClassVar[bool] = True
 
     def outputs(self, inputs: Shapes) -> Shapes:
         """A vector for each step."""
         return (MapShape(self.features, steps=inputs[0].steps),)
 
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep the tokens
-        """Forward adds the position, backward dY to the row of each token."""
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
+        """Forward adds the position, backward dY to the row of each token; autograd keeps the positions as int64."""
         steps = inputs[0].steps
+        numbered = rule is SavingRule.AUTOGRAD and self.positions > 0
         return Work(
             forward_flop=self.features * steps if self.positions else 0,
             backward_flop=self.features * steps,
             weights=(self.vocabulary + self.positions) * self.features,
             saved_inputs=(0,),
             lookup=Lookup(self.vocabulary, self.features, steps, min(steps, self.positions)),
+            statistics=Statistics(steps, element_bytes=8, of_batch=True) if numbered else None,
         )
 
 
@@ -200,10 +203,11 @@ class Lstm(Operator):
         """The cells' output at each step."""
         return (MapShape(self.cells, steps=inputs[0].steps),)
 
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X, Y and the reserve
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
         """The gates' products at each step, with X and the last output; backward those for dX and those for dW.
 
-        The few operations on each cell are left out. The reserve has four gates and the cell of each step.
+        The few operations on each cell are left out. The reserve has four gates and the cell of each step; autograd
+        keeps the output and the cell before the first step, too, which the framework fills with zeros.
         """
         (x,) = inputs
         filter_elements = x.elements // x.steps + self.cells
@@ -215,5 +219,5 @@ class Lstm(Operator):
             filter_elements=filter_elements,
             saved_inputs=(0,),
             saved_outputs=(0,),
-            statistics=Statistics(5 * self.cells * x.steps),
+            statistics=Statistics(5 * self.cells * x.steps + 2 * self.cells * (rule is SavingRule.AUTOGRAD)),
         )

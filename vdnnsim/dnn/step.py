@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Final
 
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic
@@ -28,6 +29,25 @@ class BufferKind(Enum):
     OPTIMIZER_STATE = "optimizer states"
     STATISTICS = "statistics"
     WORKSPACE = "workspace"
+    LABELS = "labels"
+
+
+class WeightGradients(Enum):
+    """What becomes of weight gradients from one iteration to the next.
+
+    `held`: they have memory throughout, into which the kernels of backward write, as in Caffe and the papers.
+    `dropped`: backward makes them, and they are given up before the next iteration begins (PyTorch's default,
+    `zero_grad(set_to_none=True)`). `kept`: they have memory throughout, and what backward computes, in memory of its
+    own, is added to them (`set_to_none=False`).
+    """
+
+    HELD = "held"
+    DROPPED = "dropped"
+    KEPT = "kept"
+
+
+INDEX_BYTES: Final = 8
+"""Of a label and of a number of a row in PyTorch, int64."""
 
 
 class Role(Enum):
@@ -41,6 +61,7 @@ class Role(Enum):
     STATISTICS = "statistics"
     WEIGHT_GRADIENT = "dW"
     STATE = "state"
+    LABELS = "labels"
     WORKSPACE = "workspace"
 
 

@@ -8,7 +8,7 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layer_step import step_of
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import SavingRule
-from vdnnsim.dnn.step import Step
+from vdnnsim.dnn.step import INDEX_BYTES, Step, WeightGradients
 from vdnnsim.element_type import ElementType
 
 
@@ -45,6 +45,7 @@ class Workload:
     Attributes:
         parts: of how many images at a time forward and backward run: the batch is cut into so many equal parts, whose
             weight gradients add up.
+        weight_gradients: what becomes of them.
     """
 
     graph: LayerGraph
@@ -53,6 +54,7 @@ class Workload:
     optimizer: Optimizer = Optimizer.NONE
     mode: Mode = Mode.TRAINING
     parts: int = 1
+    weight_gradients: WeightGradients = WeightGradients.HELD
 
     def saved_by(self, rule: SavingRule) -> "Workload":
         """Return the workload whose forward keeps what a rule says."""
@@ -75,7 +77,9 @@ class Workload:
 
     def map_bytes(self, index: int) -> int:
         """Bytes of feature map `index` for a part of the batch; its gradient map is as large."""
-        return self.graph.maps[index].shape.elements * self.part_size * self.element_type.nbytes
+        each = self.graph.maps[index]
+        is_long = each.holds_indices and self.graph.saving is SavingRule.AUTOGRAD
+        return each.shape.elements * self.part_size * (INDEX_BYTES if is_long else self.element_type.nbytes)
 
     def weight_bytes(self, layer: Layer) -> int:
         """Bytes of the W that a layer works with, its own or another's; dW is as large."""

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import Access, Operand, Role
+from vdnnsim.dnn.step import Access, Operand, Role, WeightGradients
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.schedule import Content
 from vdnnsim.plan.training_plan import Buffer, BufferKind
@@ -41,6 +41,7 @@ class IterationBuffers:
             self.add(Content(*of_its_kind, seen[of_its_kind]), buffer)
             seen[of_its_kind] += 1
         found = list(enumerate(self.contents))
+        self._drops = self._training and workload.weight_gradients is WeightGradients.DROPPED
         of_maps = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
         self.maps = [buffer for buffer, each in found if each.kind is BufferKind.FEATURE_MAP]
         self.gradients = {each.of: buffer for buffer, each in found if each.kind is BufferKind.GRADIENT_MAP}
@@ -53,10 +54,19 @@ class IterationBuffers:
         self.buffers.append(buffer)
 
     def held(self, *, with_statistics: bool) -> list[tuple[int, int]]:
-        """Return those resident, with the statistics that training writes anew for its backward or without."""
-        if with_statistics or not self._training:
-            return self.resident
-        return [each for each in self.resident if self.contents[each[0]].kind is not BufferKind.STATISTICS]
+        """Return those resident, with the statistics that training writes anew for its backward or without.
+
+        Weight gradients that are dropped live from backward to the end.
+        """
+        brief = set() if with_statistics or not self._training else {BufferKind.STATISTICS}
+        brief |= {BufferKind.WEIGHT_GRADIENT} if self._drops else set()
+        return [each for each in self.resident if self.contents[each[0]].kind not in brief]
+
+    @property
+    def results(self) -> frozenset[int]:
+        """Return what an iteration makes and holds to its end: weight gradients that are dropped only then."""
+        dropped = (BufferKind.WEIGHT_GRADIENT,) if self._drops else ()
+        return frozenset(buffer for buffer, each in enumerate(self.contents) if each.kind in dropped)
 
     def add_to(self, writer: PlanWriter) -> None:
         """Name all of them in a plan that has none yet."""

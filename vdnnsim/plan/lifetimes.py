@@ -93,12 +93,13 @@ class _Survey:
             self._follow_layer(step, reads + writes)
         self._ended += self._living.values()
         ends: list[list[int]] = [[] for _ in self._schedule]
+        results = self._buffers.results
         departing: set[tuple[int, int]] = set()
         for life in self._ended:
             self._check(life)
             if life.buffer in self._throughout:
                 continue
-            ends[life.touched_by[-1]].append(life.buffer)
+            ends[-1 if life.buffer in results else life.touched_by[-1]].append(life.buffer)
             if isinstance(self._schedule[life.touched_by[-1]], Wait):
                 departing.add((life.touched_by[-2], life.buffer))
         for step, dying in zip(self._schedule, ends, strict=True):

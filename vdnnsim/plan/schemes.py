@@ -90,12 +90,14 @@ class ByLifetime:
         """Launch a kernel, with the workspace that it may want."""
         layer, phase = run.layer, run.phase
         kernel = self._draft.kernels[layer.index, phase]
+        temporary_bytes = self._draft.workload.step.operation(layer.index, phase).temporary_bytes
+        workspace_bytes = kernel.workspace_bytes + temporary_bytes
         workspace = None
         if kernel.workspace_bytes and self._shared is not None:
             workspace = self._shared[0]
-        elif kernel.workspace_bytes:
+        elif workspace_bytes:
             name = f"workspace of {layer.name}"
-            workspace = self._plan.buffer(name, BufferKind.WORKSPACE, kernel.workspace_bytes, layer.stage)
+            workspace = self._plan.buffer(name, BufferKind.WORKSPACE, workspace_bytes, layer.stage)
             self.take(workspace, layer.index, phase)
         operands = self._buffers.operands(layer, phase, run.part)
         if workspace is not None:

@@ -18,12 +18,12 @@ is what autograd saves (`SavingRule.AUTOGRAD`).
 from math import isqrt
 from typing import ClassVar
 
-from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.errors import PolicyError
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.pytorch import pytorch_loop
 from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
 
 
@@ -31,6 +31,7 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
     """Recompute all segments but the last.
 
     Attributes:
+        set_to_none: as of `pytorch`.
         segments: how many; 0 for the square root of the number of modules.
     """
 
@@ -38,6 +39,7 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = "recomputes segments, the last one aside (PyTorch's checkpoint_sequential)"
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    set_to_none: bool = True
     segments: int = 0
 
     def __post_init__(self) -> None:
@@ -52,7 +54,7 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
         Raises:
             PolicyError: there are more segments than modules.
         """
-        workload = setting.workload.saved_by(SavingRule.AUTOGRAD)
+        workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none)
         parts = modules(workload)
         if self.segments > len(parts):
             found = f"segments: found {self.segments}, expected at most {len(parts)}"

@@ -2,21 +2,24 @@
 
 Forward keeps what autograd saves (`SavingRule.AUTOGRAD`): for a maximum pooling X and int64 indices, where cuDNN and
 the vDNN paper keep X and Y; for a rectifier its output, for batch normalization X and the statistics, for dropout its
-mask.
-Everything else dies with its last reference: a map after its last reader, saved or not, a gradient map after the
-backward that reads it. Source: PyTorch's derivatives.yaml, and `torch.autograd.graph.saved_tensors_hooks`, which shows
-what is saved.
+mask, for the loss the logarithms of the probabilities and the labels. Everything else dies with its last reference: a
+map after its last reader, saved or not, a gradient map after the backward that reads it. Gradients of maps are new
+memory at every node of backward, in place or not, but those that an addition hands on; where several meet, those after
+the first are computed apart and added. Source: PyTorch's derivatives.yaml, and `saved_tensors_hooks` and a dispatch
+mode that counts storages, which show what is saved and what lives (`tests/pytorch_twins`).
 
 Where its buffers lie is decided by the memory model of the scenario; PyTorch's own is `memory_model: pytorch`.
 
-What is read into it: activations are in place, as in torchvision's networks; W gradients are kept from iteration to
-iteration (`zero_grad(set_to_none=False)`), the reading that all policies share; the loss is one layer, of which log
-softmax saves the output.
+What is read into it: activations are in place, as in torchvision's networks; the gradient of a join is copied to its
+branches, where autograd hands each a view of it; running moments of batch normalizations are left out, 8 B a channel.
 """
 
+from dataclasses import replace
 from typing import ClassVar
 
 from vdnnsim.dnn.operator import SavingRule
+from vdnnsim.dnn.step import WeightGradients
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -24,17 +27,28 @@ from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
 
 
+def pytorch_loop(workload: Workload, *, set_to_none: bool) -> Workload:
+    """Return a workload as a loop in PyTorch runs it, which drops the weight gradients or keeps their memory."""
+    gradients = WeightGradients.DROPPED if set_to_none else WeightGradients.KEPT
+    return replace(workload.saved_by(SavingRule.AUTOGRAD), weight_gradients=gradients)
+
+
 class PyTorch(Policy, frozen=True, kw_only=True):
-    """Keep what autograd saves, free all else at once."""
+    """Keep what autograd saves, free all else at once.
+
+    Attributes:
+        set_to_none: whether `zero_grad` drops the weight gradients before each iteration, as is its default.
+    """
 
     name: ClassVar[str] = "pytorch"
     summary: ClassVar[str] = "keeps what PyTorch's autograd saves, frees all else at once"
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    set_to_none: bool = True
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        workload = setting.workload.saved_by(SavingRule.AUTOGRAD)
+        workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none)
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
         label, algorithms = self.label, self.algorithms.value
         return lower(iteration(workload), workload, kernels, label=label, algorithms=algorithms)

@@ -26,7 +26,6 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from vdnnsim.dnn.layers import Layer
-from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import last_forward_use
 from vdnnsim.plan.lowering import lower
@@ -45,12 +44,14 @@ from vdnnsim.plan.schedule import (
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.pytorch import pytorch_loop
 
 
 class SaveOnCpu(Policy, frozen=True, kw_only=True):
     """Copy all that autograd saves.
 
     Attributes:
+        set_to_none: as of `pytorch`.
         overlap: whether copies run beside kernels.
     """
 
@@ -58,11 +59,12 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = "copies all that autograd saves to the host and back (PyTorch's save_on_cpu)"
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
+    set_to_none: bool = True
     overlap: bool = False
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        workload = setting.workload.saved_by(SavingRule.AUTOGRAD)
+        workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none)
         steps: list[Step] = []
         if workload.mode is Mode.INFERENCE:
             steps += forward(workload)

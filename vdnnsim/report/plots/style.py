@@ -47,6 +47,7 @@ KIND_COLORS: Final = {
     BufferKind.WEIGHT_GRADIENT: "#9a9a9a",
     BufferKind.OPTIMIZER_STATE: "#cc79a7",
     BufferKind.STATISTICS: "#009e73",
+    BufferKind.LABELS: "#117733",
     BufferKind.FEATURE_MAP: "#0072b2",
     BufferKind.GRADIENT_MAP: "#56b4e9",
     BufferKind.WORKSPACE: "#f0c53a",
