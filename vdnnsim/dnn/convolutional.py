@@ -7,11 +7,13 @@ Autograd differs in pooling: of a maximum it keeps X and where each maximum lay,
 of each channel nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Statistics, Work
+from vdnnsim.dnn.operator import Arithmetic, Autocast, Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import MapShape, Shapes, Size2, slide
+from vdnnsim.element_type import ElementType
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Convolution(Operator):
     steps: int = 1
 
     name: ClassVar[str] = "conv"
+    autocast: ClassVar[Autocast] = Autocast.HALF
     kind: ClassVar[str] = "CONV"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
@@ -49,16 +52,17 @@ class Convolution(Operator):
         """
         (y,) = self.outputs(inputs)
         filter_elements = inputs[0].channels // self.groups * self.steps * self.kernel[0] * self.kernel[1]
-        return product_work(y, filter_elements, weights=self.out_channels * (filter_elements + self.bias))
+        return product_work(y, filter_elements, filters=self.out_channels, bias=self.bias)
 
 
-def product_work(y: MapShape, filter_elements: int, *, weights: int) -> Work:
+def product_work(y: MapShape, filter_elements: int, *, filters: int, bias: bool) -> Work:
     """Return the work of a product: a multiply and an add for each weight of the filter of each output."""
     flop = 2 * y.elements * filter_elements
     return Work(
         forward_flop=flop,
         backward_flop=flop,
-        weights=weights,
+        weights=filters * (filter_elements + bias),
+        biases=filters * bias,
         filter_elements=filter_elements,
         saved_inputs=(0,),
     )
@@ -133,6 +137,7 @@ class FullyConnected(Operator):
     out_features: int
 
     name: ClassVar[str] = "fc"
+    autocast: ClassVar[Autocast] = Autocast.HALF
     kind: ClassVar[str] = "FC"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
@@ -142,8 +147,8 @@ class FullyConnected(Operator):
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
         """A row and a bias for each feature."""
-        elements = inputs[0].elements
-        return product_work(MapShape(self.out_features), elements, weights=self.out_features * (elements + 1))
+        y = MapShape(self.out_features)
+        return product_work(y, inputs[0].elements, filters=self.out_features, bias=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +162,28 @@ class Concat(Operator):
         """The channels of all."""
         assert len({replace(shape, channels=1) for shape in inputs}) == 1, f"{inputs} cannot be joined"
         return (replace(inputs[0], channels=sum(shape.channels for shape in inputs)),)
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
+        """Copies."""
+        return Work(forward_flop=0, backward_flop=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Operator):
+    """Copies a map into another element type, as PyTorch's autocast does before an operator; nothing is kept.
+
+    Attributes:
+        to: the type of Y; that of X is the map's.
+    """
+
+    to: ElementType
+
+    name: ClassVar[str] = "cast"
+    kind: ClassVar[str] = "CAST"
+
+    def output_type(self, inputs: Sequence[ElementType], half: ElementType) -> ElementType:  # noqa: ARG002 - as told
+        """As it says."""
+        return self.to
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
         """Copies."""
@@ -212,6 +239,7 @@ class SoftmaxLoss(Operator):
     """
 
     name: ClassVar[str] = "softmax_loss"
+    autocast: ClassVar[Autocast] = Autocast.FLOAT32
     kind: ClassVar[str] = "LOSS"
     is_loss: ClassVar[bool] = True
 

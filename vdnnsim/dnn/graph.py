@@ -5,12 +5,14 @@ the layers that read it in forward; their number is the reference count of the v
 offloaded or released only after the last of them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
+    Cast,
     Concat,
     Convolution,
     ElementwiseAdd,
@@ -19,9 +21,10 @@ from vdnnsim.dnn.convolutional import (
     SoftmaxLoss,
 )
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
-from vdnnsim.dnn.operator import Operator, SavingRule
+from vdnnsim.dnn.operator import Autocast, Operator, SavingRule
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.shapes import MapShape, Size2
+from vdnnsim.element_type import ElementType
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class FeatureMap:
         saved_for: indices of the layers whose backward reads it, in order of execution.
         stage: the stage of its producer; the input batch belongs to feature extraction.
         holds_indices: whether it holds numbers of rows of a table.
+        element_type: of its elements under mixed precision; None where all maps have that of the workload.
     """
 
     index: int
@@ -46,6 +50,7 @@ class FeatureMap:
     saved_for: tuple[int, ...]
     stage: Stage
     holds_indices: bool = False
+    element_type: ElementType | None = None
 
     @property
     def needs_gradient(self) -> bool:
@@ -59,16 +64,18 @@ class LayerGraph:
 
     Attributes:
         saving: who says what forward keeps for backward.
+        autocast: the narrow type of mixed precision; None without it.
     """
 
     name: str
     layers: tuple[Layer, ...]
     maps: tuple[FeatureMap, ...]
     saving: SavingRule = SavingRule.PAPER
+    autocast: ElementType | None = None
 
     def __hash__(self) -> int:
         """By name, size and rule alone, for graphs are keys of what was computed for them."""
-        return hash((self.name, len(self.layers), self.saving))
+        return hash((self.name, len(self.layers), self.saving, self.autocast))
 
     def saved_by(self, rule: SavingRule) -> "LayerGraph":
         """Return the same network under a rule, the same object each time; autograd's is made of the paper's."""
@@ -79,12 +86,13 @@ class LayerGraph:
 
     @cached_property
     def _by_autograd(self) -> "LayerGraph":
-        builder = GraphBuilder(self.name, self.maps[0].shape, saving=SavingRule.AUTOGRAD)
-        # By map of this graph, that of the other; one that a layer rewrites in place here may be another behind it.
-        there = {0: 0}
-        for layer in self.layers:
-            there[layer.output] = builder.repeat(layer, tuple(there[x] for x in layer.inputs))
-        return builder.graph()
+        builder = GraphBuilder(self.name, self.maps[0].shape, SavingRule.AUTOGRAD, self.autocast)
+        return builder.repeat(self, lambda _, inputs: inputs)
+
+    def under_autocast(self, half: ElementType) -> "LayerGraph":
+        """Return the network as PyTorch's autocast runs it, whose casts to and from a narrow type are layers."""
+        builder = GraphBuilder(self.name, self.maps[0].shape, self.saving, half)
+        return builder.repeat(self, builder.cast)
 
     @property
     def parameters(self) -> int:
@@ -112,6 +120,8 @@ class GraphBuilder:
     name: str
     input_shape: MapShape
     saving: SavingRule = SavingRule.PAPER
+    autocast: ElementType | None = None
+    _types: list[ElementType] = field(default_factory=lambda: [ElementType.FLOAT32])
     _layers: list[Layer] = field(default_factory=list)
     _names: list[str] = field(default_factory=lambda: ["input"])
     _shapes: list[MapShape] = field(default_factory=list)
@@ -189,13 +199,34 @@ class GraphBuilder:
 
     def graph(self) -> LayerGraph:
         """Return the graph of what was added."""
-        return LayerGraph(self.name, tuple(self._layers), self._feature_maps(), self.saving)
+        return LayerGraph(self.name, tuple(self._layers), self._feature_maps(), self.saving, self.autocast)
 
-    def repeat(self, layer: Layer, inputs: tuple[int, ...]) -> int:
-        """Add a layer of another graph over these maps, as it is under the rule of this one."""
-        self._stage = layer.stage
-        weights_of = None if layer.weights_of in (None, layer.index) else layer.weights_of
-        return self._add(layer.name, layer.operator.under(self.saving), inputs, weights_of)
+    def repeat(self, graph: LayerGraph, prepare: "Prepare") -> LayerGraph:
+        """Add the layers of another graph as they are under the rule of this one, and return the graph of them.
+
+        `prepare` is told of each layer and its inputs here, and returns those that it is to have.
+        """
+        maps, layers = {0: 0}, dict[int, int]()
+        for layer in graph.layers:
+            self._stage = layer.stage
+            inputs = prepare(layer, tuple(maps[x] for x in layer.inputs))
+            owner = layer.weights_of
+            weights_of = None if owner in (None, layer.index) else layers[owner]
+            self._add(layer.name, layer.operator.under(self.saving), inputs, weights_of)
+            layers[layer.index] = len(self._layers) - 1
+            maps |= zip(layer.outputs, self._layers[-1].outputs, strict=True)
+        return self.graph()
+
+    def cast(self, layer: Layer, inputs: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the inputs of a layer as autocast hands them over, of which it copies some into another type."""
+        assert self.autocast is not None, "under autocast"
+        to = {Autocast.HALF: self.autocast, Autocast.FLOAT32: ElementType.FLOAT32}.get(layer.operator.autocast)
+        if to is None:
+            return inputs
+        return tuple(
+            x if self._types[x] is to else self._add(f"{layer.name}/cast {position}".removesuffix(" 0"), Cast(to), (x,))
+            for position, x in enumerate(inputs)
+        )
 
     def _add_with_activation(self, name: str, operator: Operator, inputs: tuple[int, ...], *, relu: bool) -> int:
         y = self._add(name, operator, inputs)
@@ -216,6 +247,9 @@ class GraphBuilder:
             self._names += [name if len(outputs) == 1 else f"{name}.{number}" for number in range(len(outputs))]
             self._shapes += out_shapes
             self._producers += [index] * len(outputs)
+            if self.autocast is not None:
+                types = [self._types[x] for x in inputs]
+                self._types += [operator.output_type(types, self.autocast)] * len(outputs)
             self._read.update(inputs)
         needs_gradient = any(self._producers[x] is not None for x in inputs)
         if weights_of is not None:
@@ -259,9 +293,14 @@ class GraphBuilder:
                 saved_for=tuple(saved_for[index]),
                 stage=Stage.FEATURES if producer is None else self._layers[producer].stage,
                 holds_indices=any(self._layers[layer].operator.reads_indices for layer in consumers[index]),
+                element_type=None if self.autocast is None else self._types[index],
             )
             for index, producer in enumerate(self._producers)
         )
+
+
+Prepare = Callable[[Layer, tuple[int, ...]], tuple[int, ...]]
+"""Returns the inputs that a layer is to have in place of these."""
 
 
 def _pair(size: int | Size2) -> Size2:

@@ -13,7 +13,7 @@ training left, and forward reads them.
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, Phase
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 _Key = tuple[BufferKind, int, int]
 """A storage by what it holds, of whom, and which of several."""
+
+
+_NARROW: Final = 1
+"""Behind the statistics of a layer, its copy of W under autocast."""
 
 
 def step_of(workload: "Workload") -> Step:
@@ -87,7 +91,7 @@ class _StepBuilder:
         yield from ((layer, Phase.UPDATE) for layer in self._workload.updated_layers)
 
     def _add_map(self, kind: BufferKind, each: FeatureMap, name: str, *, given: bool = False, ordinal: int = 0) -> int:
-        element_type = None if each.holds_indices else self._workload.element_type
+        element_type = None if each.holds_indices else self._workload.map_type(each.index)
         nbytes = self._workload.map_bytes(each.index)
         storage = Storage(name, kind, nbytes, element_type, each.stage, given, each.index)
         steps = (each.shape.steps,) if each.shape.steps > 1 else ()
@@ -143,7 +147,8 @@ class _StepBuilder:
             for at, x in enumerate(layer.inputs if layer.backward_phases else ()):
                 if not self._graph.maps[x].needs_gradient:
                     continue
-                passes = layer.operator.passes_gradient
+                types = {self._workload.map_type(index) for index in (x, layer.output)}
+                passes = layer.operator.passes_gradient and len(types) == 1
                 if x in pending:
                     if list(pending.values()).count(pending[x]) > 1:
                         self._forget_from(first)
@@ -189,6 +194,10 @@ class _StepBuilder:
             name, given = f"statistics of {layer.name}", not self._training
             storage = Storage(name, BufferKind.STATISTICS, nbytes, None, layer.stage, given, layer.index)
             self._add(storage, (nbytes,))
+        if self._training and (nbytes := workload.narrow_weight_bytes(layer)):
+            name, narrow = f"narrow weights of {layer.name}", self._graph.autocast
+            storage = Storage(name, BufferKind.STATISTICS, nbytes, narrow, layer.stage, given=False, owner=layer.index)
+            self._add(storage, (layer.work.weights,), _NARROW)
         if self._autograd and layer.operator.is_loss:
             labels = workload.part_size * layer.in_shapes[0].elements // layer.in_shapes[0].channels
             nbytes, stage = labels * INDEX_BYTES, layer.stage
@@ -219,18 +228,21 @@ class _StepBuilder:
         """What backward takes beside its operands: a kept weight gradient is computed apart and then added."""
         workload, nbytes = self._workload, 0
         if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD):
-            nbytes += layer.work.temporaries * workload.part_size * workload.element_type.nbytes
+            nbytes += layer.work.temporaries * workload.part_size * workload.map_type(layer.inputs[0]).nbytes
             nbytes += self._gradients[layer.index].temporary_bytes
         adds = workload.weight_gradients is WeightGradients.KEPT or (self._autograd and layer.shares_weights)
         if phase in (Phase.BACKWARD_WEIGHTS, Phase.BACKWARD) and adds:
             nbytes += workload.weight_bytes(layer)
+        if phase is Phase.FORWARD and not self._training:
+            nbytes += workload.narrow_weight_bytes(layer)
         return nbytes
 
     def _saves(self, layer: Layer) -> Iterator[int]:
         yield from (self._numbers[BufferKind.FEATURE_MAP, index, 0] for index in layer.saved_maps)
         for kind in (BufferKind.STATISTICS, BufferKind.LABELS):
-            if layer.backward_phases and (kind, layer.index, 0) in self._numbers:
-                yield self._numbers[kind, layer.index, 0]
+            for ordinal in (0, _NARROW):
+                if layer.backward_phases and (kind, layer.index, ordinal) in self._numbers:
+                    yield self._numbers[kind, layer.index, ordinal]
 
     def _operands(self, layer: Layer, phase: Phase) -> Iterator[Operand]:
         """Return the operands of a phase; of those read, and of those written, the order is that of the roles."""
@@ -259,7 +271,10 @@ class _StepBuilder:
         if data or whole:
             for position, (number, access) in gradients.outgoing.items():
                 yield Operand(Role.INPUT_GRADIENT, number, access, position)
-            yield from self._weights(layer, Access.READ)
+            if not self._workload.narrow_weight_bytes(layer):
+                yield from self._weights(layer, Access.READ)
+            yield from self._kept(layer, Access.READ)
+        elif self._workload.narrow_weight_bytes(layer):
             yield from self._kept(layer, Access.READ)
         if layer.weights_of is not None and not data:
             adds = layer.shares_weights or self._workload.weight_gradients is WeightGradients.KEPT
@@ -280,6 +295,8 @@ class _StepBuilder:
     def _kept(self, layer: Layer, access: Access) -> Iterator[Operand]:
         if (BufferKind.STATISTICS, layer.index, 0) in self._numbers:
             yield Operand(Role.STATISTICS, self._numbers[BufferKind.STATISTICS, layer.index, 0], access)
+        if (BufferKind.STATISTICS, layer.index, _NARROW) in self._numbers:
+            yield Operand(Role.STATISTICS, self._numbers[BufferKind.STATISTICS, layer.index, _NARROW], access, _NARROW)
         if (BufferKind.LABELS, layer.index, 0) in self._numbers:
             yield Operand(Role.LABELS, self._numbers[BufferKind.LABELS, layer.index, 0], Access.READ)
 
@@ -303,6 +320,7 @@ class _StepBuilder:
             return (3 + 2 * workload.optimizer.states) * weights
         looked_up = work.lookup.elements(workload.part_size) if work.lookup else work.weights
         rows = looked_up * workload.element_type.nbytes
+        narrow = workload.narrow_weight_bytes(layer)
         x = sum(workload.map_bytes(index) for index in layer.inputs)
         y = sum(workload.map_bytes(index) for index in layer.outputs)
         dy = sum(workload.map_bytes(index) for index in layer.outputs if self._graph.maps[index].needs_gradient)
@@ -315,11 +333,11 @@ class _StepBuilder:
         saved = sum(workload.map_bytes(index) for index in layer.saved_maps)
         match phase:
             case Phase.FORWARD:
-                return x * work.passes + rows + y + statistics
+                return x * work.passes + rows + 2 * narrow + y + statistics
             case Phase.BACKWARD_WEIGHTS:
-                return x + y + (2 * rows if layer.shares_weights else weights)
+                return x + y + 2 * narrow + (2 * rows if layer.shares_weights else weights)
             case Phase.BACKWARD_DATA:
-                return (saved if layer.weights_of is None else weights) + dy + statistics + dx
+                return (saved if layer.weights_of is None else narrow or weights) + dy + statistics + dx
             case Phase.BACKWARD:  # pragma: no branch
                 return work.passes * (saved + dy) + 2 * weights + statistics + dx
 

@@ -31,6 +31,7 @@ class LayerKind(Enum):
     ATTENTION = "ATTENTION"
     PRODUCT = "PRODUCT"
     RNN = "RNN"
+    CAST = "CAST"
 
 
 class Phase(Enum):

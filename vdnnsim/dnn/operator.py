@@ -4,11 +4,13 @@ Beside maps, backward of some reads what forward kept for it alone: the moments 
 dropout, the sums of a softmax, the gates of an LSTM, the indices of a pooling. These are its statistics.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
 from vdnnsim.dnn.shapes import MapShape, Shapes
+from vdnnsim.element_type import ElementType
 
 
 class SavingRule(Enum):
@@ -16,6 +18,19 @@ class SavingRule(Enum):
 
     PAPER = "paper"
     AUTOGRAD = "autograd"
+
+
+class Autocast(Enum):
+    """In which element type an operator computes under PyTorch's autocast, whose lists these are for CUDA.
+
+    `half`: its inputs and weights are cast to the narrow type, in which it computes and writes. `float32`: its inputs
+    are cast to float32. `widest`: as the widest of its inputs. `weights`: as its weights, which are float32.
+    """
+
+    HALF = "half"
+    FLOAT32 = "float32"
+    WIDEST = "widest"
+    WEIGHTS = "weights"
 
 
 class Arithmetic(Enum):
@@ -67,6 +82,7 @@ class Work:
         forward_flop, backward_flop: FLOPs of forward and of each kernel of backward by the direct method, a multiply
             and an add being two.
         weights: elements of W, bias included.
+        biases: how many of them are no factor of a product.
         filter_elements: number of weights that one element of Y is a dot product with; 0 where it is none.
         saved_inputs, saved_outputs: positions of the inputs and outputs that backward reads.
         passes: how often forward reads X, and a whole backward what it reads, because sums must be known first.
@@ -78,6 +94,7 @@ class Work:
     forward_flop: int
     backward_flop: int
     weights: int = 0
+    biases: int = 0
     filter_elements: int = 0
     saved_inputs: tuple[int, ...] = ()
     saved_outputs: tuple[int, ...] = ()
@@ -99,6 +116,7 @@ class Operator:
         is_loss: whether it ends a network: its output is what is minimized, and has no gradient.
         reads_indices: whether its input holds numbers of rows, which PyTorch stores as int64.
         passes_gradient: whether the gradient of its output is that of each input as it stands.
+        autocast: what mixed precision makes of it.
     """
 
     __slots__ = ()
@@ -110,6 +128,7 @@ class Operator:
     is_loss: ClassVar[bool] = False
     reads_indices: ClassVar[bool] = False
     passes_gradient: ClassVar[bool] = False
+    autocast: ClassVar[Autocast] = Autocast.WIDEST
 
     @property
     def in_place(self) -> bool:
@@ -119,6 +138,16 @@ class Operator:
     def under(self, rule: SavingRule) -> "Operator":  # noqa: ARG002 - for those that autograd would refuse
         """Return what it is where forward keeps what a rule says; itself unless an operator says otherwise."""
         return self
+
+    def output_type(self, inputs: Sequence[ElementType], half: ElementType) -> ElementType:
+        """Return what it writes under autocast to a narrow type, from inputs of these types."""
+        match self.autocast:
+            case Autocast.HALF:
+                return half
+            case Autocast.WIDEST:
+                return max(inputs, key=lambda each: each.nbytes)
+            case _:
+                return ElementType.FLOAT32
 
     def outputs(self, inputs: Shapes) -> Shapes:
         """Return the shapes of what it writes; one like its inputs, which are alike, unless an operator says otherwise.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from vdnnsim.dnn.operator import Operator, SavingRule, Statistics, Work
+from vdnnsim.dnn.operator import Autocast, Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import Shapes
 
 
@@ -57,6 +57,7 @@ class LocalResponseNormalization(Operator):
     window: int
 
     name: ClassVar[str] = "lrn"
+    autocast: ClassVar[Autocast] = Autocast.FLOAT32
     kind: ClassVar[str] = "LRN"
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import ClassVar, Final
 
 from vdnnsim.dnn.convolutional import product_work
-from vdnnsim.dnn.operator import Arithmetic, Lookup, Operator, SavingRule, Statistics, Work
+from vdnnsim.dnn.operator import Arithmetic, Autocast, Lookup, Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import MapShape, Shapes
 
 _FLOAT32_BYTES: Final = 4
@@ -29,6 +29,7 @@ class Embedding(Operator):
     positions: int = 0
 
     name: ClassVar[str] = "embedding"
+    autocast: ClassVar[Autocast] = Autocast.WEIGHTS
     kind: ClassVar[str] = "EMBEDDING"
     reads_indices: ClassVar[bool] = True
 
@@ -62,6 +63,7 @@ class LayerNormalization(Operator):
     centered: bool = True
 
     name: ClassVar[str] = "layer_norm"
+    autocast: ClassVar[Autocast] = Autocast.FLOAT32
     kind: ClassVar[str] = "LN"
     whole_backward: ClassVar[bool] = True
 
@@ -123,6 +125,7 @@ class Linear(Operator):
     bias: bool = True
 
     name: ClassVar[str] = "linear"
+    autocast: ClassVar[Autocast] = Autocast.HALF
     kind: ClassVar[str] = "FC"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
@@ -134,7 +137,7 @@ class Linear(Operator):
         """A row and a bias for each feature; the elements of a step are what each is a product with."""
         filter_elements = inputs[0].elements // inputs[0].steps
         (y,) = self.outputs(inputs)
-        return product_work(y, filter_elements, weights=self.out_features * (filter_elements + self.bias))
+        return product_work(y, filter_elements, filters=self.out_features, bias=self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,7 @@ class Attention(Operator):
     bidirectional: bool = False
 
     name: ClassVar[str] = "attention"
+    autocast: ClassVar[Autocast] = Autocast.HALF
     kind: ClassVar[str] = "ATTENTION"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
@@ -195,6 +199,7 @@ class Lstm(Operator):
     cells: int
 
     name: ClassVar[str] = "lstm"
+    autocast: ClassVar[Autocast] = Autocast.HALF
     kind: ClassVar[str] = "RNN"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
     whole_backward: ClassVar[bool] = True
@@ -216,6 +221,7 @@ class Lstm(Operator):
             forward_flop=flop,
             backward_flop=2 * flop,
             weights=4 * self.cells * (filter_elements + 2),
+            biases=8 * self.cells,
             filter_elements=filter_elements,
             saved_inputs=(0,),
             saved_outputs=(0,),

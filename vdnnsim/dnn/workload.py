@@ -7,7 +7,7 @@ from functools import cached_property
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layer_step import step_of
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.operator import SavingRule
+from vdnnsim.dnn.operator import Autocast, SavingRule
 from vdnnsim.dnn.step import INDEX_BYTES, Step, WeightGradients
 from vdnnsim.element_type import ElementType
 
@@ -79,7 +79,16 @@ class Workload:
         """Bytes of feature map `index` for a part of the batch; its gradient map is as large."""
         each = self.graph.maps[index]
         is_long = each.holds_indices and self.graph.saving is SavingRule.AUTOGRAD
-        return each.shape.elements * self.part_size * (INDEX_BYTES if is_long else self.element_type.nbytes)
+        return each.shape.elements * self.part_size * (INDEX_BYTES if is_long else self.map_type(index).nbytes)
+
+    def map_type(self, index: int) -> ElementType:
+        """How an element of feature map `index` and of its gradient is stored."""
+        return self.graph.maps[index].element_type or self.element_type
+
+    def narrow_weight_bytes(self, layer: Layer) -> int:
+        """Bytes of the copy of W, biases aside, that autograd keeps of a layer under autocast; 0 where it keeps W."""
+        half, work = self.graph.autocast, layer.work
+        return (work.weights - work.biases) * half.nbytes if half and layer.operator.autocast is Autocast.HALF else 0
 
     def weight_bytes(self, layer: Layer) -> int:
         """Bytes of the W that a layer works with, its own or another's; dW is as large."""
@@ -91,7 +100,7 @@ class Workload:
         if statistics is None or not (self.is_training or statistics.of_batch):
             return 0
         count = 1 if statistics.of_batch else self.part_size
-        return count * statistics.elements * (statistics.element_bytes or self.element_type.nbytes)
+        return count * statistics.elements * (statistics.element_bytes or self.map_type(layer.output).nbytes)
 
     def phases(self, layer: Layer) -> tuple[Phase, ...]:
         """The phases of a layer that run in this workload, in the order in which they run."""
