@@ -2,13 +2,14 @@
 
 import pytest
 
+from tests.operands import Operands, operands
 from vdnnsim.dnn.convolutional import Convolution, Pooling
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
-from vdnnsim.plan.liveness import Operands, needed_in_backward, operands
+from vdnnsim.plan.liveness import needed_in_backward
 
 F, D, W, B, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.BACKWARD, Phase.UPDATE
 
