@@ -61,7 +61,7 @@ def model_origin(server: Server) -> Origin:
     if origins & {Origin.FITTED, Origin.MEASURED}:
         return Origin.FITTED
     # A roofline states none where kernels reach the peaks. Those of algorithms that the library lacks are 0.
-    fractions = {value for key, value in server.cost_model.items() if key.endswith(RATES)} - {0}
+    fractions = {value for key, value in server.cost_model.items() if f"_{key}".endswith(RATES)} - {0}
     return Origin.DATASHEET if fractions <= {1} else Origin.ASSUMED
 
 

@@ -82,9 +82,9 @@ def test_inference_has_forward_only(titan_x: Server) -> None:
 
 def test_the_deepest_network_takes_well_under_a_second(titan_x: Server) -> None:
     workload = Workload(build_network("vgg416"), 32)
-    start = time.perf_counter()
+    start = time.process_time()
     ServerCosts(titan_x).table(workload)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_missing_parameters_are_named(toy_server: Server) -> None:
