@@ -100,8 +100,10 @@ class ToyCosts(CostModel):
         share = workload.part_size / self._batch_size if self._batch_size else 1
         return CostTable(
             {
-                where: tuple(replace(each, seconds=each.seconds * share) for each in options)
-                for where, options in self.kernels.items()
+                (layer, phase): options
+                if share == 1 or phase is Phase.UPDATE
+                else tuple(replace(each, seconds=each.seconds * share) for each in options)
+                for (layer, phase), options in self.kernels.items()
             }
         )
 

@@ -56,7 +56,7 @@ def staggered(profile: str, gpus: int) -> tuple[Callable[[], object], int]:
             placement = place_plan(plan, bench.limits)
             assert isinstance(placement, Placement)
             placed.append((plan, placement))
-        return simulate_server(placed, bench.costs, server, PinnedMemory.ARENA)
+        return simulate_server(placed, bench.cost_model, server, PinnedMemory.ARENA)
 
     return work, sum(len(plan.operations) for plan in plans)
 

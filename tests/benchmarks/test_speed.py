@@ -49,12 +49,12 @@ def replay_of(
     server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
     workload = Workload(build_network(network), 32)
     bench = Bench.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
-    plan = VdnnAll(algorithms=algorithms).plan(Setting(workload, bench.costs, bench.limits, bench))
+    plan = VdnnAll(algorithms=algorithms).plan(Setting(workload, bench.cost_model, bench.limits, bench))
 
     def work() -> object:
         placement = place_plan(plan, bench.limits)
         assert isinstance(placement, Placement)
-        return simulate(plan, bench.costs, server, placement, PinnedMemory.ARENA)
+        return simulate(plan, bench.cost_model, server, placement, PinnedMemory.ARENA)
 
     return work, len(plan.operations), len(workload.graph.layers)
 
@@ -139,7 +139,7 @@ def test_resnet1517_under_layrub_hybrid_replays_in_under_3_s() -> None:
         check_plan(plan)
         placement = place_plan(plan, bench.limits)
         assert isinstance(placement, Placement)
-        simulate(plan, bench.costs, server, placement, PinnedMemory.ARENA)
+        simulate(plan, bench.cost_model, server, placement, PinnedMemory.ARENA)
         times.append(time.process_time() - begin)
 
     times: list[float] = []

@@ -171,7 +171,7 @@ def test_base_takes_its_kernels_and_the_issues_that_they_do_not_hide(
     end_s = 0.0
     kernels = [op for op in plan.operations if isinstance(op, Compute)]
     for number, op in enumerate(kernels, start=1):
-        seconds = costs.find(op.layer, op.phase, op.algorithm).seconds
+        seconds = costs.table(workload).find(op.layer, op.phase, op.algorithm).seconds
         end_s = max(end_s, number * server.host.issue_s) + seconds
     assert trace.iteration_s == end_s
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.operands import operands
 from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase
@@ -15,7 +16,6 @@ from vdnnsim.dnn.sequences import Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.liveness import operands
 from vdnnsim.plan.operations import Compute
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base

@@ -6,10 +6,11 @@ rows, in whichever network they stand.
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vdnnsim.cost.operator_text import OPERATOR_NAMES, operator_text, read_operator
+from vdnnsim.dnn.convolutional import Concat
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -58,7 +59,14 @@ class KernelShape:
     def output(self) -> MapShape:
         """The shape of Y of one image; of an update, its weights as one vector."""
         operator, first = read_operator(self.operator), self.inputs[0]
-        return first if operator is None else operator.outputs(self.inputs)[0]
+        match operator:
+            case None:
+                return first
+            case Concat():
+                return replace(first, channels=sum(each.channels for each in self.inputs))
+            case _:
+                # Whoever wrote a table may have given an operator more inputs than it takes.
+                return operator.outputs((first,))[0]
 
     @property
     def kind(self) -> str:

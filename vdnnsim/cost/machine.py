@@ -60,9 +60,9 @@ def model_origin(server: Server) -> Origin:
     origins = {figure.origin for figure in server.figures if figure.path.startswith("cost_model.")}
     if origins & {Origin.FITTED, Origin.MEASURED}:
         return Origin.FITTED
-    # Those of algorithms that the library lacks are 0.
-    fractions = {value for key, value in server.cost_model.items() if key.endswith(RATES)} - {0}
-    return Origin.DATASHEET if fractions == {1} else Origin.ASSUMED
+    # A roofline states none where kernels reach the peaks. Those of algorithms that the library lacks are 0.
+    fractions = {value for key, value in server.cost_model.items() if f"_{key}".endswith(RATES)} - {0}
+    return Origin.DATASHEET if fractions <= {1} else Origin.ASSUMED
 
 
 def peak_flop_per_s(server: Server, element_type: ElementType) -> float:

@@ -16,7 +16,8 @@ from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.cost.machine import peak_roofline
 from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
-from vdnnsim.cost.roofline import RooflineCosts
+from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.cost.roofline import RooflineCosts, roofline_parameters
 from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
@@ -26,6 +27,23 @@ from vdnnsim.messages import file_name, not_one_of
 
 KINDS: Final[Mapping[str, Callable[[Server], CostModel]]] = {"maxwell": MaxwellCosts, "roofline": RooflineCosts}
 TABLE: Final = "table"
+
+
+def check_cost_model(name: str, server: Server) -> None:
+    """Refuse what the profile called `name` states in `cost_model`, where it states anything and that is wrong.
+
+    Raises:
+        ProfileError: the kind is none, or it lacks a parameter, has one that it does not know, or one out of range.
+    """
+    kind, parameters = server.cost_model_kind, server.cost_model
+    if kind not in (*KINDS, TABLE):
+        raise ProfileError(f"{name}: cost_model.kind: {not_one_of(kind, (*KINDS, TABLE), 'a kind of cost model')}")
+    if kind == "roofline":
+        roofline_parameters(name, parameters)
+    elif kind == TABLE and parameters:
+        raise ProfileError(f"{name}: cost_model: found {', '.join(sorted(parameters))}, but a table has no parameters")
+    elif parameters:
+        CostParameters.from_mapping(name, parameters)
 
 
 class ServerCosts(CostModel):
@@ -64,9 +82,7 @@ class ServerCosts(CostModel):
             gap = f"{server.kernels.table.name} {untimed}; workspaces are those of formulas"
         elif not models:
             raise ProfileError(f"{server.name}: has neither kernels nor a cost_model, so nothing can be timed on it")
-        if server.cost_model_kind not in KINDS:
-            kinds = not_one_of(server.cost_model_kind, (*KINDS, TABLE), "a kind of cost model")
-            raise ProfileError(f"{server.name}: cost_model.kind: {kinds}")
+        check_cost_model(server.name, server)
         model = KINDS[server.cost_model_kind](server)
         peak_roofline(server, element_type)
         return model, gap

@@ -49,7 +49,7 @@ class RooflineCosts(CostModel):
         super().__init__()
         self._server = server
         self._origin = model_origin(server)
-        self._values = _checked(server.name, server.cost_model)
+        self._values = roofline_parameters(server.name, server.cost_model)
 
     def _build(self, workload: Workload) -> CostTable:
         peak = peak_flop_per_s(self._server, workload.element_type)
@@ -76,7 +76,12 @@ class RooflineCosts(CostModel):
         return next((self._values[key] for each in nearest if (key := f"{each}_fraction") in self._values), 1.0)
 
 
-def _checked(name: str, values: Mapping[str, float]) -> Mapping[str, float]:
+def roofline_parameters(name: str, values: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the parameters of the profile called `name`, checked.
+
+    Raises:
+        ProfileError: as of `RooflineCosts`.
+    """
     if OVERHEAD not in values:
         raise ProfileError(f"{name}: cost_model: lacks {OVERHEAD}")
     for key, value in values.items():

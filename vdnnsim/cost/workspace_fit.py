@@ -44,12 +44,12 @@ class Elements:
         match read_operator(shape.operator):
             case Convolution(out_channels=channels, groups=groups) as operator:
                 window, pixels = (
-                    operator.work(shape.inputs, SavingRule.PAPER).filter_elements,
+                    operator.work(shape.inputs[:1], SavingRule.PAPER).filter_elements,
                     output.elements // channels,
                 )
                 w, columns = channels * window, groups * window * pixels * shape.batch_size
             case FullyConnected(out_features=features) | Linear(out_features=features) as operator:
-                w = features * operator.work(shape.inputs, SavingRule.PAPER).filter_elements
+                w = features * operator.work(shape.inputs[:1], SavingRule.PAPER).filter_elements
             case _:
                 pass
         return cls(inputs * shape.batch_size, output.elements * shape.batch_size, w, columns, shape.batch_size)

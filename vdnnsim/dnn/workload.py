@@ -58,7 +58,7 @@ class Workload:
 
     def saved_by(self, rule: SavingRule) -> "Workload":
         """Return the workload whose forward keeps what a rule says."""
-        return replace(self, graph=self.graph.saved_by(rule))
+        return self if rule is self.graph.saving else replace(self, graph=self.graph.saved_by(rule))
 
     @cached_property
     def step(self) -> Step:

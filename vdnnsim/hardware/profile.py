@@ -6,8 +6,8 @@
 The sections are `gpu`, `link`, `host`, and, where they are known, `cost_model`, `kernels`, `power` and `provenance`.
 A server with several GPUs has a `topology` (`vdnnsim.hardware.topology_section`) and may leave `link` out, which then
 is the way of its first GPU to host memory; `gpu` is each of its GPUs, `host` the whole server.
-`cost_model` holds plain numbers whose names and meaning `vdnnsim.cost` defines. A machine whose kernels were measured
-names their table, which lies beside the profile, and says of what hardware and software it was measured:
+`cost_model` names its kind and holds plain numbers, whose names and meaning `vdnnsim.cost` defines. A machine whose
+kernels were measured names their table, which lies beside the profile, and says of what it was measured:
 
     kernels: {table: h200.kernels.csv, tf32: false, layout: nchw}
     provenance: {date: 2026-11-21, driver: "580.65"}

@@ -16,7 +16,7 @@ from vdnnsim.hardware.figures import stated_number
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import SCHEMA_VERSION
 from vdnnsim.hardware.profile_sections import LAYOUTS
-from vdnnsim.hardware.server import MeasuredKernels, Server
+from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_text import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote
 from vdnnsim.replace import replace_files
@@ -96,6 +96,8 @@ def _figure_sections(server: Server) -> Iterator[str]:
             yield from ("", f"{section}:")
             if section in names:
                 yield f"  name: {quoted(names[section])}"
+            if section == "cost_model" and server.cost_model_kind != DEFAULT_COST_MODEL:
+                yield f"  kind: {quoted(server.cost_model_kind)}"
         if middle and middle[0] != below:
             below = middle[0]
             yield f"  {below}:"
@@ -150,6 +152,8 @@ def _states_link(server: Server) -> bool:
 
 
 def _rest(server: Server) -> Iterator[str]:
+    if not server.cost_model and server.cost_model_kind != DEFAULT_COST_MODEL:
+        yield from ("", f"cost_model: {{kind: {quoted(server.cost_model_kind)}}}")
     if server.kernels is not None:
         kernels = server.kernels
         layout = LAYOUTS[kernels.channels_last]

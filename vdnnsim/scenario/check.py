@@ -5,7 +5,7 @@ from pathlib import Path
 
 from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.kernel_table import describe_kernels
-from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.cost.model import check_cost_model
 from vdnnsim.errors import InputError
 from vdnnsim.file_kind import FileKind, kind_of
 from vdnnsim.hardware.profile import load_profile
@@ -37,8 +37,7 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
 def _check_profile(path: Path) -> str:
     profile = load_profile(path)
     server = profile.server
-    if server.cost_model:
-        CostParameters.from_mapping(profile.file, server.cost_model)
+    check_cost_model(profile.file, server)
     origins = Counter(figure.origin.value for figure in server.figures)
     counted = ", ".join(f"{count} {origin}" for origin, count in origins.most_common())
     machine = f"{server.gpu.name} with {format_bytes(server.gpu.memory_bytes)} behind {server.link.name}"

@@ -13,8 +13,7 @@ Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_mo
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.model import ServerCosts
-from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.cost.model import ServerCosts, check_cost_model
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -171,6 +170,5 @@ def _profile(entry: Entry, folder: Path) -> Profile:
     except ProfileError as failure:
         raise ProfileError(str(entry.wrong(str(failure)))) from None
     profile = load_profile(path)
-    if profile.server.cost_model:
-        CostParameters.from_mapping(profile.file, profile.server.cost_model)
+    check_cost_model(profile.file, profile.server)
     return profile

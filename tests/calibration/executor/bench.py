@@ -12,8 +12,8 @@ from calibration.executor import Executor
 from calibration.kernels.port import Kernel, KernelLibrary
 from calibration.reference import run_reference
 from tests.calibration.kernels.plain_network import run_plainly
-from tests.toy import ReplayTrials
-from vdnnsim.cost.table import CostTable, KernelCost
+from tests.toy import ReplayTrials, ToyCosts
+from vdnnsim.cost.table import KernelCost
 from vdnnsim.cost.transfer import Direction, copy_s
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
@@ -88,7 +88,7 @@ class Bench:
             for kernel in self.library.kernels(workload, layer, phase)
         )
 
-    def costs(self, workload: Workload, seconds: Seconds) -> CostTable:
+    def costs(self, workload: Workload, seconds: Seconds) -> ToyCosts:
         """Return the kernels of the library with made-up times and their own workspaces."""
 
         def options(layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
@@ -99,7 +99,7 @@ class Bench:
             ]
             return tuple(sorted(costs, key=lambda cost: cost.seconds))
 
-        return CostTable(
+        return ToyCosts(
             {
                 (layer.index, phase): options(layer, phase)
                 for layer in workload.graph.layers
@@ -238,7 +238,7 @@ def paced(bench: Bench, workload: Workload, plan: TrainingPlan, seconds: Seconds
     for position, operation in enumerate(plan.operations):
         match operation:
             case Compute(layer=layer, phase=phase, algorithm=algorithm):
-                pace[position] = costs.find(layer, phase, algorithm).seconds
+                pace[position] = costs.table(workload).find(layer, phase, algorithm).seconds
             case Offload(buffer=buffer):
                 pace[position] = copy_s(SERVER.link, Direction.D2H, plan.buffers[buffer].nbytes)
             case Prefetch(buffer=buffer):

@@ -102,7 +102,7 @@ def test_a_plan_of_another_batch_size(bench: Bench) -> None:
 
 def nameless(kind: BufferKind) -> Callable[[TrainingPlan], TrainingPlan]:
     def strip(plan: TrainingPlan) -> TrainingPlan:
-        buffers = [replace(buffer, of=None) if buffer.kind is kind else buffer for buffer in plan.buffers]
+        buffers = [replace(buffer, storage=None) if buffer.kind is kind else buffer for buffer in plan.buffers]
         return replace(plan, buffers=tuple(buffers))
 
     return strip
@@ -200,10 +200,10 @@ def test_an_executor_that_could_do_less_would_refuse_more(bench: Bench, missing:
 
 def test_a_kernel_over_a_part_of_the_batch(bench: Bench) -> None:
     plan = bench.plan(bench.workload(tiny_linear), Base())
-    parts = tuple(replace(each, images=1) if isinstance(each, Compute) else each for each in plan.operations)
+    parts = tuple(replace(each, part=1) if isinstance(each, Compute) else each for each in plan.operations)
 
     message = refused(bench, replace(plan, operations=parts))
-    assert message.endswith("(pytorch, images 1 to 1)): this executor cannot do kernels over a part of the batch")
+    assert message.endswith("(pytorch, part 1 of the batch)): this executor cannot do kernels over a part of the batch")
 
 
 def test_a_plan_that_breaks_the_contract_is_not_begun(bench: Bench) -> None:

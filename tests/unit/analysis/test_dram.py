@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.dram import KernelTraffic, convolution_traffic, copy_slowdown_bound
-from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
@@ -19,9 +18,9 @@ CONV2_FORWARD = 1, F
 TITAN = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
 
 
-def moving_80_bytes(costs: CostTable) -> CostTable:
+def moving_80_bytes(costs: ToyCosts) -> ToyCosts:
     """The kernels of a table, each of which moves 80 B through DRAM."""
-    return CostTable({at: tuple(replace(one, dram_bytes=80) for one in row) for at, row in costs.kernels.items()})
+    return ToyCosts({at: tuple(replace(one, dram_bytes=80) for one in row) for at, row in costs.kernels.items()})
 
 
 def test_a_kernel_moves_what_its_cost_says() -> None:
@@ -29,10 +28,10 @@ def test_a_kernel_moves_what_its_cost_says() -> None:
     table = toy_costs(WORKLOAD, {("conv2", F): 4.0}, workspace_bytes={("conv2", F): 8})
     kernels = dict(moving_80_bytes(table).kernels)
     kernels[CONV2_FORWARD] = tuple(replace(one, dram_bytes=96) for one in kernels[CONV2_FORWARD])
-    costs = CostTable(kernels)
+    costs = ToyCosts(kernels)
     trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
 
-    rows = convolution_traffic(trace, WORKLOAD, costs, TOY_SERVER)
+    rows = convolution_traffic(trace, costs, TOY_SERVER)
 
     assert [(row.layer, row.phase, row.kernel_bytes) for row in rows] == [
         (0, F, 80),
@@ -60,7 +59,7 @@ def test_copies_count_by_their_share_of_the_kernel() -> None:
     trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs)
     server = replace(TOY_SERVER, gpu=replace(TOY_SERVER.gpu, dram_bytes_per_s=2.0))
 
-    rows = convolution_traffic(trace, WORKLOAD, costs, server)
+    rows = convolution_traffic(trace, costs, server)
 
     assert [(row.layer, row.phase, row.copy_bytes) for row in rows] == [
         (0, F, 4.0),
@@ -77,7 +76,7 @@ def test_a_kernel_without_duration_has_no_bandwidth() -> None:
     costs = toy_costs(WORKLOAD, {("conv1", F): 0.0})
     trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, costs)), costs)
 
-    rows = convolution_traffic(trace, WORKLOAD, costs, TOY_SERVER)
+    rows = convolution_traffic(trace, costs, TOY_SERVER)
 
     assert [(row.layer, row.phase) for row in rows] == [(1, F), (1, D), (1, W), (0, W)]
 
@@ -89,7 +88,7 @@ def test_a_copy_without_duration_moves_nothing_that_counts() -> None:
     kernel = trace.spans_on(Stream.COMPUTE)[0]
     instant = replace(trace.spans_on(Stream.MEMORY)[0], start_s=0.5, end_s=0.5)
 
-    rows = convolution_traffic(replace(trace, spans=(kernel, instant)), WORKLOAD, costs, TOY_SERVER)
+    rows = convolution_traffic(replace(trace, spans=(kernel, instant)), costs, TOY_SERVER)
 
     assert [row.copy_bytes for row in rows] == [0.0]
 

@@ -1,5 +1,6 @@
 """Two GPUs come to two exchanges at the moments that a test says."""
 
+from tests.toy import toy_chain, toy_workload
 from vdnnsim.analysis.exchanges import exchanges, waits_s
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.plan.operations import Aggregation, AllReduce, Stream
@@ -7,10 +8,9 @@ from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.trace import IterationTrace, ServerTrace, Span
 
 PLAN = TrainingPlan(
+    workload=toy_workload(toy_chain(1)),
     policy="hand",
     algorithms="m",
-    layers=("conv1", "fc"),
-    layer_stages=(Stage.FEATURES, Stage.CLASSIFIER),
     buffers=tuple(Buffer(f"dW {i}", BufferKind.WEIGHT_GRADIENT, 10, Stage.FEATURES) for i in range(2)),
     operations=(AllReduce(0, (1,), 1, Aggregation.CPU), AllReduce(1, (0,), 0, Aggregation.CPU)),
 )

@@ -21,7 +21,7 @@ from vdnnsim.policies.vdnn import VdnnAll
 F, D, W = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
 CHAIN = toy_workload(toy_chain(2))
 CHAIN_COSTS = toy_costs(CHAIN, {}, workspace_bytes={("conv2", F): 7, ("conv2", D): 8, ("conv2", W): 9})
-CHAIN_KERNELS = choose_kernels(CHAIN, CHAIN_COSTS, Algorithms.PERFORMANCE_OPTIMAL)
+CHAIN_KERNELS = choose_kernels(CHAIN, CHAIN_COSTS.table(CHAIN), Algorithms.PERFORMANCE_OPTIMAL)
 
 
 def test_latency_and_reuse_distance_of_each_layer() -> None:
@@ -90,7 +90,7 @@ def test_a_normalization_needs_its_statistics_in_both_directions() -> None:
     y = net.batch_norm("norm", net.conv("conv", 0, 5, 1, relu=False))
     net.begin_classifier()
     workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
-    kernels = choose_kernels(workload, toy_costs(workload, {}), Algorithms.PERFORMANCE_OPTIMAL)
+    kernels = choose_kernels(workload, toy_costs(workload, {}).table(workload), Algorithms.PERFORMANCE_OPTIMAL)
     norm = workload.graph.layers[1]
 
     assert forward_bytes(workload, kernels, norm) == LayerBytes(x=10, y=10, weights=20, statistics=40)
@@ -115,7 +115,7 @@ def test_a_layer_in_place_has_one_map_and_pooling_reads_both() -> None:
     y = net.pool("second", y, 1, stride=1)
     net.begin_classifier()
     workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
-    kernels = choose_kernels(workload, toy_costs(workload, {}), Algorithms.PERFORMANCE_OPTIMAL)
+    kernels = choose_kernels(workload, toy_costs(workload, {}).table(workload), Algorithms.PERFORMANCE_OPTIMAL)
     first, _, relu, second = workload.graph.layers[:4]
 
     assert forward_bytes(workload, kernels, first) == LayerBytes(x=8, y=2)

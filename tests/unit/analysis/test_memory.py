@@ -36,10 +36,8 @@ BUFFERS = (
 def traced(
     changes: list[tuple[float, int, int, int]], iteration_s: float = 10.0, operations: tuple[Operation, ...] = ()
 ) -> IterationTrace:
-    """Trace changes of memory given as time, operation, buffer and delta; layers are conv1, conv2 and fc."""
-    plan = TrainingPlan(
-        "hand", "m", ("conv1", "conv2", "fc"), (Stage.FEATURES, Stage.FEATURES, Stage.CLASSIFIER), BUFFERS, operations
-    )
+    """Trace changes of memory given as time, operation, buffer and delta; layers are conv1, conv2, fc and the loss."""
+    plan = TrainingPlan(toy_workload(toy_chain(2)), "hand", "m", BUFFERS, operations)
     memory = tuple(MemoryChange(time_s, operation, buffer, delta, None) for time_s, operation, buffer, delta in changes)
     return IterationTrace(plan, iteration_s, (), (), memory, pool_bytes=0, host_bytes=0, host_issue_s=0.0)
 
@@ -125,7 +123,7 @@ def test_of_equal_peaks_the_first_counts() -> None:
 
 
 def kernel(layer: int, phase: Phase) -> Compute:
-    return Compute(layer, phase, "only", (), ())
+    return Compute(layer, phase, "only", ())
 
 
 STEPS = traced(

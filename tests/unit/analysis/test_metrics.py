@@ -1,6 +1,6 @@
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import replay, touching, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
@@ -21,17 +21,16 @@ def test_every_metric_of_a_trace_written_by_hand() -> None:
     offload's and counts as feature extraction, the one of 0.5 s is the host's before fc and does not.
     """
     plan = TrainingPlan(
+        workload=toy_workload(toy_chain(1)),
         policy="hand",
         algorithms="m",
-        layers=("conv1", "fc"),
-        layer_stages=(Stage.FEATURES, Stage.CLASSIFIER),
         buffers=(Buffer("x", MAP, 16, Stage.FEATURES), Buffer("z", BufferKind.WORKSPACE, 8, Stage.CLASSIFIER)),
         operations=(
             Allocate(0, 0, F),
-            Compute(0, F, "only", (), (0,)),
+            Compute(0, F, "only", touching(writes=[0])),
             Offload(0, 0),
             Allocate(1, 1, F),
-            Compute(1, F, "only", (0,), (1,)),
+            Compute(1, F, "only", touching(reads=[0], writes=[1])),
             Prefetch(0, 1, on_demand=False),
             Prefetch(0, 1, on_demand=True),
             Release(1),

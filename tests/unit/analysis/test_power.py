@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.power import PowerCurve, energy_joules, maximum_watts, mean_watts, power_curve
-from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
@@ -18,9 +17,9 @@ WORKLOAD = toy_workload(toy_chain(1))
 _DRAM_BYTES = {LayerKind.CONV: 80, LayerKind.FC: 24, LayerKind.LOSS: 4}
 
 
-def costs_of(seconds: Mapping[tuple[str, Phase], float], *, default_s: float = 1.0) -> CostTable:
+def costs_of(seconds: Mapping[tuple[str, Phase], float], *, default_s: float = 1.0) -> ToyCosts:
     """Toy costs whose kernels move each operand once, X, W and Y: 10 + 60 + 10, 10 + 12 + 2, and 2 + 2 B."""
-    return CostTable(
+    return ToyCosts(
         {
             (layer, phase): tuple(
                 replace(one, dram_bytes=_DRAM_BYTES[WORKLOAD.graph.layers[layer].kind]) for one in options
@@ -49,11 +48,11 @@ def server_with(power: Power, *, flop_per_s: float = 1000.0) -> Server:
 
 def test_a_kernel_draws_idle_power_and_that_of_its_work() -> None:
     """The sum of seven seconds is 690 J, the mean 690 / 7."""
-    curve = power_curve(BASE, WORKLOAD, COSTS, server_with(POWER))
+    curve = power_curve(BASE, COSTS, server_with(POWER))
 
     assert curve == PowerCurve((0, 1, 2, 3, 4, 5, 6), BASE_WATTS, end_s=7.0)
-    assert energy_joules(BASE, WORKLOAD, COSTS, server_with(POWER)) == 690.0
-    assert mean_watts(BASE, WORKLOAD, COSTS, server_with(POWER)) == 690 / 7
+    assert energy_joules(BASE, COSTS, server_with(POWER)) == 690.0
+    assert mean_watts(BASE, COSTS, server_with(POWER)) == 690 / 7
 
 
 def test_a_copy_draws_at_the_link_and_in_dram() -> None:
@@ -63,7 +62,7 @@ def test_a_copy_draws_at_the_link_and_in_dram() -> None:
     """
     trace = replay(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)), COSTS)
 
-    curve = power_curve(trace, WORKLOAD, COSTS, server_with(POWER))
+    curve = power_curve(trace, COSTS, server_with(POWER))
 
     assert list(curve.times_s) == [0, 1, 10, 11, 12, 13, 14, 15, 23]
     assert list(curve.watts) == [225, 15, 68, 23, 23, 73, 73, 15, 220]
@@ -72,20 +71,20 @@ def test_a_copy_draws_at_the_link_and_in_dram() -> None:
 
 def test_no_kernel_computes_faster_than_the_peak() -> None:
     """At 20 FLOP/s conv1 can do no more than 20 of its 50 FLOP in its second: 190 W; fc's 10 are as before."""
-    watts = power_curve(BASE, WORKLOAD, COSTS, server_with(POWER, flop_per_s=20.0)).watts
+    watts = power_curve(BASE, COSTS, server_with(POWER, flop_per_s=20.0)).watts
     assert watts == (190, *BASE_WATTS[1:-1], 190)
 
 
 def test_a_board_holds_itself_to_its_limit() -> None:
     limited = server_with(replace(POWER, limit_watts=100.0))
-    assert power_curve(BASE, WORKLOAD, COSTS, limited).watts == (100, *BASE_WATTS[1:-1], 100)
+    assert power_curve(BASE, COSTS, limited).watts == (100, *BASE_WATTS[1:-1], 100)
 
 
 def test_a_kernel_without_duration_draws_nothing() -> None:
     costs = costs_of({("conv1", Phase.FORWARD): 0.0})
     trace = replay(Base().plan(toy_setting(WORKLOAD, costs)), costs)
 
-    assert power_curve(trace, WORKLOAD, costs, server_with(POWER)).watts == BASE_WATTS[1:]
+    assert power_curve(trace, costs, server_with(POWER)).watts == BASE_WATTS[1:]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ def test_a_sample_is_a_mean_over_its_window(window_s: float, watts: float) -> No
 
     In 3 s there is one second of fc besides, on either side. 9 s hold a whole iteration and those 2 s.
     """
-    sampled = maximum_watts(BASE, WORKLOAD, COSTS, server_with(POWER), window_s=window_s)
+    sampled = maximum_watts(BASE, COSTS, server_with(POWER), window_s=window_s)
     assert sampled == pytest.approx(watts, rel=1e-12)
 
 
@@ -117,11 +116,11 @@ def test_the_window_is_that_of_nvprof_unless_told_otherwise() -> None:
     server = server_with(replace(POWER, joules_per_flop=0.0, joules_per_dram_byte=0.0))
 
     assert curve.maximum_watts(0.05) == pytest.approx(172.0, rel=1e-12)
-    assert maximum_watts(trace, WORKLOAD, costs, server) == pytest.approx(10.0, rel=1e-12)
+    assert maximum_watts(trace, costs, server) == pytest.approx(10.0, rel=1e-12)
 
 
 def test_a_profile_without_power_is_refused() -> None:
     assert Power(1.0, 1.0, 1.0, 1.0).limit_watts == math.inf
     message = "toy: power: is missing, expected the section with idle, flop, dram and link"
     with pytest.raises(ProfileError, match=message):
-        power_curve(BASE, WORKLOAD, COSTS, TOY_SERVER)
+        power_curve(BASE, COSTS, TOY_SERVER)

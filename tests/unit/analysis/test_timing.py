@@ -14,12 +14,11 @@ from vdnnsim.trace import IterationTrace, Span, Stall, StallCause
 F = Phase.FORWARD
 # Operations 0 and 1 are a kernel of feature extraction and one of the classifier, 2 is a copy.
 PLAN = TrainingPlan(
+    workload=toy_workload(toy_chain(1)),
     policy="hand",
     algorithms="m",
-    layers=("conv1", "fc"),
-    layer_stages=(Stage.FEATURES, Stage.CLASSIFIER),
     buffers=(Buffer("x", BufferKind.FEATURE_MAP, 10, Stage.FEATURES),),
-    operations=(Compute(0, F, "only", (), ()), Compute(1, F, "only", (), ()), Offload(0, 0)),
+    operations=(Compute(0, F, "only", ()), Compute(1, F, "only", ()), Offload(0, 0)),
 )
 CONV, FC, COPY = range(3)
 

@@ -21,7 +21,7 @@ def titan_x() -> Server:
 @pytest.mark.parametrize(("network", "batch_size"), [("vgg16", 64), ("googlenet", 128)])
 def test_no_kernel_exceeds_the_peak_of_the_dram(titan_x: Server, network: str, batch_size: int) -> None:
     """Of all algorithms on offer, for traffic and seconds come from one model."""
-    table = build_cost_table(Workload(build_network(network), batch_size, optimizer=Optimizer.SGD), titan_x)
+    table = ServerCosts(titan_x).table(Workload(build_network(network), batch_size, optimizer=Optimizer.SGD))
     utilizations = [
         option.dram_bytes / option.seconds / titan_x.gpu.dram_bytes_per_s
         for options in table.kernels.values()

@@ -5,11 +5,12 @@ import pytest
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
 from vdnnsim.cost.machine import Machine
-from vdnnsim.cost.roofline import roofline_s
+from vdnnsim.cost.maxwell import kernel_s
 from vdnnsim.cost.tiled_product import TiledProduct, tiled_product_s
 from vdnnsim.cost.transfer import Direction, copy_s, pin_s
 from vdnnsim.cost.workspace import FFT, FFT_TILING, GEMM, IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM
-from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.hardware.server import Server
 
 SMALL = ConvolutionShape(n=1, c=1, k=32, input_size=(8, 8), kernel=(1, 1))
@@ -184,24 +185,25 @@ def test_traffic_is_that_of_every_pass(
 
 
 @pytest.mark.parametrize(
-    ("kind", "phase", "flop", "nbytes", "seconds"),
+    ("arithmetic", "flop", "nbytes", "seconds"),
     [
-        (LayerKind.ACTV, Phase.FORWARD, 4096, 1024, 3.0),
-        (LayerKind.POOL, Phase.FORWARD, 4096, 1024, 3.0),
-        (LayerKind.FC, Phase.BACKWARD_DATA, 40960, 1024, 11.0),
-        (LayerKind.FC, Phase.UPDATE, 0, 512, 2.0),
+        # ACTV and POOL forward, FC backward, its update without FLOPs.
+        (Arithmetic.ELEMENTWISE, 4096, 1024, 3.0),
+        (Arithmetic.PRODUCT, 40960, 1024, 11.0),
+        (Arithmetic.ELEMENTWISE, 0, 512, 2.0),
     ],
 )
-def test_roofline(toy_machine: Machine, kind: LayerKind, phase: Phase, flop: int, nbytes: int, seconds: float) -> None:
+def test_roofline(toy_machine: Machine, arithmetic: Arithmetic, flop: int, nbytes: int, seconds: float) -> None:
     """Bytes at 512 B/s, or FLOPs at 4096 FLOP/s, and 1 s overhead."""
-    assert roofline_s(toy_machine, kind, phase, flop, nbytes) == seconds
+    assert kernel_s(toy_machine, {arithmetic: flop}, nbytes) == seconds
 
 
 def test_only_matrix_products_run_below_the_arithmetic_peak(toy_machine: Machine) -> None:
     """40960 FLOPs take 10 s at 4096 FLOP/s, and 20 s at the half of it that FC sustains here."""
     machine = replace(toy_machine, parameters=replace(toy_machine.parameters, product_flop_fraction=0.5))
-    assert roofline_s(machine, LayerKind.FC, Phase.FORWARD, 40960, 0) == 21.0
-    assert roofline_s(machine, LayerKind.FC, Phase.UPDATE, 40960, 0) == 11.0
+    assert kernel_s(machine, {Arithmetic.PRODUCT: 40960}, 0) == 21.0
+    assert kernel_s(machine, {Arithmetic.ELEMENTWISE: 40960}, 0) == 11.0
+    assert kernel_s(machine, {Arithmetic.PRODUCT: 40960, Arithmetic.ELEMENTWISE: 40960}, 0) == 31.0
 
 
 def test_copies_and_pinning(toy_server: Server) -> None:

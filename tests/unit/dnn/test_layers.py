@@ -24,7 +24,7 @@ def test_a_strided_padded_convolution_counts_the_places_of_its_kernel() -> None:
     """Height (7 + 2 - 3) // 2 + 1 = 4; width (10 + 4 - 4) // 3 + 1 = 4, where the last of 10 steps by 3 is cut off."""
     operator = Convolution(6, kernel=(3, 4), stride=(2, 3), padding=(1, 2))
 
-    assert operator.output_shape(MapShape(2, 7, 10)) == MapShape(6, 4, 4)
+    assert operator.outputs((MapShape(2, 7, 10),)) == (MapShape(6, 4, 4),)
 
 
 def test_unless_told_otherwise_a_window_steps_by_one_and_nothing_is_padded() -> None:

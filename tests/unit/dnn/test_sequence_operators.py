@@ -2,13 +2,13 @@
 
 import pytest
 
+from tests.operands import Operands, operands
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.sequence_builder import SequenceBuilder
 from vdnnsim.dnn.sequences import Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
-from vdnnsim.plan.liveness import Operands, operands
 
 F, D, W, B, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.BACKWARD, Phase.UPDATE
 

@@ -1,11 +1,10 @@
-from dataclasses import replace
-
 import pytest
 
 from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
@@ -121,9 +120,10 @@ def test_flop_by_the_direct_method(name: str, phase: Phase, expected: int) -> No
 def test_a_pooling_window_may_be_higher_than_wide() -> None:
     """From 3x4x4 a window of 2 x 1 leaves 3x2x4: 2 images of 24 outputs, each from 2 elements."""
     high = Pooling(kernel=(2, 1), stride=(2, 1))
-    pool = replace(layer_of(TWO_IMAGES, "pool"), operator=high, out_shape=high.output_shape(MapShape(3, 4, 4)))
+    shapes = (MapShape(3, 4, 4),)
 
-    assert TWO_IMAGES.flop(pool, F) == 96
+    assert high.outputs(shapes) == (MapShape(3, 2, 4),)
+    assert 2 * high.work(shapes, SavingRule.PAPER).forward_flop == 96
 
 
 def test_a_join_only_copies() -> None:

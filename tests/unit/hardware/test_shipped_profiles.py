@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
@@ -34,7 +35,7 @@ def workload(network: str, batch_size: int, element_type: ElementType) -> Worklo
 @cache
 def fastest_s(name: str, network: str, batch_size: int, element_type: ElementType) -> float:
     """Seconds of all kernels of an iteration, one after another, each by its fastest algorithm."""
-    table = build_cost_table(workload(network, batch_size, element_type), server(name))
+    table = ServerCosts(server(name)).table(workload(network, batch_size, element_type))
     return sum(options[0].seconds for options in table.kernels.values())
 
 

@@ -56,7 +56,7 @@ def test_the_last_kernel_that_writes_is_followed_by_the_exchange(written_twice: 
         WaitEvent(2, Stream.MEMORY),
         Offload(0, 0),
         WaitEvent(2, Stream.COMPUTE),
-        Compute(0, UPDATE, "only", (0,), ()),
+        Compute(0, UPDATE, "only", touching(reads=[0])),
         *written_twice.operations[-2:],
     )
 

@@ -130,13 +130,13 @@ def test_a_bucket_waits_for_its_last_gradient() -> None:
     plan = backward.in_buckets()
 
     assert plan.operations[5:15] == (
-        Compute(2, W, "only", (), (2,)),
-        Compute(1, W, "only", (), (1,)),
+        Compute(2, W, "only", touching(writes=[2])),
+        Compute(1, W, "only", touching(writes=[1])),
         RecordEvent(0, Stream.COMPUTE),
         WaitEvent(0, Stream.COMMUNICATION),
         AllReduce(0, (2, 1), 1, Aggregation.DDP),
         RecordEvent(1, Stream.COMMUNICATION),
-        Compute(0, W, "only", (), (0,)),
+        Compute(0, W, "only", touching(writes=[0])),
         RecordEvent(2, Stream.COMPUTE),
         WaitEvent(2, Stream.COMMUNICATION),
         AllReduce(1, (0,), 0, Aggregation.DDP),
@@ -164,7 +164,9 @@ def test_tied_weights_are_exchanged_once() -> None:
 
     assert len(gradients) == len(set(gradients)) == len(owners)
     (tied,) = (layer.index for layer in workload.graph.layers if layer.shares_weights)
-    assert plan.buffers[gradients[-1]].of == tied
+    storage = plan.buffers[gradients[-1]].storage
+    assert storage is not None
+    assert plan.workload.step.storages[storage].owner == tied
 
 
 def test_the_update_waits_once_for_each_bucket() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.toy import touching
 from tests.unit.plan.hand_written import COMPUTE, MEMORY, F, W, refusal, take, with_operations
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import (
@@ -25,7 +26,7 @@ from vdnnsim.plan.writer import PlanWriter
 
 COMMUNICATION = Stream.COMMUNICATION
 EXCHANGE = AllReduce(0, (0,), 0, Aggregation.CPU)
-WRITE, READ = Compute(0, W, "only", (), (0,)), Compute(0, F, "only", (0,), ())
+WRITE, READ = Compute(0, W, "only", touching(writes=[0])), Compute(0, F, "only", touching(reads=[0]))
 EXCHANGED: tuple[Operation, ...] = (
     Allocate(0, 0, F),
     WRITE,

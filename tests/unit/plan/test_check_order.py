@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.toy import touching
 from tests.unit.plan.hand_written import (
     COMPUTE,
     MEMORY,
@@ -59,7 +60,7 @@ def test_a_kernel_that_reads_holds_a_prefetch_back_as_well(writer: PlanWriter) -
 def test_a_kernel_must_not_write_into_a_prefetch() -> None:
     """In the round trip the prefetch is operation 11, and the compute stream waits for it from 13 on."""
     plan = round_trip()
-    operations = [*plan.operations[:12], Compute(0, F, "only", (), (0,)), *plan.operations[12:]]
+    operations = [*plan.operations[:12], Compute(0, F, "only", touching(writes=[0])), *plan.operations[12:]]
 
     assert refusal(with_operations(plan, operations)) == (
         "hand: operation 12 (forward of conv1 (only)): x is written before the compute stream waited for its copy"

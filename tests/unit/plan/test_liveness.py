@@ -2,11 +2,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.operands import Operands, operands
 from vdnnsim.dnn.graph import FeatureMap, GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.liveness import Operands, last_backward_use, last_forward_use, needed_in_backward, operands
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.plan.liveness import last_backward_use, last_forward_use, maps_touched, needed_in_backward
 
 F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 
@@ -21,7 +22,9 @@ def workload() -> Workload:
     pool = net.pool("pool", net.conv("conv", 0, 1, 1), 2, stride=2)
     left = net.conv("left", pool, 1, 1, relu=False)
     right = net.conv("right", pool, 1, 1, relu=False)
-    return Workload(net.build(net.fc("fc", net.concat("join", (left, right)), 1, relu=False)), batch_size=1)
+    return Workload(
+        net.build(net.fc("fc", net.concat("join", (left, right)), 1, relu=False)), batch_size=1, optimizer=Optimizer.SGD
+    )
 
 
 WORKLOAD = workload()
@@ -59,6 +62,9 @@ MAPS = {each.name: each for each in WORKLOAD.graph.maps}
 )
 def test_what_each_phase_touches(layer: int, phase: Phase, expected: Operands) -> None:
     assert operands(WORKLOAD, WORKLOAD.graph.layers[layer], phase) == expected
+    maps = maps_touched(WORKLOAD, WORKLOAD.graph.layers[layer], phase)
+    assert (maps.maps_read, maps.maps_written) == (expected.maps_read, expected.maps_written)
+    assert (maps.gradients_read, maps.gradients_written) == (expected.gradients_read, expected.gradients_written)
 
 
 def test_a_join_writes_no_gradient_of_the_input_batch() -> None:

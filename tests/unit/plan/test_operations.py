@@ -1,5 +1,6 @@
 import pytest
 
+from tests.toy import touching
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.operations import (
     Alias,
@@ -21,7 +22,11 @@ from vdnnsim.plan.operations import (
 @pytest.mark.parametrize(
     ("operation", "expected"),
     [
-        (Compute(1, Phase.BACKWARD_DATA, "gemm", (0,), (1,)), "backward data of conv2 (gemm)"),
+        (Compute(1, Phase.BACKWARD_DATA, "gemm", touching(reads=[0], writes=[1])), "backward data of conv2 (gemm)"),
+        (
+            Compute(0, Phase.FORWARD, "gemm", (), repeat=2, part=3),
+            "forward of conv1 (gemm, recomputed for the 2. time, part 3 of the batch)",
+        ),
         (Allocate(0, 1, Phase.FORWARD), "allocate map input"),
         (Alias(1, 0), "lay map conv1 into map input"),
         (Release(1), "release map conv1"),

@@ -37,11 +37,13 @@ def test_a_plan_holds_what_was_written_in_its_order() -> None:
     writer.release(x)
 
     assert (x, y, first, second) == (0, 1, 0, 1)
-    assert writer.finish("mine", "p") == TrainingPlan(
+    plan = writer.finish("mine", "p")
+    assert plan.layers == ("conv1", "fc", "loss")
+    assert plan.layer_stages == (Stage.FEATURES, Stage.CLASSIFIER, Stage.CLASSIFIER)
+    assert plan == TrainingPlan(
+        workload=WORKLOAD,
         policy="mine",
         algorithms="p",
-        layers=("conv1", "fc", "loss"),
-        layer_stages=(Stage.FEATURES, Stage.CLASSIFIER, Stage.CLASSIFIER),
         buffers=(
             Buffer("x", BufferKind.FEATURE_MAP, 10, Stage.FEATURES, given=True),
             Buffer("y", BufferKind.GRADIENT_MAP, 20, Stage.CLASSIFIER, given=False),
@@ -49,7 +51,7 @@ def test_a_plan_holds_what_was_written_in_its_order() -> None:
         operations=(
             Allocate(0, 0, Phase.FORWARD),
             Alias(1, 0),
-            Compute(1, Phase.BACKWARD_DATA, "gemm", (0,), (0, 1)),
+            Compute(1, Phase.BACKWARD_DATA, "gemm", touching(reads=[0], writes=[0, 1])),
             RecordEvent(0, Stream.COMPUTE),
             WaitEvent(0, Stream.MEMORY),
             Offload(0, 0),

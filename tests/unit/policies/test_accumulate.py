@@ -17,8 +17,8 @@ from vdnnsim.analysis.dram import kernel_bytes
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.power import energy_joules
-from vdnnsim.cost.table import CostTable
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.cost.table import AdjustedCosts, KernelCost
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import PolicyError
@@ -62,16 +62,17 @@ def test_memory_falls_with_the_part_and_the_iteration_stays_that_of_the_batch(st
     }
 
 
-def test_the_kernels_of_a_part_say_which_images_are_theirs_and_add_to_the_gradients_before() -> None:
+def test_the_kernels_of_a_part_say_which_part_is_theirs_and_add_to_the_gradients_before() -> None:
     plan = plan_of(Accumulate(steps=2))
     sums = [i for i, each in enumerate(plan.buffers) if each.kind is BufferKind.WEIGHT_GRADIENT]
     first, second = (kernels(plan)[:10], kernels(plan)[10:])
 
-    assert {(op.images, op.first_image) for op in first} == {(2, 0)}
-    assert {(op.images, op.first_image) for op in second} == {(2, 2)}
+    assert {op.part for op in first} == {1}
+    assert {op.part for op in second} == {2}
+    assert plan.workload.part_size == 2
     assert not [op for op in first if set(op.reads) & set(sums)]
     assert [op.phase for op in second if set(op.reads) & set(sums)] == [Phase.BACKWARD_WEIGHTS] * 3
-    assert describe(second[0], plan.buffer_names, plan.layers) == "forward of conv1 (only, images 3 to 4)"
+    assert describe(second[0], plan.buffer_names, plan.layers) == "forward of conv1 (only, part 2 of the batch)"
 
 
 def test_energy_and_traffic_are_those_of_the_parts() -> None:
@@ -80,10 +81,15 @@ def test_energy_and_traffic_are_those_of_the_parts() -> None:
     server = replace(server, gpu=replace(server.gpu, flop_per_s={ElementType.FLOAT16: 1e9}))
     costs = toy_costs(CHAIN, {})
     traces = [replay(plan_of(Accumulate(steps=steps)), costs) for steps in (1, 2)]
-    parts = CostTable({at: tuple(replace(one, dram_bytes=7) for one in row) for at, row in costs.kernels.items()})
+    model = AdjustedCosts(
+        costs,
+        lambda workload, _layer, _phase, options: tuple(
+            replace(each, dram_bytes=workload.part_size + 5) for each in options
+        ),
+    )
 
-    assert energy_joules(traces[0], CHAIN, costs, server) == energy_joules(traces[1], CHAIN, costs, server)
-    assert kernel_bytes(replace(costs, of_images={2: parts}.__getitem__), kernels(traces[1].plan)[0]) == 7
+    assert energy_joules(traces[0], costs, server) == energy_joules(traces[1], costs, server)
+    assert kernel_bytes(model.table(traces[1].plan.workload), kernels(traces[1].plan)[0]) == 7
 
 
 def test_weights_are_updated_once_at_the_full_cost() -> None:
@@ -91,7 +97,7 @@ def test_weights_are_updated_once_at_the_full_cost() -> None:
     workload = replace(CHAIN, optimizer=Optimizer.SGD)
     trace = replay(plan_of(Accumulate(steps=2), workload), toy_costs(workload, {}))
 
-    assert [op.images for op in kernels(trace.plan) if op.phase is Phase.UPDATE] == [0, 0, 0]
+    assert [op.part for op in kernels(trace.plan) if op.phase is Phase.UPDATE] == [0, 0, 0]
     assert trace.iteration_s == 13
 
 
@@ -169,11 +175,16 @@ def test_a_negative_number_of_steps_is_refused() -> None:
         Accumulate(steps=-1)
 
 
-def test_costs_of_one_batch_size_alone_allow_one_step() -> None:
-    """As those of an executor, which were asked of a library for this batch."""
-    costs = replace(toy_costs(CHAIN, {}), of_images=None)
-    setting = toy_setting(CHAIN, costs, replace(TOY_LIMITS, device_bytes=300))
+def test_the_kernels_of_a_part_are_chosen_by_what_they_cost_for_it() -> None:
+    """Each kernel has two algorithms: one is the faster for four images, the other for two."""
 
-    assert len(kernels(Accumulate().plan(setting))) == 10
-    with pytest.raises(PolicyError, match="steps: found 2, but the costs are those of one batch size alone"):
-        Accumulate(steps=2).plan(setting)
+    def options(
+        workload: Workload, _layer: Layer, _phase: Phase, only: tuple[KernelCost, ...]
+    ) -> tuple[KernelCost, ...]:
+        names = ("whole", "part") if workload.part_size == 4 else ("part", "whole")
+        return tuple(replace(only[0], algorithm=name, seconds=1.0 + rank) for rank, name in enumerate(names))
+
+    setting = toy_setting(CHAIN, AdjustedCosts(toy_costs(CHAIN, {}), options))
+    chosen = [{op.algorithm for op in kernels(Accumulate(steps=steps).plan(setting))} for steps in (1, 2)]
+
+    assert chosen == [{"whole"}, {"part"}]

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_workload
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -36,11 +36,11 @@ def plan_of(
     triggers: dict[int, int | None],
     *,
     workload: Workload = CHAIN,
-    costs: CostTable = COSTS,
+    costs: CostModel = COSTS,
     capacity_bytes: int = 1000,
 ) -> TrainingPlan:
     """A checked plan with these triggers."""
-    kernels = choose_kernels(workload, costs, Algorithms.PERFORMANCE_OPTIMAL)
+    kernels = choose_kernels(workload, costs.table(workload), Algorithms.PERFORMANCE_OPTIMAL)
     limits = replace(TOY_LIMITS, device_bytes=capacity_bytes)
     plan = asynchronous_plan(workload, kernels, triggers, limits, label="hand", algorithms="p")
     check_plan(plan)

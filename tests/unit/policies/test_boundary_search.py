@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, toy_chain, toy_setting, toy_workload
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost
+from tests.toy import TOY_LIMITS, ToyCosts, toy_chain, toy_setting, toy_workload
+from vdnnsim.cost.table import ONLY, KernelCost
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
@@ -29,9 +29,9 @@ FFT = KernelCost("fft", 1.0, 100, Origin.ASSUMED)
 OTHER = KernelCost(ONLY, 1.0, 0, Origin.ASSUMED)
 
 
-def costs_of(workload: Workload, fft: KernelCost = FFT, gemm: KernelCost = GEMM) -> CostTable:
+def costs_of(workload: Workload, fft: KernelCost = FFT, gemm: KernelCost = GEMM) -> ToyCosts:
     """Both algorithms for every CONV kernel."""
-    return CostTable(
+    return ToyCosts(
         {
             (layer.index, phase): (fft, gemm) if layer.kind is LayerKind.CONV else (OTHER,)
             for layer in workload.graph.layers
@@ -112,7 +112,7 @@ def test_inference_has_nothing_to_offload() -> None:
 
 @pytest.mark.parametrize(("algorithm", "expected"), [("fft", FFT), ("gemm", GEMM), ("winograd", GEMM)])
 def test_a_kernel_without_the_algorithm_takes_the_least_workspace(algorithm: str, expected: KernelCost) -> None:
-    kernels = one_algorithm(CHAIN, costs_of(CHAIN), algorithm)
+    kernels = one_algorithm(CHAIN, costs_of(CHAIN).table(CHAIN), algorithm)
 
     assert {each for key, each in kernels.items() if each is not OTHER} == {expected}
     assert sum(each is OTHER for each in kernels.values()) == 5

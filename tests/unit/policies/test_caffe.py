@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.table import CostModel, CostTable, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -22,7 +22,7 @@ from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES, kernels_within
 from vdnnsim.trace import IterationTrace
 
 
-def replayed(workload: Workload, costs: CostTable | None = None) -> IterationTrace:
+def replayed(workload: Workload, costs: CostModel | None = None) -> IterationTrace:
     costs = costs or toy_costs(workload, {})
     return replay(Caffe().plan(toy_setting(workload, costs)), costs)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.policies.test_caffe import forked, normalized
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
@@ -30,7 +30,7 @@ ALL = (LayrubIntra(), LayrubInter(), LayrubHybrid())
 AHEAD = 30
 
 
-def replayed(policy: Policy, workload: Workload, costs: CostTable | None = None) -> IterationTrace:
+def replayed(policy: Policy, workload: Workload, costs: CostModel | None = None) -> IterationTrace:
     costs = costs or toy_costs(workload, {})
     return replay(policy.plan(toy_setting(workload, costs)), costs)
 
@@ -48,7 +48,7 @@ def laid_over(plan: TrainingPlan) -> list[tuple[str, str]]:
         for op in plan.operations
         if isinstance(op, Alias)
         and kinds[op.buffer] is BufferKind.GRADIENT_MAP
-        and plan.buffers[op.storage].of is not None
+        and plan.buffers[op.storage].storage is not None
     ]
 
 

@@ -3,15 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from vdnnsim.dnn.saving import SavingRule, saving_by
 
 from tests.toy import replay, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes, peak_by_kind
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.cost.measured import MeasuredCosts
+from vdnnsim.cost.roofline_fit import Roofline
+from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.hardware.server import Origin
 from vdnnsim.plan.operations import Compute, Release
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
@@ -59,7 +64,7 @@ def test_a_maximum_is_known_by_its_index() -> None:
 
     assert {plan.buffer_names[i] for i in kernel.reads} == {"map conv1", "gradient of pool", "statistics of pool"}
     assert indices.nbytes == 40
-    assert plan.saving_rule is SavingRule.AUTOGRAD
+    assert plan.workload.graph.saving is SavingRule.AUTOGRAD
 
 
 def test_an_average_is_known_by_the_shape_of_its_input() -> None:
@@ -71,9 +76,13 @@ def test_an_average_is_known_by_the_shape_of_its_input() -> None:
 
 @pytest.mark.parametrize(("wanted_bytes", "taken_bytes"), [(100, [60, 50]), (45, [5]), (0, [])])
 def test_a_pooling_takes_no_workspace_for_what_is_saved(wanted_bytes: int, taken_bytes: list[int]) -> None:
-    """Forward 40 B less, for the indices, backward 10 B more than that, for a second Y."""
-    wanted = {("pool", phase): wanted_bytes for phase in (Phase.FORWARD, Phase.BACKWARD_DATA)}
-    costs = toy_costs(WORKLOAD, {}, workspace_bytes=wanted)
+    """Of what was measured, forward 40 B less, for the indices, backward 10 B more than that, for a second Y."""
+    pool = WORKLOAD.graph.layers[1]
+    rows = [
+        KernelRow(KernelShape.of(WORKLOAD, pool, phase), ONLY, "", 1.0, 0.0, 10, wanted_bytes, 15, 20, Origin.MEASURED)
+        for phase in (Phase.FORWARD, Phase.BACKWARD_DATA)
+    ]
+    costs = MeasuredCosts(rows, Roofline(1.0, 1.0, 0.0), WORKLOAD.element_type)
     plan = PyTorch().plan(toy_setting(WORKLOAD, costs))
 
     assert [each.nbytes for each in plan.buffers if each.kind is BufferKind.WORKSPACE] == taken_bytes
@@ -122,13 +131,13 @@ def test_the_map_of_a_pooling_dies_with_its_last_reader() -> None:
 def test_all_that_is_pytorch_saves_by_its_rule(policy: Policy) -> None:
     plan = plan_of(policy)
 
-    assert plan.saving_rule is SavingRule.AUTOGRAD
+    assert plan.workload.graph.saving is SavingRule.AUTOGRAD
     assert "statistics of pool" in plan.buffer_names
 
 
 def test_the_rule_of_the_paper_changes_nothing() -> None:
-    assert saving_by(WORKLOAD, SavingRule.PAPER) is WORKLOAD
-    assert plan_of(Resident()).saving_rule is SavingRule.PAPER
+    assert WORKLOAD.saved_by(SavingRule.PAPER) is WORKLOAD
+    assert plan_of(Resident()).workload.graph.saving is SavingRule.PAPER
 
 
 @pytest.mark.parametrize(
@@ -143,8 +152,8 @@ def test_the_rule_of_the_paper_changes_nothing() -> None:
 )
 def test_autograd_saves_as_much_as_its_hooks_count(network: str, counted_bytes: int, other_bytes: int) -> None:
     """`saved_tensors_hooks` over torchvision's network with a batch of 64, parameters aside, each storage once."""
-    workload = saving_by(Workload(build_network(network), 64), SavingRule.AUTOGRAD)
+    workload = Workload(build_network(network), 64).saved_by(SavingRule.AUTOGRAD)
     maps = sum(workload.map_bytes(each.index) for each in workload.graph.maps if each.saved_for)
     statistics = sum(workload.statistics_bytes(layer) for layer in workload.graph.layers)
 
-    assert maps + statistics == counted_bytes - other_bytes
+    assert maps + statistics == workload.step.saved_bytes == counted_bytes - other_bytes

@@ -1,7 +1,7 @@
 """`none` on conv1 conv2 conv3 fc loss, with maps of 10 B, those of fc and the loss 2 B, and kernels of 1 s."""
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.cost.table import CostTable, KernelCost
+from tests.toy import ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch
@@ -40,7 +40,7 @@ def test_it_is_the_pass_without_offload_of_vdnn_dyn() -> None:
 def test_its_algorithms_are_those_of_a_rule() -> None:
     """Forward of conv1 in 1 s with a workspace, or in 2 s without."""
     fast, small = KernelCost("fast", 1.0, 40, Origin.ASSUMED), KernelCost("small", 2.0, 0, Origin.ASSUMED)
-    setting = toy_setting(WORKLOAD, CostTable({**COSTS.kernels, (0, Phase.FORWARD): (fast, small)}))
+    setting = toy_setting(WORKLOAD, ToyCosts({**COSTS.kernels, (0, Phase.FORWARD): (fast, small)}))
 
     plans = [Resident(algorithms=algorithms).plan(setting) for algorithms in Algorithms]
 

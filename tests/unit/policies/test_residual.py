@@ -172,5 +172,7 @@ def test_every_buffer_says_what_it_belongs_to(policy: Policy, mode: Mode) -> Non
                 (owner,) = [each.index for each in workload.graph.maps if buffer.name.endswith(f" {each.name}")]
             case _:
                 (owner,) = [each.index for each in workload.graph.layers if buffer.name.endswith(f" of {each.name}")]
-        assert buffer.of == owner, buffer.name
+        storage = None if buffer.storage is None else workload.step.storages[buffer.storage]
+        assert (storage and storage.owner) == owner, buffer.name
+        assert storage is None or storage.kind is buffer.kind
     assert {buffer.kind for buffer in plan.buffers} >= {BufferKind.STATISTICS, BufferKind.WORKSPACE}

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes
-from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
@@ -44,7 +44,7 @@ def pools(*before: int) -> LayerGraph:
 CHAIN = toy_workload(pools(1, 1))
 
 
-def plan_of(workload: Workload = CHAIN, device_bytes: int = 1000, costs: CostTable | None = None) -> TrainingPlan:
+def plan_of(workload: Workload = CHAIN, device_bytes: int = 1000, costs: ToyCosts | None = None) -> TrainingPlan:
     """A checked plan with kernels of 1 s."""
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
     plan = SuperNeurons().plan(toy_setting(workload, costs or toy_costs(workload, {}), limits))
@@ -208,7 +208,7 @@ def test_a_kernel_takes_the_fastest_algorithm_whose_workspace_is_left(device_byt
         KernelCost(name, seconds, workspace_bytes, Origin.ASSUMED)
         for name, seconds, workspace_bytes in (("fast", 1.0, 30), ("medium", 2.0, 10), ("slow", 3.0, 0))
     )
-    plan = plan_of(device_bytes=device_bytes, costs=CostTable(costs))
+    plan = plan_of(device_bytes=device_bytes, costs=ToyCosts(costs))
     (kernel,) = [op for op in plan.operations if isinstance(op, Compute) and (op.layer, op.phase) == (2, Phase.FORWARD)]
 
     assert kernel.algorithm == chosen

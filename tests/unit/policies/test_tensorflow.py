@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes
-from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -26,10 +26,10 @@ CHAIN = toy_workload(toy_chain(2))
 W = Phase.BACKWARD_WEIGHTS
 
 
-def with_options(*options: tuple[str, float, int]) -> CostTable:
+def with_options(*options: tuple[str, float, int]) -> ToyCosts:
     """Algorithms for the weight gradient of conv1, the fastest first; kernels of 1 s without workspace beside it."""
     choices = tuple(KernelCost(name, seconds, nbytes, Origin.ASSUMED) for name, seconds, nbytes in options)
-    return CostTable({**toy_costs(CHAIN, {}).kernels, (0, W): choices})
+    return ToyCosts({**toy_costs(CHAIN, {}).kernels, (0, W): choices})
 
 
 def algorithm_of(plan: TrainingPlan) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.random_plans import cost_tables, servers, workloads
 from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, toy_chain, toy_costs, toy_workload
-from vdnnsim.cost.table import CostTable
+from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.operations import Prefetch
@@ -34,7 +34,7 @@ def setting(
     h2d_bytes_per_s: float,
     capacity_bytes: int = 1000,
     workload: Workload = CHAIN,
-    costs: CostTable = COSTS,
+    costs: CostModel = COSTS,
 ) -> Setting:
     """The toy machine with another link, or less memory."""
     link = replace(TOY_SERVER.link, h2d_bytes_per_s=h2d_bytes_per_s, d2h_bytes_per_s=d2h_bytes_per_s)

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ReplayTrials, toy_costs, toy_setting, toy_workload
-from vdnnsim.cost.table import CostTable, KernelCost
+from tests.toy import TOY_LIMITS, ReplayTrials, ToyCosts, toy_costs, toy_setting, toy_workload
+from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -48,7 +48,7 @@ def setting(capacity_bytes: int, host_bytes: int = 1000) -> Setting:
         for name, seconds, nbytes in (("fast", 1.0, 40), ("middle", 2.0, 4), ("slow", 3.0, 0))
     )
     limits = replace(TOY_LIMITS, device_bytes=capacity_bytes, host_bytes=host_bytes)
-    return toy_setting(workload, CostTable(table), limits)
+    return toy_setting(workload, ToyCosts(table), limits)
 
 
 def choice(plan: TrainingPlan) -> str:
@@ -122,7 +122,7 @@ def test_a_layer_that_cannot_do_without_workspace_ends_a_greedy_pass() -> None:
     """Without the slow algorithm, greedy conv needs 448 B at least; greedy all can do with 434 B."""
     given = setting(447)
     kernels = {key: tuple(k for k in options if k.algorithm != "slow") for key, options in given.costs.kernels.items()}
-    costs = CostTable(kernels)
+    costs = ToyCosts(kernels)
 
     plan = VdnnDyn().plan(toy_setting(given.workload, costs, given.limits))
 
@@ -162,7 +162,7 @@ class _OnlyThisFits:
     """A port whose memory holds nothing but the plans of all(m), whatever the walk of allocations says."""
 
     def __init__(self, given: Setting) -> None:
-        self._trials = ReplayTrials(given.costs)
+        self._trials = ReplayTrials(given.cost_model)
         self._refusal = place_plan(VdnnDyn().plan(setting(433)), setting(433).limits)
 
     def run_trial(self, plan: TrainingPlan) -> Trial:

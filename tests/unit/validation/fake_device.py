@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.toy import ROOT
 from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
@@ -62,7 +63,8 @@ class FakeExecutor:
     laboratory: FakeLaboratory
     workload: Workload
 
-    def workspaces(self, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+        assert workload.graph.name == self.workload.graph.name
         return self.laboratory.stated.get((layer.name, phase), {})
 
     def execute(
@@ -79,7 +81,8 @@ class FakeExecutor:
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement
-        costs, server = ServerCosts(lab.server).table(self.workload), lab.server
+        costs: CostModel = ServerCosts(lab.server)
+        server = lab.server
         if pace is not None:
             assert lab.method.pacing is not None
             slower = (lab.method.pacing.times(stretch) for stretch in lab.method.pacing.stretches)

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.cost.table import CostTable
+from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Link
 from vdnnsim.policies.vdnn import VdnnAll
@@ -15,21 +14,22 @@ PACING = Pacing(kernel_factor=3.0, least_kernel_s=2.0, copy_factor=4.0, copy_lat
 def test_a_kernel_takes_the_factor_or_the_least() -> None:
     """Three times 1 s are 3 s; three times 0.1 s are less than the least, 2 s."""
     workload = toy_workload(toy_chain(1))
-    costs = PACING.costs(toy_costs(workload, {("conv1", Phase.FORWARD): 0.1}))
+    costs = PACING.costs(toy_costs(workload, {("conv1", Phase.FORWARD): 0.1})).table(workload)
     assert costs.fastest(0, Phase.FORWARD).seconds == 2.0
     assert costs.fastest(1, Phase.FORWARD).seconds == pytest.approx(3.0)
 
 
 def test_algorithms_keep_their_rank_where_the_least_makes_them_equal() -> None:
     """Of two algorithms below the least, the faster stays first, and (m) still takes the one without workspace."""
+    workload = toy_workload(toy_chain(1))
     fast = replace(
-        toy_costs(toy_workload(toy_chain(1)), {}).fastest(0, Phase.FORWARD),
+        toy_costs(workload, {}).table(workload).fastest(0, Phase.FORWARD),
         algorithm="fast",
         seconds=0.1,
         workspace_bytes=8,
     )
     lean = replace(fast, algorithm="lean", seconds=0.2, workspace_bytes=0)
-    costs = PACING.costs(CostTable({(0, Phase.FORWARD): (fast, lean)}))
+    costs = PACING.costs(ToyCosts({(0, Phase.FORWARD): (fast, lean)})).table(workload)
     assert [option.algorithm for option in costs.options(0, Phase.FORWARD)] == ["fast", "lean"]
     assert costs.memory_optimal(0, Phase.FORWARD).algorithm == "lean"
 

@@ -1,8 +1,8 @@
 from dataclasses import replace
 
-from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.toy import ToyCosts, toy_chain, toy_costs, toy_workload
 from tests.unit.validation.fake_device import FakeLaboratory
-from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.validation.method import FREE_GPU
@@ -15,9 +15,9 @@ FAST, LEAN = (KernelCost(name, 1.0, 100, Origin.FITTED) for name in ("fast", "le
 def stated(options: tuple[KernelCost, ...], told: dict[str, int | None]) -> tuple[KernelCost, ...]:
     """What becomes of the options of conv1 in forward on a device that tells this."""
     workload = toy_workload(toy_chain(1))
-    costs = CostTable({**toy_costs(workload, {}).kernels, (0, Phase.FORWARD): options})
+    costs = ToyCosts({**toy_costs(workload, {}).kernels, (0, Phase.FORWARD): options})
     executor = FakeLaboratory(FREE_GPU, stated={FORWARD: told}).executor(workload)
-    return stated_workspaces(costs, workload, executor).options(0, Phase.FORWARD)
+    return stated_workspaces(costs, executor).table(workload).options(0, Phase.FORWARD)
 
 
 def test_what_was_never_measured_takes_what_the_device_states() -> None:

@@ -62,48 +62,48 @@ def test_half_precision_storage_is_faster_only_where_bytes_count(titan_x: Server
     assert streaming_s(half) == pytest.approx(streaming_s(full) / 2)
 
 
-def test_the_table_of_another_batch_is_built_once(titan_x: Server) -> None:
-    """It is that of the workload with that batch."""
+def test_the_table_of_a_batch_in_parts_is_built_once(titan_x: Server) -> None:
+    """It is that of the workload with the batch of a part."""
     workload = Workload(build_network("alexnet"), 32)
-    table = ServerCosts(titan_x).table(workload)
-    assert table.of_images is not None
-    part = table.of_images(8)
+    costs = ServerCosts(titan_x)
+    part = costs.table(replace(workload, parts=4))
 
     assert part == ServerCosts(titan_x).table(replace(workload, batch_size=8))
-    assert part is table.of_images(8)
+    assert part != costs.table(workload)
+    assert part is costs.table(replace(workload, parts=4))
     algorithm = part.fastest(0, Phase.FORWARD).algorithm
-    assert table.find(0, Phase.FORWARD, algorithm, 8) is part.fastest(0, Phase.FORWARD)
+    assert part.find(0, Phase.FORWARD, algorithm) is part.fastest(0, Phase.FORWARD)
 
 
 def test_inference_has_forward_only(titan_x: Server) -> None:
-    table = build_cost_table(Workload(build_network("alexnet"), 1, mode=Mode.INFERENCE), titan_x)
+    table = ServerCosts(titan_x).table(Workload(build_network("alexnet"), 1, mode=Mode.INFERENCE))
     assert {phase for _, phase in table.kernels} == {Phase.FORWARD}
 
 
 def test_the_deepest_network_takes_well_under_a_second(titan_x: Server) -> None:
     workload = Workload(build_network("vgg416"), 32)
-    start = time.perf_counter()
+    start = time.process_time()
     ServerCosts(titan_x).table(workload)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_missing_parameters_are_named(toy_server: Server) -> None:
     cost_model = {key: value for key, value in toy_server.cost_model.items() if key != "tile_load_flop"}
     with pytest.raises(ProfileError, match=r"^toy: cost_model: lacks tile_load_flop$"):
-        build_cost_table(Workload(build_network("alexnet"), 1), replace(toy_server, cost_model=cost_model))
+        ServerCosts(replace(toy_server, cost_model=cost_model)).table(Workload(build_network("alexnet"), 1))
 
 
 def test_unknown_parameters_are_named(toy_server: Server) -> None:
     cost_model = {**toy_server.cost_model, "warp_speed": 9.0}
     with pytest.raises(ProfileError, match=r"^toy: cost_model: does not know warp_speed$"):
-        build_cost_table(Workload(build_network("alexnet"), 1), replace(toy_server, cost_model=cost_model))
+        ServerCosts(replace(toy_server, cost_model=cost_model)).table(Workload(build_network("alexnet"), 1))
 
 
 @pytest.mark.parametrize("value", [0.0, 1.5])
 def test_fractions_of_a_peak_are_fractions(toy_server: Server, value: float) -> None:
     cost_model = {**toy_server.cost_model, "stream_dram_fraction": value}
     with pytest.raises(ProfileError, match=rf"^toy: cost_model\.stream_dram_fraction: found {value}, expected"):
-        build_cost_table(Workload(build_network("alexnet"), 1), replace(toy_server, cost_model=cost_model))
+        ServerCosts(replace(toy_server, cost_model=cost_model)).table(Workload(build_network("alexnet"), 1))
 
 
 def test_element_types_without_a_rate_are_refused(toy_server: Server) -> None:
@@ -126,7 +126,7 @@ def test_times_of_the_model_are_as_good_as_its_parameters(toy_server: Server) ->
     peaks = {key: 1.0 if value == 0.5 else value for key, value in toy_server.cost_model.items()}
 
     def origins(server: Server) -> set[Origin]:
-        table = build_cost_table(Workload(build_network("alexnet"), 1, optimizer=Optimizer.SGD), server)
+        table = ServerCosts(server).table(Workload(build_network("alexnet"), 1, optimizer=Optimizer.SGD))
         return {option.origin for options in table.kernels.values() for option in options}
 
     assert origins(replace(toy_server, figures=stated(Origin.FITTED))) == {Origin.FITTED}

@@ -1,0 +1,114 @@
+"""A machine of which only a datasheet is known: 50 FLOP/s in float32, 100 in bfloat16, 320 B/s, a launch of 1 s.
+
+One image of 5 elements through conv (30 weights) and fc (6 weights): conv forward computes 50 FLOPs and moves 20 + 120
++ 20 = 160 B of float32, fc forward 10 FLOPs and 20 + 24 + 4 = 48 B, the update of fc by SGD 12 FLOPs and 72 B.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_SERVER, toy_chain
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.roofline import RooflineCosts
+from vdnnsim.cost.table import ONLY, KernelCost
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Figure, Origin, Server
+
+WORKLOAD = Workload(toy_chain(1), 1, optimizer=Optimizer.SGD)
+CONV, FC = 0, 1
+
+
+def server_with(parameters: Mapping[str, float], *figures: Figure) -> Server:
+    """The machine, with what its profile says of the model."""
+    peaks = {ElementType.FLOAT32: 50.0, ElementType.BFLOAT16: 100.0}
+    gpu = replace(TOY_SERVER.gpu, flop_per_s=peaks, dram_bytes_per_s=320.0)
+    return replace(TOY_SERVER, gpu=gpu, cost_model=parameters, cost_model_kind="roofline", figures=figures)
+
+
+def kernel(layer: int, phase: Phase, workload: Workload = WORKLOAD, **fractions: float) -> KernelCost:
+    """What a phase of a layer costs."""
+    (found,) = ServerCosts(server_with({"launch_overhead_s": 1.0, **fractions})).table(workload).options(layer, phase)
+    return found
+
+
+def test_a_kernel_takes_the_longer_of_its_flop_and_its_bytes_and_its_launch() -> None:
+    """conv: 50 FLOPs take 1 s, 160 B half of it. fc: 0.2 s and 0.15 s. The update: 12 / 50 s and 72 / 320 s."""
+    assert kernel(CONV, Phase.FORWARD) == KernelCost(ONLY, 2.0, 0, Origin.DATASHEET, dram_bytes=160)
+    assert kernel(FC, Phase.FORWARD).seconds == pytest.approx(1.2)
+    assert kernel(FC, Phase.UPDATE).seconds == pytest.approx(1.24)
+
+
+def test_bytes_decide_where_they_take_longer() -> None:
+    """At a quarter of the bandwidth 160 B take 2 s, 48 B take 0.6 s."""
+    assert kernel(CONV, Phase.FORWARD, dram_fraction=0.25).seconds == 3.0
+    assert kernel(FC, Phase.FORWARD, dram_fraction=0.25).seconds == pytest.approx(1.6)
+    assert kernel(FC, Phase.UPDATE, sgd_dram_fraction=0.5).seconds == pytest.approx(1.45)
+
+
+def test_another_element_type_has_its_own_peak_and_bytes() -> None:
+    """In bfloat16 50 FLOPs take 0.5 s and 80 B a quarter; at a tenth of the peak 5 s."""
+    half = replace(WORKLOAD, element_type=ElementType.BFLOAT16)
+
+    assert kernel(CONV, Phase.FORWARD, half) == KernelCost(ONLY, 1.5, 0, Origin.DATASHEET, dram_bytes=80)
+    assert kernel(CONV, Phase.FORWARD, half, conv_bfloat16_flop_fraction=0.1).seconds == pytest.approx(6.0)
+    assert kernel(CONV, Phase.FORWARD, conv_bfloat16_flop_fraction=0.1).seconds == 2.0
+
+
+def test_the_nearest_fraction_that_is_stated_counts() -> None:
+    """Of 50 FLOPs at 50 FLOP/s: 1 s over a tenth, a fifth, a quarter, a half. fc takes 0.2 s over a quarter."""
+    fractions = {
+        "conv_float32_flop_fraction": 0.1,
+        "conv_flop_fraction": 0.2,
+        "float32_flop_fraction": 0.25,
+        "flop_fraction": 0.5,
+    }
+    assert kernel(FC, Phase.FORWARD, **fractions).seconds == pytest.approx(1.8)
+    found = []
+    for nearest in tuple(fractions):
+        found.append(kernel(CONV, Phase.FORWARD, **fractions).seconds)
+        del fractions[nearest]
+
+    assert found == pytest.approx([11.0, 6.0, 5.0, 3.0])
+
+
+def test_times_are_as_good_as_the_parameters() -> None:
+    """Without a fraction they are those of the datasheet."""
+    fitted = Figure("cost_model.flop_fraction", "0.5", Origin.FITTED, "a fit")
+    parameters = {"launch_overhead_s": 1.0, "flop_fraction": 0.5}
+    table = RooflineCosts(server_with(parameters, fitted)).table(WORKLOAD)
+
+    assert kernel(CONV, Phase.FORWARD, flop_fraction=0.5).origin is Origin.ASSUMED
+    assert table.fastest(CONV, Phase.FORWARD).origin is Origin.FITTED
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({}, "lacks launch_overhead_s"),
+        ({"flop_fraction": 0.5}, "lacks launch_overhead_s"),
+        (
+            {"conv_flops_fraction": 0.5},
+            "'conv_flops_fraction' is not a parameter of a roofline; did you mean 'conv_flop_fraction'?",
+        ),
+        ({"swim_flop_fraction": 0.5}, "'swim_flop_fraction' is not a parameter of a roofline"),
+        ({"flop_fraction": 0.0}, "flop_fraction: found 0.0, expected a fraction above 0, at most 1"),
+        ({"fc_dram_fraction": 1.5}, "fc_dram_fraction: found 1.5, expected a fraction above 0, at most 1"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters: dict[str, float], message: str) -> None:
+    overhead = {} if message.startswith("lacks") else {"launch_overhead_s": 1.0}
+    with pytest.raises(ProfileError) as refusal:
+        RooflineCosts(server_with(overhead | parameters))
+
+    # A parameter out of range is named by its path.
+    assert str(refusal.value).replace("cost_model.", "cost_model: ").startswith(f"toy: cost_model: {message}")
+
+
+def test_a_peak_that_is_not_stated_is_refused() -> None:
+    with pytest.raises(ProfileError, match=r"^toy: gpu\.peak: lacks float16, has bfloat16, float32$"):
+        kernel(CONV, Phase.FORWARD, replace(WORKLOAD, element_type=ElementType.FLOAT16))

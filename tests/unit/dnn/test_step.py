@@ -1,0 +1,175 @@
+"""The iteration of a small network as plain data, every number worked out by hand.
+
+Two images of 1x2x2 in float32: conv 0 (one filter of one element, map 1), conv/relu 1 over it, pool 2 (map 2), fc 3
+(map 3), loss 4 (map 4). Maps 0 and 1 hold 32 B, the rest 8 B; each W is a weight and a bias, 8 B. Momentum has a state.
+"""
+
+from dataclasses import replace
+
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.operator import Arithmetic, SavingRule
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Tensor
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType
+
+F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
+READ, WRITE, UPDATE = Access.READ, Access.WRITE, Access.UPDATE
+
+
+def small() -> Workload:
+    net = GraphBuilder("small", MapShape(1, 2, 2))
+    y = net.pool("pool", net.conv("conv", 0, 1, 1), 2, stride=2)
+    net.begin_classifier()
+    return Workload(net.build(net.fc("fc", y, 1, relu=False)), batch_size=2, optimizer=Optimizer.MOMENTUM)
+
+
+SMALL = small()
+STEP = SMALL.step
+
+
+def test_operations_stand_in_the_order_in_which_they_run() -> None:
+    """Nothing below conv wants a gradient, so it has no data gradient."""
+    assert [(each.module, each.phase) for each in STEP.operations] == [
+        *(("conv", F), ("conv/relu", F), ("pool", F), ("fc", F), ("loss", F)),
+        *(("loss", D), ("fc", D), ("fc", W), ("pool", D), ("conv/relu", D), ("conv", W)),
+        *(("conv", U), ("fc", U)),
+    ]
+
+
+def test_storages_live_from_the_first_operation_that_touches_them_to_the_last() -> None:
+    """By the positions of the operations above; what holds from iteration to iteration lives from 0 to 12."""
+    assert [(each.name, each.nbytes, each.birth, each.death) for each in STEP.storages] == [
+        ("map input", 32, 0, 10),
+        ("map conv", 32, 0, 9),
+        ("map pool", 8, 2, 8),
+        ("map fc", 8, 3, 4),
+        ("map loss", 8, 4, 5),
+        ("gradient of conv", 32, 8, 10),
+        ("gradient of pool", 8, 6, 8),
+        ("gradient of fc", 8, 5, 7),
+        ("weights of conv", 8, 0, 12),
+        ("weight gradient of conv", 8, 10, 11),
+        ("state 1 of conv", 8, 0, 12),
+        ("weights of fc", 8, 0, 12),
+        ("weight gradient of fc", 8, 7, 12),
+        ("state 1 of fc", 8, 0, 12),
+    ]
+    assert [each.name for each in STEP.storages if each.given] == [
+        *("map input", "weights of conv", "state 1 of conv", "weights of fc", "state 1 of fc")
+    ]
+    assert {each.element_type for each in STEP.storages} == {ElementType.FLOAT32}
+    assert STEP.storages[11].stage is Stage.CLASSIFIER
+
+
+def test_each_storage_has_a_tensor_with_the_batch_first() -> None:
+    assert STEP.tensors[:3] == (Tensor(0, (2, 1, 2, 2)), Tensor(1, (2, 1, 2, 2)), Tensor(2, (2, 1, 1, 1)))
+    assert STEP.tensors[8] == Tensor(8, (2,))
+
+
+def test_operands_have_roles() -> None:
+    """A rectifier works in place: its X and Y are one storage, its dX and dY another."""
+    assert STEP.operation(0, F).operands == (
+        Operand(Role.INPUT, 0, READ),
+        Operand(Role.WEIGHTS, 8, READ),
+        Operand(Role.OUTPUT, 1, WRITE),
+    )
+    assert STEP.operation(1, F).operands == (Operand(Role.INPUT, 1, READ), Operand(Role.OUTPUT, 1, WRITE))
+    assert STEP.operation(1, D).operands == (
+        Operand(Role.OUTPUT, 1, READ),
+        Operand(Role.OUTPUT_GRADIENT, 5, READ),
+        Operand(Role.INPUT_GRADIENT, 5, WRITE),
+    )
+    assert STEP.operation(3, W).operands == (
+        Operand(Role.INPUT, 2, READ),
+        Operand(Role.OUTPUT_GRADIENT, 7, READ),
+        Operand(Role.WEIGHT_GRADIENT, 12, WRITE),
+    )
+    assert STEP.operation(3, U).operands == (
+        Operand(Role.WEIGHTS, 11, UPDATE),
+        Operand(Role.WEIGHT_GRADIENT, 12, READ),
+        Operand(Role.STATE, 13, UPDATE),
+    )
+    assert STEP.operation(3, U).of_role(Role.STATE, Role.WEIGHTS) == (
+        Operand(Role.WEIGHTS, 11, UPDATE),
+        Operand(Role.STATE, 13, UPDATE),
+    )
+
+
+def test_what_is_computed_has_its_arithmetic() -> None:
+    """fc: a multiply and an add for each of two images; the update 4 operations for each of 2 weights."""
+    assert STEP.operation(3, F).flop == {Arithmetic.PRODUCT: 4}
+    assert STEP.operation(3, U).flop == {Arithmetic.ELEMENTWISE: 8}
+    assert not any(each.random for each in STEP.operations)
+
+
+def test_forward_keeps_what_a_rule_says() -> None:
+    """The paper keeps the input, conv, pool and the loss: 32 + 32 + 8 + 8 B.
+
+    Autograd keeps pool's map for fc alone, and pool's indices, 8 B for each image.
+    """
+    autograd = SMALL.saved_by(SavingRule.AUTOGRAD).step
+
+    assert [each.saves for each in STEP.operations[:5]] == [(0,), (1,), (1, 2), (2,), (4,)]
+    assert (STEP.saved, STEP.saved_bytes) == ((0, 1, 2, 4), 80)
+    assert [autograd.storages[each].name for each in autograd.saved] == [
+        *("map input", "map conv", "statistics of pool", "map pool", "map loss")
+    ]
+    assert autograd.saved_bytes == 96
+    assert {each.access for each in autograd.operation(2, F).of_role(Role.STATISTICS)} == {WRITE}
+    assert {each.access for each in autograd.operation(2, D).of_role(Role.STATISTICS)} == {READ}
+
+
+def test_a_rule_gives_the_same_workload_each_time() -> None:
+    autograd = SMALL.saved_by(SavingRule.AUTOGRAD)
+
+    assert autograd.graph is SMALL.saved_by(SavingRule.AUTOGRAD).graph
+    assert autograd.saved_by(SavingRule.PAPER) == SMALL
+    assert hash(autograd.graph) != hash(SMALL.graph)
+
+
+def test_inference_is_forward_alone_and_saves_nothing() -> None:
+    step = replace(SMALL, mode=Mode.INFERENCE, optimizer=Optimizer.NONE).step
+
+    assert {each.phase for each in step.operations} == {F}
+    assert (step.saved, step.saved_bytes) == ((), 0)
+    assert {each.kind for each in step.storages} == {BufferKind.FEATURE_MAP, BufferKind.WEIGHTS}
+
+
+def test_a_step_of_a_batch_in_parts_is_that_of_a_part() -> None:
+    """One image of two: maps hold half, W do not, and the update is the same."""
+    step = replace(SMALL, parts=2).step
+
+    assert [each.nbytes for each in step.storages[:5]] == [16, 16, 4, 4, 4]
+    assert step.storages[8].nbytes == 8
+    assert step.operation(3, F).flop == {Arithmetic.PRODUCT: 2}
+    assert step.operation(3, U) == STEP.operation(3, U)
+
+
+def test_several_inputs_stand_in_their_order_and_all_but_one_reader_add_to_a_gradient() -> None:
+    """Stem 0 (map 1) is read by left 1 (map 2) and by sum 2 = left + stem (map 3), which is the first in backward."""
+    net = GraphBuilder("fork", MapShape(1))
+    stem = net.conv("stem", 0, 1, 1, relu=False)
+    y = net.add("sum", net.conv("left", stem, 1, 1, relu=False), stem, relu=False)
+    step = Workload(net.build(net.fc("fc", y, 1, relu=False)), batch_size=1).step
+    names = [each.name for each in step.storages]
+
+    def touched(layer: int, phase: Phase) -> list[tuple[str, Role, int, Access]]:
+        operands = step.operation(layer, phase).operands
+        return [(names[each.memory], each.role, each.position, each.access) for each in operands]
+
+    assert touched(2, F) == [
+        ("map left", Role.INPUT, 0, READ),
+        ("map stem", Role.INPUT, 1, READ),
+        ("map sum", Role.OUTPUT, 0, WRITE),
+    ]
+    assert touched(2, D) == [
+        ("gradient of sum", Role.OUTPUT_GRADIENT, 0, READ),
+        ("gradient of left", Role.INPUT_GRADIENT, 0, WRITE),
+        ("gradient of stem", Role.INPUT_GRADIENT, 1, WRITE),
+    ]
+    assert touched(1, D)[:2] == [
+        ("gradient of left", Role.OUTPUT_GRADIENT, 0, READ),
+        ("gradient of stem", Role.INPUT_GRADIENT, 0, UPDATE),
+    ]
