@@ -104,7 +104,7 @@ class ByLifetime:
             layer.index,
             phase,
             kernel.algorithm,
-            (*operands, *(Operand(Role.WORKSPACE, each, Access.WRITE) for each in workspaces)),
+            (*operands, *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces))),
             repeat=run.repeat,
             barrier_s=run.barrier_s,
             part=run.part,
