@@ -186,6 +186,14 @@ class Step:
         """Return the operation that is a phase of a layer."""
         return self._by_layer[layer, phase]
 
+    @cached_property
+    def _by_owner(self) -> Mapping[tuple[BufferKind, int], int]:
+        return {(each.kind, each.owner): number for number, each in enumerate(self.storages)}
+
+    def storage(self, kind: BufferKind, owner: int) -> int:
+        """Return the number of a storage by what it holds of whom; of the states of an optimizer the last."""
+        return self._by_owner[kind, owner]
+
     def storages_of(self, operands: Iterable[Operand]) -> tuple[Storage, ...]:
         """Return the storages of operands of an operation."""
         return tuple(self.storages[self.tensors[each.memory].storage] for each in operands)

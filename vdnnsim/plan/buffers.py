@@ -1,25 +1,17 @@
-"""The buffers of one iteration, by what they hold, and which of them each kernel touches."""
+"""The buffers of one iteration, one for each storage of the workload's step, and which of them each kernel touches."""
 
-from collections import Counter
 from dataclasses import replace
 
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import Access, Operand, Role, WeightGradients
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, WeightGradients
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.schedule import Content
-from vdnnsim.plan.training_plan import Buffer, BufferKind
-from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.plan.training_plan import Buffer
 
 
 class IterationBuffers:
-    """The buffers of a workload but for workspaces; ids are positions, as in the plan that begins with them.
-
-    There is one for each storage of the step, in order, so that ids are numbers of storages, too.
+    """Buffers by number, those of storages first, then what a policy adds; a plan begins with them.
 
     Attributes:
-        buffers: all of them: feature maps, their gradients, then what belongs to layers.
-        contents: what each holds.
-        ids: the other way round.
         maps: buffer of feature map i.
         gradients: buffer of the gradient of feature map i, for those that have one.
         resident: those that hold from iteration to iteration (W, optimizer states) or throughout one (dW, batch
@@ -28,81 +20,68 @@ class IterationBuffers:
 
     def __init__(self, workload: Workload) -> None:
         self._step = workload.step
-        self._training = workload.is_training
+        # What training writes anew for its backward, and what it makes and holds to its end.
+        self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
+        drops = workload.is_training and workload.weight_gradients is WeightGradients.DROPPED
+        self._made = {BufferKind.WEIGHT_GRADIENT} if drops else set()
         self._operands: dict[tuple[int, Phase, bool], tuple[Operand, ...]] = {}
-        self._touched: dict[tuple[int, Phase, bool], tuple[list[int], list[int]]] = {}
-        self.buffers: list[Buffer] = []
-        self.contents: list[Content] = []
-        self.ids: dict[Content, int] = {}
-        seen: Counter[tuple[BufferKind, int]] = Counter()
-        for number, each in enumerate(self._step.storages):
-            of_its_kind = each.kind, each.owner
-            buffer = Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, number)
-            self.add(Content(*of_its_kind, seen[of_its_kind]), buffer)
-            seen[of_its_kind] += 1
-        found = list(enumerate(self.contents))
-        self._drops = self._training and workload.weight_gradients is WeightGradients.DROPPED
+        storages = self._step.storages
+        self.buffers = [
+            Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, storage=number)
+            for number, each in enumerate(storages)
+        ]
+        self.maps = [number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP]
+        self.gradients = {
+            each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.GRADIENT_MAP
+        }
         of_maps = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
-        self.maps = [buffer for buffer, each in found if each.kind is BufferKind.FEATURE_MAP]
-        self.gradients = {each.of: buffer for buffer, each in found if each.kind is BufferKind.GRADIENT_MAP}
-        self.resident = [(buffer, each.of) for buffer, each in found if each.kind not in of_maps]
+        self.resident = [(number, each.owner) for number, each in enumerate(storages) if each.kind not in of_maps]
 
-    def add(self, content: Content, buffer: Buffer) -> None:
-        """Add what an iteration keeps beside."""
-        self.ids[content] = len(self.buffers)
-        self.contents.append(content)
+    def add(self, buffer: Buffer) -> int:
+        """Add what the step does not know, and return its number."""
         self.buffers.append(buffer)
+        return len(self.buffers) - 1
 
     def held(self, *, with_statistics: bool) -> list[tuple[int, int]]:
         """Return those resident, with the statistics that training writes anew for its backward or without.
 
         Weight gradients that are dropped live from backward to the end.
         """
-        brief = set() if with_statistics or not self._training else {BufferKind.STATISTICS}
-        brief |= {BufferKind.WEIGHT_GRADIENT} if self._drops else set()
-        return [each for each in self.resident if self.contents[each[0]].kind not in brief]
+        others = self._made if with_statistics else self._made | self._brief
+        return [each for each in self.resident if self.buffers[each[0]].kind not in others]
 
     @property
     def results(self) -> frozenset[int]:
         """Return what an iteration makes and holds to its end: weight gradients that are dropped only then."""
-        dropped = (BufferKind.WEIGHT_GRADIENT,) if self._drops else ()
-        return frozenset(buffer for buffer, each in enumerate(self.contents) if each.kind in dropped)
-
-    def add_to(self, writer: PlanWriter) -> None:
-        """Name all of them in a plan that has none yet."""
-        for each in self.buffers:
-            writer.buffer(each.name, each.kind, each.nbytes, each.stage, given=each.given, storage=each.storage)
+        return frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
 
     def nbytes(self, buffer: int) -> int:
         """Return the size of a buffer."""
         return self.buffers[buffer].nbytes
 
     def operands(self, layer: Layer, phase: Phase, part: int = 0) -> tuple[Operand, ...]:
-        """Return the buffers that a phase of a layer touches by their roles, the workspace aside.
+        """Return the buffers that a phase of a layer touches, by their roles, the workspace aside.
 
-        A part of the batch behind the first adds to the weight gradients of those before it.
+        Of a later part of the batch it adds to the weight gradients of those before it.
         """
         key = layer.index, phase, part > 1
         if key not in self._operands:
-            operands = self._operands_of(layer, phase)
-            self._operands[key] = tuple(map(_added_to, operands)) if part > 1 else operands
+            self._operands[key] = tuple(
+                replace(
+                    each,
+                    memory=self._step.tensors[each.memory].storage,
+                    access=Access.UPDATE if part > 1 and _is_sum(each) else each.access,
+                )
+                for each in self._step.operation(layer.index, phase).operands
+            )
         return self._operands[key]
 
     def touched(self, layer: Layer, phase: Phase, part: int = 0) -> tuple[list[int], list[int]]:
         """Return the buffers that a phase of a layer reads and those that it writes, the workspace aside."""
-        key = layer.index, phase, part > 1
-        if key not in self._touched:
-            operands = self.operands(layer, phase, part)
-            reads = [each.memory for each in operands if each.access.reads]
-            self._touched[key] = reads, [each.memory for each in operands if each.access.writes]
-        return self._touched[key]
-
-    def _operands_of(self, layer: Layer, phase: Phase) -> tuple[Operand, ...]:
-        tensors = self._step.tensors
-        operands = self._step.operation(layer.index, phase).operands
-        return tuple(replace(each, memory=tensors[each.memory].storage) for each in operands)
+        operands = self.operands(layer, phase, part)
+        reads = [each.memory for each in operands if each.access.reads]
+        return reads, [each.memory for each in operands if each.access.writes]
 
 
-def _added_to(operand: Operand) -> Operand:
-    is_sum = operand.role is Role.WEIGHT_GRADIENT and operand.access is Access.WRITE
-    return replace(operand, access=Access.UPDATE) if is_sum else operand
+def _is_sum(operand: Operand) -> bool:
+    return operand.role is Role.WEIGHT_GRADIENT and operand.access is Access.WRITE

@@ -31,9 +31,9 @@ def touched(step: Step, buffers: IterationBuffers) -> tuple[list[int], list[int]
         case Run(layer=layer, phase=phase, part=part):
             return buffers.touched(layer, phase, part)
         case Offload(what=what) | Wait(what=what) | Release(what=what):
-            return [buffers.ids[each] for each in what], []
+            return list(what), []
         case Fetch(what=what) | Allocate(what=what):
-            return [], [buffers.ids[each] for each in what]
+            return [], list(what)
         case Synchronize():  # pragma: no branch
             return [], []
 
@@ -104,7 +104,7 @@ class _Survey:
                 departing.add((life.touched_by[-2], life.buffer))
         for step, dying in zip(self._schedule, ends, strict=True):
             if isinstance(step, Release):
-                dying.sort(key=[self._buffers.ids[each] for each in step.what].index)
+                dying.sort(key=step.what.index)
         return Lifetimes(self._given, self._begins, ends, frozenset(self._awaited), frozenset(departing))
 
     def _touch(self, position: int, reads: list[int], writes: list[int]) -> None:

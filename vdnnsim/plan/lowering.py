@@ -7,7 +7,7 @@ from vdnnsim.errors import PlanError
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lifetimes import Lifetimes, lifetimes, touched
 from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.schedule import Allocate, Content, Fetch, Offload, Run, Schedule, Step, Synchronize, Wait
+from vdnnsim.plan.schedule import Allocate, Fetch, Offload, Run, Schedule, Step, Synchronize, Wait
 from vdnnsim.plan.schemes import ByLifetime, Draft, Scheme
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
@@ -33,10 +33,10 @@ def lower(
             (`vdnnsim.plan.lifetimes`); or a copy is of a part of a buffer.
     """
     buffers = buffers or IterationBuffers(workload)
-    draft = Draft(workload, kernels, schedule, PlanWriter(workload), buffers)
-    buffers.add_to(draft.plan)
+    draft = Draft(workload, kernels, schedule, PlanWriter(workload, buffers.buffers), buffers)
     allocation = scheme(draft)
-    lived = lifetimes(schedule, buffers, allocation.throughout(), label=label)
+    throughout = frozenset(buffer for buffer, _, _ in allocation.held)
+    lived = lifetimes(schedule, buffers, throughout, label=label)
     allocation.begin(lived)
     _Lowering(draft, allocation, lived).write()
     allocation.end()
@@ -92,7 +92,7 @@ class _Lowering:
                 self._offload(position, step)
             case Fetch(extent=None):
                 self._follow_compute()
-                for buffer in self._ids(step.what):
+                for buffer in step.what:
                     self._plan.prefetch(
                         buffer,
                         step.layer.index,
@@ -104,13 +104,13 @@ class _Lowering:
                     self._mark(position, buffer)
                     self._coming.add(buffer)
             case Wait(what=what):
-                self._wait(self._ids(what))
+                self._wait(what)
             case Synchronize():
                 self._plan.synchronize()
                 self._under_way.clear()
                 self._coming.clear()
             case Offload() | Fetch():
-                name = self._buffers.buffers[self._ids(step.what)[0]].name
+                name = self._buffers.buffers[step.what[0]].name
                 raise PlanError(f"{name} is copied in parts, which is not lowered yet")
             case _:
                 pass
@@ -118,7 +118,7 @@ class _Lowering:
     def _run(self, position: int, step: Run) -> None:
         for buffer in touched(step, self._buffers)[0]:
             if buffer in self._coming:
-                self._wait([buffer])
+                self._wait((buffer,))
         following = self._following(position)
         if isinstance(following, Offload) and following.beside:
             self._ready = self._plan.record(Stream.COMPUTE)
@@ -130,7 +130,7 @@ class _Lowering:
         elif self._ready is not None:
             self._plan.wait(self._ready, Stream.MEMORY)
             self._ready = None
-        for buffer in self._ids(step.what):
+        for buffer in step.what:
             self._plan.offload(buffer, step.layer.index, step.phase, mechanism=step.mechanism, copy=step.copy)
             self._mark(position, buffer)
             if (position, buffer) in self._lived.departing:
@@ -145,12 +145,9 @@ class _Lowering:
         awaited = (position, buffer) in self._lived.awaited
         self._under_way[buffer] = self._plan.record(Stream.MEMORY) if awaited else None
 
-    def _wait(self, buffers: list[int]) -> None:
+    def _wait(self, buffers: tuple[int, ...]) -> None:
         """Let the compute stream wait for copies, unless the scheme of allocation has done so ahead."""
         self._coming.difference_update(buffers)
         events = [event for buffer in buffers if (event := self._under_way.pop(buffer, None)) is not None]
         if events:
             self._plan.wait(max(events), Stream.COMPUTE)
-
-    def _ids(self, what: tuple[Content, ...]) -> list[int]:
-        return [self._buffers.ids[each] for each in what]

@@ -1,39 +1,23 @@
 """The language of policies: an iteration step by step, kernels in their order and copies of what leaves and comes back.
 
 A schedule says what runs when, what leaves and what comes back. When memory is taken and given back follows from it by
-a scheme of allocation (`vdnnsim.plan.schemes`), and so do the operations of a plan (`vdnnsim.plan.lowering`). Steps may
-be in any order that keeps their content: nothing asks that backward be forward reversed.
+a scheme of allocation (`vdnnsim.plan.schemes`), and so do the operations of a plan (`vdnnsim.plan.lowering`). `what`
+steps name are storages of the workload's step, by number. Steps may be in any order that keeps what kernels read:
+nothing asks that backward be forward reversed.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import Mechanism
-from vdnnsim.plan.training_plan import BufferKind
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What a buffer holds.
-
-    Attributes:
-        of: the index of the feature map that it is or whose gradient it is; of a layer, for all else.
-        number: which of several states of an optimizer, from 0.
-    """
-
-    kind: BufferKind
-    of: int
-    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A kernel over a part of the batch or all of it, for the first time or, with `repeat`, recomputed.
-
-    `repeat`, `part` and `barrier_s` are as in `vdnnsim.plan.operations.Compute`.
-    """
+    """A kernel, for the first time or, with `repeat`, recomputed; else as `vdnnsim.plan.operations.Compute` has it."""
 
     layer: Layer
     phase: Phase
@@ -49,10 +33,10 @@ class Offload:
     Attributes:
         beside: whether it begins with the kernel before it, which must not write it, and not after that kernel.
         copy: its number, where there are several of the same.
-        extent: the bytes to copy, of all buffers named; None for all bytes.
+        extent: the bytes to copy, of every storage named; None for all bytes.
     """
 
-    what: tuple[Content, ...]
+    what: tuple[int, ...]
     layer: Layer
     phase: Phase = Phase.FORWARD
     beside: bool = False
@@ -68,7 +52,7 @@ class Fetch:
     It comes into memory of its own, or, where nothing has waited for its offload, into that which it still has.
     """
 
-    what: tuple[Content, ...]
+    what: tuple[int, ...]
     layer: Layer
     phase: Phase
     on_demand: bool
@@ -82,7 +66,7 @@ class Fetch:
 class Wait:
     """The compute stream waits until what leaves or comes has been copied; what no kernel to come reads is released."""
 
-    what: tuple[Content, ...]
+    what: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +78,7 @@ class Synchronize:
 class Allocate:
     """Memory is taken on behalf of a layer, ahead of the step that first writes to it."""
 
-    what: tuple[Content, ...]
+    what: tuple[int, ...]
     layer: Layer
     phase: Phase
 
@@ -103,16 +87,16 @@ class Allocate:
 class Release:
     """Memory is given back, here and not after the last step that uses it."""
 
-    what: tuple[Content, ...]
+    what: tuple[int, ...]
 
 
 Step = Run | Offload | Fetch | Wait | Synchronize | Allocate | Release
 Schedule = Sequence[Step]
 
 
-def feature_maps(*indices: int) -> tuple[Content, ...]:
-    """Return the feature maps with these indices."""
-    return tuple(Content(BufferKind.FEATURE_MAP, index) for index in indices)
+def feature_maps(workload: Workload, *indices: int) -> tuple[int, ...]:
+    """Return the storages of the feature maps with these indices."""
+    return tuple(workload.step.storage(BufferKind.FEATURE_MAP, index) for index in indices)
 
 
 def forward(workload: Workload) -> list[Run]:
@@ -122,9 +106,8 @@ def forward(workload: Workload) -> list[Run]:
 
 def backward_layers(workload: Workload) -> list[Layer]:
     """Return the layers with a backward in the order in which it runs, the last one first; none in inference."""
-    if workload.mode is Mode.INFERENCE:
-        return []
-    return [layer for layer in reversed(workload.graph.layers) if layer.backward_phases]
+    layers = workload.graph.layers if workload.is_training else ()
+    return [layer for layer in reversed(layers) if layer.backward_phases]
 
 
 def backward_of(layer: Layer) -> list[Run]:

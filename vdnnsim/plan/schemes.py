@@ -2,7 +2,8 @@
 
 `ByLifetime` is what others build on: a buffer is held from the step that first writes it to the last that uses what was
 written then. `NetworkWide` holds all but gradients throughout, `Pool` lets what leaves go only when memory is short,
-`AsScheduled` holds nothing that the schedule does not allocate. A scheme of a policy's own overrides what differs.
+`AsScheduled` holds nothing that the schedule does not allocate. A scheme of a policy's own says what else is held and
+what lies in it, as regions that buffers share (`vdnnsim.plan.regions`).
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import Access, Operand, Role
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.buffers import IterationBuffers
@@ -18,7 +19,6 @@ from vdnnsim.plan.lifetimes import Lifetimes
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.placement import MemoryLimits
 from vdnnsim.plan.schedule import Allocate, Fetch, Run, Schedule
-from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.plan.writer import PlanWriter
 
 
@@ -43,10 +43,14 @@ class ByLifetime:
     """Every buffer lives as briefly as it can, but W, dW, optimizer states and what inference finds: they are held.
 
     Each kernel has a workspace of its own while it runs; or all share one, which is held throughout.
+
+    Attributes:
+        held: what is held throughout, as buffer, layer and phase on whose behalf.
+        lies_in: of buffers that have no memory of their own, in which they lie, time after time; the last for good.
     """
 
     def __init__(self, draft: Draft, *, shares_workspace: bool = False, holds_statistics: bool = False) -> None:
-        """Name what is shared.
+        """Say what is held.
 
         Args:
             draft: the plan.
@@ -56,28 +60,25 @@ class ByLifetime:
         self._draft = draft
         self._plan = draft.plan
         self._buffers = draft.buffers
-        self._resident = draft.buffers.held(with_statistics=holds_statistics)
-        (layer, phase), largest = max(draft.kernels.items(), key=lambda item: item[1].workspace_bytes)
-        self._shared: tuple[int, int, Phase] | None = None
-        self._shares_workspace = shares_workspace
-        if shares_workspace and largest.workspace_bytes:
-            stage = draft.workload.graph.layers[layer].stage
-            workspace = self._plan.buffer("workspace", BufferKind.WORKSPACE, largest.workspace_bytes, stage)
-            self._shared = workspace, layer, phase
-
-    def throughout(self) -> frozenset[int]:
-        """Return the buffers that are held from beginning to end; the others live by their steps."""
-        return frozenset(buffer for buffer, _ in self._resident)
+        resident = draft.buffers.held(with_statistics=holds_statistics)
+        self.held = [(buffer, owner, Phase.FORWARD) for buffer, owner in resident]
+        self.lies_in: dict[int, list[int]] = {}
+        self._workspace: int | None = None
+        if shares_workspace:
+            self._share_workspace()
 
     def begin(self, lifetimes: Lifetimes) -> None:  # noqa: ARG002 - for schemes that lay out ahead
         """Allocate what is held throughout."""
-        for buffer, owner in self._resident:
-            self.take(buffer, owner, Phase.FORWARD)
-        self._take_workspace()
+        for each in self.held:
+            self.take(*each)
 
     def take(self, buffer: int, layer: int, phase: Phase) -> None:
-        """Allocate a buffer."""
-        self._plan.allocate(buffer, layer, phase)
+        """Allocate a buffer, or lay it into another."""
+        if buffer not in self.lies_in:
+            self._plan.allocate(buffer, layer, phase)
+            return
+        places = self.lies_in[buffer]
+        self._plan.alias(buffer, places.pop(0) if len(places) > 1 else places[0])
 
     def give(self, buffer: int) -> None:
         """Release a buffer."""
@@ -89,44 +90,48 @@ class ByLifetime:
     def compute(self, run: Run) -> None:
         """Launch a kernel, with the workspace that it may want."""
         layer, phase = run.layer, run.phase
-        kernel = self._draft.kernels[layer.index, phase]
-        temporary_bytes = self._draft.workload.step.operation(layer.index, phase).temporary_bytes
-        workspace_bytes = kernel.workspace_bytes + temporary_bytes
-        workspace = None
-        if kernel.workspace_bytes and self._shared is not None:
-            workspace = self._shared[0]
-        elif workspace_bytes:
-            name = f"workspace of {layer.name}"
-            workspace = self._plan.buffer(name, BufferKind.WORKSPACE, workspace_bytes, layer.stage)
-            self.take(workspace, layer.index, phase)
-        operands = self._buffers.operands(layer, phase, run.part)
-        if workspace is not None:
-            operands = (*operands, Operand(Role.WORKSPACE, workspace, Access.WRITE))
+        kernel, operands = self._draft.kernels[layer.index, phase], self._buffers.operands(layer, phase, run.part)
+        own_bytes = self._draft.workload.step.operation(layer.index, phase).temporary_bytes
+        workspaces = []
+        if self._workspace is not None and kernel.workspace_bytes:
+            workspaces.append(self._workspace)
+        else:
+            own_bytes += kernel.workspace_bytes
+        if own_bytes:
+            workspaces.append(self._new_workspace(f"workspace of {layer.name}", own_bytes, layer))
+            self.take(workspaces[-1], layer.index, phase)
         self._plan.compute(
             layer.index,
             phase,
             kernel.algorithm,
-            operands,
+            (*operands, *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces))),
             repeat=run.repeat,
-            part=run.part,
             barrier_s=run.barrier_s,
+            part=run.part,
         )
-        if workspace is not None and self._shared is None:
-            self.give(workspace)
+        if own_bytes:
+            self.give(workspaces[-1])
 
     def end(self) -> None:
-        """Release what is held throughout, so that an iteration ends as it began."""
-        self._give_workspace()
-        for buffer, _ in self._resident:
+        """Release what is held throughout, what lies in others first, so that an iteration ends as it began."""
+        for buffer, _, _ in sorted(self.held, key=lambda each: each[0] not in self.lies_in):
             self.give(buffer)
 
-    def _take_workspace(self) -> None:
-        if self._shared is not None:
-            self.take(*self._shared)
+    def _share_workspace(self) -> None:
+        """Hold one workspace for all kernels, as large as the largest that any of them wants."""
+        (layer, phase), largest = max(self._draft.kernels.items(), key=lambda item: item[1].workspace_bytes)
+        if largest.workspace_bytes:
+            on_behalf = self._draft.workload.graph.layers[layer]
+            self._workspace = self._new_workspace("workspace", largest.workspace_bytes, on_behalf)
+            self.held.append((self._workspace, layer, phase))
 
-    def _give_workspace(self) -> None:
-        if self._shared is not None:
-            self.give(self._shared[0])
+    def _hold_maps(self) -> None:
+        """Hold all feature maps."""
+        for each in self._draft.workload.graph.maps:
+            self.held.append((self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD))
+
+    def _new_workspace(self, name: str, nbytes: int, layer: Layer) -> int:
+        return self._plan.buffer(name, BufferKind.WORKSPACE, nbytes, layer.stage)
 
 
 Scheme = Callable[[Draft], ByLifetime]
@@ -136,15 +141,10 @@ Scheme = Callable[[Draft], ByLifetime]
 class AsScheduled(ByLifetime):
     """Nothing is held but by the steps of the schedule, which allocate and release it."""
 
-    def throughout(self) -> frozenset[int]:
-        """Return nothing."""
-        return frozenset()
-
-    def begin(self, lifetimes: Lifetimes) -> None:
-        """Allocate nothing."""
-
-    def end(self) -> None:
-        """Release nothing."""
+    def __init__(self, draft: Draft) -> None:
+        """Hold nothing."""
+        super().__init__(draft)
+        self.held = []
 
 
 class Pool(ByLifetime):
@@ -201,54 +201,31 @@ class NetworkWide(ByLifetime):
     """
 
     def __init__(self, draft: Draft) -> None:
-        """Prepare to hold all maps."""
-        super().__init__(draft, shares_workspace=True, holds_statistics=True)
-        # By slot, the buffer; by gradient, its slot.
-        self._slots: list[int] = []
-        self._slot_of: dict[int, int] = {}
-
-    def throughout(self) -> frozenset[int]:
-        """Return all but gradients."""
-        return super().throughout() | {*self._buffers.maps}
+        """Hold all maps."""
+        super().__init__(draft, holds_statistics=True)
+        self._hold_maps()
 
     def begin(self, lifetimes: Lifetimes) -> None:
         """Allocate everything."""
-        for buffer, owner in self._resident:
-            self.take(buffer, owner, Phase.FORWARD)
-        for each in self._draft.workload.graph.maps:
-            self.take(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
-        for number, (nbytes, layer) in enumerate(self._fill_slots(lifetimes), start=1):
-            slot = self._plan.buffer(f"gradient slot {number}", BufferKind.GRADIENT_MAP, nbytes, layer.stage)
+        sizes, places = self._lay_out(lifetimes) if self._buffers.gradients else ([], {})
+        slots = []
+        for number, (nbytes, layer) in enumerate(sizes, start=1):
+            slots.append(self._plan.buffer(f"gradient slot {number}", BufferKind.GRADIENT_MAP, nbytes, layer.stage))
             whole = Phase.BACKWARD in layer.backward_phases
-            self._plan.allocate(slot, layer.index, Phase.BACKWARD if whole else Phase.BACKWARD_DATA)
-            self._slots.append(slot)
-        self._take_workspace()
+            self.held.append((slots[-1], layer.index, Phase.BACKWARD if whole else Phase.BACKWARD_DATA))
+        self.lies_in = {gradient: [slots[number] for number in numbers] for gradient, numbers in places.items()}
+        self._share_workspace()
+        super().begin(lifetimes)
 
-    def take(self, buffer: int, layer: int, phase: Phase) -> None:
-        """Allocate a buffer, or lay a gradient into its slot."""
-        if buffer in self._slot_of:
-            self._plan.alias(buffer, self._slots[self._slot_of[buffer]])
-        else:
-            super().take(buffer, layer, phase)
-
-    def end(self) -> None:
-        """Release everything."""
-        self._give_workspace()
-        for buffer in self._slots + self._buffers.maps:
-            self.give(buffer)
-        for buffer, _ in self._resident:
-            self.give(buffer)
-
-    def _fill_slots(self, lifetimes: Lifetimes) -> list[tuple[int, Layer]]:
-        """Give each gradient its slot; return the bytes of each slot with the layer on whose account it stands."""
+    def _lay_out(self, lifetimes: Lifetimes) -> tuple[list[tuple[int, Layer]], dict[int, list[int]]]:
+        """Return the bytes of each slot and the layer on whose account it stands, and by gradient its slots in turn."""
         layers, gradients = self._draft.workload.graph.layers, self._buffers.gradients
-        if not gradients:
-            return []
         largest = max(gradients, key=lambda index: self._buffers.nbytes(gradients[index]))
         producer = self._draft.workload.graph.maps[largest].producer
         assert producer is not None, "the input batch has no gradient"
         sizes = [(self._buffers.nbytes(gradients[largest]), layers[producer])] * min(2, len(gradients))
         free = set(range(len(sizes)))
+        places: dict[int, list[int]] = {}
         for step, born, dying in zip(self._draft.schedule, lifetimes.begins, lifetimes.ends, strict=True):
             for buffer in born:
                 assert isinstance(step, Run | Fetch | Allocate), "other steps write nothing"
@@ -258,6 +235,6 @@ class NetworkWide(ByLifetime):
                 if not fitting:
                     sizes.append((nbytes, step.layer))
                 free.discard(slot)
-                self._slot_of[buffer] = slot
-            free.update(self._slot_of[buffer] for buffer in dying)
-        return sizes
+                places.setdefault(buffer, []).append(slot)
+            free.update(places[buffer][-1] for buffer in dying)
+        return sizes, places

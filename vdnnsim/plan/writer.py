@@ -26,9 +26,10 @@ from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 class PlanWriter:
     """Collects buffers and operations; `finish` freezes them into a `TrainingPlan`."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, buffers: Iterable[Buffer] = ()) -> None:
+        """Begin with these buffers, whose ids are their positions."""
         self._workload = workload
-        self._buffers: list[Buffer] = []
+        self._buffers = list(buffers)
         self._operations: list[Operation] = []
         self._events = 0
 

@@ -108,7 +108,6 @@ class Accumulate(Policy, frozen=True, kw_only=True):
 
 
 def _program(workload: Workload, steps: int) -> list[Run]:
-    program: list[Run] = []
-    for part in range(1, steps + 1) if steps > 1 else (0,):
-        program += [replace(run, part=part) for run in forward(workload) + backward(workload)]
-    return program + update(workload)
+    parts = range(1, steps + 1) if steps > 1 else (0,)
+    kernels = forward(workload) + backward(workload)
+    return [replace(run, part=part) for part in parts for run in kernels] + update(workload)

@@ -85,19 +85,19 @@ def _asynchronous_schedule(workload: Workload, triggers: Mapping[int, int | None
     for run in forward(workload):
         steps.append(run)
         for index in offloads[run.layer.index]:
-            what = feature_maps(index)
+            what = feature_maps(workload, index)
             steps.append(Offload(what, run.layer, beside=True))
             if triggers[index] is None:
                 steps.append(Fetch(what, run.layer, Phase.FORWARD, on_demand=False))
                 coming.add(index)
     for layer in backward_layers(workload):
         for index in fetches[layer.index]:
-            what, on_demand = feature_maps(index), index in layer.saved_maps
+            what, on_demand = feature_maps(workload, index), index in layer.saved_maps
             steps += [Wait(what), Fetch(what, layer, layer.backward_phases[0], on_demand)]
             coming.add(index)
         for index in layer.saved_maps:
             if index in coming:
-                steps.append(Wait(feature_maps(index)))
+                steps.append(Wait(feature_maps(workload, index)))
                 coming.remove(index)
         steps += backward_of(layer)
     return [*steps, *update(workload)]

@@ -14,12 +14,11 @@ from typing import ClassVar
 
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plan.lifetimes import Lifetimes
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.caffe_layers import ResidentBuffers, cudnn_handles, kernels_within
+from vdnnsim.policies.caffe_layers import cudnn_handles, hold_what_layers_keep, kernels_within
 from vdnnsim.policies.port import Policy, Setting
 
 
@@ -42,41 +41,21 @@ class _Blobs(ByLifetime):
     """Every blob is held throughout, data and diff, beside what Caffe's layers keep."""
 
     def __init__(self, draft: Draft) -> None:
-        super().__init__(draft, shares_workspace=True, holds_statistics=True)
-        self._layers = ResidentBuffers(draft.plan, draft.workload, draft.buffers)
-        # What the end of an iteration releases, last taken first.
-        self._taken: list[int] = []
-
-    def throughout(self) -> frozenset[int]:
-        return frozenset(range(len(self._buffers.buffers)))
-
-    def begin(self, lifetimes: Lifetimes) -> None:  # noqa: ARG002 - all is held
-        self._layers.allocate()
-        for each in self._draft.workload.graph.maps:
-            self._hold(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
-            if each.index in self._buffers.gradients:
+        super().__init__(draft, holds_statistics=True)
+        hold_what_layers_keep(self, draft)
+        for each in draft.workload.graph.maps:
+            self.held.append((draft.buffers.maps[each.index], each.producer or 0, Phase.FORWARD))
+            if each.index in draft.buffers.gradients:
                 self._hold_diffs(each)
-        self._take_workspace()
+        self._share_workspace()
 
     def _hold_diffs(self, feature_map: FeatureMap) -> None:
-        buffer = self._buffers.gradients[feature_map.index]
+        gradient, readers = self._buffers.gradients[feature_map.index], len(feature_map.consumers)
         last_reader = self._draft.workload.graph.layers[feature_map.consumers[-1]]
-        readers = len(feature_map.consumers)
-        if readers == 1:
-            self._hold(buffer, last_reader.index, last_reader.backward_phases[0])
-            return
-        nbytes = (1 + readers) * self._plan.nbytes(buffer)
-        diffs = self._plan.buffer(f"diffs of {feature_map.name}", BufferKind.GRADIENT_MAP, nbytes, feature_map.stage)
-        self._hold(diffs, last_reader.index, last_reader.backward_phases[0])
-        self._plan.alias(buffer, diffs)
-        self._taken.append(buffer)
-
-    def _hold(self, buffer: int, layer: int, phase: Phase) -> None:
-        self.take(buffer, layer, phase)
-        self._taken.append(buffer)
-
-    def end(self) -> None:
-        for buffer in reversed(self._taken):
-            self.give(buffer)
-        self._give_workspace()
-        self._layers.release()
+        on_behalf = last_reader.index, last_reader.backward_phases[0]
+        if readers > 1:
+            name, nbytes = f"diffs of {feature_map.name}", (1 + readers) * self._plan.nbytes(gradient)
+            diffs = self._plan.buffer(name, BufferKind.GRADIENT_MAP, nbytes, feature_map.stage)
+            self.held.append((diffs, *on_behalf))
+            self.lies_in[gradient] = [diffs]
+        self.held.append((gradient, *on_behalf))

@@ -18,10 +18,9 @@ from typing import Final
 
 from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
-from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind
-from vdnnsim.plan.writer import PlanWriter
 
 WORKSPACE_LIMIT_BYTES: Final = 8 * 2**20
 HANDLES_PER_CONVOLUTION: Final = 3
@@ -53,48 +52,21 @@ def cudnn_handles(workload: Workload) -> int:
     return HANDLES_PER_CONVOLUTION * sum(layer.kind is LayerKind.CONV for layer in workload.graph.layers)
 
 
-class ResidentBuffers:
-    """What Caffe holds from iteration to iteration or throughout one: W, dW, states, statistics and batches ahead.
+def hold_what_layers_keep(scheme: ByLifetime, draft: Draft, *, temporary_maps: bool = True) -> None:
+    """Hold the batches ahead throughout, and, with `temporary_maps`, those of batch normalization in training.
 
-    With `temporary_maps`, each batch normalization keeps its own among its statistics.
+    They stand among the statistics of their layer.
     """
-
-    def __init__(
-        self, writer: PlanWriter, workload: Workload, buffers: IterationBuffers, *, temporary_maps: bool = True
-    ) -> None:
-        self._writer = writer
-        self._buffers = buffers
-        # By buffer of statistics, the one that holds it and the temporary maps.
-        self._holders: dict[int, int] = {}
-        stage = workload.graph.maps[0].stage
-        self._batches = [
-            writer.buffer(name, BufferKind.FEATURE_MAP, workload.map_bytes(0), stage) for name in BATCH_AHEAD_NAMES
-        ]
-        if workload.mode is Mode.INFERENCE or not temporary_maps:
-            return
-        for buffer, owner in buffers.resident:
-            layer = workload.graph.layers[owner]
-            if layer.kind is LayerKind.BN and writer.kind(buffer) is BufferKind.STATISTICS:
-                nbytes = writer.nbytes(buffer) + TEMPORARY_MAPS * workload.map_bytes(layer.output)
-                name = f"internals of {layer.name}"
-                self._holders[buffer] = writer.buffer(name, BufferKind.STATISTICS, nbytes, layer.stage)
-
-    def allocate(self) -> None:
-        """Allocate them all."""
-        for buffer, layer in self._buffers.resident:
-            if buffer in self._holders:
-                self._writer.allocate(self._holders[buffer], layer, Phase.FORWARD)
-                self._writer.alias(buffer, self._holders[buffer])
-            else:
-                self._writer.allocate(buffer, layer, Phase.FORWARD)
-        for batch in self._batches:
-            self._writer.allocate(batch, 0, Phase.FORWARD)
-
-    def release(self) -> None:
-        """Release them all."""
-        for batch in self._batches:
-            self._writer.release(batch)
-        for buffer, _ in self._buffers.resident:
-            self._writer.release(buffer)
-            if buffer in self._holders:
-                self._writer.release(self._holders[buffer])
+    workload, plan, first = draft.workload, draft.plan, draft.workload.graph.maps[0]
+    keeping = workload.graph.layers if workload.is_training and temporary_maps else ()
+    for layer in keeping:
+        if layer.kind is LayerKind.BN:
+            statistics = workload.step.storage(BufferKind.STATISTICS, layer.index)
+            nbytes = plan.nbytes(statistics) + TEMPORARY_MAPS * workload.map_bytes(layer.output)
+            internals = plan.buffer(f"internals of {layer.name}", BufferKind.STATISTICS, nbytes, layer.stage)
+            at = scheme.held.index((statistics, layer.index, Phase.FORWARD))
+            scheme.held.insert(at, (internals, layer.index, Phase.FORWARD))
+            scheme.lies_in[statistics] = [internals]
+    for name in BATCH_AHEAD_NAMES:
+        ahead = plan.buffer(name, BufferKind.FEATURE_MAP, workload.map_bytes(first.index), first.stage)
+        scheme.held.append((ahead, 0, Phase.FORWARD))

@@ -44,28 +44,25 @@ def recomputed_maps(workload: Workload) -> frozenset[int]:
 
 
 def largest_backward_bytes(workload: Workload) -> int:
-    """Return l_peak: the maps and gradients of the kernel of backward that touches most of them; 0 without one."""
+    """Return l_peak: the maps and gradients of the kernel of backward that touches most of them."""
     return max(
-        (
-            sum(
-                workload.map_bytes(index)
-                for touched in (maps_touched(workload, layer, phase),)
-                for indices in (
-                    {*touched.maps_read, *touched.maps_written},
-                    {*touched.gradients_read, *touched.gradients_written},
-                )
-                for index in indices
+        sum(
+            workload.map_bytes(index)
+            for touched in (maps_touched(workload, layer, phase),)
+            for indices in (
+                {*touched.maps_read, *touched.maps_written},
+                {*touched.gradients_read, *touched.gradients_written},
             )
-            for layer in backward_layers(workload)
-            for phase in layer.backward_phases
-        ),
-        default=0,
+            for index in indices
+        )
+        for layer in workload.graph.layers
+        for phase in layer.backward_phases
     )
 
 
 def backward_with_recomputation(workload: Workload) -> list[Run]:
-    """Return backward of all layers, and before each what has to be computed again for it."""
-    return _Recomputation(workload).runs()
+    """Return backward of all layers, and before each what has to be computed again for it; nothing in inference."""
+    return _Recomputation(workload).runs() if workload.is_training else []
 
 
 class _Recomputation:

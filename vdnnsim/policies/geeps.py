@@ -27,7 +27,6 @@ from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import (
     Allocate,
-    Content,
     Fetch,
     Offload,
     Release,
@@ -125,28 +124,26 @@ class _Walk:
         ahead = [] if following is None else [b for b in following.touched if self._is_away(b, following)]
         arriving = [buffer for buffer in ahead if buffer not in own]
         self._make_room(self._size_bytes(own + arriving))
-        self.steps.append(Allocate(self._contents(own + arriving), first.layer, first.phase))
+        self.steps.append(Allocate((*own, *arriving), first.layer, first.phase))
         self._held.update(own + arriving)
         if arriving:
-            what = self._contents(arriving)
-            self.steps.append(Fetch(what, first.layer, first.phase, on_demand=False, keeps_copy=True))
-        rest = self._rest(number, first)
-        self.steps += [Allocate(each, first.layer, first.phase) for each in rest]
-        self.steps += [Wait(self._contents([buffer])) for buffer in access.touched if buffer in self._coming]
+            self.steps.append(Fetch(tuple(arriving), first.layer, first.phase, on_demand=False, keeps_copy=True))
+        rest = self._rest(first)
+        if rest:
+            self.steps.append(Allocate(rest, first.layer, first.phase))
+        self.steps += [Wait((buffer,)) for buffer in access.touched if buffer in self._coming]
         self._coming = (self._coming - {*access.touched}) | {*arriving}
         self.steps += access.runs
         self._on_host -= access.written
-        self.steps += [Release(each) for each in rest]
+        if rest:
+            self.steps.append(Release(rest))
         self._leave(number)
 
-    def _rest(self, number: int, run: Run) -> list[tuple[Content]]:
+    def _rest(self, run: Run) -> tuple[int, ...]:
         """Name what no access uses of the pool now, if anything is left."""
         rest_bytes = self._pool_bytes - self._size_bytes(self._held)
-        if not rest_bytes:
-            return []
-        rest = Content(BufferKind.WORKSPACE, number)
-        self.buffers.add(rest, Buffer("rest of the pool", BufferKind.FEATURE_MAP, rest_bytes, run.layer.stage))
-        return [(rest,)]
+        rest = Buffer("rest of the pool", BufferKind.FEATURE_MAP, rest_bytes, run.layer.stage)
+        return (self.buffers.add(rest),) if rest_bytes else ()
 
     def _is_away(self, buffer: int, access: _Access) -> bool:
         return buffer in access.needed and buffer not in self._held
@@ -162,11 +159,11 @@ class _Walk:
             elif following > number + 2:
                 changed.append(buffer)
         if unchanged:
-            self.steps.append(Release(self._contents(unchanged)))
+            self.steps.append(Release(tuple(unchanged)))
             self._held.difference_update(unchanged)
         if changed:
             last = access.runs[-1]
-            self.steps.append(Offload(self._contents(changed), last.layer, last.phase))
+            self.steps.append(Offload(tuple(changed), last.layer, last.phase))
             self._leaving |= dict.fromkeys(changed, number)
             self._on_host.update(changed)
 
@@ -175,12 +172,9 @@ class _Walk:
             self._give_back(next(iter(self._leaving)))
 
     def _give_back(self, buffer: int) -> None:
-        self.steps.append(Wait(self._contents([buffer])))
+        self.steps.append(Wait((buffer,)))
         del self._leaving[buffer]
         self._held.remove(buffer)
-
-    def _contents(self, buffers: Iterable[int]) -> tuple[Content, ...]:
-        return tuple(self.buffers.contents[buffer] for buffer in buffers)
 
     def _size_bytes(self, buffers: Iterable[int]) -> int:
         return sum(round_up(self.buffers.nbytes(buffer), self._granule_bytes) for buffer in buffers)

@@ -84,15 +84,15 @@ def _layerwise_schedule(workload: Workload, offloaded: frozenset[int], search: P
     for run in forward(workload):
         steps.append(run)
         if leaving := offloads[run.layer.index]:
-            steps += [Offload(feature_maps(*leaving), run.layer, beside=True), Synchronize()]
+            steps += [Offload(feature_maps(workload, *leaving), run.layer, beside=True), Synchronize()]
     for layer in backward_layers(workload):
         phase = layer.backward_phases[0]
         if missing := [index for index in layer.saved_maps if index in away]:
-            steps += [Fetch(feature_maps(*missing), layer, phase, on_demand=True), Synchronize()]
+            steps += [Fetch(feature_maps(workload, *missing), layer, phase, on_demand=True), Synchronize()]
             away.difference_update(missing)
         found = _maps_to_prefetch(workload, offloads, away, layer) if layer.kind in _LAUNCHERS[search] else []
         if found:
-            steps.append(Fetch(feature_maps(*found), layer, phase, on_demand=False))
+            steps.append(Fetch(feature_maps(workload, *found), layer, phase, on_demand=False))
             away.difference_update(found)
         steps += backward_of(layer)
         if found:

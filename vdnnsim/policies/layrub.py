@@ -29,17 +29,14 @@ from typing import Final
 
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.convolutional import Activation
-from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lifetimes import Lifetimes
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.regions import Stay, share_regions
 from vdnnsim.plan.schedule import (
     Allocate,
-    Content,
     Fetch,
     Offload,
     Release,
@@ -54,7 +51,7 @@ from vdnnsim.plan.schedule import (
 )
 from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.caffe_layers import ResidentBuffers, cudnn_handles, kernels_within
+from vdnnsim.policies.caffe_layers import cudnn_handles, hold_what_layers_keep, kernels_within
 from vdnnsim.policies.layrub_kept import KeptInPlace, records, temporary_maps
 from vdnnsim.policies.layrub_layout import Layout, lay_out
 from vdnnsim.policies.port import Setting
@@ -75,15 +72,16 @@ def layrub_plan(setting: Setting, reuse: Reuse, *, label: str) -> TrainingPlan:
     """Return the plan of an iteration under Layrub."""
     workload = setting.workload
     kernels, handles = kernels_within(workload, setting.costs), cudnn_handles(workload)
-    buffers = _Buffers(workload, reuse)
     layout = lay_out(
         workload,
         gradient_over_map=reuse.within_layers,
         offload=reuse.between_layers,
         weights_first=reuse.within_layers,
     )
+    buffers = _Buffers(workload, reuse)
     pools = _pools(workload, buffers, layout, reuse)
-    scheme = partial(_Spaces, reuse=reuse, pools=pools, kept=buffers.kept, laid_over=_laid_over(buffers, layout))
+    over = {buffers.gradients[index]: [buffers.maps[index]] for each in layout.laid_over.values() for index in each}
+    scheme = partial(_Spaces, reuse=reuse, pools=pools, kept=buffers.kept, over=over)
     schedule = _Walk(workload, kernels, reuse, layout, buffers, pools).steps()
     return lower(
         schedule, workload, kernels, scheme, label=label, algorithms="limited", handles=handles, buffers=buffers
@@ -102,18 +100,18 @@ class _Buffers(IterationBuffers):
 
     def kept_of(self, layer: Layer | None) -> KeptInPlace | None:
         """Return what a layer keeps with others of its sort."""
-        return next((kept for kept in self.kept if layer and layer.index in kept.contents), None)
+        return next((kept for kept in self.kept if layer and layer.index in kept.of_layers), None)
 
     def operands(self, layer: Layer, phase: Phase, part: int = 0) -> tuple[Operand, ...]:
         """Add what is kept; the record of a rectifier stands for its map."""
-        operands, kept = super().operands(layer, phase, part), self.kept_of(layer)
+        operands = super().operands(layer, phase, part)
+        kept = self.kept_of(layer)
         if kept is None or phase is Phase.UPDATE:
             return operands
         if phase.is_backward and isinstance(layer.operator, Activation):
             operands = tuple(each for each in operands if each.role is not Role.OUTPUT)
         access = Access.READ if phase.is_backward else Access.WRITE
-        buffer = self.ids[kept.contents[layer.index]]
-        return (*operands, Operand(Role.STATISTICS, buffer, access, position=1))
+        return (*operands, Operand(Role.STATISTICS, kept.of_layers[layer.index], access, position=1))
 
 
 class _Spaces(ByLifetime):
@@ -126,87 +124,54 @@ class _Spaces(ByLifetime):
         reuse: Reuse,
         pools: Sequence[Sequence[Stay]],
         kept: Iterable[KeptInPlace],
-        laid_over: Mapping[int, int],
+        over: Mapping[int, list[int]],
     ) -> None:
-        super().__init__(draft, shares_workspace=True, holds_statistics=True)
-        self._reuse = reuse
-        self._layers = ResidentBuffers(
-            draft.plan, draft.workload, draft.buffers, temporary_maps=not reuse.between_layers
-        )
-        # What is held throughout beside them, with its layer; by buffer, where it lies, each time that it does.
-        self._spaces: list[tuple[int, int]] = []
+        super().__init__(draft, holds_statistics=True)
+        hold_what_layers_keep(self, draft, temporary_maps=not reuse.between_layers)
         self._regions = 0
-        self._lies_in = {gradient: [below] for gradient, below in laid_over.items()}
+        self.lies_in |= over
         for stays in pools:
             self._share(stays)
         for each in kept:
             self._hold_kept(each)
-        self._hold_copy_of_gradient()
+        if reuse.within_layers and reuse.between_layers:
+            self._hold_copy_of_gradient()
+        self._share_workspace()
+        if not reuse.between_layers:
+            self._hold_maps()
 
-    def throughout(self) -> frozenset[int]:
-        return super().throughout() | (frozenset() if self._reuse.between_layers else {*self._buffers.maps})
-
-    def begin(self, lifetimes: Lifetimes) -> None:  # noqa: ARG002 - laid out ahead
-        self._layers.allocate()
-        for buffer, layer in self._spaces:
-            self._plan.allocate(buffer, layer, Phase.FORWARD)
-        self._take_workspace()
-        for each in self._maps_throughout():
-            self._plan.allocate(self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD)
-
-    def take(self, buffer: int, layer: int, phase: Phase) -> None:
-        if buffer in self._lies_in:
-            self._plan.alias(buffer, self._lies_in[buffer].pop(0))
-        else:
-            super().take(buffer, layer, phase)
-
-    def end(self) -> None:
-        for each in self._maps_throughout():
-            self.give(self._buffers.maps[each.index])
-        self._give_workspace()
-        for buffer, _ in self._spaces:
-            self.give(buffer)
-        self._layers.release()
-
-    def _maps_throughout(self) -> tuple[FeatureMap, ...]:
-        return () if self._reuse.between_layers else self._draft.workload.graph.maps
+    def _hold_space(self, name: str, kind: BufferKind, nbytes: int, layer: Layer) -> int:
+        space = self._plan.buffer(name, kind, nbytes, layer.stage)
+        self.held.append((space, layer.index, Phase.FORWARD))
+        return space
 
     def _share(self, stays: Sequence[Stay]) -> None:
         shared = share_regions(stays)
-        stage = self._draft.workload.graph.layers[0].stage
-        regions = []
-        for nbytes in shared.sizes:
-            self._regions += 1
-            regions.append(self._plan.buffer(f"region {self._regions}", BufferKind.FEATURE_MAP, nbytes, stage))
-        self._spaces += [(region, 0) for region in regions]
+        first = self._draft.workload.graph.layers[0]
+        numbers = range(self._regions + 1, self._regions + 1 + len(shared.sizes))
+        self._regions += len(shared.sizes)
+        regions = [
+            self._hold_space(f"region {number}", BufferKind.FEATURE_MAP, nbytes, first)
+            for number, nbytes in zip(numbers, shared.sizes, strict=True)
+        ]
         for stay, region in sorted(zip(stays, shared.region_of, strict=True), key=lambda each: each[0].first):
             if stay.buffer is not None:
-                self._lies_in.setdefault(stay.buffer, []).append(regions[region])
+                self.lies_in.setdefault(stay.buffer, []).append(regions[region])
 
     def _hold_kept(self, kept: KeptInPlace) -> None:
-        if not kept.contents:
-            return
-        ids = [self._buffers.ids[each] for each in kept.contents.values()]
-        first = self._draft.workload.graph.layers[next(iter(kept.contents))]
-        nbytes = max(self._buffers.nbytes(buffer) for buffer in ids)
-        region = self._plan.buffer(*kept.region, nbytes, first.stage)
-        self._spaces.append((region, first.index))
-        self._lies_in |= {buffer: [region, region] for buffer in ids}
+        if kept.of_layers:
+            nbytes = max(self._buffers.nbytes(buffer) for buffer in kept.of_layers.values())
+            region = self._hold_space(*kept.region, nbytes, self._draft.workload.graph.layers[min(kept.of_layers)])
+            self.lies_in |= {buffer: [region] for buffer in kept.of_layers.values()}
 
     def _hold_copy_of_gradient(self) -> None:
         """Hold the diff of the normalized map, in which dY is kept where dX comes to lie over it; all share one."""
         workload = self._draft.workload
         normalized = [layer for layer in backward_layers(workload) if layer.kind is LayerKind.BN]
-        if normalized and self._reuse.within_layers and self._reuse.between_layers:
+        if normalized:
             nbytes = max(workload.map_bytes(layer.output) for layer in normalized)
             copy = self._plan.buffer("copy of dY", BufferKind.STATISTICS, nbytes, normalized[0].stage)
-            self._spaces.append((copy, 0))
-
-
-def _laid_over(buffers: IterationBuffers, layout: Layout) -> dict[int, int]:
-    """Return by gradient the map over which it lies."""
-    indices = [index for together in layout.laid_over.values() for index in together]
-    return {buffers.gradients[index]: buffers.maps[index] for index in indices}
+            self.held.append((copy, 0, Phase.FORWARD))
 
 
 def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout, reuse: Reuse) -> list[list[Stay]]:
@@ -220,10 +185,6 @@ def _pools(workload: Workload, buffers: IterationBuffers, layout: Layout, reuse:
         [stay for is_forked, stay in gradients if is_forked] + layout.split_stays,
         [stay for is_forked, stay in maps + gradients if not is_forked],
     ]
-
-
-def _gradients(indices: Iterable[int]) -> list[Content]:
-    return [Content(BufferKind.GRADIENT_MAP, index) for index in indices]
 
 
 class _Walk:
@@ -249,12 +210,12 @@ class _Walk:
         # By step of the layout, what is laid before it, and what is given back after it, a gradient over a map first.
         number = len(workload.graph.layers) + len(self._backward)
         over = layout.gradients_over_maps_ending
-        self._begins: list[list[Content]] = [[] for _ in range(number)]
-        self._ends = [_gradients(over.get(step, ())) for step in range(number)]
+        self._begins: list[list[int]] = [[] for _ in range(number)]
+        self._ends = [self._gradients(over.get(step, ())) for step in range(number)]
         for stay in (stay for stays in pools for stay in stays):
             if stay.buffer is not None:
-                self._begins[stay.first].append(buffers.contents[stay.buffer])
-                self._ends[stay.last].append(buffers.contents[stay.buffer])
+                self._begins[stay.first].append(stay.buffer)
+                self._ends[stay.last].append(stay.buffer)
 
     def steps(self) -> Schedule:
         """Return the whole iteration."""
@@ -267,7 +228,7 @@ class _Walk:
     def _forward(self, run: Run) -> None:
         layer, kept = run.layer, self._kept_of(run.layer)
         self._enter((*self._begins[layer.index], *kept), layer, Phase.FORWARD)
-        leaving = feature_maps(*self._layout.offloads.get(layer.index, ())) + kept
+        leaving = feature_maps(self._workload, *self._layout.offloads.get(layer.index, ())) + kept
         self._steps.append(run)
         if leaving:
             self._steps += [Offload(leaving, layer, beside=not kept), Synchronize()]
@@ -279,14 +240,14 @@ class _Walk:
         kept, kept_below = self._kept_of(layer), self._kept_of(below)
         shares_region = bool(kept_below) and self._buffers.kept_of(layer) is self._buffers.kept_of(below)
         self._enter(self._begins[step], layer, phases[0])
-        arriving = feature_maps(*self._layout.prefetches.get(step, ()))
+        arriving = feature_maps(self._workload, *self._layout.prefetches.get(step, ()))
         if not shares_region:
             self._enter(kept_below, layer, phases[0])
             arriving += kept_below
         self._fetch(arriving, layer, phases[0])
         seconds = sum(self._kernels[layer.index, phase].seconds for phase in phases)
         for phase in phases:
-            self._enter(_gradients(self._layout.laid_over.get((layer.index, phase), ())), layer, phase)
+            self._enter(self._gradients(self._layout.laid_over.get((layer.index, phase), ())), layer, phase)
             waits_for_weights = self._reuse.within_layers and phase in phases[1:]
             self._steps.append(Run(layer, phase, barrier_s=BARRIER_FRACTION * seconds if waits_for_weights else 0.0))
         self._leave(kept)
@@ -297,18 +258,21 @@ class _Walk:
             self._steps.append(Synchronize())
         self._leave(self._ends[step])
 
-    def _kept_of(self, layer: Layer | None) -> tuple[Content, ...]:
-        kept = self._buffers.kept_of(layer)
-        return () if layer is None or kept is None else (kept.contents[layer.index],)
+    def _gradients(self, indices: Iterable[int]) -> list[int]:
+        return [self._buffers.gradients[index] for index in indices]
 
-    def _enter(self, what: Sequence[Content], layer: Layer, phase: Phase) -> None:
+    def _kept_of(self, layer: Layer | None) -> tuple[int, ...]:
+        kept = self._buffers.kept_of(layer)
+        return () if layer is None or kept is None else (kept.of_layers[layer.index],)
+
+    def _enter(self, what: Sequence[int], layer: Layer, phase: Phase) -> None:
         if what:
             self._steps.append(Allocate(tuple(what), layer, phase))
 
-    def _leave(self, what: Sequence[Content]) -> None:
+    def _leave(self, what: Sequence[int]) -> None:
         if what:
             self._steps.append(Release(tuple(what)))
 
-    def _fetch(self, what: tuple[Content, ...], layer: Layer, phase: Phase) -> None:
+    def _fetch(self, what: tuple[int, ...], layer: Layer, phase: Phase) -> None:
         if what:
             self._steps.append(Fetch(what, layer, phase, on_demand=False))

@@ -9,14 +9,13 @@ All that is kept of one sort passes through one region: it leaves for host memor
 the next layer runs, and comes back a layer before its backward, which is never the first: that is the loss's.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import Layer, LayerKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.schedule import Content, backward_layers
+from vdnnsim.plan.schedule import backward_layers
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 from vdnnsim.policies.caffe_layers import TEMPORARY_MAPS
 
@@ -27,35 +26,31 @@ class KeptInPlace:
 
     Attributes:
         region: what the region is called, and what it holds.
-        contents: by index of the layer, in their order in forward.
+        of_layers: buffers by index of the layer, in their order in forward.
     """
 
     region: tuple[str, BufferKind]
-    contents: dict[int, Content] = field(default_factory=dict)
+    of_layers: dict[int, int] = field(default_factory=dict)
 
     def add(self, buffers: IterationBuffers, layer: Layer, name: str, nbytes: int) -> None:
         """Let a layer keep so many bytes."""
-        kept = self.contents[layer.index] = Content(BufferKind.STATISTICS, layer.index, number=1)
-        buffers.add(kept, Buffer(f"{name} of {layer.name}", kept.kind, nbytes, layer.stage))
+        kept = Buffer(f"{name} of {layer.name}", BufferKind.STATISTICS, nbytes, layer.stage)
+        self.of_layers[layer.index] = buffers.add(kept)
 
 
 def records(buffers: IterationBuffers, workload: Workload) -> KeptInPlace:
     """Return the records of the rectifiers of a network in training."""
     kept = KeptInPlace(("region of records", BufferKind.FEATURE_MAP))
-    for layer in _with_backward(workload):
+    for layer in reversed(backward_layers(workload)):
         if isinstance(layer.operator, Activation):
-            kept.add(buffers, layer, "record", layer.out_shape.elements * workload.part_size)
+            kept.add(buffers, layer, "record", layer.out_shape.elements * workload.batch_size)
     return kept
 
 
 def temporary_maps(buffers: IterationBuffers, workload: Workload) -> KeptInPlace:
     """Return the temporary maps of the batch normalizations of a network in training."""
     kept = KeptInPlace(("temporary maps", BufferKind.STATISTICS))
-    for layer in _with_backward(workload):
+    for layer in reversed(backward_layers(workload)):
         if layer.kind is LayerKind.BN:
             kept.add(buffers, layer, "temporary maps", TEMPORARY_MAPS * workload.map_bytes(layer.output))
     return kept
-
-
-def _with_backward(workload: Workload) -> Iterable[Layer]:
-    return reversed(backward_layers(workload))

@@ -29,7 +29,7 @@ from vdnnsim.plan.lifetimes import lifetimes
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.operations import Paged
 from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.schedule import Allocate, Content, Fetch, Offload, Release, Run, Step, Wait, iteration
+from vdnnsim.plan.schedule import Allocate, Fetch, Offload, Release, Run, Step, Wait, iteration
 from vdnnsim.plan.schemes import AsScheduled
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
@@ -123,9 +123,9 @@ class _Pager:
         workspace_bytes = self._kernels[run.layer.index, run.phase].workspace_bytes
         self._page_out(self._least_recent(sum(missing.values()) + self._rounded(workspace_bytes), operands), run)
         if missing:
-            self.steps.append(Allocate(self._contents(missing), run.layer, run.phase))
+            self.steps.append(Allocate(tuple(missing), run.layer, run.phase))
         self._resident |= missing
-        if arriving := self._contents(each for each in missing if each in reads and each in self._on_host):
+        if arriving := tuple(each for each in missing if each in reads and each in self._on_host):
             fetch = Fetch(arriving, run.layer, run.phase, on_demand=True, keeps_copy=True, mechanism=self._paged)
             self.steps += [fetch, Wait(arriving)]
         self.steps.append(run)
@@ -149,19 +149,16 @@ class _Pager:
         """Copy what the host does not have yet, after the kernels so far, and release all."""
         changed = [buffer for buffer in leaving if buffer not in self._on_host]
         if changed:
-            what = self._contents(changed)
+            what = tuple(changed)
             self.steps += [Offload(what, run.layer, run.phase, mechanism=self._paged), Wait(what)]
         self._release(leaving)
         self._on_host.update(changed)
 
     def _release(self, buffers: Iterable[int]) -> None:
         if leaving := tuple(buffers):
-            self.steps.append(Release(self._contents(leaving)))
+            self.steps.append(Release(leaving))
             for buffer in leaving:
                 del self._resident[buffer]
-
-    def _contents(self, buffers: Iterable[int]) -> tuple[Content, ...]:
-        return tuple(self._buffers.contents[buffer] for buffer in buffers)
 
     def _rounded(self, nbytes: int) -> int:
         return round_up(nbytes, self._limits.granule_bytes)

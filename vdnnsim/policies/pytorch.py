@@ -50,5 +50,4 @@ class PyTorch(Policy, frozen=True, kw_only=True):
         """Plan with the kernels of one rule."""
         workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none)
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        label, algorithms = self.label, self.algorithms.value
-        return lower(iteration(workload), workload, kernels, label=label, algorithms=algorithms)
+        return lower(iteration(workload), workload, kernels, label=self.label, algorithms=self.algorithms.value)

@@ -30,7 +30,6 @@ from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import last_forward_use
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import (
-    Content,
     Fetch,
     Offload,
     Step,
@@ -73,25 +72,29 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
         else:
             steps += _synchronous(workload)
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        label, algorithms = self.label, self.algorithms.value
-        return lower(steps, workload, kernels, label=label, algorithms=algorithms)
+        return lower(steps, workload, kernels, label=self.label, algorithms=self.algorithms.value)
 
 
-def saved_by(workload: Workload, layer: Layer) -> list[Content]:
-    """Return what a layer saves for its backward."""
-    maps = list(feature_maps(*dict.fromkeys(layer.saved_maps)))
-    has_statistics = bool(layer.backward_phases) and workload.statistics_bytes(layer) > 0
-    return maps + [Content(BufferKind.STATISTICS, layer.index)] * has_statistics
+def saved_by(workload: Workload, layer: Layer) -> list[int]:
+    """Return the storages that a layer saves for its backward."""
+    return [*feature_maps(workload, *dict.fromkeys(layer.saved_maps)), *_statistics(workload, layer)]
+
+
+def _statistics(workload: Workload, layer: Layer) -> tuple[int, ...]:
+    has_any = bool(layer.backward_phases) and workload.statistics_bytes(layer) > 0
+    return (workload.step.storage(BufferKind.STATISTICS, layer.index),) if has_any else ()
 
 
 def _synchronous(workload: Workload) -> list[Step]:
     layers = workload.graph.layers
-    numbers: Counter[Content] = Counter()
-    taken: list[list[tuple[Content, int]]] = [[] for _ in layers]
+    numbers: Counter[int] = Counter()
+    taken: list[list[tuple[int, int]]] = [[] for _ in layers]
     leaving: list[list[Offload]] = [[] for _ in layers]
     for layer in layers:
         for what in saved_by(workload, layer):
-            rewriters = workload.graph.maps[what.of].rewriters if _is_map(what) else ()
+            storage = workload.step.storages[what]
+            is_map = storage.kind is BufferKind.FEATURE_MAP
+            rewriters = workload.graph.maps[storage.owner].rewriters if is_map else ()
             leaving[max(layer.index, *rewriters, 0)].append(Offload((what,), layer, copy=numbers[what]))
             taken[layer.index].append((what, numbers[what]))
             numbers[what] += 1
@@ -109,18 +112,18 @@ def _synchronous(workload: Workload) -> list[Step]:
 
 def _overlapped(workload: Workload) -> list[Step]:
     layers = workload.graph.layers
-    leaving: list[list[Content]] = [[] for _ in layers]
-    coming: list[list[Content]] = [[] for _ in layers]
+    leaving: list[list[int]] = [[] for _ in layers]
+    coming: list[list[int]] = [[] for _ in layers]
     for each in workload.graph.maps:
         if each.saved_for:
-            leaving[last_forward_use(each)].extend(feature_maps(each.index))
-            coming[max(each.saved_for)].extend(feature_maps(each.index))
+            leaving[last_forward_use(each)].extend(feature_maps(workload, each.index))
+            coming[max(each.saved_for)].extend(feature_maps(workload, each.index))
     for layer in layers:
-        statistics = [what for what in saved_by(workload, layer) if not _is_map(what)]
+        statistics = _statistics(workload, layer)
         leaving[layer.index] += statistics
         coming[layer.index] += statistics
     steps: list[Step] = []
-    under_way: list[Content] = []
+    under_way: list[int] = []
     for layer, run in zip(layers, forward(workload), strict=True):
         steps += [run, *_wait_for(under_way)]
         under_way = leaving[layer.index]
@@ -136,9 +139,5 @@ def _overlapped(workload: Workload) -> list[Step]:
     return [*steps, *update(workload)]
 
 
-def _wait_for(what: Iterable[Content]) -> list[Step]:
+def _wait_for(what: Iterable[int]) -> list[Step]:
     return [Wait((each,)) for each in what]
-
-
-def _is_map(what: Content) -> bool:
-    return what.kind is BufferKind.FEATURE_MAP

@@ -16,7 +16,7 @@ from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lifetimes import lifetimes
 from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait, feature_maps
+from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait
 
 
 class TensorCache:
@@ -32,7 +32,7 @@ class TensorCache:
         self._costs = costs
         self._limits = limits
         self._buffers = IterationBuffers(workload)
-        self._map_of = {self._buffers.maps[index]: index for index in cached}
+        self._cached = {self._buffers.maps[index] for index in cached}
         self._held = frozenset(buffer for buffer, _ in self._buffers.held(with_statistics=False))
         self._in_use_bytes = sum(self._size_bytes(each) for each in (*self._held, self._buffers.maps[0]))
         # Cached maps on the GPU, the least recently used first, and those that have left.
@@ -58,7 +58,7 @@ class TensorCache:
             self._choose(run, options, least)
             self.steps.append(run)
             for buffer in dict.fromkeys(reads + writes):
-                if buffer in self._map_of:
+                if buffer in self._cached:
                     self._recent.pop(buffer, None)
                     self._recent[buffer] = None
             for buffer in lived.ends[position]:
@@ -74,14 +74,13 @@ class TensorCache:
             if self._free_bytes >= needed_bytes:
                 return
             if buffer not in operands:
-                what = feature_maps(self._map_of[buffer])
-                self.steps += [Offload(what, run.layer, run.phase), Wait(what)]
+                self.steps += [Offload((buffer,), run.layer, run.phase), Wait((buffer,))]
                 del self._recent[buffer]
                 self._away.add(buffer)
                 self._in_use_bytes -= self._size_bytes(buffer)
 
     def _fetch(self, buffer: int, run: Run, *, on_demand: bool) -> None:
-        self.steps.append(Fetch(feature_maps(self._map_of[buffer]), run.layer, run.phase, on_demand))
+        self.steps.append(Fetch((buffer,), run.layer, run.phase, on_demand))
         self._away.remove(buffer)
         self._recent[buffer] = None
         self._in_use_bytes += self._size_bytes(buffer)

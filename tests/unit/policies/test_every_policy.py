@@ -7,13 +7,13 @@ from functools import cache
 import msgspec
 import pytest
 
-from tests.operands import operands
 from tests.toy import ReplayTrials, toy_costs
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.liveness import maps_touched
 from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Release
 from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -79,13 +79,13 @@ def test_every_kernel_runs_once_and_forward_alone_again(name: str, network: str)
 def test_memory_holds_the_largest_working_set(name: str, network: str) -> None:
     """At least what the greediest kernel touches of maps and gradients, and W; at most all buffers at once."""
     plan = plan_of(name, network)
-    workload = setting_of(network).workload.saved_by(plan.workload.graph.saving)
+    workload = plan.workload
     placed = place_plan(plan, AMPLE)
     assert isinstance(placed, Placement)
     gradients = {each.index for each in workload.graph.maps if each.needs_gradient}
 
     def touched_bytes(layer: int, phase: Phase) -> int:
-        touched = operands(workload, workload.graph.layers[layer], phase)
+        touched = maps_touched(workload, workload.graph.layers[layer], phase)
         maps = {*touched.maps_read, *touched.maps_written}
         other = {*touched.gradients_read, *touched.gradients_written} & gradients
         return sum(workload.map_bytes(index) for index in maps) + sum(workload.map_bytes(index) for index in other)
