@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Annotated
+
+from vdnnsim.hardware.stated import FRACTION, RATE, TIME, Stated
 
 
 class NodeKind(Enum):
@@ -55,12 +58,12 @@ class TopologyLink:
     """
 
     name: str
-    down_bytes_per_s: float
-    up_bytes_per_s: float
-    latency_s: float
+    down_bytes_per_s: Annotated[float, Stated("down", RATE, "toward the GPUs")]
+    up_bytes_per_s: Annotated[float, Stated("up", RATE, "toward host memory")]
+    latency_s: Annotated[float, Stated("latency", TIME, "of a copy that crosses it")]
     sharing: Sharing
-    kept_down: float = 1.0
-    kept_up: float = 1.0
+    kept_down: Annotated[float, Stated("kept_down", FRACTION, "of down while up is busy")] = 1.0
+    kept_up: Annotated[float, Stated("kept_up", FRACTION, "of up while down is busy")] = 1.0
     kind: str = ""
 
     def alone_bytes_per_s(self, way: "Way") -> float:

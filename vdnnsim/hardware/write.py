@@ -5,19 +5,16 @@ bug of whoever made the machine.
 """
 
 import hashlib
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import ProfileError
-from vdnnsim.hardware.figure_text import figure_lines, quoted
-from vdnnsim.hardware.figures import stated_number
+from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
 from vdnnsim.hardware.privacy import what_identifies
-from vdnnsim.hardware.profile import SCHEMA_VERSION
-from vdnnsim.hardware.profile_sections import LAYOUTS
+from vdnnsim.hardware.profile import LAYOUTS, SCHEMA_VERSION
 from vdnnsim.hardware.server import MeasuredKernels, Server
-from vdnnsim.hardware.topology_text import FIGURES_AT, topology_lines
+from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote
 from vdnnsim.replace import replace_files
 
@@ -86,7 +83,9 @@ def _figure_sections(server: Server) -> Iterator[str]:
     names = {"gpu": server.gpu.name, "link": server.link.name}
     stated = {figure.path: figure for figure in server.figures if not figure.path.startswith(FIGURES_AT)}
     section, below = "", ""
-    for path, number in _numbers(server):
+    for path, number in numbers_of(server):
+        if path.startswith(_LINK) and not _states_link(server):
+            continue
         figure = stated.pop(path)
         read = stated_number(figure)
         assert number == (round(read) if isinstance(number, int) else read), f"{path}: {number} as {figure.text}"
@@ -101,47 +100,6 @@ def _figure_sections(server: Server) -> Iterator[str]:
             yield f"  {below}:"
         yield from figure_lines("  " * (1 + len(middle)), key, figure)
     assert not stated, f"figures of nothing: {', '.join(stated)}"
-
-
-def _numbers(server: Server) -> Iterator[tuple[str, float]]:
-    """Yield the key path of every figure of a machine and its number, in the order of the file."""
-    gpu, link, host, power = server.gpu, server.link, server.host, server.power
-    numbers: dict[str, float | None] = {
-        "gpu.memory": gpu.memory_bytes,
-        "gpu.dram_bandwidth": gpu.dram_bytes_per_s,
-        "gpu.multiprocessors": gpu.multiprocessors,
-        "gpu.granule": gpu.granule_bytes,
-        "gpu.context": gpu.context_bytes or None,
-        "gpu.handle": gpu.handle_bytes or None,
-        **{f"gpu.peak.{element_type.value}": rate for element_type, rate in gpu.flop_per_s.items()},
-        "link.h2d": link.h2d_bytes_per_s,
-        "link.d2h": link.d2h_bytes_per_s,
-        "link.latency": link.latency_s,
-        "link.peak": link.peak_bytes_per_s,
-        "link.pageable_h2d": link.pageable_h2d_bytes_per_s,
-        "link.pageable_d2h": link.pageable_d2h_bytes_per_s,
-        "link.both_directions": link.both_directions_fraction,
-        "link.beside_compute": link.beside_compute_fraction,
-        "link.beside_memory_bound": link.beside_memory_bound_fraction,
-        "host.memory": host.memory_bytes,
-        "host.issue": host.issue_s,
-        "host.pin_latency": host.pin_latency_s,
-        "host.pin_bandwidth": host.pin_bytes_per_s,
-        **{f"cost_model.{name}": number for name, number in server.cost_model.items()},
-    }
-    if power is not None:
-        numbers |= {
-            "power.idle": power.idle_watts,
-            "power.flop": power.joules_per_flop,
-            "power.dram": power.joules_per_dram_byte,
-            "power.link": power.joules_per_link_byte,
-            "power.limit": power.limit_watts if math.isfinite(power.limit_watts) else None,
-        }
-    if not _states_link(server):
-        numbers = {path: number for path, number in numbers.items() if not path.startswith(_LINK)}
-    for path, number in numbers.items():
-        if number is not None:
-            yield path, number
 
 
 def _states_link(server: Server) -> bool:
