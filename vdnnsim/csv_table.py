@@ -23,7 +23,6 @@ Lines: TypeAlias = Iterator[tuple[int, Sequence[str]]]
 """Rows with the number of their line."""
 
 MOST_ROWS: Final = 100_000
-_LARGEST_BYTES: Final = 64 * 2**20
 _COUNT = re.compile(r"0|[1-9][0-9]{0,18}")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
@@ -39,23 +38,6 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return text.getvalue()
-
-
-def read_bytes(path: Path, what: str) -> bytes:
-    """Return the bytes of a table of `what`.
-
-    Raises:
-        ProfileError: it cannot be read, or is too large.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
-    except OSError as failure:
-        reason = (failure.strerror or "unknown error").lower()
-        raise ProfileError(f"{file_name(path)}: cannot be read: {reason}; expected a table of {what}") from None
-    if len(data) > _LARGEST_BYTES:
-        raise ProfileError(f"{file_name(path)}: is larger than {_LARGEST_BYTES // 2**20} MiB")
-    return data
 
 
 def parse_table(path: Path, data: bytes, columns: Sequence[str], parse: Callable[[Lines], Table]) -> Table:

@@ -3,26 +3,30 @@
     gpu:
       memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
-The sections are `gpu`, `link`, `host`, and, where they are known, `cost_model`, `kernels`, `power` and `provenance`.
+The sections are `gpu`, `link`, `host`, and, where they are known, `cost_model`, `kernels`, `copies`, `power` and
+`provenance`.
 A server with several GPUs has a `topology` (`vdnnsim.hardware.topology_section`) and may leave `link` out, which then
 is the way of its first GPU to host memory; `gpu` is each of its GPUs, `host` the whole server.
 `cost_model` holds plain numbers whose names and meaning `vdnnsim.cost` defines. A machine whose kernels were measured
-names their table, which lies beside the profile, and says of what hardware and software it was measured:
+names their table, which lies beside the profile, as does that of its copies (`vdnnsim.hardware.copies`), and says of
+what hardware and software it was measured:
 
     kernels: {table: h200.kernels.csv, tf32: false, layout: nchw}
+    copies: {table: h200.copies.csv}
     provenance: {date: 2026-11-21, driver: "580.65"}
 """
 
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
 from vdnnsim.file_kind import FileKind, check_kind
+from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import Figures, keys_of
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power, Server
@@ -33,7 +37,7 @@ from vdnnsim.yaml_file import read_yaml
 
 SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")
-_OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "power", "provenance", "topology")
+_OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology")
 _FOLDER = "hw_profiles"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -60,10 +64,10 @@ class Profile:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """The name and SHA-256 of every file that the machine is read from: the profile, then its kernels."""
-        kernels = self.server.kernels
-        table = () if kernels is None else ((file_name(kernels.table), kernels.sha256),)
-        return ((self.file, self.sha256), *table)
+        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies."""
+        tables = (self.server.kernels, self.server.link.copies)
+        read = ((file_name(each.table), each.sha256) for each in tables if each is not None)
+        return ((self.file, self.sha256), *read)
 
 
 def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
@@ -128,6 +132,8 @@ def load_profile(path: Path) -> Profile:
     link = host_link(topology) if topology and "link" not in top else _part(Link, top["link"], figures, "name")
     host = _part(Host, top["host"], figures)
     kind, parameters = _cost_model(top["cost_model"], figures) if "cost_model" in top else (DEFAULT_COST_MODEL, {})
+    if "copies" in top:
+        link = replace(link, copies=_copies(top["copies"], path.parent))
     server = Server(
         name=name,
         gpu=gpu,
@@ -165,20 +171,30 @@ def _cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float
 def _kernels(entry: Entry, folder: Path) -> MeasuredKernels:
     """Return what the section `kernels` names: a table in the folder of the profile."""
     keys = entry.members(("table", "tf32", "layout"))
-    name = keys["table"].text()
-    if not _TABLE.fullmatch(name):
-        raise keys["table"].expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
+    table, data = _table(keys["table"], folder)
     tf32 = keys["tf32"].value
     if not isinstance(tf32, bool):
         raise keys["tf32"].expected("true or false")
     channels_last = keys["layout"].name(LAYOUTS, "a layout") == "nhwc"
+    return MeasuredKernels(table, hashlib.sha256(data).hexdigest(), tf32, channels_last)
+
+
+def _copies(entry: Entry, folder: Path) -> MeasuredCopies:
+    """Return what the table holds that the section `copies` names."""
+    return read_copies(*_table(entry.members(("table",))["table"], folder))
+
+
+def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
+    """Return the path and the content of a table in the folder of the profile."""
+    name = entry.text()
+    if not _TABLE.fullmatch(name):
+        raise entry.expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
     table = folder / name
     try:
-        sha256 = hashlib.sha256(table.read_bytes()).hexdigest()
+        return table, table.read_bytes()
     except OSError as failure:
         reason = (failure.strerror or "unknown error").lower()
-        raise keys["table"].wrong(f"{file_name(table)} cannot be read: {reason}") from None
-    return MeasuredKernels(table, sha256, tf32, channels_last)
+        raise entry.wrong(f"{file_name(table)} cannot be read: {reason}") from None
 
 
 def _provenance(entry: Entry) -> tuple[tuple[str, str], ...]:

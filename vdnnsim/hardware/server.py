@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.copies import MeasuredCopies
 from vdnnsim.hardware.stated import (
     ANY_NUMBER,
     BYTE_ENERGY,
@@ -76,6 +77,9 @@ class Link:
     The peak is what the wires can carry in one direction, which no copy reaches; a machine that was only measured has
     none. Fractions are of its rate alone what a copy keeps beside something else, None if not measured. No copy is
     timed yet by what decides nothing.
+
+    Attributes:
+        copies: what copies were measured to take; None where only figures say it.
     """
 
     name: str
@@ -98,6 +102,7 @@ class Link:
     beside_memory_bound_fraction: Annotated[
         float | None, Stated("beside_memory_bound", FRACTION, "kept beside a kernel bound by memory", decides=False)
     ] = None
+    copies: MeasuredCopies | None = None
 
 
 @dataclass(frozen=True, slots=True)

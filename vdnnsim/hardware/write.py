@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import LAYOUTS, SCHEMA_VERSION
@@ -19,6 +20,11 @@ from vdnnsim.messages import quote
 from vdnnsim.replace import replace_files
 
 _LINK: Final = "link."
+
+
+def copies_beside(profile: Path, table: str) -> MeasuredCopies:
+    """Return what a profile at this path says of its copies, with the table that will be written beside it."""
+    return read_copies(profile.with_name(f"{profile.stem}.copies.csv"), table.encode())
 
 
 def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool) -> MeasuredKernels:
@@ -34,14 +40,17 @@ def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool
     return MeasuredKernels(profile.with_name(f"{profile.stem}.kernels.csv"), sha256, tf32, channels_last)
 
 
-def write_profile(path: Path, server: Server, description: str, table: str | None = None) -> tuple[Path, ...]:
-    """Write a profile and the table of its kernels, each whole or not at all; return their paths.
+def write_profile(
+    path: Path, server: Server, description: str, table: str | None = None, copies: str | None = None
+) -> tuple[Path, ...]:
+    """Write a profile and the tables that it names, each whole or not at all; return their paths.
 
     Args:
         path: where the profile goes; its stem is the name of the machine.
         server: the machine.
         description: one line for people.
         table: content of the table that `server.kernels` speaks of.
+        copies: content of the table that `server.link.copies` speaks of.
 
     Raises:
         OutputError: they cannot be written.
@@ -49,12 +58,13 @@ def write_profile(path: Path, server: Server, description: str, table: str | Non
     """
     assert path.name == f"{server.name}.yaml", f"{path} is no place for {server.name}"
     contents: dict[str, bytes] = {}
-    # The table goes first: a profile never names one that is not there yet.
-    if server.kernels is not None:
-        assert table is not None, "kernels without their table"
-        data = table.encode()
-        assert hashlib.sha256(data).hexdigest() == server.kernels.sha256, "another table than the machine's"
-        contents[server.kernels.table.name] = data
+    # Tables go first: a profile never names one that is not there yet.
+    for measured, text in ((server.link.copies, copies), (server.kernels, table)):
+        if measured is not None:
+            assert text is not None, f"{measured.table.name} without its content"
+            data = text.encode()
+            assert hashlib.sha256(data).hexdigest() == measured.sha256, "another table than the machine's"
+            contents[measured.table.name] = data
     contents[path.name] = profile_text(server, description).encode()
     return replace_files(path.parent, contents)
 
@@ -113,6 +123,8 @@ def _rest(server: Server) -> Iterator[str]:
         layout = LAYOUTS[kernels.channels_last]
         tf32 = "true" if kernels.tf32 else "false"
         yield from ("", f"kernels: {{table: {quoted(kernels.table.name)}, tf32: {tf32}, layout: {layout}}}")
+    if server.link.copies is not None:
+        yield from ("", f"copies: {{table: {quoted(server.link.copies.table.name)}}}")
     if server.provenance:
         yield from ("", "provenance:")
         yield from (f"  {name}: {quoted(text)}" for name, text in server.provenance)

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from vdnnsim.cost.transfer import line_s
 from vdnnsim.errors import StudyError
+from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.figures import with_number
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import Link, Server
 from vdnnsim.hardware.topology import FabricPort, PeerLink, Topology, TopologyLink
 from vdnnsim.study.keys import BANDWIDTH, COMPUTE_SPEED
 
@@ -24,10 +26,22 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
             why = f"the kernels of this machine stand in a table; vary {COMPUTE_SPEED}"
             raise StudyError(f"{server.name}: {path}: {why}")
         for each in ("link.h2d", "link.d2h") if path == BANDWIDTH else (path,):
-            server = with_number(server, each, number)
+            server = _with_curves(with_number(server, each, number), server.link)
             if server.topology is not None and each in _OF_TOPOLOGY:
                 server = replace(server, topology=_with_link(server.topology, {_OF_TOPOLOGY[each]: number}))
     return server
+
+
+def _with_curves(server: Server, before: Link) -> Server:
+    """Change what copies were measured to take as the figures of the link change what a copy takes."""
+    link = server.link
+    if link == before or link.copies is None:
+        return server
+
+    def factor(direction: Direction, nbytes: int) -> float:
+        return line_s(link, direction, nbytes) / line_s(before, direction, nbytes)
+
+    return replace(server, link=replace(link, copies=link.copies.scaled(factor)))
 
 
 def _with_link(topology: Topology, changes: Mapping[str, float]) -> Topology:
