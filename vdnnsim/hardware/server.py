@@ -75,8 +75,8 @@ class Link:
     """The link between GPU and host (`vdnnsim.cost.transfer`).
 
     The peak is what the wires can carry in one direction, which no copy reaches; a machine that was only measured has
-    none. Fractions are of its rate alone what a copy keeps beside something else, None if not measured. No copy is
-    timed yet by what decides nothing.
+    none. Fractions are what a copy keeps of its rate alone beside something else, None if not measured. By figures
+    with `decides=False` no copy is timed yet.
 
     Attributes:
         copies: what copies were measured to take; None where only figures say it.
