@@ -8,7 +8,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -18,7 +18,7 @@ from vdnnsim.errors import ProfileError
 from vdnnsim.messages import file_name, not_one_of, one_line, quote
 
 Choice = TypeVar("Choice", bound=Enum)
-Table = TypeVar("Table")
+Row = TypeVar("Row")
 Lines: TypeAlias = Iterator[tuple[int, Sequence[str]]]
 """Rows with the number of their line."""
 
@@ -40,14 +40,16 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return text.getvalue()
 
 
-def parse_table(path: Path, data: bytes, columns: Sequence[str], parse: Callable[[Lines], Table]) -> Table:
-    """Return what `parse` makes of the rows of a table, which have a cell for each column.
+def parse_table(
+    path: Path, data: bytes, columns: Sequence[str], parse: Callable[[Lines], Iterable[Row]]
+) -> tuple[Row, ...]:
+    """Return the rows that `parse` makes of the lines of a table, which have a cell for each column.
 
     Args:
         path: for messages.
         data: the content of the file.
         columns: the header.
-        parse: raises WrongCellError for a row that cannot be, with which it must not have gone on to the next.
+        parse: yields a row for each line, or raises WrongCellError before it takes the next.
 
     Raises:
         ProfileError: it is no such table; the message names the line.
@@ -71,7 +73,7 @@ def parse_table(path: Path, data: bytes, columns: Sequence[str], parse: Callable
 
     try:
         _check_header(next(reader, []), columns)
-        return parse(lines())
+        return tuple(parse(lines()))
     except WrongCellError as wrong:
         raise ProfileError(f"{file_name(path)}: line {max(reader.line_num, 1)}: {wrong}") from None
     except csv.Error as wrong:
@@ -88,8 +90,10 @@ def _check_header(header: Sequence[str], columns: Sequence[str]) -> None:
     raise WrongCellError(f"found the columns {found!r}, expected {','.join(columns)}")
 
 
-def text_cell(column: str, cell: str) -> str:
-    """Return printable text that is not empty."""
+def text_cell(column: str, cell: str, *, optional: bool = False) -> str:
+    """Return printable text; empty only where it is optional."""
+    if not cell and optional:
+        return ""
     if not cell or not cell.isprintable() or len(cell) > LONGEST_TEXT:
         raise WrongCellError(f"{column}: found {quote(cell)}, expected 1 to {LONGEST_TEXT} printable characters")
     return cell

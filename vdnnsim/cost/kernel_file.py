@@ -10,7 +10,7 @@ strictly, for a row that is misread would time kernels wrongly and say nothing.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Final
@@ -95,8 +95,7 @@ def _read_bytes(path: Path) -> bytes:
     return data
 
 
-def _rows(lines: Lines) -> tuple[KernelRow, ...]:
-    rows: list[KernelRow] = []
+def _rows(lines: Lines) -> Iterator[KernelRow]:
     # Rows of one shape share it, and the lines in which its algorithms stand.
     shapes: dict[tuple[str, ...], tuple[KernelShape, dict[str, int]]] = {}
     for line, cells in lines:
@@ -109,8 +108,7 @@ def _rows(lines: Lines) -> tuple[KernelRow, ...]:
             first = seen[row.algorithm]
             raise WrongCellError(f"algorithm: {quote(row.algorithm)} stands for this shape in line {first} already")
         seen[row.algorithm] = line
-        rows.append(row)
-    return tuple(rows)
+        yield row
 
 
 def _shape(cells: Sequence[str]) -> KernelShape:
@@ -156,7 +154,7 @@ def _row(shape: KernelShape, cells: Sequence[str]) -> KernelRow:
     return KernelRow(
         shape=shape,
         algorithm=text_cell("algorithm", algorithm),
-        family=text_cell("family", family) if family else "",
+        family=text_cell("family", family, optional=True),
         seconds=seconds,
         spread=number_cell("spread_fraction", spread),
         count=count_cell("timed_runs", runs),
@@ -164,7 +162,7 @@ def _row(shape: KernelShape, cells: Sequence[str]) -> KernelRow:
         flop=count_cell("flop", flop),
         nbytes=count_cell("moved_bytes", moved),
         origin=choice_cell("origin", origin, Origin),
-        note=text_cell("note", note) if note else "",
+        note=text_cell("note", note, optional=True),
     )
 
 

@@ -9,11 +9,12 @@ timed (`vdnnsim.cost.transfer`). Of one size there is no curve.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from vdnnsim.csv_table import (
     Lines,
@@ -26,10 +27,6 @@ from vdnnsim.csv_table import (
     text_cell,
 )
 
-COLUMNS: Final = (
-    *("direction", "host_memory", "beside", "copied_bytes"),
-    *("time_s", "spread_fraction", "timed_runs", "note"),
-)
 _FEWEST_POINTS: Final = 2
 
 Curve: TypeAlias = tuple[tuple[int, float], ...]
@@ -72,6 +69,19 @@ class CopyRow:
     note: str
 
 
+_COLUMNS: Final[Mapping[str, Callable[[str, str], Any]]] = {
+    "direction": partial(choice_cell, choices=Direction),
+    "host_memory": partial(choice_cell, choices=HostMemory),
+    "beside": partial(text_cell, optional=True),
+    "copied_bytes": count_cell,
+    "time_s": number_cell,
+    "spread_fraction": number_cell,
+    "timed_runs": count_cell,
+    "note": partial(text_cell, optional=True),
+}
+"""How the cells of a row are read, in the order of its fields."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredCopies:
     """The copies of a calibrated machine.
@@ -97,7 +107,7 @@ class MeasuredCopies:
 
 def copy_table_text(rows: Iterable[CopyRow]) -> str:
     r"""Return copies as CSV text, \n at line ends; floats are written so that reading gives the same float."""
-    return table_text(COLUMNS, [_cells(row) for row in rows])
+    return table_text(tuple(_COLUMNS), [_cells(row) for row in rows])
 
 
 def read_copies(table: Path, data: bytes) -> MeasuredCopies:
@@ -107,7 +117,7 @@ def read_copies(table: Path, data: bytes) -> MeasuredCopies:
         ProfileError: a row is wrong; the message names the line.
     """
     points: dict[Direction, list[tuple[int, float]]] = {direction: [] for direction in Direction}
-    for row in parse_table(table, data, COLUMNS, _rows):
+    for row in parse_table(table, data, tuple(_COLUMNS), _rows):
         if row.host_memory is HostMemory.PINNED and not row.beside and not row.note:
             points[row.direction].append((row.nbytes, row.seconds))
     curves = {way: tuple(sorted(found)) if len(found) >= _FEWEST_POINTS else () for way, found in points.items()}
@@ -119,27 +129,14 @@ def _cells(row: CopyRow) -> tuple[str, ...]:
     return (*kind, repr(row.seconds), repr(row.spread), str(row.count), row.note)
 
 
-def _rows(lines: Lines) -> tuple[CopyRow, ...]:
-    rows: list[CopyRow] = []
+def _rows(lines: Lines) -> Iterator[CopyRow]:
     seen: dict[tuple[str, ...], int] = {}
     for line, cells in lines:
-        direction, memory, beside, nbytes, seconds, spread, runs, note = cells
-        row = CopyRow(
-            direction=choice_cell("direction", direction, Direction),
-            host_memory=choice_cell("host_memory", memory, HostMemory),
-            beside=text_cell("beside", beside) if beside else "",
-            nbytes=count_cell("copied_bytes", nbytes),
-            seconds=number_cell("time_s", seconds),
-            spread=number_cell("spread_fraction", spread),
-            count=count_cell("timed_runs", runs),
-            note=text_cell("note", note) if note else "",
-        )
+        row = CopyRow(*(read(column, cell) for (column, read), cell in zip(_COLUMNS.items(), cells, strict=True)))
         if row.nbytes == 0:
             raise WrongCellError("copied_bytes: found 0, expected 1 or more")
         if row.seconds == 0:
-            raise WrongCellError(f"time_s: found {seconds!r}, expected a time above 0")
-        first = seen.setdefault((direction, memory, beside, nbytes), line)
-        if first != line:
-            raise WrongCellError(f"copied_bytes: {nbytes} stands for this kind of copy in line {first} already")
-        rows.append(row)
-    return tuple(rows)
+            raise WrongCellError(f"time_s: found {cells[4]!r}, expected a time above 0")
+        if (first := seen.setdefault(tuple(cells[:4]), line)) != line:
+            raise WrongCellError(f"copied_bytes: {cells[3]} stands for this kind of copy in line {first} already")
+        yield row
