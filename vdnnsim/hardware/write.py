@@ -14,7 +14,7 @@ from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.profile import LAYOUTS, SCHEMA_VERSION
-from vdnnsim.hardware.server import MeasuredKernels, Server
+from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote
 from vdnnsim.replace import replace_files
@@ -90,7 +90,9 @@ def _head(server: Server, description: str) -> Iterator[str]:
 
 
 def _figure_sections(server: Server) -> Iterator[str]:
-    names = {"gpu": server.gpu.name, "link": server.link.name}
+    heads = {"gpu": f"name: {quoted(server.gpu.name)}", "link": f"name: {quoted(server.link.name)}"}
+    if server.cost_model_kind != DEFAULT_COST_MODEL:
+        heads["cost_model"] = f"kind: {quoted(server.cost_model_kind)}"
     stated = {figure.path: figure for figure in server.figures if not figure.path.startswith(FIGURES_AT)}
     section, below = "", ""
     for path, number in numbers_of(server):
@@ -103,12 +105,14 @@ def _figure_sections(server: Server) -> Iterator[str]:
         if first != section:
             section, below = first, ""
             yield from ("", f"{section}:")
-            if section in names:
-                yield f"  name: {quoted(names[section])}"
+            if section in heads:
+                yield f"  {heads[section]}"
         if middle and middle[0] != below:
             below = middle[0]
             yield f"  {below}:"
         yield from figure_lines("  " * (1 + len(middle)), key, figure)
+    if "cost_model" in heads and not server.cost_model:
+        yield from ("", f"cost_model: {{{heads['cost_model']}}}")
     assert not stated, f"figures of nothing: {', '.join(stated)}"
 
 
