@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -10,7 +10,6 @@ from calibration.devices.arithmetic import arithmetic
 from calibration.devices.port import Device
 from calibration.journal import Journal
 from calibration.kernels.port import KernelLibrary
-from calibration.measure.copy_file import copy_table_text
 from calibration.measure.device_rates import RATE_STEPS, measure_rates
 from calibration.measure.extent import Extent
 from calibration.measure.host_costs import host_steps, measure_host
@@ -24,9 +23,9 @@ from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError, OutputError
+from vdnnsim.hardware.copies import copy_table_text
 from vdnnsim.hardware.server import Server
-from vdnnsim.hardware.write import kernels_beside, write_profile
-from vdnnsim.replace import replace_file
+from vdnnsim.hardware.write import copies_beside, kernels_beside, write_profile
 
 _FOLDER: Final = Path("hw_profiles")
 _PASSING: Final = ("date", "sm_clock", "memory_clock", "pcie")
@@ -142,11 +141,10 @@ class Calibrator:
         if all(row.seconds is None for row in rows):
             why = rows[0].note if rows else session.warnings[-1]
             raise DeviceError(f"{self.device.name}: none of {len(rows)} kernels could be measured: {why}")
-        server, table = self._server(machine, rows)
-        copies = self.out.with_name(f"{self.out.stem}.copies.csv")
-        replace_file(copies, copy_table_text(measured.link).encode())
+        table, copies = kernel_table_text(rows), copy_table_text(measured.link.rows())
+        server = self._server(machine, table, copies)
         description = f"{self.device.name}, measured under {self.settings.networks}"
-        files = (copies, *write_profile(self.out, server, description, table))
+        files = write_profile(self.out, server, description, table, copies)
         journal.remove()
         return Calibration(server, rows, session.unsteady, tuple(session.warnings), files)
 
@@ -157,14 +155,13 @@ class Calibrator:
             host = measure_host(device, session, extent, kernel)
         return Measurements(rates, measure_link(device, session, extent, rates), host)
 
-    def _server(self, machine: Machine, rows: tuple[KernelRow, ...]) -> tuple[Server, str]:
-        """Return what the profile states, and the table of its kernels."""
-        table = kernel_table_text(rows)
+    def _server(self, machine: Machine, table: str, copies: str) -> Server:
+        """Return what the profile states, with what the tables of kernels and copies hold."""
         kernels = kernels_beside(self.out, table, tf32=self.settings.tf32, channels_last=self.library.channels_last)
-        server = Server(
+        return Server(
             name=self.out.stem,
             gpu=machine.gpu,
-            link=machine.link,
+            link=replace(machine.link, copies=copies_beside(self.out, copies)),
             host=machine.host,
             cost_model={},
             figures=machine.figures,
@@ -172,7 +169,6 @@ class Calibrator:
             # After the measurements, for clocks are those under load.
             provenance=self.provenance(self.device),
         )
-        return server, table
 
 
 def _link_name(provenance: Iterable[tuple[str, str]]) -> str:

@@ -38,7 +38,23 @@ class Dimension(Enum):
     JOULES_PER_BYTE = "joules per byte"
     COUNT = "a plain number"
 
+    @property
+    def suffix(self) -> str:
+        """How names of quantities in SI units end, as in `latency_s`; empty for a plain number."""
+        return _SUFFIXES[self]
 
+
+_SUFFIXES: Mapping[Dimension, str] = {
+    Dimension.BYTES: "bytes",
+    Dimension.SECONDS: "s",
+    Dimension.BYTES_PER_SECOND: "bytes_per_s",
+    Dimension.FLOP_PER_SECOND: "flop_per_s",
+    Dimension.HERTZ: "hertz",
+    Dimension.WATTS: "watts",
+    Dimension.JOULES_PER_FLOP: "joules_per_flop",
+    Dimension.JOULES_PER_BYTE: "joules_per_byte",
+    Dimension.COUNT: "",
+}
 _UNITS: Mapping[Dimension, Mapping[str, float]] = {
     Dimension.BYTES: _BYTES,
     Dimension.SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},

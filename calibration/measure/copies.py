@@ -6,7 +6,6 @@ Beside other work counts only what ran while the other was running from its firs
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import cycle
 from typing import Final
 
@@ -15,25 +14,12 @@ import torch
 from calibration.devices.port import Device, DeviceStream, Interval
 from calibration.measure.statistics import Sample, summarize
 from calibration.measure.timing import TimeBox, time_work
+from vdnnsim.hardware.copies import Direction, HostMemory
 from vdnnsim.units import KIB
 
 _FEWEST_TOGETHER: Final = 3
 _LONGEST_TOGETHER: Final = 400
 _MOST_PLACES: Final = 1000
-
-
-class Direction(Enum):
-    """Which way a copy goes."""
-
-    H2D = "h2d"
-    D2H = "d2h"
-
-
-class HostMemory(Enum):
-    """What host memory a copy starts from or ends in; a CPU copies both alike."""
-
-    PINNED = "pinned"
-    PAGEABLE = "pageable"
 
 
 class Copy:

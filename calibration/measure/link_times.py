@@ -8,12 +8,13 @@ from typing import Final
 import torch
 
 from calibration.devices.port import Device, DeviceStream
-from calibration.measure.copies import Copy, Direction, HostMemory, Load, copy_sizes, time_copy, time_together
+from calibration.measure.copies import Copy, Load, copy_sizes, time_copy, time_together
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.extent import Extent
 from calibration.measure.kernel_rates import RateKernel, matrix_product, memory_stream
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample
+from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory
 
 OTHER_DIRECTION: Final = "a copy in the other direction"
 MATRIX_PRODUCT: Final = "a matrix product"
@@ -58,6 +59,17 @@ class LinkTimes:
 
     alone: tuple[Alone, ...]
     beside: tuple[Beside, ...]
+
+    def rows(self) -> list[CopyRow]:
+        """Return all of them as the rows of the table that the profile names."""
+        pinned = HostMemory.PINNED
+        alone = [_row(each.direction, each.host_memory, "", each.nbytes, each.sample) for each in self.alone]
+        return alone + [_row(each.direction, pinned, each.other, each.nbytes, each.sample) for each in self.beside]
+
+
+def _row(direction: Direction, memory: HostMemory, beside: str, nbytes: int, sample: Sample) -> CopyRow:
+    note = "spreads too much to be used" if sample.is_refused else ""
+    return CopyRow(direction, memory, beside, nbytes, sample.median, sample.spread, sample.count, note)
 
 
 def link_steps(extent: Extent) -> int:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import torch
 
 from calibration.devices.port import Device
-from calibration.measure.copies import Direction, HostMemory
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts, host_memory_bytes
 from calibration.measure.line_fit import fit_line
 from calibration.measure.link_times import MATRIX_PRODUCT, MEMORY_STREAM, MORE_STREAMS, OTHER_DIRECTION, LinkTimes
 from calibration.measure.statistics import REFUSED_SPREAD, Sample, percent
 from vdnnsim.errors import DeviceError
+from vdnnsim.hardware.copies import Direction, HostMemory
 from vdnnsim.hardware.figures import rounded_figure, state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin
 from vdnnsim.units import format_bytes, format_seconds

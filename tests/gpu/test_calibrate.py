@@ -79,6 +79,9 @@ def test_a_profile_that_can_be_used_at_once(folder: Path, options: list[str]) ->
     assert server.gpu.dram_bytes_per_s > 50e9
     assert server.link.h2d_bytes_per_s > 1e9
     assert server.link.pageable_h2d_bytes_per_s is not None
+    assert server.link.copies is not None
+    largest = [curve[-1] for curve in server.link.copies.curves.values()]
+    assert all(nbytes / seconds > 1e9 for nbytes, seconds in largest)
     assert 1e-7 < server.host.issue_s < 1e-3
     assert {"driver", "cuda", "torch"} <= {name for name, _ in server.provenance}
 

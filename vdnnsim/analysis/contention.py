@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vdnnsim.cost.transfer import Direction, copy_s, paged_copy_s
+from vdnnsim.cost.transfer import before_flow_s, copy_s, paged_copy_s
+from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
 from vdnnsim.plan.operations import Offload, Paged, Prefetch, Stream
 from vdnnsim.trace import IterationTrace, Span
@@ -50,8 +51,9 @@ def total_stretch(copies: Iterable[TimedCopy]) -> float:
 def _alone_s(server: Server, gpu: int, copy: Offload | Prefetch, nbytes: int) -> float:
     if isinstance(copy.mechanism, Paged):
         return paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s)
-    is_up = isinstance(copy, Offload)
-    if server.topology is None:
-        return copy_s(server.link, Direction.D2H if is_up else Direction.H2D, nbytes)
-    path = server.topology.to_host(gpu) if is_up else server.topology.from_host(gpu)
-    return server.topology.alone_s(path, nbytes)
+    direction = Direction.D2H if isinstance(copy, Offload) else Direction.H2D
+    topology = server.topology
+    if topology is None:
+        return copy_s(server.link, direction, nbytes)
+    path = topology.to_host(gpu) if direction is Direction.D2H else topology.from_host(gpu)
+    return before_flow_s(server, direction, path, nbytes) + nbytes / topology.alone_bytes_per_s(path)

@@ -1,24 +1,22 @@
 """What the help of `sweep` and `whatif` says of the files and the keys that they take.
 
-It stands here as text, so that `--help` imports nothing that reads them; a test holds it against what does.
+The study and the values of a scenario stand here as text, which a test holds against what reads them. What figures of a
+machine there are is looked up when the help is asked for, so that no other `--help` waits for it.
 """
 
 from typing import Final
 
+import click
+
 # Click keeps the lines of a paragraph that begins with \b.
-KEYS: Final = """\b
-What can be varied:
+_VALUES: Final = """\b
+What can be varied, the values of a scenario as they stand there:
   workload.network, workload.batch_size, workload.element_type,
   workload.optimizer, workload.mode, hardware, gpus, gradients,
-  memory_model, pinned_memory     as in a scenario
-  gpu.memory, gpu.granule, gpu.context, gpu.handle,
-  host.memory                     as 16 GiB
-  link.bandwidth (both ways), link.h2d, link.d2h, host.pin_bandwidth,
-  gpu.dram_bandwidth              as 300 GB/s
-  link.latency, host.issue, host.pin_latency   as 10 us
-  gpu.peak.float32, gpu.peak.float16, gpu.peak.bfloat16   as 60 TFLOP/s
-  gpu.multiprocessors, cost_model.NAME   a number, as in a profile
-  gpu.compute_speed               a factor: kernels take their time over it
+  memory_model, pinned_memory
+and figures of the machine, as in its profile:
+  gpu.compute_speed         a factor: kernels take their time over it
+  link.bandwidth            h2d and d2h at once, as 300 GB/s
 """
 
 STUDY: Final = """\b
@@ -41,3 +39,24 @@ A study:
       by: policy              # also: panels, where, subtitle, x_label, y_label
       marks: {PCIe gen4: 26 GB/s}
 """
+
+
+class StudyCommand(click.Command):
+    """A command whose help ends with the keys that can be varied."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what else the help says, and then the keys."""
+        super().format_epilog(ctx, formatter)
+        click.Command(None, epilog=keys_help()).format_epilog(ctx, formatter)
+
+
+def keys_help() -> str:
+    """Return a list of all that can be varied."""
+    from vdnnsim.hardware.figures import FIGURES
+
+    lines = [_VALUES]
+    for figure in FIGURES:
+        if figure.stated.decides:
+            paths = [f"{figure.path}.{name}" for name in figure.names or ["NAME"]] if figure.below else [figure.path]
+            lines += [f"  {path:<24}  {figure.stated.words}, as {figure.stated.range.example}\n" for path in paths]
+    return "".join(lines)

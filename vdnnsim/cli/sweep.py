@@ -9,7 +9,7 @@ import click
 
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import print_list
-from vdnnsim.cli.study_help import KEYS, STUDY
+from vdnnsim.cli.study_help import STUDY, StudyCommand
 from vdnnsim.cli.writable import check_file
 from vdnnsim.errors import StudyError
 
@@ -22,7 +22,7 @@ _COLUMNS = ("done", "failed", "missing")
 _RESULTS = "results.csv"
 
 
-@click.command(epilog=f"{STUDY}\n{KEYS}")
+@click.command(cls=StudyCommand, epilog=STUDY)
 @click.argument("study", type=FilePath())
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to keep results; by default reports/<study name>/.")
 @click.option("--status", is_flag=True, help="Say how many points are done, and compute nothing.")

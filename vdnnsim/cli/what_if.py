@@ -8,7 +8,7 @@ import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import has_all, print_result
-from vdnnsim.cli.study_help import KEYS
+from vdnnsim.cli.study_help import StudyCommand
 
 if TYPE_CHECKING:
     from vdnnsim.report.fitted_table import FittedTable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TIMES = ("before", "after")
 
 
-@click.command(name="whatif", epilog=KEYS)
+@click.command(name="whatif", cls=StudyCommand)
 @click.argument("scenario", type=FilePath())
 @click.option(
     "--set",

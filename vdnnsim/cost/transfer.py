@@ -1,26 +1,56 @@
 """How long a copy over the link to the host takes alone, and how long pinning host memory takes.
 
-Both are a latency plus bytes over a rate (calculon's model of a link without its curve by size). What concurrent copies
-do to each other is the engine's business. A copy page by page takes a latency for each page and nothing else.
+Both are a latency plus bytes over a rate (calculon's model of a link). Where copies of several sizes were measured, the
+time of a copy is read off that curve instead: between two sizes on the straight line through both medians, below the
+smallest size as long as that, above the largest at the rate that it reached. A copy page by page takes a latency for
+each page and nothing else.
+
+What concurrent copies do to each other is the engine's business: the bytes of a copy flow at the rate that its links
+have left for it, and what it takes beyond that when alone passes before the first of them, whatever goes on beside it.
 """
 
 import math
-from enum import Enum
+from bisect import bisect_right
+from collections.abc import Sequence
 
-from vdnnsim.hardware.server import Host, Link
-
-
-class Direction(Enum):
-    """Which way a copy goes: from the host to the GPU (prefetch) or back (offload)."""
-
-    H2D = "H2D"
-    D2H = "D2H"
+from vdnnsim.hardware.copies import Curve, Direction
+from vdnnsim.hardware.server import Host, Link, Server
+from vdnnsim.hardware.topology import Hop
 
 
 def copy_s(link: Link, direction: Direction, nbytes: int) -> float:
     """Return the seconds to copy `nbytes` of pinned memory."""
+    curve = link.copies.curves[direction] if link.copies is not None else ()
+    return _on_curve_s(curve, nbytes) if curve else line_s(link, direction, nbytes)
+
+
+def line_s(link: Link, direction: Direction, nbytes: int) -> float:
+    """Return what the figures of a link say of a copy, whether or not there is a curve."""
     rate = link.h2d_bytes_per_s if direction is Direction.H2D else link.d2h_bytes_per_s
     return link.latency_s + nbytes / rate
+
+
+def _on_curve_s(curve: Curve, nbytes: int) -> float:
+    (least, least_s), (most, most_s) = curve[0], curve[-1]
+    if nbytes <= least:
+        return least_s
+    if nbytes >= most:
+        return most_s * nbytes / most
+    above = bisect_right(curve, nbytes, key=lambda point: point[0])
+    (low, low_s), (high, high_s) = curve[above - 1 : above + 1]
+    return low_s + (high_s - low_s) * (nbytes - low) / (high - low)
+
+
+def before_flow_s(server: Server, direction: Direction, path: Sequence[Hop], nbytes: int) -> float:
+    """Return what passes of a copy to or from the host before its bytes flow over the links of a topology.
+
+    It is the latency of the path. Where a curve was measured, it is what the curve has beyond the bytes over the least
+    rate of the path, so that a copy that meets no other takes the time of the curve; but no copy is faster than links.
+    """
+    assert server.topology is not None, "a link of its own is not shared"
+    if server.link.copies is None or not server.link.copies.curves[direction]:
+        return server.topology.latency_s(path)
+    return max(0.0, copy_s(server.link, direction, nbytes) - nbytes / server.topology.alone_bytes_per_s(path))
 
 
 def paged_copy_s(nbytes: int, page_bytes: int, page_latency_s: float) -> float:

@@ -11,9 +11,10 @@ from typing import Any
 
 import simpy
 
-from vdnnsim.cost.transfer import Direction, copy_s, paged_copy_s
+from vdnnsim.cost.transfer import before_flow_s, copy_s, paged_copy_s
 from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.interconnect import Interconnect
+from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
 from vdnnsim.plan.operations import (
     Allocate,
@@ -66,15 +67,14 @@ class CopyEngines:
 
     def move(self, copy: Offload | Prefetch, nbytes: int) -> Process:
         """Move the bytes of a copy."""
-        topology = self._server.topology
+        topology, direction = self._server.topology, Direction.D2H if isinstance(copy, Offload) else Direction.H2D
         if isinstance(copy.mechanism, Paged):
             yield self._env.timeout(paged_copy_s(nbytes, copy.mechanism.page_bytes, copy.mechanism.page_latency_s))
         elif topology is None or self._interconnect is None:
-            direction = Direction.D2H if isinstance(copy, Offload) else Direction.H2D
             yield self._env.timeout(copy_s(self._server.link, direction, nbytes))
         else:
-            path = topology.to_host(self._gpu) if isinstance(copy, Offload) else topology.from_host(self._gpu)
-            yield self._env.timeout(topology.latency_s(path))
+            path = topology.to_host(self._gpu) if direction is Direction.D2H else topology.from_host(self._gpu)
+            yield self._env.timeout(before_flow_s(self._server, direction, path, nbytes))
             yield self._interconnect.start(path, nbytes).done
 
     def exchange(self, all_reduce: AllReduce, nbytes: int) -> simpy.Event:

@@ -1,80 +1,121 @@
-"""The figures of a profile: what each may be, how it is read, and how a number is stated as one.
+"""The figures of a profile: which there are, how they are read, changed, and stated.
 
     memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
-A figure without a unit, an origin or a source is refused, so no number of a machine enters vdnnsim without them.
+A figure without a unit, an origin or a source is refused, so no number of a machine enters vdnnsim without them. Which
+field of a machine a figure is, and what it may be, its annotation says (`vdnnsim.hardware.stated`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from enum import Enum
+from functools import cache
+from typing import Any, Final, get_args, get_origin
 
-from vdnnsim.entry import Entry
+from vdnnsim.entry import LONGEST_TEXT, Entry
 from vdnnsim.errors import InputError
-from vdnnsim.hardware.server import Figure, Origin
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
+from vdnnsim.hardware.stated import Range, Stated
+from vdnnsim.hardware.topology import TopologyLink
 from vdnnsim.messages import LONGEST_SHOWN
-from vdnnsim.units import GIB, Dimension, parse_quantity, quantity_text, rounded_quantity
+from vdnnsim.units import Dimension, parse_quantity, quantity_text, rounded_quantity
 
 _FIGURE = ("value", "origin", "source")
+_LONGEST_LINE: Final = 120
+_QUANTITY = re.compile(r"[0-9][0-9.e+-]*( [A-Za-z/]+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """What a figure measures, and the least and the largest value that any machine may have."""
+class Definition:
+    """A figure that a section may have, or those that stand below its key.
 
-    dimension: Dimension
-    low: float
-    high: float
-    shown: str
+    Attributes:
+        section: of the profile and of the server; empty where the figure is the server's own.
+        field: of that part of the server.
+        is_whole: whether it has no fractions.
+        default: of a figure that may be left out; MISSING of one that may not.
+        below: of a field that maps names to figures, the type of the names; None of one figure.
+    """
+
+    section: str
+    field: str
+    stated: Stated
+    is_whole: bool
+    default: object
+    below: type[Enum] | type[str] | None
+
+    @property
+    def path(self) -> str:
+        """Its key path, as `gpu.memory`."""
+        return f"{self.section}.{self.stated.key}" if self.section else self.stated.key
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What may stand below its key; nothing where names are free."""
+        return tuple(each.value for each in self.below) if self.below and issubclass(self.below, Enum) else ()
+
+    def part_of(self, server: Server) -> Any:  # noqa: ANN401  # a GPU, a link, ...
+        """Return the part of a server that has it, None where the server has no such part."""
+        return getattr(server, self.section) if self.section else server
 
 
-_MEMORY = Range(Dimension.BYTES, 1, 2**60, "1 B to 1 EiB")
-_GRANULE = Range(Dimension.BYTES, 1, GIB, "1 B to 1 GiB")
-_RATE = Range(Dimension.BYTES_PER_SECOND, 1, 1e18, "1 B/s to 1e18 B/s")
-_PEAK = Range(Dimension.FLOP_PER_SECOND, 1, 1e18, "1 FLOP/s to 1e18 FLOP/s")
-_TIME = Range(Dimension.SECONDS, 0, 10, "0 s to 10 s")
-_WATTS = Range(Dimension.WATTS, 0, 1e5, "0 W to 100 kW")
-_FLOP_ENERGY = Range(Dimension.JOULES_PER_FLOP, 0, 1, "0 J/FLOP to 1 J/FLOP")
-_BYTE_ENERGY = Range(Dimension.JOULES_PER_BYTE, 0, 1, "0 J/B to 1 J/B")
-_UNITS = Range(Dimension.COUNT, 1, 1e6, "1 to 1000000")
-_FRACTION = Range(Dimension.COUNT, 0.001, 1, "0.001 to 1")
-_ANY_NUMBER = Range(Dimension.COUNT, 0, 1e18, "0 to 1e18")
+@cache
+def definitions(part: type, section: str = "") -> tuple[Definition, ...]:
+    """Return the figures of a part of a server in the order of its file; what stands below a key comes last."""
+    found = []
+    for each in fields(part):
+        for stated in getattr(each.type, "__metadata__", ()):
+            kind = get_args(each.type)[0]
+            below = get_args(kind)[0] if get_origin(kind) is Mapping else None
+            found.append(Definition(section, each.name, stated, kind is int, each.default, below))
+    return tuple(sorted(found, key=lambda each: each.below is not None))
 
-_RANGES: Final[Mapping[str, Range]] = {
-    "gpu.memory": _MEMORY,
-    "gpu.dram_bandwidth": _RATE,
-    "gpu.multiprocessors": _UNITS,
-    "gpu.granule": _GRANULE,
-    "gpu.context": _MEMORY,
-    "gpu.handle": _MEMORY,
-    "gpu.peak": _PEAK,
-    "link.h2d": _RATE,
-    "link.d2h": _RATE,
-    "link.latency": _TIME,
-    "link.peak": _RATE,
-    "link.pageable_h2d": _RATE,
-    "link.pageable_d2h": _RATE,
-    "link.both_directions": _FRACTION,
-    "link.beside_compute": _FRACTION,
-    "link.beside_memory_bound": _FRACTION,
-    "topology.down": _RATE,
-    "topology.up": _RATE,
-    "topology.latency": _TIME,
-    "topology.kept_down": _FRACTION,
-    "topology.kept_up": _FRACTION,
-    "host.memory": _MEMORY,
-    "host.issue": _TIME,
-    "host.pin_latency": _TIME,
-    "host.pin_bandwidth": _RATE,
-    "cost_model": _ANY_NUMBER,
-    "power.idle": _WATTS,
-    "power.flop": _FLOP_ENERGY,
-    "power.dram": _BYTE_ENERGY,
-    "power.link": _BYTE_ENERGY,
-    "power.limit": _WATTS,
-}
-"""By key path; of `gpu.peak` and `cost_model`, whose keys are free, for every figure below; of `topology`, whose types
-of links have free names, without these."""
+
+_PARTS: Final = {"gpu": Gpu, "link": Link, "host": Host, "": Server, "power": Power}
+FIGURES: Final = tuple(each for section, part in _PARTS.items() for each in definitions(part, section))
+"""All but those of a topology, in the order of a file."""
+
+
+def keys_of(part: type) -> tuple[list[str], list[str]]:
+    """Return the keys of the figures that a section must have, and of those that it may have."""
+    required = [each.stated.key for each in definitions(part) if each.default is MISSING]
+    return required, [each.stated.key for each in definitions(part) if each.stated.key not in required]
+
+
+def definition(path: str) -> Definition:
+    """Return the figure at a key path, as `link.h2d`, `gpu.peak.float32` or `topology.links.NVLink.down`."""
+    above, _, key = path.rpartition(".")
+    for each in FIGURES:
+        if each.path == (path if each.below is None else above):
+            return each
+    return next(each for each in definitions(TopologyLink) if each.path == key)
+
+
+def numbers_of(server: Server) -> Iterator[tuple[str, float]]:
+    """Yield the key path of every figure that a machine has and its number, in the order of the file.
+
+    Those of its topology are left out.
+    """
+    for each in FIGURES:
+        value: Any = getattr(each.part_of(server), each.field, None)
+        if each.below is not None:
+            for name, number in value.items():
+                yield f"{each.path}.{name.value if isinstance(name, Enum) else name}", number
+        elif value is not None and value != each.default:
+            yield each.path, value
+
+
+def with_number(server: Server, path: str, number: float) -> Server:
+    """Return a server with another number, in SI units, at a key path."""
+    each = definition(path)
+    part = each.part_of(server)
+    value: Any = number
+    if each.below is not None:
+        value = {**getattr(part, each.field), each.below(path.rpartition(".")[2]): number}
+    changed = replace(part, **{each.field: value})
+    return replace(server, **{each.section: changed}) if each.section else changed
 
 
 def state(path: str, number: float, origin: Origin, source: str) -> Figure:
@@ -86,7 +127,7 @@ def state(path: str, number: float, origin: Origin, source: str) -> Figure:
         origin: where it comes from.
         source: how it was measured, or where it was found.
     """
-    limits = _range(path)
+    limits = definition(path).stated.range
     assert limits.low <= number <= limits.high, f"{path}: {number} is not from {limits.shown}"
     return Figure(path, quantity_text(number, limits.dimension), origin, source)
 
@@ -99,12 +140,31 @@ def rounded_figure(path: str, number: float, digits: int) -> float:
         number: in SI units.
         digits: at most, whatever the unit.
     """
-    return rounded_quantity(number, _range(path).dimension, digits)
+    return rounded_quantity(number, definition(path).stated.range.dimension, digits)
 
 
 def stated_number(figure: Figure) -> float:
     """Return the number in SI units that a figure states."""
-    return parse_quantity(figure.text, _range(figure.path).dimension)
+    return parse_quantity(figure.text, definition(figure.path).stated.range.dimension)
+
+
+def figure_lines(indent: str, key: str, figure: Figure) -> Iterator[str]:
+    """Yield a figure as YAML under its key, on one line where there is room; what is read back is what was stated."""
+    # What does not read as a quantity reads back as it is stated only in quotes.
+    value = figure.text if _QUANTITY.fullmatch(figure.text) else quoted(figure.text)
+    members = (f"value: {value}", f"origin: {figure.origin.value}", f"source: {quoted(figure.source)}")
+    line = f"{indent}{key}: {{{', '.join(members)}}}"
+    if len(line) <= _LONGEST_LINE:
+        yield line
+    else:
+        yield f"{indent}{key}:"
+        yield from (f"{indent}  {member}" for member in members)
+
+
+def quoted(text: str) -> str:
+    """Return text in quotes; it must be a line that a profile may hold."""
+    assert text.isprintable() and text.strip() == text and 0 < len(text) <= LONGEST_TEXT, f"{text!r} is no line"  # noqa: PT018  # one notion
+    return json.dumps(text, ensure_ascii=False)
 
 
 @dataclass
@@ -113,16 +173,26 @@ class Figures:
 
     stated: list[Figure] = field(default_factory=list)
 
-    def whole(self, entry: Entry) -> int:
-        """Return a number of bytes, rounded, or a count, which must be whole."""
-        number, limits = self.number(entry), _range(entry.path)
-        if limits.dimension is Dimension.COUNT and number != int(number):
-            raise entry.members(_FIGURE)["value"].expected(f"a whole number from {limits.shown}")
-        return round(number)
+    def fields(self, part: type, keys: Mapping[str, Entry]) -> dict[str, Any]:
+        """Return the fields of a part of a server that the keys of its section state."""
+        found: dict[str, Any] = {}
+        for each in definitions(part):
+            if each.stated.key not in keys:
+                continue
+            entry = keys[each.stated.key]
+            if each.below is None:
+                found[each.field] = self.number(entry, each.stated.range, is_whole=each.is_whole)
+                continue
+            names = entry.members((), each.names)
+            if not names:
+                raise entry.expected("a figure for at least one element type")
+            found[each.field] = {
+                each.below(name): self.number(below, each.stated.range) for name, below in names.items()
+            }
+        return found
 
-    def number(self, entry: Entry) -> float:
-        """Return a number in SI units within its limits."""
-        limits = _range(entry.path)
+    def number(self, entry: Entry, limits: Range, *, is_whole: bool = False) -> float:
+        """Return a number in SI units within its limits; where it is whole, bytes are rounded and counts must be."""
         members = entry.members(_FIGURE)
         value = members["value"]
         stated = value.value
@@ -138,14 +208,6 @@ class Figures:
             raise value.expected(f"from {limits.shown}")
         origin = members["origin"].choice(Origin, "an origin")
         self.stated.append(Figure(entry.path, str(stated), origin, members["source"].text()))
-        return number
-
-    def optional(self, entries: Mapping[str, Entry], key: str) -> float | None:
-        """Return the number under a key that may be missing; None then."""
-        return self.number(entries[key]) if key in entries else None
-
-
-def _range(path: str) -> Range:
-    section, _, rest = path.partition(".")
-    names = (path, path.rpartition(".")[0], f"{section}.{rest.rpartition('.')[2]}")
-    return next(_RANGES[name] for name in names if name in _RANGES)
+        if is_whole and limits.dimension is Dimension.COUNT and number != int(number):
+            raise value.expected(f"a whole number from {limits.shown}")
+        return round(number) if is_whole else number

@@ -3,45 +3,49 @@
     gpu:
       memory: {value: 12 GiB, origin: datasheet, source: "12288 MB GDDR5"}
 
-The sections are `gpu`, `link`, `host`, and, where they are known, `cost_model`, `kernels`, `power` and `provenance`.
+The sections are `gpu`, `link`, `host`, and, where they are known, `cost_model`, `kernels`, `copies`, `power` and
+`provenance`.
 A server with several GPUs has a `topology` (`vdnnsim.hardware.topology_section`) and may leave `link` out, which then
 is the way of its first GPU to host memory; `gpu` is each of its GPUs, `host` the whole server.
-`cost_model` names its kind and holds plain numbers, whose names and meaning `vdnnsim.cost` defines. A machine whose
-kernels were measured names their table, which lies beside the profile, and says of what it was measured:
+`cost_model` names its kind and holds plain numbers, which `vdnnsim.cost` defines. A machine whose kernels were measured
+names their table, which lies beside the profile, as does that of its copies (`vdnnsim.hardware.copies`), and says of
+what hardware and software it was measured:
 
     kernels: {table: h200.kernels.csv, tf32: false, layout: nchw}
+    copies: {table: h200.copies.csv}
     provenance: {date: 2026-11-21, driver: "580.65"}
 """
 
+import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
+from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
 from vdnnsim.file_kind import FileKind, check_kind
-from vdnnsim.hardware.figures import Figures
-from vdnnsim.hardware.profile_sections import (
-    read_cost_model,
-    read_gpu,
-    read_host,
-    read_kernels,
-    read_link,
-    read_power,
-    read_provenance,
-    telling_of_nobody,
-)
-from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Server
+from vdnnsim.hardware.copies import MeasuredCopies, read_copies
+from vdnnsim.hardware.figures import Figures, keys_of
+from vdnnsim.hardware.privacy import what_identifies
+from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power, Server
+from vdnnsim.hardware.stated import ANY_NUMBER
 from vdnnsim.hardware.topology_section import host_link, read_topology
 from vdnnsim.messages import file_name, not_one_of, quote
 from vdnnsim.yaml_file import read_yaml
 
 SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")
-_OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "power", "provenance", "topology")
+_OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology")
 _FOLDER = "hw_profiles"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.csv")
+LAYOUTS: Final = ("nchw", "nhwc")
+"""Of the maps of a measured kernel: channels before pixels, or after them."""
+
+Part = TypeVar("Part", bound=Gpu | Link | Host | Power)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,10 @@ class Profile:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """The name and SHA-256 of every file that the machine is read from: the profile, then its kernels."""
-        kernels = self.server.kernels
-        table = () if kernels is None else ((file_name(kernels.table), kernels.sha256),)
-        return ((self.file, self.sha256), *table)
+        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies."""
+        tables = (self.server.kernels, self.server.link.copies)
+        read = ((file_name(each.table), each.sha256) for each in tables if each is not None)
+        return ((self.file, self.sha256), *read)
 
 
 def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
@@ -124,10 +128,12 @@ def load_profile(path: Path) -> Profile:
         raise top["name"].expected(f"{quote(path.stem)}, the name of the file, in letters, digits and any of _.-")
     figures = Figures()
     topology = read_topology(top["topology"], figures) if "topology" in top else None
-    gpu = read_gpu(top["gpu"], figures)
-    link = host_link(topology) if topology and "link" not in top else read_link(top["link"], figures)
-    host = read_host(top["host"], figures)
-    kind, parameters = read_cost_model(top["cost_model"], figures) if "cost_model" in top else (DEFAULT_COST_MODEL, {})
+    gpu = _part(Gpu, top["gpu"], figures, "name")
+    link = host_link(topology) if topology and "link" not in top else _part(Link, top["link"], figures, "name")
+    host = _part(Host, top["host"], figures)
+    kind, parameters = _cost_model(top["cost_model"], figures) if "cost_model" in top else (DEFAULT_COST_MODEL, {})
+    if "copies" in top:
+        link = replace(link, copies=_copies(top["copies"], path.parent))
     server = Server(
         name=name,
         gpu=gpu,
@@ -135,13 +141,77 @@ def load_profile(path: Path) -> Profile:
         host=host,
         cost_model=parameters,
         cost_model_kind=kind,
-        power=read_power(top["power"], figures) if "power" in top else None,
+        power=_part(Power, top["power"], figures) if "power" in top else None,
         figures=tuple(figures.stated),
-        kernels=read_kernels(top["kernels"], path.parent) if "kernels" in top else None,
-        provenance=read_provenance(top["provenance"]) if "provenance" in top else (),
+        kernels=_kernels(top["kernels"], path.parent) if "kernels" in top else None,
+        provenance=_provenance(top["provenance"]) if "provenance" in top else (),
         topology=topology,
     )
-    return Profile(file.name, file.sha256, telling_of_nobody("description", top["description"]), server)
+    return Profile(file.name, file.sha256, _telling_of_nobody("description", top["description"]), server)
+
+
+def _part(part: type[Part], entry: Entry, figures: Figures, *texts: str) -> Part:
+    """Return what a section says of a part of the machine: its figures, and texts that it must have."""
+    required, optional = keys_of(part)
+    keys = entry.members((*texts, *required), optional)
+    named: dict[str, Any] = {name: keys[name].text() for name in texts}
+    return part(**named, **figures.fields(part, keys))
+
+
+def _cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float]]:
+    """Return the kind and the parameters of the section `cost_model`; what they mean `vdnnsim.cost` defines."""
+    parameters = dict(entry.named_members("parameters"))
+    kind = parameters.pop("kind").text() if "kind" in parameters else DEFAULT_COST_MODEL
+    for name in parameters:
+        if not _PARAMETER.fullmatch(name):
+            raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
+    return kind, {name: figures.number(figure, ANY_NUMBER) for name, figure in parameters.items()}
+
+
+def _kernels(entry: Entry, folder: Path) -> MeasuredKernels:
+    """Return what the section `kernels` names: a table in the folder of the profile."""
+    keys = entry.members(("table", "tf32", "layout"))
+    table, data = _table(keys["table"], folder)
+    tf32 = keys["tf32"].value
+    if not isinstance(tf32, bool):
+        raise keys["tf32"].expected("true or false")
+    channels_last = keys["layout"].name(LAYOUTS, "a layout") == "nhwc"
+    return MeasuredKernels(table, hashlib.sha256(data).hexdigest(), tf32, channels_last)
+
+
+def _copies(entry: Entry, folder: Path) -> MeasuredCopies:
+    """Return what the table holds that the section `copies` names."""
+    return read_copies(*_table(entry.members(("table",))["table"], folder))
+
+
+def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
+    """Return the path and the content of a table in the folder of the profile."""
+    name = entry.text()
+    if not _TABLE.fullmatch(name):
+        raise entry.expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
+    table = folder / name
+    try:
+        return table, table.read_bytes()
+    except OSError as failure:
+        reason = (failure.strerror or "unknown error").lower()
+        raise entry.wrong(f"{file_name(table)} cannot be read: {reason}") from None
+
+
+def _provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """Return names and texts of the section `provenance`."""
+    texts = entry.named_members("names and what is said of each")
+    for name in texts:
+        if not _PARAMETER.fullmatch(name):
+            raise entry.wrong(f"{quote(name)} is not a name, expected small letters, digits and _")
+    return tuple((name, _telling_of_nobody(name, text)) for name, text in texts.items())
+
+
+def _telling_of_nobody(name: str, entry: Entry) -> str:
+    """Return a text that stands under a name, unless it identifies anybody."""
+    text = entry.text()
+    if found := what_identifies(name, text):
+        raise entry.wrong(f"looks like {found}, expected nothing that identifies anybody")
+    return text
 
 
 def _first_file(places: Iterable[Path]) -> Path | None:

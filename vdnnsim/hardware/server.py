@@ -5,9 +5,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.copies import MeasuredCopies
+from vdnnsim.hardware.stated import (
+    ANY_NUMBER,
+    BYTE_ENERGY,
+    FLOP_ENERGY,
+    FRACTION,
+    GRANULE,
+    MEMORY,
+    PEAK,
+    RATE,
+    TIME,
+    UNITS,
+    WATTS,
+    Stated,
+)
 from vdnnsim.hardware.topology import Topology
 
 
@@ -39,24 +54,16 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU.
-
-    Attributes:
-        flop_per_s: peak arithmetic rate by element type; a type that is missing cannot be simulated.
-        multiprocessors: streaming multiprocessors, over which the tiles of a kernel are spread.
-        granule_bytes: unit to which the memory pool rounds every allocation.
-        context_bytes: what the CUDA context and its libraries take before any tensor; 0 where the profile does not say.
-        handle_bytes: what each further handle of a library takes, as of cuDNN for a stream; likewise.
-    """
+    """One GPU; a type that `flop_per_s` lacks cannot be simulated, and the profile need not say what is 0 here."""
 
     name: str
-    memory_bytes: int
-    flop_per_s: Mapping[ElementType, float]
-    dram_bytes_per_s: float
-    multiprocessors: int
-    granule_bytes: int
-    context_bytes: int = 0
-    handle_bytes: int = 0
+    memory_bytes: Annotated[int, Stated("memory", MEMORY, "of the device")]
+    flop_per_s: Annotated[Mapping[ElementType, float], Stated("peak", PEAK, "arithmetic by element type")]
+    dram_bytes_per_s: Annotated[float, Stated("dram_bandwidth", RATE, "peak of its memory")]
+    multiprocessors: Annotated[int, Stated("multiprocessors", UNITS, "over which tiles of a kernel are spread")]
+    granule_bytes: Annotated[int, Stated("granule", GRANULE, "to which the pool rounds an allocation")]
+    context_bytes: Annotated[int, Stated("context", MEMORY, "of CUDA before any tensor")] = 0
+    handle_bytes: Annotated[int, Stated("handle", MEMORY, "of each further handle of cuDNN")] = 0
 
     def framework_bytes(self, handles: int) -> int:
         """Bytes beside all tensors that nvidia-smi shows for a process with so many handles beyond the first."""
@@ -65,60 +72,58 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link between GPU and host: a copy takes latency_s plus its bytes over the rate of its direction.
+    """The link between GPU and host (`vdnnsim.cost.transfer`).
+
+    The peak is what the wires can carry in one direction, which no copy reaches; a machine that was only measured has
+    none. Fractions are what a copy keeps of its rate alone beside something else, None if not measured. By figures
+    with `decides=False` no copy is timed yet.
 
     Attributes:
-        peak_bytes_per_s: what the wires can carry in one direction, which no copy reaches; None where the profile does
-            not state it. No copy is timed by it, so a machine that was only measured does without.
-        pageable_h2d_bytes_per_s, pageable_d2h_bytes_per_s: rates of copies from and to memory that is not pinned.
-        both_directions_fraction: of its rate alone, what a copy keeps while the other direction is busy.
-        beside_compute_fraction, beside_memory_bound_fraction: likewise beside a kernel that computes, and beside one
-            that is bound by device memory. As with the peak, no copy is timed by these five yet; None if not measured.
+        copies: what copies were measured to take; None where only figures say it.
     """
 
     name: str
-    h2d_bytes_per_s: float
-    d2h_bytes_per_s: float
-    latency_s: float
-    peak_bytes_per_s: float | None = None
-    pageable_h2d_bytes_per_s: float | None = None
-    pageable_d2h_bytes_per_s: float | None = None
-    both_directions_fraction: float | None = None
-    beside_compute_fraction: float | None = None
-    beside_memory_bound_fraction: float | None = None
+    h2d_bytes_per_s: Annotated[float, Stated("h2d", RATE, "copies of pinned memory to the GPU")]
+    d2h_bytes_per_s: Annotated[float, Stated("d2h", RATE, "copies of pinned memory to the host")]
+    latency_s: Annotated[float, Stated("latency", TIME, "before the first byte of a copy")]
+    peak_bytes_per_s: Annotated[float | None, Stated("peak", RATE, "of the wires, one way", decides=False)] = None
+    pageable_h2d_bytes_per_s: Annotated[
+        float | None, Stated("pageable_h2d", RATE, "copies from memory that is not pinned", decides=False)
+    ] = None
+    pageable_d2h_bytes_per_s: Annotated[
+        float | None, Stated("pageable_d2h", RATE, "copies to memory that is not pinned", decides=False)
+    ] = None
+    both_directions_fraction: Annotated[
+        float | None, Stated("both_directions", FRACTION, "kept while the other direction is busy", decides=False)
+    ] = None
+    beside_compute_fraction: Annotated[
+        float | None, Stated("beside_compute", FRACTION, "kept beside a kernel that computes", decides=False)
+    ] = None
+    beside_memory_bound_fraction: Annotated[
+        float | None, Stated("beside_memory_bound", FRACTION, "kept beside a kernel bound by memory", decides=False)
+    ] = None
+    copies: MeasuredCopies | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The host.
+    """The host: pinning n bytes takes pin_latency_s + n / pin_bytes_per_s."""
 
-    Attributes:
-        memory_bytes: memory that may be pinned.
-        issue_s: time to put one operation (kernel, copy, event) on a stream.
-        pin_latency_s, pin_bytes_per_s: pinning n bytes takes pin_latency_s + n / pin_bytes_per_s.
-    """
-
-    memory_bytes: int
-    issue_s: float
-    pin_latency_s: float
-    pin_bytes_per_s: float
+    memory_bytes: Annotated[int, Stated("memory", MEMORY, "that may be pinned")]
+    issue_s: Annotated[float, Stated("issue", TIME, "to put one operation on a stream")]
+    pin_latency_s: Annotated[float, Stated("pin_latency", TIME, "to pin memory, however little")]
+    pin_bytes_per_s: Annotated[float, Stated("pin_bandwidth", RATE, "at which more is pinned")]
 
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What the GPU draws: idle power, and energy for each unit of work.
+    """What the GPU draws: idle power, and energy for each unit of work; without a limit it is infinite."""
 
-    Attributes:
-        idle_watts: drawn at the clocks of a running program while no kernel runs.
-        joules_per_link_byte: at the GPU's end of the link.
-        limit_watts: what the board holds itself to; infinite where the profile states none.
-    """
-
-    idle_watts: float
-    joules_per_flop: float
-    joules_per_dram_byte: float
-    joules_per_link_byte: float
-    limit_watts: float = math.inf
+    idle_watts: Annotated[float, Stated("idle", WATTS, "at full clocks while no kernel runs", decides=False)]
+    joules_per_flop: Annotated[float, Stated("flop", FLOP_ENERGY, "of arithmetic", decides=False)]
+    joules_per_dram_byte: Annotated[float, Stated("dram", BYTE_ENERGY, "through its memory", decides=False)]
+    joules_per_link_byte: Annotated[float, Stated("link", BYTE_ENERGY, "at its end of the link", decides=False)]
+    limit_watts: Annotated[float, Stated("limit", WATTS, "what the board holds itself to", decides=False)] = math.inf
 
 
 DEFAULT_COST_MODEL: Final = "maxwell"
@@ -160,7 +165,7 @@ class Server:
     gpu: Gpu
     link: Link
     host: Host
-    cost_model: Mapping[str, float]
+    cost_model: Annotated[Mapping[str, float], Stated("cost_model", ANY_NUMBER, "parameter of the cost model")]
     figures: tuple[Figure, ...]
     power: Power | None = None
     kernels: MeasuredKernels | None = None

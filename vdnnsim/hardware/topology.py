@@ -9,10 +9,13 @@ A copy between GPUs takes their peer link, else the fabric that joins their port
 turns at the lowest common node.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Annotated
+
+from vdnnsim.hardware.stated import FRACTION, RATE, TIME, Stated
 
 
 class NodeKind(Enum):
@@ -55,12 +58,12 @@ class TopologyLink:
     """
 
     name: str
-    down_bytes_per_s: float
-    up_bytes_per_s: float
-    latency_s: float
+    down_bytes_per_s: Annotated[float, Stated("down", RATE, "toward the GPUs")]
+    up_bytes_per_s: Annotated[float, Stated("up", RATE, "toward host memory")]
+    latency_s: Annotated[float, Stated("latency", TIME, "of a copy that crosses it")]
     sharing: Sharing
-    kept_down: float = 1.0
-    kept_up: float = 1.0
+    kept_down: Annotated[float, Stated("kept_down", FRACTION, "of down while up is busy")] = 1.0
+    kept_up: Annotated[float, Stated("kept_up", FRACTION, "of up while down is busy")] = 1.0
     kind: str = ""
 
     def alone_bytes_per_s(self, way: "Way") -> float:
@@ -170,10 +173,9 @@ class Topology:
         """Return the latency of a path: the sum over its links."""
         return sum(self.links[hop.link].latency_s for hop in path)
 
-    def alone_s(self, path: Sequence[Hop], nbytes: int) -> float:
-        """Return how long a copy takes that meets no other."""
-        rate = min(self.links[hop.link].alone_bytes_per_s(hop.way) for hop in path)
-        return self.latency_s(path) + nbytes / rate
+    def alone_bytes_per_s(self, path: Iterable[Hop]) -> float:
+        """Return at which rate the bytes of a copy flow that meets no other."""
+        return min(self.links[hop.link].alone_bytes_per_s(hop.way) for hop in path)
 
     def group(self, gpu: int) -> tuple[int, ...]:
         """Return the GPUs that hang on the same node as this one, itself among them: its switch group."""

@@ -1,4 +1,4 @@
-"""The section `topology` of a profile: the links of a server by type, its nodes as a tree, its peer links.
+"""The section `topology` of a profile, read and written: links by type, nodes as a tree, peer links, a fabric.
 
     topology:
       links:
@@ -20,21 +20,22 @@ GPU to its second. GPUs are numbered as they stand in the file. A GPU under two 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.entry import Entry
-from vdnnsim.hardware.figures import Figures
-from vdnnsim.hardware.server import Link
+from vdnnsim.hardware.figures import Figures, figure_lines, keys_of, quoted
+from vdnnsim.hardware.server import Figure, Link
 from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
 from vdnnsim.messages import not_one_of, quote
 
 MOST_GPUS: Final = 64
+FIGURES_AT: Final = "topology.links."
+"""How the key paths of a topology's figures begin; then the type of link follows, in quotes if it has blanks."""
 _FABRIC = "fabric"
 _NODE_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _LINK_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 _-]{0,39}")
-_KEPT: Final = ("kept_down", "kept_up")
 
 
 def read_topology(entry: Entry, figures: Figures) -> Topology:
@@ -65,6 +66,37 @@ def host_link(topology: Topology) -> Link:
     )
 
 
+def topology_lines(topology: Topology, figures: Sequence[Figure]) -> Iterator[str]:
+    """Yield the section.
+
+    Args:
+        topology: of the server.
+        figures: all that its links are stated with, those of a type together.
+    """
+    sharing = {link.kind: link.sharing.value for link in topology.links.values()}
+    yield from ("", "topology:", "  links:")
+    written: set[str] = set()
+    for figure in figures:
+        stated_kind, _, key = figure.path.removeprefix(FIGURES_AT).rpartition(".")
+        kind = stated_kind.strip("'")
+        if kind not in written:
+            written.add(kind)
+            yield from (f"    {kind}:", f"      sharing: {sharing[kind]}")
+        yield from figure_lines("      ", key, figure)
+    assert written == set(sharing), "links without figures"
+    yield "  nodes:"
+    for node in topology.nodes:
+        hangs = f", parent: {node.parent}, link: {quoted(node.link.kind)}" if node.link is not None else ""
+        yield f"    {node.name}: {{kind: {node.kind.value}{hangs}}}"
+    if topology.peers:
+        yield "  peers:"
+        for peer in topology.peers:
+            yield f"    - {{gpus: [{peer.first}, {peer.second}], link: {quoted(peer.link.kind)}}}"
+    if topology.ports:
+        names = ", ".join(port.gpu for port in topology.ports)
+        yield from ("  fabric:", f"    gpus: [{names}]", f"    link: {quoted(topology.ports[0].link.kind)}")
+
+
 class _LinkTypes:
     """The links of a section by type, and which of them something hangs on."""
 
@@ -89,19 +121,18 @@ class _LinkTypes:
 def _link_type(kind: str, entry: Entry, figures: Figures) -> Callable[[str], TopologyLink]:
     if not _LINK_NAME.fullmatch(kind):
         raise entry.wrong("is no name of a type of link, expected letters, digits, blanks and any of _-")
-    required = ("down", "up", "latency", "sharing")
-    keys = entry.members(required, _KEPT)
+    required, kept = keys_of(TopologyLink)
+    required.append("sharing")
+    keys = entry.members(required, kept)
     sharing = keys["sharing"].choice(Sharing, "a way of sharing")
     if sharing is Sharing.LOSSY_DUPLEX:
-        keys = entry.members((*required, *_KEPT))
+        keys = entry.members((*required, *kept))
     else:
-        for key in _KEPT:
+        for key in kept:
             if key in keys:
                 raise keys[key].wrong(f"found in a link that is {sharing.value}, expected in lossy_duplex alone")
-    rates = figures.number(keys["down"]), figures.number(keys["up"])
-    latency_s = figures.number(keys["latency"])
-    kept_down, kept_up = (figures.number(keys[key]) if key in keys else 1.0 for key in _KEPT)
-    return lambda name: TopologyLink(name, *rates, latency_s, sharing, kept_down, kept_up, kind)
+    stated = figures.fields(TopologyLink, keys)
+    return lambda name: TopologyLink(name, sharing=sharing, kind=kind, **stated)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,9 @@ def _check_profile(path: Path) -> str:
         parts.append(f"{len(rows)} kernels of {len({row.shape for row in rows})} shapes: {describe_kernels(rows)}")
     elif not server.cost_model:
         parts.append("neither kernels nor a cost_model: cannot be simulated")
+    if server.link.copies is not None:
+        sizes = (f"{len(curve) or 'no'} sizes {way.value}" for way, curve in server.link.copies.curves.items())
+        parts.append(f"copies of {', '.join(sizes)}")
     if server.provenance:
         parts.append(", ".join(f"{name} {text}" for name, text in server.provenance))
     return "; ".join(parts)

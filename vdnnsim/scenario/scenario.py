@@ -17,7 +17,7 @@ class Scenario:
         name: stem of the scenario's file, with escapes for what cannot be printed.
         policies: in the order of the file; each becomes one row of the results.
         sources: (name, SHA-256) of every file that was read: the scenario first, then the profile and
-            the table of its kernels, if it has one.
+            the tables that it names.
         gpus: how many GPUs of the server train together, each with the workload's batch.
         gradients: how they add up their gradients; None where there is nothing to add up.
     """

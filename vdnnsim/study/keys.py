@@ -1,11 +1,12 @@
 """What a study may vary: the values of a scenario, and the figures of its machine, by key path.
 
 `link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs.
+Where copies were measured by size, what a figure of the link does to latency plus bytes over bandwidth it does to them.
 `gpu.compute_speed` is a factor: every kernel takes its time over it, whether it was measured or predicted.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -17,7 +18,7 @@ from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType
 from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError
-from vdnnsim.hardware.figures import Figures
+from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -31,6 +32,7 @@ Value: TypeAlias = int | float | str | Policy
 """One value of an axis: figures are SI numbers, choices the words of a scenario."""
 
 COMPUTE_SPEED: Final = "gpu.compute_speed"
+BANDWIDTH: Final = "link.bandwidth"
 POLICY: Final = "policy"
 _LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
 
@@ -74,9 +76,7 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
         Key("pinned_memory", "pinned_memory", _choice(PinnedMemory, "a way to pin memory")),
         Key("gradients", "gradients", _choice(Aggregation, "a way to add up gradients")),
         Key(COMPUTE_SPEED, COMPUTE_SPEED, _speed, is_number=True),
-        *(_figure(name, unit) for name, unit in _FIGURES.items()),
-        *(_figure(f"gpu.peak.{element_type.value}", "flop_per_s") for element_type in ElementType),
-        *(_figure(f"cost_model.{field.name}", "") for field in fields(CostParameters)),
+        *_figures(),
     ]
     return {key.name: key for key in keys}
 
@@ -93,36 +93,29 @@ def shown(value: Value) -> int | float | str:
     return value.label if isinstance(value, Policy) else value
 
 
-_FIGURES: Final[Mapping[str, str]] = {
-    "gpu.memory": "bytes",
-    "gpu.dram_bandwidth": "bytes_per_s",
-    "gpu.multiprocessors": "",
-    "gpu.granule": "bytes",
-    "gpu.context": "bytes",
-    "gpu.handle": "bytes",
-    "link.bandwidth": "bytes_per_s",
-    "link.h2d": "bytes_per_s",
-    "link.d2h": "bytes_per_s",
-    "link.latency": "s",
-    "host.memory": "bytes",
-    "host.issue": "s",
-    "host.pin_latency": "s",
-    "host.pin_bandwidth": "bytes_per_s",
-}
-"""Figures that decide a result, and their units; what draws power decides none, nor does a link's peak."""
+def _figures() -> Iterator[Key]:
+    """Yield the figures that decide a result; those below a key by the names that they may have."""
+    parameters = [field.name for field in fields(CostParameters)]
+    yield _figure(BANDWIDTH, definition("link.h2d"))
+    for each in FIGURES:
+        if not each.stated.decides:
+            continue
+        if each.below is None:
+            yield _figure(each.path, each)
+        else:
+            yield from (_figure(f"{each.path}.{name}", each) for name in each.names or parameters)
 
 
-def _figure(name: str, unit: str) -> Key:
-    whole = unit == "bytes" or name == "gpu.multiprocessors"
-    # The limits of a bandwidth in both directions are those of either.
-    path = "link.h2d" if name == "link.bandwidth" else name
+def _figure(name: str, figure: Definition) -> Key:
+    limits, unit = figure.stated.range, figure.stated.range.dimension.suffix
+    path = figure.path if figure.below is None else name
 
     def read(entry: Entry) -> Value:
         members = {"value": entry.value, "origin": Origin.ASSUMED.value, "source": "a study"}
         stated = Entry(f"{entry.file}: {entry.path}", path, members, entry.error)
-        return Figures().whole(stated) if whole else Figures().number(stated)
+        return Figures().number(stated, limits, is_whole=figure.is_whole)
 
-    return Key(name, f"{name}_{unit}" if unit else name, read, is_number=True, is_whole=whole)
+    return Key(name, f"{name}_{unit}" if unit else name, read, is_number=True, is_whole=figure.is_whole)
 
 
 def _network(entry: Entry) -> Value:

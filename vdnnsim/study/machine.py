@@ -3,30 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vdnnsim.element_type import ElementType
+from vdnnsim.cost.transfer import line_s
 from vdnnsim.errors import StudyError
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.copies import Direction
+from vdnnsim.hardware.figures import with_number
+from vdnnsim.hardware.server import Link, Server
 from vdnnsim.hardware.topology import FabricPort, PeerLink, Topology, TopologyLink
-from vdnnsim.study.keys import COMPUTE_SPEED
+from vdnnsim.study.keys import BANDWIDTH, COMPUTE_SPEED
 
-_GPU = {
-    "memory": "memory_bytes",
-    "dram_bandwidth": "dram_bytes_per_s",
-    "multiprocessors": "multiprocessors",
-    "granule": "granule_bytes",
-    "context": "context_bytes",
-    "handle": "handle_bytes",
-}
-_HOST = {
-    "memory": "memory_bytes",
-    "issue": "issue_s",
-    "pin_latency": "pin_latency_s",
-    "pin_bandwidth": "pin_bytes_per_s",
-}
-_LINK = {"h2d": ("h2d_bytes_per_s",), "d2h": ("d2h_bytes_per_s",), "latency": ("latency_s",)} | {
-    "bandwidth": ("h2d_bytes_per_s", "d2h_bytes_per_s")
-}
-_TOPOLOGY = {"h2d_bytes_per_s": "down_bytes_per_s", "d2h_bytes_per_s": "up_bytes_per_s", "latency_s": "latency_s"}
+_OF_TOPOLOGY = {"link.h2d": "down_bytes_per_s", "link.d2h": "up_bytes_per_s", "link.latency": "latency_s"}
 
 
 def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
@@ -35,39 +20,34 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
     Raises:
         StudyError: a figure would change nothing on this server.
     """
-    gpu, link, host, topology = server.gpu, server.link, server.host, server.topology
-    cost_model = dict(server.cost_model)
     for path, number in figures.items():
-        section, _, name = path.partition(".")
-        if section == "cost_model" or name.startswith("peak."):
-            _refuse_with_table(server, path)
-        if section == "cost_model":
-            cost_model[name] = number
-        elif section == "host":
-            host = replace(host, **{_HOST[name]: number})  # type: ignore[arg-type]  # by name
-        elif section == "link":
-            fields = dict.fromkeys(_LINK[name], number)
-            link = replace(link, **fields)  # type: ignore[arg-type]  # rates and times are floats
-            topology = None if topology is None else _with_link(topology, fields)
-        elif name.startswith("peak."):
-            peaks = gpu.flop_per_s | {ElementType(name.removeprefix("peak.")): number}  # type: ignore[operator]
-            gpu = replace(gpu, flop_per_s=peaks)
-        else:
-            assert path != COMPUTE_SPEED, "a factor of the cost table, no figure"
-            gpu = replace(gpu, **{_GPU[name]: number})  # type: ignore[arg-type]  # by name
-    return replace(server, gpu=gpu, link=link, host=host, topology=topology, cost_model=cost_model)
+        assert path != COMPUTE_SPEED, "a factor of the cost table, no figure"
+        if server.kernels is not None and path.startswith(("cost_model.", "gpu.peak.")):
+            why = f"the kernels of this machine stand in a table; vary {COMPUTE_SPEED}"
+            raise StudyError(f"{server.name}: {path}: {why}")
+        for each in ("link.h2d", "link.d2h") if path == BANDWIDTH else (path,):
+            server = _with_curves(with_number(server, each, number), server.link)
+            if server.topology is not None and each in _OF_TOPOLOGY:
+                server = replace(server, topology=_with_link(server.topology, {_OF_TOPOLOGY[each]: number}))
+    return server
 
 
-def _refuse_with_table(server: Server, path: str) -> None:
-    if server.kernels is not None:
-        raise StudyError(f"{server.name}: {path}: the kernels of this machine stand in a table; vary {COMPUTE_SPEED}")
+def _with_curves(server: Server, before: Link) -> Server:
+    """Change what copies were measured to take as the figures of the link change what a copy takes."""
+    link = server.link
+    if link == before or link.copies is None:
+        return server
+
+    def factor(direction: Direction, nbytes: int) -> float:
+        return line_s(link, direction, nbytes) / line_s(before, direction, nbytes)
+
+    return replace(server, link=replace(link, copies=link.copies.scaled(factor)))
 
 
-def _with_link(topology: Topology, fields: Mapping[str, float]) -> Topology:
+def _with_link(topology: Topology, changes: Mapping[str, float]) -> Topology:
     """Change every link of the type by which GPU 0 hangs."""
     own = topology.gpus[0].link
     assert own is not None, "a GPU is no root"
-    changes = {_TOPOLOGY[name]: number for name, number in fields.items()}
 
     def changed(link: TopologyLink) -> TopologyLink:
         return replace(link, **changes) if link.kind == own.kind else link  # type: ignore[arg-type]  # floats

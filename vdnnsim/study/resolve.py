@@ -88,10 +88,16 @@ class Resolver:
         _check(scenario)
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
         choices = (scenario.memory_model.value, scenario.pinned_memory.value, gpus, str(scenario.gradients))
-        memory = (server.gpu.memory_bytes, server.gpu.granule_bytes, server.gpu.context_bytes, server.gpu.handle_bytes)
         costs_key = _digest(workload_text, costs_text, speed)
         copies_key = _digest(copies_text, scenario.pinned_memory.value)
-        whole = (costs_key, copies_key, memory, server.host.memory_bytes, choices, _policy_text(scenario.policies[0]))
+        whole = (
+            costs_key,
+            copies_key,
+            server.gpu,
+            server.host.memory_bytes,
+            choices,
+            _policy_text(scenario.policies[0]),
+        )
         return Resolved(_digest(*whole, model_version()), scenario, speed, costs_key, copies_key)
 
     def _workload(self, point: Point) -> tuple[Workload, str]:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from vdnnsim.cost.table import AdjustedCosts, CostModel
-from vdnnsim.cost.transfer import Direction, copy_s
+from vdnnsim.cost.transfer import copy_s
+from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.plan.operations import Compute, Offload, Prefetch
 from vdnnsim.plan.training_plan import TrainingPlan

@@ -91,9 +91,12 @@ def test_a_profile_that_can_be_used_at_once(folder: Path) -> None:
     assert server.kernels is not None
     assert server.kernels.table == profiles / "cpu.kernels.csv"
     assert dict(server.provenance)["torch"]
+    assert server.link.copies is not None
+    assert server.link.copies.table == profiles / "cpu.copies.csv"
     checked = vdnnsim("check", "hw_profiles/cpu.yaml")
     assert checked.returncode == 0
     assert "a hardware profile: CPU" in checked.stdout
+    assert "; copies of " in checked.stdout
 
     (folder / "s.yaml").write_text(SCENARIO)
     run = vdnnsim("run", "s.yaml")

@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from calibration.devices.port import Interval
-from calibration.measure.copies import Copy, Direction, HostMemory, Load, _covered, copy_sizes, time_together
+from calibration.measure.copies import Copy, Load, _covered, copy_sizes, time_together
 from tests.calibration.calibrate.fake_device import FakeDevice, FakeMark
+from vdnnsim.hardware.copies import Direction, HostMemory
 from vdnnsim.units import GIB, KIB, MIB
 
 

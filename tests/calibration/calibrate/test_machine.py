@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from calibration.measure.copies import Direction, HostMemory
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts
 from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_DIRECTION, Alone, Beside, LinkTimes
@@ -14,6 +13,7 @@ from calibration.measure.statistics import Sample
 from tests.calibration.calibrate.fake_device import FakeDevice
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import DeviceError
+from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory
 from vdnnsim.hardware.server import Figure, Origin
 from vdnnsim.units import MIB
 
@@ -145,3 +145,14 @@ def test_what_no_profile_can_do_without_is_refused_on_a_gpu(monkeypatch: pytest.
     )
     with pytest.raises(DeviceError, match=r"^gpu\.peak\.float32: median of 10 runs, spread 40 %, expected at most 25"):
         machine(measured, _Gpu())
+
+
+def test_the_table_of_copies_has_all_that_was_measured_and_says_what_is_too_wild() -> None:
+    """Ten sizes of four kinds alone, of which the first is wild, and four beside other work."""
+    first, *rest = MEASURED.link.alone
+    rows = replace(MEASURED.link, alone=(replace(first, sample=wild(1.0)), *rest)).rows()
+
+    assert len(rows) == 4 * 10 + 4
+    assert rows[0] == CopyRow(Direction.H2D, HostMemory.PINNED, "", 4096, 1.0, 0.4, 10, "spreads too much to be used")
+    assert rows[-1] == CopyRow(Direction.H2D, HostMemory.PINNED, MATRIX_PRODUCT, 64 * MIB, 1e-3, 0.01, 10, "")
+    assert [row.note for row in rows[1:]] == [""] * 43

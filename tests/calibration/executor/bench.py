@@ -14,12 +14,13 @@ from calibration.reference import run_reference
 from tests.calibration.kernels.plain_network import run_plainly
 from tests.toy import ReplayTrials, ToyCosts
 from vdnnsim.cost.table import KernelCost
-from vdnnsim.cost.transfer import Direction, copy_s
+from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent

@@ -7,10 +7,11 @@ from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes,
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.maxwell import kernel_s
 from vdnnsim.cost.tiled_product import TiledProduct, tiled_product_s
-from vdnnsim.cost.transfer import Direction, copy_s, pin_s
+from vdnnsim.cost.transfer import copy_s, pin_s
 from vdnnsim.cost.workspace import FFT, FFT_TILING, GEMM, IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
 
 SMALL = ConvolutionShape(n=1, c=1, k=32, input_size=(8, 8), kernel=(1, 1))

@@ -127,6 +127,34 @@ def test_the_table_is_an_input_with_its_hash(folder: Path) -> None:
     assert str(folder) not in json.dumps(manifest)
 
 
+SLOW_COPIES = (
+    "direction,host_memory,beside,copied_bytes,time_s,spread_fraction,timed_runs,note\n"
+    "h2d,pinned,,4096,0.5,0.01,9,\nh2d,pinned,,8192,0.5,0.01,9,\n"
+    "d2h,pinned,,4096,0.25,0.01,9,\nd2h,pinned,,8192,0.25,0.01,9,\n"
+)
+
+
+def test_measured_copies_time_what_is_offloaded_and_are_an_input_with_their_hash(folder: Path) -> None:
+    """A copy of any size takes at least half a second to the GPU, and a quarter of one back."""
+    (folder / "mine.copies.csv").write_text(SLOW_COPIES, encoding="utf-8")
+    profile = folder / "mine.yaml"
+    profile.write_text(profile.read_text(encoding="utf-8") + "copies: {table: mine.copies.csv}\n", encoding="utf-8")
+
+    assert "; copies of 2 sizes h2d, 2 sizes d2h; date " in run(folder, "check", "mine.yaml")[1]
+    code, _, errors = run(folder, "run", "tiny_linear.yaml", "--out", "out")
+
+    assert code == 0, errors
+    with (folder / "out" / "results.csv").open(encoding="utf-8") as file:
+        base, offloads = csv.DictReader(file)
+    assert float(base["iteration_s"]) < 0.1
+    assert float(offloads["iteration_s"]) > 0.75
+    manifest = json.loads((folder / "out" / "run.json").read_text(encoding="utf-8"))
+    names = ["tiny_linear.yaml", "mine.yaml", "mine.kernels.csv", "mine.copies.csv"]
+    assert [each["name"] for each in manifest["inputs"]] == names
+    assert manifest["inputs"][-1]["sha256"] == hashlib.sha256(SLOW_COPIES.encode()).hexdigest()
+    assert manifest["hardware"]["link"]["copies"]["table"] == "mine.copies.csv"
+
+
 def test_check_says_what_a_measured_profile_holds(folder: Path) -> None:
     rows = measured("tiny_linear")
     shapes = len({row.shape for row in rows})

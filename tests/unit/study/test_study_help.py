@@ -4,7 +4,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from vdnnsim.cli.study_help import KEYS, STUDY
+from vdnnsim.cli.study_help import STUDY, keys_help
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.study.keys import POLICY, study_keys
 from vdnnsim.study.read import read_study
@@ -17,7 +17,13 @@ def test_the_help_names_every_key_that_can_be_varied() -> None:
     """Those of a cost model stand there as one; `policy` is an axis alone, and is in the example."""
     keys = study_keys(known_policies(), Path())
     known = {re.sub(r"^cost_model\..*", "cost_model.NAME", name) for name in keys if name != POLICY}
-    assert sorted(_KEY.findall(KEYS)) == sorted(known)
+    assert sorted(_KEY.findall(keys_help())) == sorted(known)
+
+
+def test_the_help_says_of_a_figure_what_it_is_and_how_it_is_written() -> None:
+    lines = keys_help().splitlines()
+    assert "  gpu.granule               to which the pool rounds an allocation, as 512 B" in lines
+    assert max(map(len, lines)) <= 78
 
 
 def test_the_example_of_the_help_is_a_study(tmp_path: Path) -> None:

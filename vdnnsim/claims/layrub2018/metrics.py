@@ -5,9 +5,11 @@ from statistics import fmean
 
 from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
 from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
+from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.step import Role
+from vdnnsim.hardware.copies import Direction
 from vdnnsim.plan.operations import Compute
 
 
@@ -81,9 +83,8 @@ def migration_speedup(runs: LayrubRuns, case: Case, policy: str) -> float:
     for each in forward:
         layer = bench.workload.graph.layers[each.layer]
         if layer.kind in (LayerKind.CONV, LayerKind.FC):
-            link = bench.server.link
-            copy_s = link.latency_s + bench.workload.map_bytes(layer.output) / link.h2d_bytes_per_s
-            ratios.append(bench.costs.find(each.layer, each.phase, each.algorithm).seconds / copy_s)
+            load_s = copy_s(bench.server.link, Direction.H2D, bench.workload.map_bytes(layer.output))
+            ratios.append(bench.costs.find(each.layer, each.phase, each.algorithm).seconds / load_s)
     return fmean(ratios)
 
 

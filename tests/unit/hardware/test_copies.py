@@ -1,0 +1,161 @@
+"""The table of copies: what a profile names, what its curves are, and what is refused."""
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.hardware.toy_profile import TOY, refusal
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory, copy_table_text, read_copies
+from vdnnsim.hardware.profile import load_profile, read_profile
+from vdnnsim.hardware.write import copies_beside, write_profile
+
+HEADER = "direction,host_memory,beside,copied_bytes,time_s,spread_fraction,timed_runs,note\n"
+# As calibration writes it: the sizes of each kind in order, then what ran beside other work.
+TABLE = HEADER + (
+    "h2d,pinned,,4096,1.5e-05,0.01,20,\n"
+    "h2d,pinned,,16384,9e-05,0.4,20,spreads too much to be used\n"
+    "h2d,pinned,,65536,3e-05,0.02,20,\n"
+    "h2d,pageable,,65536,0.001,0.02,20,\n"
+    "d2h,pinned,,4096,2e-05,0.0,1,\n"
+    "d2h,pinned,a matrix product,65536,7e-05,0.02,20,\n"
+)
+NAME = "toy.copies.csv"
+
+
+def write(folder: Path, section: object = None, table: str = TABLE) -> Path:
+    path = folder / "toy.yaml"
+    path.write_text(yaml.safe_dump(TOY | {"copies": section or {"table": NAME}}), encoding="utf-8")
+    (folder / NAME).write_text(table, encoding="utf-8")
+    return path
+
+
+def test_pinned_copies_alone_that_were_steady_make_the_curves(tmp_path: Path) -> None:
+    """Of H2D two sizes are left: one is wild and one pageable. Of D2H one is, which is no curve."""
+    copies = read_profile(write(tmp_path)).link.copies
+
+    assert copies is not None
+    assert copies.curves == {Direction.H2D: ((4096, 1.5e-05), (65536, 3e-05)), Direction.D2H: ()}
+    assert (copies.table, copies.sha256) == (tmp_path / NAME, hashlib.sha256(TABLE.encode()).hexdigest())
+
+
+def test_sizes_may_stand_in_any_order(tmp_path: Path) -> None:
+    lines = TABLE.splitlines(keepends=True)
+    copies = read_profile(write(tmp_path, table=lines[0] + "".join(reversed(lines[1:])))).link.copies
+    assert copies is not None
+    assert copies.curves[Direction.H2D] == ((4096, 1.5e-05), (65536, 3e-05))
+
+
+def test_the_table_is_a_source_of_the_machine(tmp_path: Path) -> None:
+    profile = load_profile(write(tmp_path))
+    assert profile.sources[1:] == ((str(tmp_path / NAME), hashlib.sha256(TABLE.encode()).hexdigest()),)
+
+
+def test_where_a_table_lies_makes_no_other_machine_for_a_study(tmp_path: Path) -> None:
+    """Studies know a link by its text, in which the path does not stand."""
+    (tmp_path / "elsewhere").mkdir()
+    here, there = read_profile(write(tmp_path)), read_profile(write(tmp_path / "elsewhere"))
+    assert repr(here.link) == repr(there.link)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ([1], "copies: found a list, expected a mapping with the keys table"),
+        ({"tables": NAME}, "copies: 'tables' is not a key; did you mean 'table'?"),
+        (
+            {"table": f"../{NAME}"},
+            (
+                "copies.table: found '../toy.copies.csv', expected the name of a CSV file beside the profile, in "
+                "letters, digits and any of _.-"
+            ),
+        ),
+    ],
+)
+def test_a_wrong_section_is_refused(tmp_path: Path, section: object, message: str) -> None:
+    assert refusal(write(tmp_path, section)) == message
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    message = refusal(write(tmp_path, {"table": "other.csv"}))
+    assert message == f"copies.table: {tmp_path / 'other.csv'} cannot be read: no such file or directory"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (TABLE, "", "line 1: found the columns '', expected direction,host_memory,beside,copied_bytes,"),
+        (TABLE, HEADER, "line 1: found no row, expected at least one"),
+        ("copied_bytes", "bytes", "line 1: 'bytes' is not a column; did you mean 'copied_bytes'? ("),
+        (",20,\n", ",20\n", "line 2: found 7 cells, expected 8"),
+        ("h2d,pinned", "up,pinned", "line 2: direction: 'up' is not known; expected one of h2d, d2h"),
+        ("pinned", "pined", "line 2: host_memory: 'pined' is not known; did you mean 'pinned'? (pinned, pageable)"),
+        (",4096,", ",4 KiB,", "line 2: copied_bytes: found '4 KiB', expected a whole number, 0 or more"),
+        (",4096,", ",0,", "line 2: copied_bytes: found 0, expected 1 or more"),
+        ("1.5e-05", "-1", "line 2: time_s: found '-1', expected a finite number, 0 or more"),
+        ("1.5e-05", "1e999", "line 2: time_s: found '1e999', expected a finite number, 0 or more"),
+        ("1.5e-05", "0.0", "line 2: time_s: found '0.0', expected a time above 0"),
+        ("0.01", "", "line 2: spread_fraction: found '', expected a finite number, 0 or more"),
+        (",20,", ",many,", "line 2: timed_runs: found 'many', expected a whole number, 0 or more"),
+        ("16384", "4096", "line 3: copied_bytes: 4096 stands for this kind of copy in line 2 already"),
+        (
+            "a matrix",
+            "a\tmatrix",
+            "line 7: beside: found 'a\\tmatrix product', expected 1 to 1000 printable characters",
+        ),
+        ("spreads too", "\x07 too", "line 3: note: found '\\x07 too much to be used', expected 1 to 1000 printable"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = write(tmp_path, table=TABLE.replace(old, new, 1))
+    with pytest.raises(ProfileError) as caught:
+        read_profile(path)
+    assert str(caught.value).startswith(f"{tmp_path / NAME}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_profile_that_is_written_comes_with_its_table_and_reads_back_as_the_same(tmp_path: Path) -> None:
+    server = read_profile(write(tmp_path))
+    (tmp_path / "new").mkdir()
+    path = tmp_path / "new" / "toy.yaml"
+    copies = copies_beside(path, TABLE)
+    moved = replace(server, link=replace(server.link, copies=copies))
+
+    assert write_profile(path, moved, "a toy", copies=TABLE) == (path.with_name(NAME), path)
+    assert path.with_name(NAME).read_text(encoding="utf-8") == TABLE
+    assert '\ncopies: {table: "toy.copies.csv"}\n' in path.read_text(encoding="utf-8")
+    assert read_profile(path) == moved
+
+
+seconds = st.floats(1e-9, 1e3)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=20)
+
+
+@given(
+    kinds=st.lists(
+        st.tuples(st.sampled_from(Direction), st.sampled_from(HostMemory), texts, st.integers(1, 2**40)),
+        min_size=1,
+        unique=True,
+    ),
+    data=st.data(),
+)
+def test_what_is_written_is_read_to_the_last_bit(
+    kinds: list[tuple[Direction, HostMemory, str, int]], data: st.DataObject
+) -> None:
+    """The curve of a direction is what its steady pinned rows alone say, by size; two at least."""
+    rows = [CopyRow(*kind, data.draw(seconds), data.draw(st.floats(0, 9)), 7, data.draw(texts)) for kind in kinds]
+
+    copies = read_copies(Path("toy.csv"), copy_table_text(rows).encode())
+
+    for direction in Direction:
+        points = sorted(
+            (row.nbytes, row.seconds)
+            for row in rows
+            if (row.direction, row.host_memory, row.beside, row.note) == (direction, HostMemory.PINNED, "", "")
+        )
+        assert copies.curves[direction] == (tuple(points) if len(points) > 1 else ())

@@ -1,0 +1,64 @@
+"""A machine with other figures than its own, where its copies were measured."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.toy import TOY_SERVER
+from tests.two_gpus import SERVER
+from vdnnsim.cost.transfer import copy_s
+from vdnnsim.hardware.copies import Direction, MeasuredCopies
+from vdnnsim.hardware.server import Link, Server
+from vdnnsim.study.machine import with_figures
+
+CURVES = {Direction.H2D: ((10, 4.0), (90, 20.0)), Direction.D2H: ((10, 6.0), (40, 18.0))}
+
+
+def measured(server: Server) -> Server:
+    """A link of 10 B/s down and 5 B/s up, 1 s: copies were measured to take longer than that, up to twice as long."""
+    link = Link("wire", 10.0, 5.0, 1.0, copies=MeasuredCopies(Path("toy.csv"), "", CURVES))
+    return replace(server, link=link)
+
+
+def curves(server: Server) -> object:
+    assert server.link.copies is not None
+    return server.link.copies.curves
+
+
+@pytest.mark.parametrize("path", ["link.h2d", "link.d2h", "link.latency"])
+def test_figures_that_stay_leave_the_curves_as_they_are(path: str) -> None:
+    server = measured(TOY_SERVER)
+    same = {"link.h2d": 10.0, "link.d2h": 5.0, "link.latency": 1.0}
+    assert with_figures(server, {path: same[path]}) == server
+
+
+def test_a_faster_link_shortens_measured_copies_as_it_does_those_of_its_figures() -> None:
+    """At 30 and 30 B/s 10 B take 4/3 and not 2 or 3 s, 90 B 4 and not 10, 40 B back 7/3 and not 9."""
+    server = with_figures(measured(TOY_SERVER), {"link.bandwidth": 30.0})
+    assert server.link.h2d_bytes_per_s == server.link.d2h_bytes_per_s == 30.0
+    assert copy_s(server.link, Direction.H2D, 10) == pytest.approx(4.0 * (4 / 3) / 2)
+    assert copy_s(server.link, Direction.H2D, 90) == pytest.approx(20.0 * 4 / 10)
+    assert copy_s(server.link, Direction.D2H, 10) == pytest.approx(6.0 * (4 / 3) / 3)
+    assert copy_s(server.link, Direction.D2H, 40) == pytest.approx(18.0 * (7 / 3) / 9)
+
+
+def test_a_longer_latency_is_felt_most_by_small_copies() -> None:
+    """3 s instead of 1: 10 B take 4 and not 2 s, 90 B 12 and not 10."""
+    server = with_figures(measured(TOY_SERVER), {"link.latency": 3.0})
+    assert copy_s(server.link, Direction.H2D, 10) == pytest.approx(4.0 * 4 / 2)
+    assert copy_s(server.link, Direction.H2D, 90) == pytest.approx(20.0 * 12 / 10)
+
+
+def test_the_links_of_a_topology_change_with_the_curves() -> None:
+    """Links have no types here, so all of them become as fast."""
+    server = with_figures(measured(SERVER), {"link.h2d": 20.0})
+    assert server.topology is not None
+    assert {link.down_bytes_per_s for link in server.topology.links.values()} == {20.0}
+    assert copy_s(server.link, Direction.H2D, 10) == pytest.approx(4.0 * 1.5 / 2)
+    assert copy_s(server.link, Direction.D2H, 10) == 6.0
+
+
+def test_other_figures_leave_copies_alone() -> None:
+    server = measured(TOY_SERVER)
+    assert curves(with_figures(server, {"gpu.memory": 7, "host.issue": 2.0})) == CURVES
