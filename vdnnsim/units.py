@@ -39,6 +39,21 @@ class Dimension(Enum):
     COUNT = "a plain number"
 
 
+_ENDS = (
+    ("_flop_per_s", Dimension.FLOP_PER_SECOND),
+    ("_bytes_per_s", Dimension.BYTES_PER_SECOND),
+    ("_per_s", Dimension.COUNT),
+    ("_bytes", Dimension.BYTES),
+    ("_s", Dimension.SECONDS),
+)
+"""Of names of quantities; of images per second one writes the number."""
+
+
+def dimension_of(name: str) -> Dimension:
+    """Return what a quantity measures, by the SI unit in which its name ends."""
+    return next((dimension for end, dimension in _ENDS if name.endswith(end)), Dimension.COUNT)
+
+
 _UNITS: Mapping[Dimension, Mapping[str, float]] = {
     Dimension.BYTES: _BYTES,
     Dimension.SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},
