@@ -30,7 +30,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_workload
+from tests.toy import TOY_LIMITS, TOY_SERVER, touching, toy_chain, toy_workload
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -54,10 +54,9 @@ W_BUFFER = Buffer("W fc", BufferKind.WEIGHTS, 20, Stage.CLASSIFIER, given=True)
 def plan(policy: str, workspace_bytes: int, *operations: object) -> TrainingPlan:
     workspace = Buffer("workspace", BufferKind.WORKSPACE, workspace_bytes, Stage.FEATURES)
     return TrainingPlan(
+        workload=toy_workload(toy_chain(1)),
         policy=policy,
         algorithms=policy.partition("(")[2].rstrip(")"),
-        layers=("conv1", "fc"),
-        layer_stages=(Stage.FEATURES, Stage.CLASSIFIER),
         buffers=(X_BUFFER, W_BUFFER, workspace),
         operations=operations,  # type: ignore[arg-type]  # each is one, as the calls below show
     )
@@ -67,15 +66,15 @@ def move_trace() -> IterationTrace:
     operations = (
         Allocate(0, 0, F),
         Allocate(1, 1, F),
-        Compute(0, F, "gemm", (0,), ()),
+        Compute(0, F, "gemm", touching(reads=(0,))),
         Offload(0, 0),
         Release(0),
-        Compute(1, F, "only", (1,), ()),
-        Compute(1, W, "only", (1,), ()),
+        Compute(1, F, "only", touching(reads=(1,))),
+        Compute(1, W, "only", touching(reads=(1,))),
         Allocate(0, 0, W),
         Prefetch(0, 0, on_demand=True),
         Allocate(2, 0, W),
-        Compute(0, W, "fft", (0,), (2,)),
+        Compute(0, W, "fft", touching(reads=(0,), writes=(2,))),
         Release(2),
         Release(0),
         Release(1),
@@ -104,10 +103,10 @@ def keep_trace() -> IterationTrace:
         Allocate(0, 0, F),
         Allocate(1, 1, F),
         Allocate(2, 0, W),
-        Compute(0, F, "gemm", (0,), ()),
-        Compute(1, F, "only", (1,), ()),
-        Compute(1, W, "only", (1,), ()),
-        Compute(0, W, "fft", (0,), (2,)),
+        Compute(0, F, "gemm", touching(reads=(0,))),
+        Compute(1, F, "only", touching(reads=(1,))),
+        Compute(1, W, "only", touching(reads=(1,))),
+        Compute(0, W, "fft", touching(reads=(0,), writes=(2,))),
         Release(2),
         Release(0),
         Release(1),
