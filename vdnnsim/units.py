@@ -55,6 +55,14 @@ _SUFFIXES: Mapping[Dimension, str] = {
     Dimension.JOULES_PER_BYTE: "joules_per_byte",
     Dimension.COUNT: "",
 }
+
+
+def dimension_of(name: str) -> Dimension:
+    """Return what a quantity measures, by the SI unit in which its name ends; of images per second that is a number."""
+    ends = {f"_{suffix}": dimension for dimension, suffix in _SUFFIXES.items() if suffix} | {"_per_s": Dimension.COUNT}
+    return next((ends[end] for end in sorted(ends, key=len, reverse=True) if name.endswith(end)), Dimension.COUNT)
+
+
 _UNITS: Mapping[Dimension, Mapping[str, float]] = {
     Dimension.BYTES: _BYTES,
     Dimension.SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},

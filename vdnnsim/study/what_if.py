@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins, together
-from vdnnsim.bench import Bench
+from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
 from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.simulator import Simulator
 from vdnnsim.study.compute import PointRunner
 from vdnnsim.study.keys import POLICY, Key, Value, find_key, study_keys
 from vdnnsim.study.resolve import Resolver
@@ -49,15 +49,15 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     launched: list[KernelOrigins] = []
     resolver = Resolver(base, folder)
 
-    def watch(bench: Bench, plans: Sequence[TrainingPlan]) -> None:
-        launched.append(kernel_origins(plans, bench.cost_model))
+    def watch(simulator: Simulator, plans: Sequence[TrainingPlan]) -> None:
+        launched.append(kernel_origins(plans, simulator.cost_model))
 
     runner = PointRunner(watch)
 
     def row(point: dict[str, Value]) -> tuple[StudyRow, KernelOrigins]:
         resolved = resolver.resolve(point)
         launched.clear()
-        return StudyRow(point, resolved, runner.run(resolved)), together(launched)
+        return StudyRow(point, resolved, runner.run(resolved)), joined_origins(launched)
 
     after = [row({**values, POLICY: policy}) for policy in base.policies]
     reasons = {each.resolved.error for each, _ in after}

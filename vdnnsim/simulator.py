@@ -1,0 +1,233 @@
+"""A workload on a machine, where plans are made, checked, placed, replayed and measured, on one GPU or on several."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
+from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.simulate import simulate_server
+from vdnnsim.errors import PlanError, PolicyError
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.aggregate import aggregate_gradients
+from vdnnsim.plan.buckets import bucket_bytes
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Aggregation, AllReduce
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.port import Policy, Setting, Trial
+from vdnnsim.trace import ServerTrace
+
+UNLIMITED_BYTES = 2**60
+"""Memory of the oracular GPU and its host."""
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Simulator:
+    """A workload on a machine, ready to run policies; it is also the ports through which they run their trials.
+
+    Attributes:
+        limits: the memory of one GPU, and its part of that of the host, which all share equally.
+        gpus: how many GPUs train together, the first of the machine's.
+        gradients: how they add up their gradients; None where there is nothing to add up.
+    """
+
+    workload: Workload
+    server: Server
+    cost_model: CostModel
+    limits: MemoryLimits
+    pinned: PinnedMemory
+    gpus: int = 1
+    gradients: Aggregation | None = None
+
+    @classmethod
+    def of(
+        cls,
+        workload: Workload,
+        server: Server,
+        model: MemoryModel,
+        pinned: PinnedMemory,
+        *,
+        gpus: int = 1,
+        gradients: Aggregation | None = None,
+        cost_model: CostModel | None = None,
+    ) -> "Simulator":
+        """Build the limits of a workload on a machine, and its cost model if that is not given."""
+        limits = MemoryLimits(
+            model=model,
+            device_bytes=server.gpu.memory_bytes - server.gpu.context_bytes,
+            host_bytes=server.host.memory_bytes // gpus,
+            granule_bytes=server.gpu.granule_bytes,
+            handle_bytes=server.gpu.handle_bytes,
+        )
+        return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients)
+
+    @property
+    def costs(self) -> CostTable:
+        """What the kernels of the workload cost as it stands, before a policy says how it is saved or cut."""
+        return self.cost_model.table(self.workload)
+
+    def setting(self) -> Setting:
+        """Return what a policy may know; its limits are what buckets of gradients leave of the memory."""
+        limits = self.limits
+        if self.gradients is Aggregation.DDP:
+            taken_bytes = bucket_bytes(self.workload, limits.granule_bytes)
+            limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
+        return Setting(
+            workload=self.workload,
+            cost_model=self.cost_model,
+            limits=limits,
+            trials=self,
+            gpus=self.gpus,
+            groups=self._groups(),
+            server_trials=self if self.gpus > 1 else None,
+        )
+
+    def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
+        """Plan and replay one policy, and return what came of it on each GPU.
+
+        Where the plan of one GPU does not fit, all are replayed without a capacity.
+
+        Raises:
+            PolicyError: the policy plans for another number of GPUs.
+            PlanError: a plan breaks the contract, or the plans do not fit together.
+        """
+        plans = self.ready(policy.plans(self.setting()), policy.label)
+        placements = _once(self.place, plans)
+        refusals = [each for each in placements if isinstance(each, DoesNotFit)]
+        server_trace = self.replay(plans, _once(self.place_unlimited, plans) if refusals else placements)
+        rows = []
+        for gpu, (plan, placement, trace) in enumerate(zip(plans, placements, server_trace.gpus, strict=True)):
+            metrics = measure(trace, self.workload.batch_size)
+            ratio, feature_ratio = performance_ratios(oracle, metrics)
+            rows.append(
+                PolicyResult(
+                    policy=plan.policy,
+                    algorithms=plan.algorithms,
+                    gpu=gpu,
+                    trace=trace,
+                    refusal=placement if isinstance(placement, DoesNotFit) else next(iter(refusals), None),
+                    metrics=metrics,
+                    performance_ratio=ratio,
+                    feature_performance_ratio=feature_ratio,
+                    server_trace=server_trace if self.gpus > 1 else None,
+                )
+            )
+        return tuple(rows)
+
+    def oracle(self) -> RunMetrics:
+        """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
+        plans = self.exchanging((Base().plan(self.setting()),) * self.gpus)
+        server_trace = self.replay(plans, _once(self.place_unlimited, plans))
+        slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
+        return measure(slowest, self.workload.batch_size)
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Replay a plan once, of several GPUs on each, and return how the slowest went."""
+        return max(self.run_server_trial((plan,) * self.gpus), key=lambda trial: trial.cost_s)
+
+    def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+        """Replay a plan on each GPU once.
+
+        Where one does not fit, none gets to its end; to know what it cost, the part before memory ran out is replayed.
+        """
+        ready = self.ready(plans, plans[0].policy)
+        placements = _once(self.place, ready)
+        refusals = [each for each in placements if isinstance(each, DoesNotFit)]
+        if not refusals:
+            return tuple(Trial(trace, trace.iteration_s) for trace in self.replay(ready, placements).gpus)
+        begun = _until_one_overflows(ready, placements)
+        traces = self.replay(begun, tuple(self.place_unlimited(plan) for plan in begun)).gpus
+        outcomes = (each if isinstance(each, DoesNotFit) else refusals[0] for each in placements)
+        return tuple(Trial(outcome, trace.iteration_s) for outcome, trace in zip(outcomes, traces, strict=True))
+
+    def _groups(self) -> tuple[tuple[int, ...], ...]:
+        """Return the GPUs that take part, by the switch on which they hang."""
+        topology = self.server.topology
+        if topology is None:
+            return ((0,),)
+        groups = [tuple(each for each in topology.group(gpu) if each < self.gpus) for gpu in range(self.gpus)]
+        return tuple(dict.fromkeys(groups))
+
+    def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
+        """Add the exchange of gradients to plans, and check them."""
+        if len(plans) != self.gpus:
+            raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
+        ready = self.exchanging(plans)
+        _once(check_plan, ready)
+        orders = [_exchanged(plan) for plan in ready]
+        for gpu, order in enumerate(orders):
+            if order != orders[0]:
+                raise PlanError(
+                    f"{policy}: GPU {gpu} writes its weight gradients in another order than GPU 0, expected the same, "
+                    "for they are exchanged in this order"
+                )
+        return ready
+
+    def exchanging(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
+        """Add the exchange of gradients to plans, if there is one."""
+        gradients = self.gradients
+        if gradients is None:
+            return tuple(plans)
+        return _once(lambda plan: aggregate_gradients(plan, gradients), plans)
+
+    def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
+        """Replay one iteration of plans that all have a placement."""
+        work = []
+        for plan, placement in zip(plans, placements, strict=True):
+            assert isinstance(placement, Placement)
+            work.append((plan, placement))
+        return simulate_server(work, self.cost_model, self.server, self.pinned)
+
+    def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
+        """Place a plan within the limits of this machine."""
+        return place_plan(plan, self.limits)
+
+    def place_unlimited(self, plan: TrainingPlan) -> Placement:
+        """Place a plan on a GPU and a host without a capacity."""
+        unlimited = replace(self.limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES)
+        placement = place_plan(plan, unlimited)
+        assert isinstance(placement, Placement)
+        return placement
+
+
+def _once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:
+    """Apply a function to each plan, once to a plan that several GPUs share."""
+    made = {key: function(plan) for key, plan in {id(plan): plan for plan in plans}.items()}
+    return tuple(made[id(plan)] for plan in plans)
+
+
+def _exchanged(plan: TrainingPlan) -> list[tuple[int, tuple[str, ...]]]:
+    """Return the exchanges of a plan: on behalf of which layer, and of what."""
+    names = plan.buffer_names
+    exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
+    return [(each.layer, tuple(names[buffer] for buffer in each.buffers)) for each in exchanges]
+
+
+def _until_one_overflows(
+    plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]
+) -> tuple[TrainingPlan, ...]:
+    """Return of each plan the part that runs: until its own memory runs out, or until it waits for one that has.
+
+    A GPU whose memory ran out comes to no later exchange, and the others wait at the first of these.
+    """
+    ends = [
+        each.operation if isinstance(each, DoesNotFit) else len(plan.operations)
+        for plan, each in zip(plans, placements, strict=True)
+    ]
+    exchanges = [
+        [position for position, each in enumerate(plan.operations[:end]) if isinstance(each, AllReduce)]
+        for plan, end in zip(plans, ends, strict=True)
+    ]
+    joint = min(len(each) for each in exchanges)
+    return tuple(
+        replace(plan, operations=plan.operations[: positions[joint] if len(positions) > joint else end])
+        for plan, end, positions in zip(plans, ends, exchanges, strict=True)
+    )
