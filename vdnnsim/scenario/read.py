@@ -10,6 +10,7 @@ Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_mo
 `read_scenario` returns can be simulated.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +83,8 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
             .members(_REQUIRED, _OPTIONAL)["element_type"]
             .wrong(f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}")
         )
-    ServerCosts(profile.server).of_type(workload.element_type)
+    # Messages name the file.
+    ServerCosts(replace(profile.server, name=profile.file)).of_type(workload.element_type)
     gpus = _gpus(keys["gpus"], profile) if "gpus" in keys else 1
     return Scenario(
         name=printable(path.stem),

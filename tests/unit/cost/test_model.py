@@ -1,19 +1,25 @@
 import time
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.kernel_file import COLUMNS
+from vdnnsim.cost.maxwell import MaxwellCosts
+from vdnnsim.cost.measured import MeasuredCosts
+from vdnnsim.cost.model import ServerCosts, check_cost_model
+from vdnnsim.cost.roofline import RooflineCosts
 from vdnnsim.cost.table import ONLY, CostTable
 from vdnnsim.cost.workspace import IMPLICIT_GEMM
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import NETWORKS, build_network
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
-from vdnnsim.hardware.server import Figure, Origin, Server
+from vdnnsim.hardware.server import Figure, MeasuredKernels, Origin, Server
 
 TITAN_X = Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml"
 
@@ -133,3 +139,86 @@ def test_times_of_the_model_are_as_good_as_its_parameters(toy_server: Server) ->
     assert origins(replace(toy_server, figures=stated(Origin.ASSUMED))) == {Origin.ASSUMED}
     assert origins(replace(toy_server, figures=stated(Origin.ASSUMED), cost_model=peaks)) == {Origin.DATASHEET}
     assert origins(replace(toy_server, figures=stated(Origin.MEASURED), cost_model=peaks)) == {Origin.FITTED}
+
+
+def on_kind(server: Server, kind: str, parameters: dict[str, float]) -> None:
+    """Ask for times on a server whose profile names a kind of model."""
+    ServerCosts(replace(server, cost_model_kind=kind, cost_model=parameters)).of_type(ElementType.FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "message"),
+    [
+        (
+            "flat",
+            {"launch_overhead_s": 1.0},
+            "cost_model.kind: 'flat' is not a kind of cost model; expected one of maxwell, roofline, table",
+        ),
+        ("roofline", {"kernel_overhead_s": 1.0}, "cost_model: lacks launch_overhead_s"),
+        ("table", {}, "has neither kernels nor a cost_model, so nothing can be timed on it"),
+        ("maxwell", {}, "has neither kernels nor a cost_model, so nothing can be timed on it"),
+    ],
+)
+def test_a_kind_that_cannot_time_anything_is_refused(
+    toy_server: Server, kind: str, parameters: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ProfileError) as refusal:
+        on_kind(toy_server, kind, parameters)
+
+    assert str(refusal.value) == f"toy: {message}"
+
+
+def test_a_table_has_no_parameters(toy_server: Server) -> None:
+    server = replace(toy_server, cost_model_kind="table", cost_model={"warp": 1.0, "speed": 9.0})
+    with pytest.raises(ProfileError, match=r"^toy: cost_model: found speed, warp, but a table has no parameters$"):
+        check_cost_model("toy", server)
+    check_cost_model("toy", replace(server, cost_model={}))
+
+
+def test_each_kind_is_made_once_and_by_its_name(toy_server: Server) -> None:
+    costs = ServerCosts(toy_server)
+    datasheet = replace(toy_server, cost_model_kind="roofline", cost_model={"launch_overhead_s": 1.0})
+
+    assert isinstance(costs.of_type(ElementType.FLOAT32), MaxwellCosts)
+    assert costs.of_type(ElementType.FLOAT32) is costs.of_type(ElementType.FLOAT32)
+    assert isinstance(ServerCosts(datasheet).of_type(ElementType.FLOAT32), RooflineCosts)
+
+
+def test_a_table_alone_refuses_what_was_not_timed(toy_server: Server, tmp_path: Path) -> None:
+    """A profile that names `table` has no model to fall back on, whatever else it states."""
+    rows = "".join(
+        f"{line}\n"
+        for line in (
+            ",".join(COLUMNS),
+            "relu,forward,1,float32,5x1x1,,only,,1.0,0.0,1,0,5,40,measured,",
+        )
+    )
+    kernels = MeasuredKernels(
+        tmp_path / "toy.kernels.csv", sha256(rows.encode()).hexdigest(), tf32=False, channels_last=False
+    )
+    kernels.table.write_text(rows, encoding="utf-8")
+    server = replace(toy_server, kernels=kernels, cost_model_kind="table", cost_model={})
+
+    assert isinstance(ServerCosts(server).of_type(ElementType.FLOAT32), MeasuredCosts)
+    with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: times no kernel in float16, only in float32$"):
+        ServerCosts(server).of_type(ElementType.FLOAT16)
+
+
+def test_a_pooling_costs_what_its_saving_rule_makes_it_move(titan_x: Server) -> None:
+    """Backward of pool1 in VGG-16 (256): X holds 256 x 64 x 224 x 224 x 4 B = 3.29 GB, Y a quarter of it.
+
+    By the paper's rule it reads X, Y and dY and writes dX, 2.5 times X; by autograd's it reads X, dY and the indices,
+    an int64 for each element of Y and so as large as two of it, and writes dX: 2.75 times X. At three quarters of
+    336 GB/s, and with 10 us of overhead, that is 32.6 ms and 35.9 ms.
+    """
+    workload = Workload(build_network("vgg16"), 256)
+    pool = next(layer for layer in workload.graph.layers if layer.name == "pool1")
+    x_bytes = 256 * 64 * 224 * 224 * 4
+    bytes_per_s, overhead_s = 0.75 * 336e9, 1e-5
+
+    def seconds(rule: SavingRule) -> float:
+        return ServerCosts(titan_x).table(workload.saved_by(rule)).fastest(pool.index, Phase.BACKWARD_DATA).seconds
+
+    assert seconds(SavingRule.PAPER) == pytest.approx(2.5 * x_bytes / bytes_per_s + overhead_s, rel=1e-12)
+    assert seconds(SavingRule.AUTOGRAD) == pytest.approx(2.75 * x_bytes / bytes_per_s + overhead_s, rel=1e-12)
+    assert (round(seconds(SavingRule.PAPER), 4), round(seconds(SavingRule.AUTOGRAD), 4)) == (0.0326, 0.0359)

@@ -30,7 +30,7 @@ def server_with(parameters: Mapping[str, float], *figures: Figure) -> Server:
     return replace(TOY_SERVER, gpu=gpu, cost_model=parameters, cost_model_kind="roofline", figures=figures)
 
 
-def kernel(layer: int, phase: Phase, workload: Workload = WORKLOAD, **fractions: float) -> KernelCost:
+def kernel(layer: int, phase: Phase, workload: Workload = WORKLOAD, /, **fractions: float) -> KernelCost:
     """What a phase of a layer costs."""
     (found,) = ServerCosts(server_with({"launch_overhead_s": 1.0, **fractions})).table(workload).options(layer, phase)
     return found

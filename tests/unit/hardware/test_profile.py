@@ -44,6 +44,17 @@ def test_a_profile_becomes_a_server_in_si_units(tmp_path: Path) -> None:
     assert server.cost_model == {"efficiency": 0.5}
 
 
+def test_the_cost_model_has_a_kind(tmp_path: Path) -> None:
+    """Where none is named it is that of the profiles that we began with."""
+    parameters = {"kind": "roofline", "launch_overhead_s": figure(1e-6)}
+    named = read_profile(write(tmp_path, TOY | {"cost_model": parameters}))
+
+    assert (named.cost_model_kind, named.cost_model) == ("roofline", {"launch_overhead_s": 1e-6})
+    assert read_profile(write(tmp_path, DESCRIBED)).cost_model_kind == "maxwell"
+    table = read_profile(write(tmp_path, TOY | {"cost_model": {"kind": "table"}}))
+    assert (table.cost_model_kind, table.cost_model) == ("table", {})
+
+
 def test_figures_stand_as_the_file_states_them(tmp_path: Path) -> None:
     figures = read_profile(write(tmp_path, DESCRIBED)).figures
     assert Figure("gpu.memory", "10 KiB", Origin.DATASHEET, "a page") in figures
@@ -181,6 +192,11 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
             "power.idle.value: found '200 kW', expected from 0 W to 100 kW",
         ),
         ("cost_model", None, "cost_model: found nothing, expected a mapping of parameters"),
+        (
+            "cost_model.kind",
+            7,
+            "cost_model.kind: found 7, expected text (put it into quotes if it looks like a number)",
+        ),
         ("cost_model.efficiency.value", "x", "cost_model.efficiency.value: found 'x', expected a plain number"),
         ("cost_model.efficiency.value", 1e19, "cost_model.efficiency.value: found 1e+19, expected from 0 to 1e18"),
         (

@@ -83,7 +83,8 @@ def servers(draw: st.DrawFn) -> Server:
         if draw(st.booleans()):
             power = replace(power, limit_watts=real("power.limit", 0, 1e5))
     provenance = (("torch", draw(st.sampled_from(("2.11", "null", "- a: 'b'")))),) if draw(st.booleans()) else ()
-    return Server("mine", gpu, link, host, cost_model, tuple(figures), power, None, provenance)
+    kind = draw(st.sampled_from(("maxwell", "roofline", "table")))
+    return Server("mine", gpu, link, host, cost_model, tuple(figures), power, None, provenance, cost_model_kind=kind)
 
 
 @given(server=servers(), description=st.sampled_from(('a "quoted" machine: # no comment', "0x10", "{")))

@@ -257,6 +257,22 @@ def test_a_profile_without_a_cost_model_is_one_but_cannot_be_simulated(path: Pat
     assert "cannot" not in check_file(ROOT / "hw_profiles" / "titan_x_maxwell.yaml", {})
 
 
+def test_a_machine_may_be_known_by_its_datasheet_alone(path: Path) -> None:
+    """A roofline needs a launch overhead and nothing of the other model; what it does not know is refused."""
+    titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")
+    start = titan.index("\ncost_model:")
+    model = "\ncost_model:\n  kind: roofline\n  launch_overhead_s: {value: 5e-06, origin: assumed, source: x}\n"
+    mine = (titan[:start] + model).replace("name: titan_x_maxwell", "name: mine")
+    Path("mine.yaml").write_text(mine, encoding="utf-8")
+    scenario = SHORT.replace("titan_x_maxwell", "mine.yaml")
+    path.write_text(scenario, encoding="utf-8")
+
+    assert read_scenario(path, known_policies()).server.cost_model == {"launch_overhead_s": 5e-6}
+    assert "cannot" not in check_file(Path("mine.yaml"), {})
+    Path("mine.yaml").write_text(mine.replace("  launch_", "  lunch_"), encoding="utf-8")
+    assert refusal(path, scenario, ProfileError) == "mine.yaml: cost_model: lacks launch_overhead_s"
+
+
 def test_a_profile_must_state_a_peak_for_the_element_type(path: Path) -> None:
     """A machine whose profile lacks bfloat16 is no machine of speed zero; the scenario is refused."""
     titan = (ROOT / "hw_profiles" / "titan_x_maxwell.yaml").read_text(encoding="utf-8")

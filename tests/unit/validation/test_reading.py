@@ -1,5 +1,6 @@
 import pytest
 
+from tests.toy import toy_chain, toy_workload
 from tests.unit.report.conftest import keep_trace, move_trace
 from tests.unit.validation.conftest import reading
 from vdnnsim.dnn.layers import Phase, Stage
@@ -13,7 +14,7 @@ from vdnnsim.validation.reading import Peaks, predicted_peaks, requested_peak
 
 def plan(sizes: tuple[int, ...], *operations: object) -> TrainingPlan:
     buffers = tuple(Buffer(f"b{n}", BufferKind.WORKSPACE, size, Stage.FEATURES) for n, size in enumerate(sizes))
-    return TrainingPlan("p", "m", ("l",), (Stage.FEATURES,), buffers, operations)  # type: ignore[arg-type]
+    return TrainingPlan(toy_workload(toy_chain(1)), "p", "m", buffers, operations)  # type: ignore[arg-type]
 
 
 def take(buffer: int) -> Allocate:
