@@ -61,12 +61,14 @@ def one_node_iteration_s(case: Case) -> float:
 def at_one_node_pace(runs: LayrubRuns, case: Case, policy: str) -> Case:
     """Return a network of Table 8 at the pace at which the replay of one node takes as long as the paper's.
 
-    Copies keep theirs, so an iteration changes by less than its kernels; what is left of the error is multiplied in
-    again until there is a thousandth of it.
+    Copies keep theirs, so an iteration changes by less than its kernels. Each next pace lies on the line through the
+    last two, until there is a thousandth of the error.
     """
     wanted_s = one_node_iteration_s(case)
-    while abs(runs.iteration_s(case, policy) / wanted_s - 1) > _PACE_ERROR:
-        case = replace(case, slowdown=case.slowdown * wanted_s / runs.iteration_s(case, policy))
+    before, case = case, replace(case, slowdown=case.slowdown * wanted_s / runs.iteration_s(case, policy))
+    while abs((case_s := runs.iteration_s(case, policy)) / wanted_s - 1) > _PACE_ERROR:
+        slope_s = (case_s - runs.iteration_s(before, policy)) / (case.slowdown - before.slowdown)
+        before, case = case, replace(case, slowdown=case.slowdown + (wanted_s - case_s) / slope_s)
     return case
 
 
