@@ -3,8 +3,7 @@
 import pytest
 
 from tests.toy import ROOT
-from vdnnsim.claims.claim import Claim, ClaimsFile
-from vdnnsim.claims.row import Verdict
+from vdnnsim.claims.claim import Claim, ClaimsFile, Verdict
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Server
 

@@ -9,10 +9,8 @@ from io import StringIO
 from pathlib import Path
 
 import click
-import msgspec
 import pytest
 
-from vdnnsim.claims.claim import read_claims
 from vdnnsim.cli import cli, main
 from vdnnsim.dnn.networks import NETWORK_NAMES
 from vdnnsim.hardware.profile import shipped_profiles
@@ -233,30 +231,6 @@ def test_a_policy_that_cannot_plan_is_named_first(scenario: Path, body: str, fir
     assert any("own.py" in line for line in rest) == bool(rest) == frames
     assert not (scenario.parent / "reports").exists()
     del sys.modules["own"]
-
-
-def test_claims_are_held_against_the_replay(tmp_path: Path) -> None:
-    """All rows in the table and the CSV; exit 0, for what is recorded as reproduced still is."""
-    done = vdnnsim("claims", "--csv", "claims.csv", folder=tmp_path)
-
-    assert done.returncode == 0
-    assert "v-perf-3.worst" in done.stdout
-    assert done.stderr == "34 of 35 claims reproduced, 4 of them by construction\n"
-    with (tmp_path / "claims.csv").open() as file:
-        header = next(csv.reader(file))
-    assert header[:8] == ["id", "where", "metric", "expected", "simulated", "error", "verdict", "reason"]
-
-
-def test_a_claim_that_is_no_longer_reproduced_is_exit_status_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """AlexNet (128) takes 1.18 GiB; a file that states 2 GiB and records it as reproduced is refuted."""
-    file = read_claims("vdnn2016")
-    claim = msgspec.structs.replace(next(each for each in file.claims if each.id == "v-mem-1"), expected=2.0)
-    monkeypatch.setattr("vdnnsim.claims.claim.read_claims", lambda _: msgspec.structs.replace(file, claims=(claim,)))
-
-    done = vdnnsim("claims", folder=tmp_path)
-
-    assert done.returncode == 3
-    assert done.stderr.endswith("other than recorded: v-mem-1 (not reproduced)\n")
 
 
 def test_the_surface_is_frozen() -> None:

@@ -1,18 +1,35 @@
 """A claim as its file states it: one expected number, or range, or text, and how to compute it."""
 
+from enum import Enum
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from vdnnsim.claims.row import Verdict
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.messages import not_one_of
 
 PAPERS = ("vdnn2016", "swap2018", "layrub2018")
 """The papers whose claims are here, each in a YAML file of its name beside this module."""
+
+
+class Verdict(Enum):
+    """Whether the replay comes within the tolerance of what the paper states."""
+
+    REPRODUCED = "reproduced"
+    NOT_REPRODUCED = "not reproduced"
+
+
+NetworkBatch = tuple[str, int]
+"""A network and its batch size."""
+
+
+def read_network(text: str) -> NetworkBatch:
+    """Return the network and the batch size of a text, as of `vgg16(256)`."""
+    network, _, batch_size = text.rstrip(")").partition("(")
+    return network, int(batch_size)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from vdnnsim.claims.row import ClaimRow, Verdict
+from vdnnsim.claims.claim import Verdict
+from vdnnsim.claims.row import ClaimRow
 
 _COLUMNS = ("claim", "where", "metric", "paper", "replay", "error", "verdict")
 
@@ -20,9 +21,10 @@ def reasons(rows: Sequence[ClaimRow]) -> tuple[str, ...]:
     return ("### Why, and what to know of them", "\n".join(lines)) if lines else ()
 
 
-def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of texts that are ready for Markdown."""
-    lines = [columns, ("---",) * len(columns), *rows]
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> str:
+    """Return a table of texts that are ready for Markdown; the first `left` columns read from the left, or all."""
+    rule = ["---" if left is None or number < left else "---:" for number in range(len(columns))]
+    lines = [columns, rule, *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

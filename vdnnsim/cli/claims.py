@@ -17,10 +17,9 @@ _LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated"
 @CSV
 def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     """Hold every number that a paper states against the replay; exit with 3 when a reproduced one no longer is."""
-    from vdnnsim.claims.claim import read_claims
-    from vdnnsim.claims.papers import open_paper
-    from vdnnsim.claims.row import Verdict
-    from vdnnsim.claims.table import COLUMNS, cells, summary
+    from vdnnsim.claims.claim import Verdict, read_claims
+    from vdnnsim.claims.paper import open_paper
+    from vdnnsim.claims.row import COLUMNS, cells, summary
     from vdnnsim.replace import replace_files
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.tables.fitted import plain_table

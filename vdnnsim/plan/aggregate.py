@@ -63,14 +63,16 @@ def _exchanging(plan: TrainingPlan, aggregation: Aggregation, exchanges: Exchang
     """Write exchanges and the events around them into a plan."""
     event = 1 + max((each.event for each in plan.operations if isinstance(each, RecordEvent)), default=-1)
     operations: list[Operation] = []
-    # By stream and buffer that is being exchanged, the event that marks its end.
+    # By stream and buffer that is being exchanged, the event that marks its end; and what ends with each event.
     awaited: dict[tuple[Stream, int], int] = {}
+    ending: dict[int, tuple[int, ...]] = {}
     collectives = 0
     for position, operation in enumerate(plan.operations):
         stream, touched = _touched(operation)
         for end in dict.fromkeys(awaited[stream, each] for each in touched if (stream, each) in awaited):
             operations.append(WaitEvent(end, stream))
-            awaited = {key: event for key, event in awaited.items() if (key[0], event) != (stream, end)}
+            for each in ending[end]:
+                del awaited[stream, each]
         operations.append(operation)
         for gradients in exchanges.get(position, ()):
             assert isinstance(operation, Compute)
@@ -81,6 +83,7 @@ def _exchanging(plan: TrainingPlan, aggregation: Aggregation, exchanges: Exchang
                 RecordEvent(event + 1, Stream.COMMUNICATION),
             ]
             awaited |= dict.fromkeys(product((Stream.COMPUTE, Stream.MEMORY), gradients), event + 1)
+            ending[event + 1] = gradients
             event += 2
             collectives += 1
     return replace(plan, operations=tuple(operations))

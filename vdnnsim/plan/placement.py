@@ -147,7 +147,8 @@ def _device_requests(plan: TrainingPlan) -> tuple[list[int], list[Request]]:
 
 def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
     """Return the maximum of pinned host memory in use, or the offload that found no room."""
-    held: list[tuple[int, int]] = []
+    # In the order of the offloads, by buffer and copy; a deep network holds thousands.
+    held: dict[tuple[int, int], None] = {}
     in_use = peak = 0
     for position, operation in enumerate(plan.operations):
         match operation:
@@ -169,11 +170,11 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
                         capacity_bytes,
                         kinds,
                     )
-                held.append((buffer, copy))
+                held[buffer, copy] = None
                 in_use += nbytes
                 peak = max(peak, in_use)
             case Prefetch(buffer=buffer, keeps_copy=False, copy=copy):
-                held.remove((buffer, copy))
+                del held[buffer, copy]
                 in_use -= plan.buffers[buffer].nbytes
             case _:
                 pass

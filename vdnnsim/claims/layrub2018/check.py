@@ -1,16 +1,13 @@
 """Holds every row of Jin et al. (2018) against the replay."""
 
 from collections.abc import Callable, Mapping
-from statistics import fmean
 
-from vdnnsim.claims.claim import Claim
-from vdnnsim.claims.judge import Value, judge
+from vdnnsim.claims.claim import Claim, read_network
 from vdnnsim.claims.layrub2018 import metrics
-from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
-from vdnnsim.claims.row import ClaimRow
-from vdnnsim.units import GIB, MIB
+from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
+from vdnnsim.claims.row import AGGREGATES, ClaimRow, Value, in_unit_of, judge
 
-_METRICS: Mapping[str, tuple[str, Callable[[LayrubRuns, Case, Claim], Value]]] = {
+_METRICS: Mapping[str, tuple[str, Callable[[LayrubRuns, LayrubCase, Claim], Value]]] = {
     "parameters": ("weights", lambda r, c, _: metrics.parameters(r, c)),
     "weight_bytes": ("weights", lambda r, c, _: metrics.weight_bytes(r, c)),
     "intermediate": ("data and diffs of all blobs", lambda r, c, _: r.blob_bytes(c)),
@@ -49,12 +46,6 @@ _METRICS: Mapping[str, tuple[str, Callable[[LayrubRuns, Case, Claim], Value]]] =
         lambda r, c, q: metrics.epoch_change(r, c, int(q.reading), q.policy),
     ),
 }
-_FACTORS: Mapping[str, float] = {"": 1, "times": 1, "images": 1, "million": 1e6, "MiB": MIB, "GiB": GIB}
-_AGGREGATES: Mapping[str, tuple[str, Callable[[list[float]], float]]] = {
-    "mean": ("mean", fmean),
-    "min": ("least", min),
-    "max": ("most", max),
-}
 
 
 def check_claim(claim: Claim, runs: LayrubRuns, hardware: str) -> ClaimRow:
@@ -68,31 +59,19 @@ def check_claim(claim: Claim, runs: LayrubRuns, hardware: str) -> ClaimRow:
 def simulate_claim(claim: Claim, runs: LayrubRuns, hardware: str) -> Value:
     """Return what the replay says, in the claim's unit."""
     compute = _METRICS[claim.metric][1]
-    values = [compute(runs, case, claim) for case in cases_of(claim, hardware)]
-    numbers = [value for value in values if not isinstance(value, str)]
-    if not numbers:
-        (answer,) = values
-        return answer
-    aggregate = _AGGREGATES[claim.over][1] if claim.over else _only
-    return aggregate(numbers) / _FACTORS[claim.unit]
+    return in_unit_of(claim, [compute(runs, case, claim) for case in cases_of(claim, hardware)])
 
 
-def cases_of(claim: Claim, hardware: str) -> tuple[Case, ...]:
+def cases_of(claim: Claim, hardware: str) -> tuple[LayrubCase, ...]:
     """Return the networks of a claim with their batch sizes, on its machine."""
-    names = (name.rstrip(")").partition("(") for name in claim.networks)
-    return tuple(Case(claim.hardware or hardware, network, int(batch_size)) for network, _, batch_size in names)
+    return tuple(LayrubCase(claim.hardware or hardware, *read_network(name)) for name in claim.networks)
 
 
 def describe_metric(claim: Claim) -> str:
     """Return what a row measures in one line: metric, networks, machine if not the file's, policy, baseline."""
-    aggregate = f"{_AGGREGATES[claim.over][0]} of " if claim.over else ""
+    aggregate = f"{AGGREGATES[claim.over][0]} of " if claim.over else ""
     machine = f", {claim.hardware}" if claim.hardware else ""
     over = f" over {claim.baseline}" if claim.baseline else ""
     reading = f" ({claim.reading})" if claim.reading else ""
     networks = " ".join(claim.networks)
     return f"{_METRICS[claim.metric][0]}, {aggregate}{networks}{machine}, {claim.policy}{over}{reading}"
-
-
-def _only(values: list[float]) -> float:
-    (value,) = values
-    return value

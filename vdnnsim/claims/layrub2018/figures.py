@@ -1,16 +1,16 @@
 """Figures 9 to 14 of Jin et al. (2018) from simulation; what the paper's show beyond its text is not in numbers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
+from vdnnsim.analysis.columns import Row
 from vdnnsim.claims.layrub2018.metrics import map_reduction, overhead
 from vdnnsim.claims.layrub2018.readings import WELL_KNOWN
-from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
-from vdnnsim.claims.layrub2018.tables import HYBRID, Row
+from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
+from vdnnsim.claims.layrub2018.tables import HYBRID
+from vdnnsim.claims.report import PERCENT, Figure
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Series, Slot, Tint
-from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.scale import Scale, byte_scale
 from vdnnsim.units import MIB
 
@@ -37,27 +37,7 @@ _COMPARED: Final = (
     ("resnet34", 32),
 )
 """Seven networks, for Fig. 12 has as many; which, the text says of three."""
-_PERCENT = Scale("%", 0.01, 0)
 _UPRIGHT_LABELS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A figure of the paper from simulation: its files' stem, its numbers in SI, and how it is drawn."""
-
-    stem: str
-    header: tuple[str, ...]
-    rows: tuple[Row, ...]
-    chart: Chart
-
-
-def draw_figures(figures: Sequence[Figure]) -> dict[str, bytes]:
-    """Return the CSV and the picture of each figure by file name."""
-    # Matplotlib takes longer to import than a network to simulate.
-    from vdnnsim.report.plots.bars import draw_bars
-
-    files = {f"{each.stem}.csv": csv_text(each.header, each.rows).encode() for each in figures}
-    return files | {f"{each.stem}.png": draw_bars(each.chart) for each in figures}
 
 
 def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[Figure, ...]:
@@ -85,10 +65,10 @@ def _deep(runs: LayrubRuns) -> Figure:
     constant = [_slot(*_STRATEGIES[policy], taken[policy]) for policy in ("layrub_inter", HYBRID)]
     names = tuple(case.network.replace("resnet", "") for case in cases)
     return Figure(
-        "figure09",
-        ("network", "batch_size", "policy", "maps_and_gradients_bytes"),
-        tuple(rows),
-        Chart(
+        stem="figure09",
+        header=("network", "batch_size", "policy", "maps_and_gradients_bytes"),
+        rows=tuple(rows),
+        chart=Chart(
             f"From ResNet-50 to ResNet-1001 the hybrid takes the same {taken[HYBRID][1] / MIB:.0f} MiB; "
             "the paper: 759.5 MB",
             "Fig. 9: activations and gradients of ResNets (32), by depth; left what grows, right what does not",
@@ -110,12 +90,12 @@ def _shares(runs: LayrubRuns, stem: str, networks: Sequence[tuple[str, int]], su
     shares = {policy: tuple(1 - map_reduction(runs, case, policy) for case in cases) for policy in _STRATEGIES}
     within, between, hybrid = (fmean(values) for values in shares.values())
     return Figure(
-        stem,
-        ("network", "batch_size", "policy", "share_of_caffe"),
-        _rows(cases, shares),
-        Chart(
-            f"Reuse within layers leaves {_PERCENT.text(within)} on average, between layers {_PERCENT.text(between)}, "
-            f"both {_PERCENT.text(hybrid)}",
+        stem=stem,
+        header=("network", "batch_size", "policy", "share_of_caffe"),
+        rows=_rows(cases, shares),
+        chart=Chart(
+            f"Reuse within layers leaves {PERCENT.text(within)} on average, between layers {PERCENT.text(between)}, "
+            f"both {PERCENT.text(hybrid)}",
             subtitle,
             (
                 _panel(
@@ -132,10 +112,10 @@ def _systems(runs: LayrubRuns) -> Figure:
     least = sum(taken[HYBRID][i] == min(values[i] for values in taken.values()) for i in range(len(cases)))
     slots = tuple(_slot(*_SYSTEMS[policy], values) for policy, values in taken.items())
     return Figure(
-        "figure12",
-        ("network", "batch_size", "policy", "runtime_bytes"),
-        _rows(cases, taken),
-        Chart(
+        stem="figure12",
+        header=("network", "batch_size", "policy", "runtime_bytes"),
+        rows=_rows(cases, taken),
+        chart=Chart(
             f"Layrub takes least of four systems for {least} of {len(cases)} networks",
             "Fig. 12: runtime memory, with context and handles; kernels of one cost model, rules of each system",
             (Panel(_names(cases), slots, Axis("runtime memory", _bytes(slots))),),
@@ -153,12 +133,12 @@ def _performance(runs: LayrubRuns) -> Figure:
     }
     values = {policy: tuple(1 / (1 + overhead(runs, case, policy, "caffe")) for case in cases) for policy in drawn}
     return Figure(
-        "figure13",
-        ("network", "batch_size", "policy", "performance_over_caffe"),
-        _rows(cases, values),
-        Chart(
-            f"VGG-16 (64) keeps {_PERCENT.text(values[HYBRID][-1])} of Caffe's speed under Layrub, 83 % in the paper, "
-            f"and {_PERCENT.text(values['vdnn_all(m)'][-1])} under vDNN(m)",
+        stem="figure13",
+        header=("network", "batch_size", "policy", "performance_over_caffe"),
+        rows=_rows(cases, values),
+        chart=Chart(
+            f"VGG-16 (64) keeps {PERCENT.text(values[HYBRID][-1])} of Caffe's speed under Layrub, 83 % in the paper, "
+            f"and {PERCENT.text(values['vdnn_all(m)'][-1])} under vDNN(m)",
             "Fig. 13: performance over Caffe; above 100 % where a system may take more workspace than Caffe",
             (
                 _panel(
@@ -176,26 +156,26 @@ def _overheads(table_5: Sequence[Row]) -> Figure:
         paper, replay = (tuple(float(row[column]) for row in rows) for column in (5, 8))
         slots = [_slot(f"{system}, paper", light, paper), _slot(f"{system}, replay", dark, replay)]
         names = tuple(_network(str(row[0])).replace(" ", "\n", 1) for row in rows)
-        panels.append(Panel(names, tuple(slots), Axis("extra time", _PERCENT, 0.9)))
+        panels.append(Panel(names, tuple(slots), Axis("extra time", PERCENT, 0.9)))
         means.append(fmean(replay))
     return Figure(
-        "figure14",
-        ("network", "batch_size", "system", "paper_overhead", "overhead"),
-        tuple((row[0], row[1], row[2], row[5], row[8]) for row in table_5),
-        Chart(
-            f"Layrub costs {_PERCENT.text(means[0])} of an iteration on average, 24 % in the paper; recomputation "
-            f"{_PERCENT.text(means[1])} and 26 %",
+        stem="figure14",
+        header=("network", "batch_size", "system", "paper_overhead", "overhead"),
+        rows=tuple((row[0], row[1], row[2], row[5], row[8]) for row in table_5),
+        chart=Chart(
+            f"Layrub costs {PERCENT.text(means[0])} of an iteration on average, 24 % in the paper; recomputation "
+            f"{PERCENT.text(means[1])} and 26 %",
             "Fig. 14: extra time at the pace of the paper's base, left Layrub over Caffe, right MXNet with memonger",
             tuple(panels),
         ),
     )
 
 
-def _cases(networks: Sequence[tuple[str, int]]) -> list[Case]:
-    return [Case("k40m", network, batch_size) for network, batch_size in networks]
+def _cases(networks: Sequence[tuple[str, int]]) -> list[LayrubCase]:
+    return [LayrubCase("k40m", network, batch_size) for network, batch_size in networks]
 
 
-def _names(cases: Sequence[Case]) -> tuple[str, ...]:
+def _names(cases: Sequence[LayrubCase]) -> tuple[str, ...]:
     return tuple(f"{_network(case.network)}\n({case.batch_size})" for case in cases)
 
 
@@ -203,7 +183,7 @@ def _network(name: str) -> str:
     return name.replace("vgg_d_13conv", "vgg16").removesuffix("_quick").replace("_", " ")
 
 
-def _rows(cases: Sequence[Case], values: dict[str, tuple[float, ...]]) -> tuple[Row, ...]:
+def _rows(cases: Sequence[LayrubCase], values: dict[str, tuple[float, ...]]) -> tuple[Row, ...]:
     return tuple(
         (case.network, case.batch_size, policy, of_policy[number])
         for policy, of_policy in values.items()
@@ -215,10 +195,10 @@ def _slot(name: str, tint: Tint, values: tuple[float, ...]) -> Slot:
     return Slot("", ((Series(name, tint, values),),), (False,) * len(values))
 
 
-def _panel(cases: Sequence[Case], slots: Sequence[Slot], label: str) -> Panel:
+def _panel(cases: Sequence[LayrubCase], slots: Sequence[Slot], label: str) -> Panel:
     # More than eight labels are turned, and have room for a line.
     names = _names(cases) if len(cases) <= _UPRIGHT_LABELS else tuple(_network(case.network) for case in cases)
-    return Panel(names, tuple(slots), Axis(label, _PERCENT))
+    return Panel(names, tuple(slots), Axis(label, PERCENT))
 
 
 def _bytes(slots: Sequence[Slot]) -> Scale:

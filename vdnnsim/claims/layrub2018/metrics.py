@@ -4,7 +4,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from vdnnsim.claims.layrub2018.pace import at_one_node_pace, at_paper_pace
-from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
+from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import LayerKind, Phase
@@ -13,17 +13,17 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.plan.operations import Compute
 
 
-def parameters(runs: LayrubRuns, case: Case) -> float:
+def parameters(runs: LayrubRuns, case: LayrubCase) -> float:
     """How many weights a network has."""
     return runs.bench(case).workload.graph.parameters
 
 
-def weight_bytes(runs: LayrubRuns, case: Case) -> float:
+def weight_bytes(runs: LayrubRuns, case: LayrubCase) -> float:
     """What its weights take, once."""
     return parameters(runs, case) * runs.bench(case).workload.element_type.nbytes
 
 
-def map_reduction(runs: LayrubRuns, case: Case, policy: str) -> float:
+def map_reduction(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
     """By how much activations and gradients take less than Caffe's blobs (5.2).
 
     Regions are counted as they are. Where maps are not offloaded, normalized maps, which are no blobs, are left out on
@@ -33,18 +33,18 @@ def map_reduction(runs: LayrubRuns, case: Case, policy: str) -> float:
     return 1 - (runs.memory(case, policy).maps - inside) / runs.blob_bytes(case)
 
 
-def runtime_reduction(runs: LayrubRuns, case: Case, policy: str, baseline: str) -> float:
+def runtime_reduction(runs: LayrubRuns, case: LayrubCase, policy: str, baseline: str) -> float:
     """By how much all memory that nvidia-smi shows is less than under another policy (5.3.1)."""
     return 1 - runs.memory(case, policy).runtime / runs.memory(case, baseline).runtime
 
 
-def overhead(runs: LayrubRuns, case: Case, policy: str, baseline: str, *, paper_pace: bool = False) -> float:
+def overhead(runs: LayrubRuns, case: LayrubCase, policy: str, baseline: str, *, paper_pace: bool = False) -> float:
     """Extra time of an iteration, at the paper's pace (Table 5) or at that of the kernels here."""
     case = at_paper_pace(runs, case, baseline) if paper_pace else case
     return runs.iteration_s(case, policy) / runs.iteration_s(case, baseline) - 1
 
 
-def record_share(runs: LayrubRuns, case: Case, policy: str) -> float:
+def record_share(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
     """Bytes of the records of rectifiers over those of the maps that they stand for (4.2)."""
     plan = runs.plan(case, policy)
     layers = plan.workload.graph.layers
@@ -59,7 +59,7 @@ def record_share(runs: LayrubRuns, case: Case, policy: str) -> float:
     return sum(plan.buffers[buffer].nbytes for buffer in records) / maps_bytes
 
 
-def barrier_share(runs: LayrubRuns, case: Case, policy: str) -> float:
+def barrier_share(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
     """Time lost by barriers over the time of the kernels of backward that they separate (4.3)."""
     costs = runs.bench(case).costs
     kernels = [each for each in runs.plan(case, policy).operations if isinstance(each, Compute)]
@@ -73,7 +73,7 @@ def barrier_share(runs: LayrubRuns, case: Case, policy: str) -> float:
     return sum(each.barrier_s for each in kernels) / sum(seconds)
 
 
-def migration_speedup(runs: LayrubRuns, case: Case, policy: str) -> float:
+def migration_speedup(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
     """Time to compute Y again over the time to load it back, mean over CONV and FC layers (6)."""
     bench = runs.bench(case)
     forward = [
@@ -88,7 +88,7 @@ def migration_speedup(runs: LayrubRuns, case: Case, policy: str) -> float:
     return fmean(ratios)
 
 
-def two_nodes_speedup(runs: LayrubRuns, case: Case, policy: str, *, paper_pace: bool) -> float:
+def two_nodes_speedup(runs: LayrubRuns, case: LayrubCase, policy: str, *, paper_pace: bool) -> float:
     """Images per second of two nodes over one (Table 8), of a case on a machine of two nodes.
 
     Each layer's weight gradients go around a ring of two over the network as soon as they are there: each node sends
@@ -99,8 +99,8 @@ def two_nodes_speedup(runs: LayrubRuns, case: Case, policy: str, *, paper_pace: 
     return 2 * runs.iteration_s(case, policy) / runs.iteration_s(replace(case, gpus=2), policy)
 
 
-def epoch_change(runs: LayrubRuns, case: Case, batch_size: int, policy: str) -> float:
+def epoch_change(runs: LayrubRuns, case: LayrubCase, batch_size: int, policy: str) -> float:
     """By how much an epoch takes longer than with another batch size (Table 7)."""
-    other = Case(case.hardware, case.network, batch_size)
+    other = LayrubCase(case.hardware, case.network, batch_size)
     per_image_s = runs.iteration_s(case, policy) / case.batch_size
     return per_image_s / (runs.iteration_s(other, policy) / batch_size) - 1

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
+from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 
 TABLE_5: Final[Mapping[tuple[str, int], tuple[float | None, ...]]] = {
     ("lenet", 64): (2.373, 2.783, 2.148, 2.342),
@@ -45,7 +45,9 @@ ABSOLUTE_S: Final[Mapping[str, float]] = {"resnet1001": 712.2, "resnet1517": 114
 _PACE_ERROR: Final = 1e-3
 
 
-def at_paper_pace(runs: LayrubRuns, case: Case, base: str, passes: Mapping[tuple[str, str], int] = PASSES) -> Case:
+def at_paper_pace(
+    runs: LayrubRuns, case: LayrubCase, base: str, passes: Mapping[tuple[str, str], int] = PASSES
+) -> LayrubCase:
     """Return a network of Table 5 at the pace at which the replay of a base takes as long as the paper's."""
     paper_s = TABLE_5[case.network, case.batch_size][_COLUMNS[base]]
     assert paper_s is not None, f"Table 5 has no time of {case.network} under {base}"
@@ -53,27 +55,29 @@ def at_paper_pace(runs: LayrubRuns, case: Case, base: str, passes: Mapping[tuple
     return replace(case, slowdown=pass_s / runs.iteration_s(case, base))
 
 
-def one_node_iteration_s(case: Case) -> float:
+def one_node_iteration_s(case: LayrubCase) -> float:
     """Return the seconds of an iteration of Table 8 on one node; an epoch has so many that each takes one batch."""
     return ONE_NODE_EPOCH_S[case.network] * case.batch_size / IMAGENET_IMAGES
 
 
-def at_one_node_pace(runs: LayrubRuns, case: Case, policy: str) -> Case:
+def at_one_node_pace(runs: LayrubRuns, case: LayrubCase, policy: str) -> LayrubCase:
     """Return a network of Table 8 at the pace at which the replay of one node takes as long as the paper's.
 
-    Copies keep theirs, so an iteration changes by less than its kernels; what is left of the error is multiplied in
-    again until there is a thousandth of it.
+    Copies keep theirs, so an iteration changes by less than its kernels. Each next pace lies on the line through the
+    last two, until there is a thousandth of the error.
     """
     wanted_s = one_node_iteration_s(case)
-    while abs(runs.iteration_s(case, policy) / wanted_s - 1) > _PACE_ERROR:
-        case = replace(case, slowdown=case.slowdown * wanted_s / runs.iteration_s(case, policy))
+    before, case = case, replace(case, slowdown=case.slowdown * wanted_s / runs.iteration_s(case, policy))
+    while abs((case_s := runs.iteration_s(case, policy)) / wanted_s - 1) > _PACE_ERROR:
+        slope_s = (case_s - runs.iteration_s(before, policy)) / (case.slowdown - before.slowdown)
+        before, case = case, replace(case, slowdown=case.slowdown + (wanted_s - case_s) / slope_s)
     return case
 
 
 def deeper_networks(runs: LayrubRuns) -> dict[str, float]:
     """Return what 20 iterations of `ABSOLUTE_S` take, in seconds, at the pace of ResNet-50's base."""
-    slowdown = at_paper_pace(runs, Case("k40m", "resnet50", 32), "caffe").slowdown
+    slowdown = at_paper_pace(runs, LayrubCase("k40m", "resnet50", 32), "caffe").slowdown
     return {
-        network: ITERATIONS * runs.iteration_s(Case("k40m", network, 32, slowdown), "layrub_hybrid")
+        network: ITERATIONS * runs.iteration_s(LayrubCase("k40m", network, 32, slowdown), "layrub_hybrid")
         for network in ABSOLUTE_S
     }

@@ -1,16 +1,27 @@
 """What other readings of Jin et al. (2018) would give: for each open question the number taken and its alternatives."""
 
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Final
 
-from vdnnsim.claims.layrub2018.metrics import map_reduction, runtime_reduction, weight_bytes
-from vdnnsim.claims.layrub2018.reading import Reading
-from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
-from vdnnsim.claims.layrub2018.runtime_readings import runtime_readings
-from vdnnsim.claims.layrub2018.tables import HYBRID
-from vdnnsim.claims.layrub2018.time_readings import time_readings
+from vdnnsim.claims.layrub2018.metrics import (
+    map_reduction,
+    overhead,
+    runtime_reduction,
+    two_nodes_speedup,
+    weight_bytes,
+)
+from vdnnsim.claims.layrub2018.pace import TABLE_5, at_paper_pace
+from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, LayrubRuns
+from vdnnsim.claims.layrub2018.tables import HYBRID, SYSTEMS, TABLE_8
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plan.operations import Allocate
+from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES
 from vdnnsim.units import MIB
 
+_STREAMS: Final = 3
 COLUMNS: Final = ("id", "question", "paper", "taken", "alternative")
 WELL_KNOWN: Final = (
     ("lenet", 64),
@@ -27,31 +38,179 @@ WELL_KNOWN: Final = (
 """The networks that 5.1 names, in the place of those of Fig. 11, with their batch sizes."""
 
 
-def compare_readings(runs: LayrubRuns) -> tuple[Reading, ...]:
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What another reading of a claim gives, beside what is taken.
+
+    Attributes:
+        id: the claim.
+        question: what is read otherwise.
+        paper, taken, alternative: the numbers as text.
+    """
+
+    id: str
+    question: str
+    paper: str
+    taken: str
+    alternative: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row of readings.csv."""
+        return self.id, self.question, self.paper, self.taken, self.alternative
+
+
+def compare_readings(runs: LayrubRuns) -> tuple[Alternative, ...]:
     """Return the alternatives, in the order of the claims."""
-    return (*_memory_readings(runs), *runtime_readings(runs), *time_readings(runs))
+    return (*_maps(runs), *_runtime_memory(runs), *_overheads(runs), *_speeds(runs), *_two_nodes(runs))
 
 
-def _memory_readings(runs: LayrubRuns) -> tuple[Reading, ...]:
-    resnet152, resnet1001 = (Case("k40m", f"resnet{depth}", 32) for depth in (152, 1001))
-    known = [Case("k40m", network, batch_size) for network, batch_size in WELL_KNOWN]
+def _maps(runs: LayrubRuns) -> tuple[Alternative, ...]:
+    resnet152, resnet1001 = (LayrubCase("k40m", f"resnet{depth}", 32) for depth in (152, 1001))
+    known = [LayrubCase("k40m", network, batch_size) for network, batch_size in WELL_KNOWN]
     all_maps = 1 - runs.memory(resnet1001, HYBRID).maps / runs.memory(resnet1001, "caffe").maps
     maps = fmean(map_reduction(runs, case, HYBRID) for case in known)
     runtime = fmean(runtime_reduction(runs, case, HYBRID, "caffe") for case in known)
     return (
-        Reading(
+        Alternative(
             "l-2",
             "60.2 MB are bytes, not millions of weights",
             "60.2 MB",
             f"{runs.bench(resnet152).workload.graph.parameters / 1e6:.1f} million",
             f"{weight_bytes(runs, resnet152) / MIB:.0f} MiB",
         ),
-        Reading(
+        Alternative(
             "l-5",
             "Caffe's normalized maps, which are no blobs, count as well",
             "98.9%",
             f"{map_reduction(runs, resnet1001, HYBRID):.1%}",
             f"{all_maps:.1%}",
         ),
-        Reading("l-9", "the mean is of runtime memory", "58.2%", f"{maps:.1%}", f"{runtime:.1%}"),
+        Alternative("l-9", "the mean is of runtime memory", "58.2%", f"{maps:.1%}", f"{runtime:.1%}"),
     )
+
+
+def _runtime_memory(runs: LayrubRuns) -> tuple[Alternative, ...]:
+    """What decides Table 6 beside the rules of the systems: how the driver cuts memory, what frameworks hold."""
+    layrub, caffe_mid = LayrubCase("k40m", "resnet1517", 32), LayrubCase("k40m", "resnet50", 32)
+    mxnet, small = LayrubCase("k40m", "resnet1172", 32), LayrubCase("titan_z", "resnet34", 32)
+    convolutions = sum(layer.kind is LayerKind.CONV for layer in runs.bench(layrub).workload.graph.layers)
+    own_context = runs.bench(small).server.gpu.context_bytes
+    ideal, halves = "bytes of buffers are added up", "the driver's blocks have 1 MiB, not 2"
+    answers = (
+        (layrub, HYBRID, 11239, ideal, runs.pool_bytes(layrub, HYBRID, MemoryModel.IDEAL)),
+        *(
+            (case, HYBRID, paper, halves, _in_blocks(runs, case, HYBRID, MIB))
+            for case, paper in ((layrub, 11239), (caffe_mid, 1805))
+        ),
+        (
+            layrub,
+            HYBRID,
+            11239,
+            "each CONV layer holds 8 MiB of workspace, Caffe's limit, for each of its three streams",
+            runs.pool_bytes(layrub, HYBRID) + convolutions * _STREAMS * WORKSPACE_LIMIT_BYTES,
+        ),
+        (mxnet, "memonger", 11455, ideal, runs.pool_bytes(mxnet, "memonger", MemoryModel.IDEAL)),
+        (
+            mxnet,
+            "memonger",
+            11455,
+            "each cudaMalloc asks for 32 bytes more, as MXNet's pool does since March 2017 (apache/mxnet#5276)",
+            runs.pool_bytes(mxnet, "memonger", more_bytes=32),
+        ),
+        (
+            small,
+            "memonger",
+            1554,
+            "MXNet's context is as small as Caffe's",
+            runs.pool_bytes(small, "memonger") + own_context - MXNET_CONTEXT_BYTES,
+        ),
+    )
+    return tuple(
+        Alternative(
+            "t-6",
+            f"{case.network}, {SYSTEMS[policy]}: {question}",
+            f"{paper} MB",
+            f"{runs.memory(case, policy).runtime / MIB:.0f} MiB",
+            _verdict(runs.memory(case, policy).runtime + pool_bytes - runs.pool_bytes(case, policy), paper * MIB),
+        )
+        for case, policy, paper, question, pool_bytes in answers
+    )
+
+
+def mxnet_without_memonger(runs: LayrubRuns) -> float:
+    """Return what ResNet-34 (32) takes under MXNet alone, bytes: the one such figure of this card that others measured.
+
+    It showed 2190 MB in December 2017 (K40m, CUDA 7.5, MXNet 0.11), on another card 2295 MB:
+    https://github.com/apache/mxnet/issues/9024.
+    """
+    return runs.pool_bytes(LayrubCase("k40m", "resnet34", 32), "base(p)", MemoryModel.MXNET) + MXNET_CONTEXT_BYTES
+
+
+def _in_blocks(runs: LayrubRuns, case: LayrubCase, policy: str, block_bytes: int) -> int:
+    """Return what the driver hands out in blocks of another size where all buffers are held from beginning to end."""
+    plan = runs.plan(case, policy)
+    held = [plan.buffers[each.buffer].nbytes for each in plan.operations if isinstance(each, Allocate)]
+    large = sum(round_up(nbytes, block_bytes) for nbytes in held if nbytes > block_bytes // 2)
+    return large + round_up(sum(nbytes for nbytes in held if nbytes <= block_bytes // 2), block_bytes)
+
+
+def _verdict(nbytes: float, paper_bytes: float) -> str:
+    return f"{nbytes / MIB:.0f} MiB, {nbytes / paper_bytes - 1:+.0%}"
+
+
+def _overheads(runs: LayrubRuns) -> tuple[Alternative, ...]:
+    cases = [LayrubCase("k40m", network, batch_size) for network, batch_size in TABLE_5]
+    taken = fmean(overhead(runs, case, HYBRID, "caffe", paper_pace=True) for case in cases)
+    one_pass = [at_paper_pace(runs, case, "caffe", passes={}) for case in cases]
+    paced = [at_paper_pace(runs, case, "caffe") for case in cases]
+    alternatives = {
+        "kernels take as long as they do here, not as Caffe took": fmean(
+            overhead(runs, case, HYBRID, "caffe") for case in cases
+        ),
+        "the seconds that are added at the pace of the kernels here, over those of the paper's Caffe": fmean(
+            (runs.iteration_s(own, HYBRID) - runs.iteration_s(own, "caffe")) / runs.iteration_s(case, "caffe")
+            for own, case in zip(cases, paced, strict=True)
+        ),
+        "an iteration of ResNet-34 and ResNet-50 is one pass": fmean(
+            overhead(runs, case, HYBRID, "caffe") for case in one_pass
+        ),
+        "the temporary maps of batch normalizations are not copied": fmean(
+            _without_temporary_maps(runs, case) / runs.iteration_s(case, "caffe") - 1 for case in paced
+        ),
+    }
+    return tuple(
+        Alternative("t-5.mean.layrub", question, "24.1%", f"{taken:.1%}", f"{alternative:.1%}")
+        for question, alternative in alternatives.items()
+    )
+
+
+def _without_temporary_maps(runs: LayrubRuns, case: LayrubCase) -> float:
+    plan = runs.plan(case, HYBRID)
+    buffers = (replace(each, nbytes=0) if each.name.startswith("temporary maps of") else each for each in plan.buffers)
+    return runs.replay(case, replace(plan, buffers=tuple(buffers))).iteration_s
+
+
+def _speeds(runs: LayrubRuns) -> tuple[Alternative, ...]:
+    vgg16, on_k40m = LayrubCase("titan_x_maxwell", "vgg16", 64), LayrubCase("k40m", "vgg_d_13conv", 64)
+    kept = [1 / (1 + overhead(runs, on_k40m, HYBRID, "caffe", paper_pace=pace)) for pace in (False, True)]
+    own, over_caffe = (
+        1 / (1 + overhead(runs, case, "vdnn_all(m)", base)) for case, base in ((vgg16, "base(p)"), (on_k40m, "caffe"))
+    )
+    return (
+        Alternative("l-15.layrub", "kernels take as long as Caffe took", "83.0%", *(f"{share:.1%}" for share in kept)),
+        Alternative(
+            "l-15.vdnn", "vDNN(m) is measured over Caffe on the K40M", "at most 50%", f"{own:.1%}", f"{over_caffe:.1%}"
+        ),
+    )
+
+
+def _two_nodes(runs: LayrubRuns) -> tuple[Alternative, ...]:
+    question = "two nodes at the pace of the replay, whose kernels are faster than the paper's Caffe"
+    alternatives = []
+    for claim, ((network, batch_size), speedup) in zip(("l-17", "l-18", "l-19"), TABLE_8.items(), strict=True):
+        case = LayrubCase("k40m_x2_ethernet", network, batch_size)
+        taken, other = (two_nodes_speedup(runs, case, HYBRID, paper_pace=pace) for pace in (True, False))
+        texts = f"{speedup:.2f}", f"{taken:.2f}", f"{other:.2f}"
+        alternatives.append(Alternative(claim, f"{network}: {question}", *texts))
+    return tuple(alternatives)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vdnnsim.claims.pace import stretched
+from vdnnsim.claims.replays import stretched
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -46,7 +46,7 @@ ResNet-34 without memonger takes what others measured on a K40m (`runtime_readin
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class LayrubCase:
     """A network with its batch size on a machine.
 
     Attributes:
@@ -66,12 +66,14 @@ class Memory:
     """What a plan takes on the GPU, in bytes.
 
     Attributes:
+        pool: what the system's allocator takes for all buffers.
         maps: the most at once of what is activations and their gradients, the regions that they share included, and
             the batches that Caffe reads ahead not.
         runtime: all, with the context and the handles of the framework, as nvidia-smi shows it.
         fits: whether that is no more than the GPU has, and the host has room for what leaves it.
     """
 
+    pool: int
     maps: int
     runtime: int
     fits: bool
@@ -87,12 +89,13 @@ class LayrubRuns:
 
     machines: Mapping[str, Server] = field(repr=False)
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
-    _benches: dict[Case, Simulator] = field(default_factory=dict, repr=False)
-    _memories: dict[tuple[Case, str], Memory] = field(default_factory=dict, repr=False)
-    _seconds: dict[tuple[Case, str], float] = field(default_factory=dict, repr=False)
-    _largest: dict[tuple[Case, str], LargestBatch] = field(default_factory=dict, repr=False)
+    _benches: dict[LayrubCase, Simulator] = field(default_factory=dict, repr=False)
+    _memories: dict[tuple[LayrubCase, str], Memory] = field(default_factory=dict, repr=False)
+    _last_plan: dict[tuple[LayrubCase, str], TrainingPlan] = field(default_factory=dict, repr=False)
+    _seconds: dict[tuple[LayrubCase, str], float] = field(default_factory=dict, repr=False)
+    _largest: dict[tuple[LayrubCase, str], LargestBatch] = field(default_factory=dict, repr=False)
 
-    def bench(self, case: Case) -> Simulator:
+    def bench(self, case: LayrubCase) -> Simulator:
         """The workload of a case with its costs."""
         if case not in self._benches:
             graph = build_network(case.network)
@@ -108,12 +111,20 @@ class LayrubRuns:
             )
         return self._benches[case]
 
-    def plan(self, case: Case, policy: str) -> TrainingPlan:
-        """The plan of a policy, by its label; TensorFlow chooses workspaces by what its allocator can give."""
-        setting = self.bench(case).setting()
-        return self._policy(policy).plan(replace(setting, limits=replace(setting.limits, model=_pool_of(policy))))
+    def plan(self, case: LayrubCase, policy: str) -> TrainingPlan:
+        """The plan of a policy, by its label; TensorFlow chooses workspaces by what its allocator can give.
 
-    def memory(self, case: Case, policy: str) -> Memory:
+        Only the last one is remembered, for that of a deep network is large.
+        """
+        key = case, policy
+        if key not in self._last_plan:
+            setting = self.bench(case).setting()
+            limits = replace(setting.limits, model=_pool_of(policy))
+            self._last_plan.clear()
+            self._last_plan[key] = self._policy(policy).plan(replace(setting, limits=limits))
+        return self._last_plan[key]
+
+    def memory(self, case: LayrubCase, policy: str) -> Memory:
         """What a policy takes."""
         key = case, policy
         if key not in self._memories:
@@ -123,6 +134,7 @@ class LayrubRuns:
                 gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
             runtime = placement.pool_bytes + gpu.framework_bytes(plan.handles)
             self._memories[key] = Memory(
+                pool=placement.pool_bytes,
                 maps=_most_at_once(plan),
                 runtime=runtime,
                 # A system takes what it wants before it begins or in its first iteration: all that is needed decides.
@@ -130,14 +142,19 @@ class LayrubRuns:
             )
         return self._memories[key]
 
-    def pool_bytes(self, case: Case, policy: str, model: MemoryModel | None = None, *, more_bytes: int = 0) -> int:
+    def pool_bytes(
+        self, case: LayrubCase, policy: str, model: MemoryModel | None = None, *, more_bytes: int = 0
+    ) -> int:
         """Bytes of the pool under another memory model than the system's own, or with more bytes in every buffer."""
+        if model is None and not more_bytes:
+            return self.memory(case, policy).pool
         plan = self.plan(case, policy)
-        buffers = tuple(replace(buffer, nbytes=buffer.nbytes + more_bytes) for buffer in plan.buffers)
-        placement = _place(self.bench(case), replace(plan, buffers=buffers), model or _pool_of(policy))
-        return placement.pool_bytes
+        if more_bytes:
+            buffers = tuple(replace(buffer, nbytes=buffer.nbytes + more_bytes) for buffer in plan.buffers)
+            plan = replace(plan, buffers=buffers)
+        return _place(self.bench(case), plan, model or _pool_of(policy)).pool_bytes
 
-    def blob_bytes(self, case: Case) -> int:
+    def blob_bytes(self, case: LayrubCase) -> int:
         """Bytes of what Caffe calls blobs: data and diffs of all maps.
 
         What a batch normalization reads here is the normalized map that Caffe's keeps inside; the layer before it and
@@ -147,31 +164,31 @@ class LayrubRuns:
         inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}
         return self.memory(case, "caffe").maps - 2 * sum(workload.map_bytes(index) for index in inside)
 
-    def inside_bytes(self, case: Case) -> int:
+    def inside_bytes(self, case: LayrubCase) -> int:
         """Bytes of the normalized maps, once each."""
         workload = self.bench(case).workload
         inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}
         return sum(workload.map_bytes(index) for index in inside)
 
-    def iteration_s(self, case: Case, policy: str) -> float:
+    def iteration_s(self, case: LayrubCase, policy: str) -> float:
         """Seconds of an iteration."""
         key = case, policy
         if key not in self._seconds:
             self._seconds[key] = self.trace(case, policy).iteration_s
         return self._seconds[key]
 
-    def trace(self, case: Case, policy: str) -> IterationTrace:
+    def trace(self, case: LayrubCase, policy: str) -> IterationTrace:
         """An iteration on a GPU without a capacity; of several, the one that is done last."""
         return self.replay(case, self.plan(case, policy))
 
-    def replay(self, case: Case, plan: TrainingPlan) -> IterationTrace:
+    def replay(self, case: LayrubCase, plan: TrainingPlan) -> IterationTrace:
         """An iteration of any plan for a case, on a GPU without a capacity; of several, the one that is done last."""
         bench = self.bench(case)
         plans = bench.exchanging((plan,) * case.gpus)
-        together = bench.replay(plans, [_place(bench, each, MemoryModel.IDEAL) for each in plans])
-        return max(together.gpus, key=lambda trace: trace.iteration_s)
+        server_trace = bench.replay(plans, [_place(bench, each, MemoryModel.IDEAL) for each in plans])
+        return max(server_trace.gpus, key=lambda trace: trace.iteration_s)
 
-    def largest(self, case: Case, policy: str) -> LargestBatch:
+    def largest(self, case: LayrubCase, policy: str) -> LargestBatch:
         """The largest batch that fits; that of the case is the first guess."""
         key = case, policy
         if key not in self._largest:

@@ -1,15 +1,14 @@
-"""Tables 5 to 8 of Jin et al. (2018), what they state beside what the replay shows."""
+"""Tables 1 and 5 to 8 of Jin et al. (2018), what they state beside what the replay shows."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from vdnnsim.claims.layrub2018.metrics import epoch_change, two_nodes_speedup
+from vdnnsim.analysis.columns import Row
+from vdnnsim.claims.layrub2018.metrics import epoch_change, two_nodes_speedup, weight_bytes
 from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, TABLE_5, at_paper_pace, one_node_iteration_s
-from vdnnsim.claims.layrub2018.runs import Case, LayrubRuns
+from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.claims.markdown import markdown_table
-from vdnnsim.units import MIB
-
-Row = tuple[str | float, ...]
+from vdnnsim.units import GIB, MIB
 
 HYBRID: Final = "layrub_hybrid"
 SYSTEMS: Final[Mapping[str, str]] = {"caffe": "Caffe", "memonger": "MXNet", HYBRID: "Layrub"}
@@ -18,6 +17,15 @@ NETWORK_BYTES_PER_S: Final = 125e6
 """Between two nodes: 1 Gbit/s Ethernet (5.1), without what protocols take."""
 NEAR: Final = 0.15
 """How near to the capacity, as a share of it, a figure decides nothing about what fits."""
+
+TABLE_1: Final[Mapping[tuple[str, int], tuple[float, float]]] = {
+    ("lstm_rnn_800", 64): (148, 49.2),
+    ("vgg16", 64): (548, 7.24),
+    ("resnet152", 32): (60.2, 11.61),
+    ("resnet1001", 32): (40.8, 67.2),
+    ("p3d_resnet199", 128): (232.5, 23.69),
+}
+"""MB of weights and GB of intermediate data, by network and batch size; that of the LSTM-RNN is Fig. 11's."""
 
 TABLE_6: Final[Mapping[str, tuple[int | None, ...]]] = {
     "resnet34": (4426, 1554, 1251, 4430, 1431, 1257),
@@ -49,6 +57,7 @@ TABLE_8: Final[Mapping[tuple[str, int], float]] = {
 """Speedup of two nodes."""
 
 HEADERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "table1": ("network", "batch_size", "paper_weights_mb", "weights_mib", "paper_intermediate_gb", "blobs_gib"),
     "table5": (
         "network",
         "batch_size",
@@ -91,11 +100,21 @@ There the replay is at the paper's pace and, as `own`, at that of the kernels.
 """
 
 
+def table_1(runs: LayrubRuns) -> list[Row]:
+    """Return sizes, the paper's and the replay's."""
+    rows: list[Row] = []
+    for (network, batch_size), (weights_mb, intermediate_gb) in TABLE_1.items():
+        case = LayrubCase("k40m", network, batch_size)
+        weights_mib, blobs_gib = weight_bytes(runs, case) / MIB, runs.blob_bytes(case) / GIB
+        rows.append((network, batch_size, weights_mb, weights_mib, intermediate_gb, blobs_gib))
+    return rows
+
+
 def table_5(runs: LayrubRuns) -> list[Row]:
     """Return times of 20 iterations, base and policy, of MXNet with memonger and of Caffe with Layrub."""
     rows: list[Row] = []
     for (network, batch_size), seconds in TABLE_5.items():
-        case = Case("k40m", network, batch_size)
+        case = LayrubCase("k40m", network, batch_size)
         for policy, base, paper in (("memonger", "base(p)", seconds[:2]), (HYBRID, "caffe", seconds[2:])):
             paper_base_s, paper_s = paper
             if paper_base_s is None or paper_s is None:
@@ -116,7 +135,7 @@ def table_6(runs: LayrubRuns) -> list[Row]:
     for network, figures in TABLE_6.items():
         cells = [(hardware, policy) for hardware in ("titan_z", "k40m") for policy in SYSTEMS]
         for (hardware, policy), figure in zip(cells, figures, strict=True):
-            memory = runs.memory(Case(hardware, network, 32), policy)
+            memory = runs.memory(LayrubCase(hardware, network, 32), policy)
             mib, capacity = memory.runtime / MIB, runs.machines[hardware].gpu.memory_bytes / MIB
             rows.append(
                 (
@@ -139,8 +158,8 @@ def table_7(runs: LayrubRuns) -> list[Row]:
     """Return the largest batches, and what the paper's change in the time of an epoch."""
     rows: list[Row] = []
     for (network, batch_size), (largest, change) in TABLE_7.items():
-        found = runs.largest(Case("k40m", network, batch_size), HYBRID).batch_size
-        simulated = epoch_change(runs, Case("k40m", network, largest), batch_size, HYBRID)
+        found = runs.largest(LayrubCase("k40m", network, batch_size), HYBRID).batch_size
+        simulated = epoch_change(runs, LayrubCase("k40m", network, largest), batch_size, HYBRID)
         rows.append((network, batch_size, largest, found, change, simulated))
     return rows
 
@@ -149,11 +168,22 @@ def table_8(runs: LayrubRuns) -> list[Row]:
     """Return the speedups of two nodes, and how long the exchange of one iteration takes alone."""
     rows: list[Row] = []
     for (network, batch_size), speedup in TABLE_8.items():
-        case = Case("k40m_x2_ethernet", network, batch_size)
+        case = LayrubCase("k40m_x2_ethernet", network, batch_size)
         paces = [two_nodes_speedup(runs, case, HYBRID, paper_pace=pace) for pace in (True, False)]
         exchange_s = 4 * runs.bench(case).workload.graph.parameters / NETWORK_BYTES_PER_S
         rows.append((network, batch_size, speedup, *paces, exchange_s))
     return rows
+
+
+def text_1(rows: list[Row]) -> str:
+    """Return Table 1 as Markdown."""
+    cells = [
+        (f"{row[0]} ({row[1]})", f"{row[2]} MB", f"{float(row[3]):.1f} MiB", f"{row[4]} GB", f"{float(row[5]):.2f} GiB")
+        for row in rows
+    ]
+    return markdown_table(
+        ("network", "weights, paper", "weights, replay", "intermediate data, paper", "blobs, replay"), cells
+    )
 
 
 def text_5(rows: list[Row]) -> str:
@@ -212,7 +242,7 @@ def text_8(rows: list[Row]) -> str:
     """Return Table 8 as Markdown."""
     cells = []
     for network, batch_size, speedup, paper_pace, own_pace, exchange_s in rows:
-        iteration_s = one_node_iteration_s(Case("k40m", str(network), int(batch_size)))
+        iteration_s = one_node_iteration_s(LayrubCase("k40m", str(network), int(batch_size)))
         cells.append(
             (
                 f"{network} ({batch_size})",

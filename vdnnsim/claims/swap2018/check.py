@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from vdnnsim.claims.claim import Claim
-from vdnnsim.claims.judge import judge
-from vdnnsim.claims.row import ClaimRow
-from vdnnsim.claims.swap2018.runs import Place, ServerRuns
+from vdnnsim.claims.claim import Claim, read_network
+from vdnnsim.claims.row import ClaimRow, judge
+from vdnnsim.claims.swap2018.runs import ServerRuns
+from vdnnsim.claims.swap2018.stated import Place
 
 _METRICS: Mapping[str, tuple[str, Callable[[ServerRuns, Place, Claim], float]]] = {
     "largest_batch": ("largest batch", lambda r, p, q: r.largest(p, network_of(q), q.policy).batch_size),
@@ -51,7 +51,7 @@ def network_of(claim: Claim) -> str:
 
 def batch_of(claim: Claim) -> int:
     """Its batch size."""
-    return int(claim.networks[0].rstrip(")").partition("(")[2])
+    return read_network(claim.networks[0])[1]
 
 
 def _scenario(place: Place) -> str:

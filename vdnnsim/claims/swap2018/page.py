@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 
+from vdnnsim.claims.claim import Verdict
 from vdnnsim.claims.markdown import claims_table, escape, markdown_table, reasons
-from vdnnsim.claims.row import ClaimCount, ClaimRow, Verdict
-from vdnnsim.claims.swap2018.reading import Reading
-from vdnnsim.claims.swap2018.tables import TABLE_I, VGG, Cell, table_1_text, throughput_text
+from vdnnsim.claims.readings import ReadingRows
+from vdnnsim.claims.row import ClaimCount, ClaimRow
+from vdnnsim.claims.swap2018.runs import SwapReading
+from vdnnsim.claims.swap2018.stated import TABLE_I, VGG, line_of_table_1
+from vdnnsim.claims.swap2018.tables import Cell, table_1_text, throughput_text
 
-Compared = Sequence[tuple[Reading, Sequence[ClaimRow | None]]]
-"""Each reading with the rows of all claims under it."""
+Compared = Sequence[ReadingRows[SwapReading]]
 
 _MATRIX = ("s-5", "s-6", "s-7", "s-8", "s-9", "s-10.vgg16", "s-10.inception_v3", "s-11")
 """The ratios of the text, of which a reading is judged first."""
@@ -49,7 +51,7 @@ def page_text(
         "## What would other readings give?",
         _READINGS_INTRODUCTION,
         _matrix(rows, compared),
-        "\n".join(f"- `{reading.name}`: {escape(reading.question)}" for reading, _ in compared),
+        "\n".join(f"- `{each.reading.name}`: {escape(each.reading.question)}" for each in compared),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -110,7 +112,7 @@ def _comes_out(tables: Sequence[Cell]) -> str:
 def _does_not(tables: Sequence[Cell]) -> str:
     vgg = [cell for cell in tables if cell.table == "Table I" and cell.network == VGG]
     factors = [cell.batch_size / TABLE_I[cell.network, cell.policy][0] for cell in vgg]
-    per_image_s, rest_s = _line_of_table_1()
+    per_image_s, rest_s = line_of_table_1()
     return (
         f"- Absolute batches (s-1 to s-4). Batches of VGG come out {factors[0]:.2f} and {factors[1]:.2f} times the "
         "paper's, without and with swap: the same factor, two, as if TensorFlow held each output of a CONV layer "
@@ -136,18 +138,11 @@ def _by_policy(tables: Sequence[Cell], table: str, batch_size: int) -> tuple[Cel
     return none, swap, staggered
 
 
-def _line_of_table_1() -> tuple[float, float]:
-    """Seconds an image and seconds besides, through the two rows of VGG in Table I."""
-    (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == VGG)
-    per_image_s = (large / fast - small / slow) / (large - small)
-    return per_image_s, small / slow - per_image_s * small
-
-
 def _matrix(rows: Sequence[ClaimRow], compared: Compared) -> str:
     shown = [row for row in rows if row.id in _MATRIX]
     header = ("reading", *(row.id for row in shown), "t-2 and t-3")
     paper = ("paper", *(row.expected for row in shown), "")
-    lines = [("default", rows), *((f"`{reading.name}`", others) for reading, others in compared)]
+    lines = [("default", rows), *((f"`{each.reading.name}`", each.rows) for each in compared)]
     return markdown_table(header, (paper, *((name, *_line(found, shown)) for name, found in lines)))
 
 

@@ -1,17 +1,14 @@
-"""What other readings of Kim et al. (2018) would give: every claim again under each named alternative."""
+"""What other readings of Kim et al. (2018) would give."""
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 
 from vdnnsim.claims.claim import Claim
+from vdnnsim.claims.readings import ReadingRows, check_readings, row_if_accepted
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.swap2018.check import check_claim
-from vdnnsim.claims.swap2018.reading import Reading
-from vdnnsim.claims.swap2018.runs import ServerRuns
-from vdnnsim.claims.swap2018.tables import framework_s_per_byte
-from vdnnsim.errors import PolicyError
+from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
+from vdnnsim.claims.swap2018.stated import framework_s_per_byte
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.operations import Aggregation
 
@@ -29,81 +26,81 @@ _INTERVAL = (
 )
 
 READINGS = (
-    Reading("interval: 1", _INTERVAL, options=_interval(1)),
-    Reading("interval: 2", "The same.", options=_interval(2)),
-    Reading("interval: 3", "The same.", options=_interval(3)),
-    Reading("interval: 4", "The same.", options=_interval(4)),
-    Reading("interval: 5", "The same.", options=_interval(5)),
-    Reading(
+    SwapReading("interval: 1", _INTERVAL, options=_interval(1)),
+    SwapReading("interval: 2", "The same.", options=_interval(2)),
+    SwapReading("interval: 3", "The same.", options=_interval(3)),
+    SwapReading("interval: 4", "The same.", options=_interval(4)),
+    SwapReading("interval: 5", "The same.", options=_interval(5)),
+    SwapReading(
         "kernel times of DeepBench",
         "The paper's GPUs are slower without swap than the kernels that DeepBench measured, and what they wait for is "
         "not said. Taken: all kernels take longer by the factor that the first row of the table without swap asks for.",
         own_speed=False,
     ),
-    Reading("kernel times of DeepBench, interval: 4", "The same.", options=_interval(4), own_speed=False),
-    Reading(
+    SwapReading("kernel times of DeepBench, interval: 4", "The same.", options=_interval(4), own_speed=False),
+    SwapReading(
         "algorithms: p",
         "The paper names neither the version of TensorFlow nor that of cuDNN. Taken: what TensorFlow before 1.3 tries "
         "by default, which leaves out Winograd's algorithm that is not fused. This is the fastest of all that cuDNN "
         "has, as later versions try.",
         algorithms={"algorithms": "p"},
     ),
-    Reading(
+    SwapReading(
         "algorithms: m",
         "The least workspace, as where nothing is left for it.",
         algorithms={"algorithms": "m"},
     ),
-    Reading(
+    SwapReading(
         "swap: synchronization: none",
         "When streams synchronize under the original is not said. Taken: at each layer that copies, as vDNN does.",
         options={"swap": {"synchronization": "none"}},
     ),
-    Reading(
+    SwapReading(
         "staggered_swap: swap_in: just_in_time",
         "Swaps are staggered, but no trigger is searched for (III-C): each map comes back one step ahead.",
         options={"staggered_swap": {"swap_in": "just_in_time"}},
     ),
-    Reading(
+    SwapReading(
         "staggered_swap: swap_in: untriggered",
         "No trigger at all, Fig. 5: maps follow their own offload back, and no memory is freed.",
         options={"staggered_swap": {"swap_in": "untriggered"}},
     ),
-    Reading(
+    SwapReading(
         "staggered_swap: stagger: false",
         "Triggers are searched for, but all GPUs swap the same layers.",
         options={"staggered_swap": {"stagger": False}},
     ),
-    Reading(
+    SwapReading(
         "gradients: gpu",
         "Aggregated on one GPU, what IV-B decides against; taken: by the CPU, beside backward, at the bandwidth of its "
         "memory.",
         gradients=Aggregation.GPU,
     ),
-    Reading("gradients: ring", "Aggregated around a ring, as users have it today.", gradients=Aggregation.RING),
-    Reading(
+    SwapReading("gradients: ring", "Aggregated around a ring, as users have it today.", gradients=Aggregation.RING),
+    SwapReading(
         "5 % of GPU memory is kept",
         "A framework keeps memory for itself that no plan sees; how much is assumed here. Taken: nothing.",
         kept_fraction=0.05,
     ),
-    Reading(
+    SwapReading(
         "memory_model: best_fit",
         "How TensorFlow's allocator places maps, and what gaps cost, is not in the paper. Taken: bytes are added up.",
         memory_model=MemoryModel.BEST_FIT,
     ),
-    Reading(
+    SwapReading(
         "one port for both switches",
         "IV-B: with four GPUs the bandwidth that each can use is halved. So it would be if both switches shared one "
         "port of the host; taken: each has its own.",
         one_root=True,
     ),
-    Reading(
+    SwapReading(
         "the framework's time of Table I",
         "By the two rows of VGG in Table I, an iteration takes 0.50 s besides what grows with its images. That time, "
         "in proportion to the bytes of weights, is added to each iteration, and kernels take what DeepBench measured.",
         framework_s_per_byte=_OF_TABLE_I,
         own_speed=False,
     ),
-    Reading(
+    SwapReading(
         "the framework's time of Table I, interval: 4",
         "The same with every fourth CONV output on all machines.",
         options=_interval(4),
@@ -114,22 +111,15 @@ READINGS = (
 """The alternatives, in the order of the report."""
 
 
-def check_readings(
-    claims: Sequence[Claim], runs: ServerRuns, hardware: str, readings: Sequence[Reading] = READINGS
-) -> tuple[tuple[Reading, tuple[ClaimRow | None, ...]], ...]:
-    """Check every claim under every reading, on all cores; None where a policy refuses the reading."""
-    # Fresh processes, for a fork copies the locks of threads that libraries may have started.
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        checked = pool.map(partial(_rows, tuple(claims), hardware), [runs.under(each) for each in readings])
-        return tuple(zip(readings, checked, strict=True))
+def compare_readings(
+    claims: Sequence[Claim], runs: ServerRuns, hardware: str, readings: Sequence[SwapReading] = READINGS
+) -> tuple[ReadingRows[SwapReading], ...]:
+    """Check every claim under every reading."""
+    return check_readings(readings, partial(_rows, tuple(claims), hardware, runs.under(SwapReading())))
 
 
-def _rows(claims: tuple[Claim, ...], hardware: str, runs: ServerRuns) -> tuple[ClaimRow | None, ...]:
-    return tuple(_row(claim, runs, hardware) for claim in claims)
-
-
-def _row(claim: Claim, runs: ServerRuns, hardware: str) -> ClaimRow | None:
-    try:
-        return check_claim(claim, runs, hardware)
-    except PolicyError:
-        return None
+def _rows(
+    claims: tuple[Claim, ...], hardware: str, fresh: ServerRuns, reading: SwapReading
+) -> tuple[ClaimRow | None, ...]:
+    runs = fresh.under(reading)
+    return tuple(row_if_accepted(partial(check_claim, claim, runs, hardware)) for claim in claims)

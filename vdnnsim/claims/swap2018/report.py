@@ -10,19 +10,18 @@ from pathlib import Path
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.claims.claim import ClaimsFile
-from vdnnsim.claims.manifest import manifest
-from vdnnsim.claims.row import ClaimRow
+from vdnnsim.claims.readings import effects_csv
+from vdnnsim.claims.report import manifest
+from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
 from vdnnsim.claims.swap2018.page import page_text
-from vdnnsim.claims.swap2018.reading import Reading
-from vdnnsim.claims.swap2018.readings import READINGS, check_readings
-from vdnnsim.claims.swap2018.runs import Place, ServerRuns
+from vdnnsim.claims.swap2018.readings import READINGS, compare_readings
+from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
+from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, VGG, Place
 from vdnnsim.claims.swap2018.tables import COLUMNS as TABLE_COLUMNS
-from vdnnsim.claims.swap2018.tables import NONE, STAGGERED, SWAP, VGG, table_1_cells, throughput_cells
-from vdnnsim.claims.table import COLUMNS, cells
+from vdnnsim.claims.swap2018.tables import table_1_cells, throughput_cells
 from vdnnsim.experiment import run_scenario
 from vdnnsim.report.csv_file import csv_text
 
-_READING_COLUMNS = ("reading", "id", "expected", "default", "alternative", "alternative_verdict")
 _POLICIES = (NONE, SWAP, STAGGERED)
 _DRAWN_BATCHES = {2: 120, 4: 110}
 """The first rows of Tables II and III, where nothing runs out of memory."""
@@ -42,26 +41,18 @@ def paper_report(
     rows: Sequence[ClaimRow],
     runs: ServerRuns,
     profiles: Sequence[Path],
-    readings: Sequence[Reading] = READINGS,
+    readings: Sequence[SwapReading] = READINGS,
 ) -> dict[str, bytes]:
     """Return the content of every file of the report by its name; `profiles` are the files of its machines."""
     tables = (*table_1_cells(runs), *throughput_cells(runs))
-    compared = check_readings(file.claims, runs, file.hardware, readings)
+    compared = compare_readings(file.claims, runs, file.hardware, readings)
     pictures = draw_report(runs)
-    effects = [
-        (reading.name, row.id, row.expected, row.simulated, other.simulated, other.verdict.value)
-        for reading, others in compared
-        for row, other in zip(rows, others, strict=True)
-        if other is not None and other.simulated != row.simulated
-    ]
-    fitted_to = (path.with_suffix(".fit.csv") for path in profiles)
-    inputs = (*profiles, *(path for path in fitted_to if path.exists()))
     texts = {
         "README.md": page_text(tables, rows, compared, [(each.name, each.title) for each in pictures]),
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
-        "readings.csv": csv_text(_READING_COLUMNS, effects),
+        "readings.csv": effects_csv(compared, rows),
         "tables.csv": csv_text(TABLE_COLUMNS, [each.cells for each in tables]),
-        "run.json": manifest(file, inputs),
+        "run.json": manifest(file, profiles),
     }
     return {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
 

@@ -1,35 +1,60 @@
 """The replays behind the claims: a network under a policy on some GPUs of one of the paper's servers, each run once."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.claims.pace import stretched
-from vdnnsim.claims.swap2018.reading import Reading
-from vdnnsim.claims.swap2018.speed import FIRST_ROWS
+from vdnnsim.claims.readings import PaperReading
+from vdnnsim.claims.replays import labelled_policy, stretched
+from vdnnsim.claims.swap2018.stated import NONE, VGG, Place, first_row
+from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.topology import Node, NodeKind, Topology
 from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
-from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
+from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.scenario.scenario import Scenario
 
-_LABEL = re.compile(r"(\w+)\((\w+)(?:, (.*))?\)")
 _FIRST_GUESS = 128
-_NETWORK_OF_TABLES = "vgg_d_13conv"
-_WITHOUT_SWAP = "none(tensorflow)"
+_FLOAT_BYTES = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a network is trained: how many GPUs of which machine."""
+@dataclass(frozen=True)
+class SwapReading(PaperReading):
+    """A reading of Kim et al.; without a name the default one.
 
-    hardware: str
-    gpus: int
+    Attributes:
+        algorithms: what to set `algorithms` of every policy to, by this name; empty to leave it.
+        kept_fraction: of the memory of a GPU that the framework keeps for itself.
+        one_root: whether all switches hang on one port of the host.
+        framework_s_per_byte: seconds of each iteration, for a byte of weights, that no plan has.
+        own_speed: whether kernels take as much longer as the paper's GPUs are slower without swap
+            (`vdnnsim.claims.swap2018.stated`), or what DeepBench measured.
+    """
+
+    algorithms: Mapping[str, str] = field(default_factory=dict)
+    gradients: Aggregation = Aggregation.CPU
+    kept_fraction: float = 0.0
+    one_root: bool = False
+    framework_s_per_byte: float = 0.0
+    own_speed: bool = True
+
+    def change(self, server: Server) -> Server:
+        """Return a machine under this reading."""
+        kept_bytes = int(self.kept_fraction * server.gpu.memory_bytes)
+        changed = replace(server, gpu=replace(server.gpu, memory_bytes=server.gpu.memory_bytes - kept_bytes))
+        if not self.one_root or changed.topology is None:
+            return changed
+        return replace(changed, topology=behind_one_port(changed.topology))
+
+    def framework_s(self, graph: LayerGraph) -> float:
+        """Return the seconds that each iteration of a network takes besides its plan."""
+        return self.framework_s_per_byte * _FLOAT_BYTES * graph.parameters
 
 
 @dataclass
@@ -41,7 +66,7 @@ class ServerRuns:
     """
 
     machines: Mapping[str, Server]
-    reading: Reading = field(default_factory=Reading)
+    reading: SwapReading = field(default_factory=SwapReading)
     _types: PolicyTypes = field(default_factory=known_policies)
     _results: dict[tuple[Place, str, int, str], ScenarioResult] = field(default_factory=dict)
     _largest: dict[tuple[Place, str, str], LargestBatch] = field(default_factory=dict)
@@ -49,9 +74,8 @@ class ServerRuns:
 
     def policy(self, label: str) -> Policy:
         """The policy of a label under the reading."""
-        spec = read_label(label)
-        changed = self.reading.options.get(str(spec["policy"]), {})
-        return resolve_policy({**spec, **changed, **self.reading.algorithms}, self._types)
+        name = label.partition("(")[0]
+        return labelled_policy(label, self._types, {**self.reading.options.get(name, {}), **self.reading.algorithms})
 
     def scenario(self, place: Place, network: str, batch_size: int, policies: tuple[str, ...]) -> Scenario:
         """The question behind some numbers."""
@@ -72,11 +96,9 @@ class ServerRuns:
         if hardware not in self._servers:
             # The scenario of the first row asks for the machine as it is read; it gets its speed when that has run.
             read = self._servers[hardware] = self.reading.change(self.machines[hardware])
-            first = FIRST_ROWS.get(hardware)
+            first = first_row(hardware)
             if first is not None and self.reading.own_speed:
-                scenario = self.scenario(
-                    Place(hardware, first.gpus), _NETWORK_OF_TABLES, first.batch_size, (_WITHOUT_SWAP,)
-                )
+                scenario = self.scenario(first.place, VGG, first.batch_size, (NONE,))
                 replayed_s = run_scenario(scenario).slowest[0].metrics.iteration_s
                 self._servers[hardware] = stretched(read, first.iteration_s / replayed_s)
         return self._servers[hardware]
@@ -107,15 +129,19 @@ class ServerRuns:
         replayed_s = found.batch_size / found.images_per_s
         return found.batch_size / (replayed_s + self.reading.framework_s(build_network(network)))
 
-    def under(self, reading: Reading) -> "ServerRuns":
+    def under(self, reading: SwapReading) -> "ServerRuns":
         """The same machines under another reading."""
         return replace(self, reading=reading, _results={}, _largest={}, _servers={})
 
 
-def read_label(label: str) -> Mapping[str, object]:
-    """Return what a scenario would say for a label with algorithms, as `swap(p, interval=4)`."""
-    match = _LABEL.fullmatch(label)
-    assert match is not None, f"{label} is no policy with its algorithms"
-    pairs = (each.split("=") for each in match[3].split(", ")) if match[3] else ()
-    options = {name: int(value) if value.isdigit() else value for name, value in pairs}
-    return {"policy": match[1], "algorithms": match[2], **options}
+def behind_one_port(topology: Topology) -> Topology:
+    """Return a tree whose switches share one more, with the link that each of them had for itself."""
+    first = next(each for each in topology.nodes if each.kind is NodeKind.SWITCH)
+    assert first.link is not None
+    root = Node("root", NodeKind.SWITCH, first.parent, replace(first.link, name=f"{first.link.name} root"))
+    nodes: list[Node] = []
+    for each in topology.nodes:
+        if each is first:
+            nodes.append(root)
+        nodes.append(replace(each, parent="root") if each.kind is NodeKind.SWITCH else each)
+    return Topology(tuple(nodes))

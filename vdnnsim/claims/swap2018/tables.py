@@ -1,45 +1,11 @@
-"""Tables I to III of the paper beside the simulated ones: images per second of a GPU, and what fits."""
+"""Tables I to III beside the simulated ones: images per second of a GPU, and what fits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vdnnsim.claims.markdown import markdown_table
-from vdnnsim.claims.swap2018.runs import Place, ServerRuns
-
-VGG = "vgg_d_13conv"
-NONE = "none(tensorflow)"
-SWAP = "swap(tensorflow, interval=3)"
-STAGGERED = "staggered_swap(tensorflow, interval=3)"
-
-TABLE_I: Mapping[tuple[str, str], tuple[int, float]] = {
-    (VGG, NONE): (80, 62.95),
-    (VGG, "swap(tensorflow, interval=1)"): (128, 73.93),
-    ("inception_v3", NONE): (114, 62.67),
-    ("inception_v3", "swap(tensorflow, interval=2)"): (150, 63.34),
-}
-"""By network and policy, the largest batch on one Titan Xp and images per second there."""
-
-TABLES_OF_SPEED: Mapping[str, tuple[Place, Mapping[int, tuple[float | None, float, float]]]] = {
-    "Table II": (
-        Place("p100_x2", 2),
-        {
-            120: (83.56, 56.33, 81.14),
-            130: (None, 56.66, 84.14),
-            140: (None, 58.86, 86.65),
-            150: (None, 60.12, 88.15),
-        },
-    ),
-    "Table III": (
-        Place("p100_x4", 4),
-        {
-            110: (66.53, 51.06, 68.31),
-            120: (None, 52.49, 70.11),
-            130: (None, 53.09, 70.24),
-            140: (None, 54.86, 70.36),
-        },
-    ),
-}
-"""By batch, images per second of each GPU without swap, with that of vDNN, staggered; None: out of memory."""
+from vdnnsim.claims.swap2018.runs import ServerRuns
+from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, TABLES_OF_SPEED, VGG, Place
 
 COLUMNS = ("table", "network", "gpus", "policy", "batch_size", "paper_images_per_s", "images_per_s", "fits")
 """Columns of tables.csv; of Table I the batch is the largest, in the paper and beside it."""
@@ -106,16 +72,6 @@ def table_1_cells(runs: ServerRuns) -> tuple[Cell, ...]:
         )
         for (network, policy), (_, paper) in TABLE_I.items()
     )
-
-
-_VGG_BYTES = 4 * 138_357_544
-
-
-def framework_s_per_byte() -> float:
-    """Return what an iteration of VGG takes besides its images, by the two rows of Table I, for a byte of weights."""
-    (small, slow), (large, fast) = (TABLE_I[key] for key in TABLE_I if key[0] == VGG)
-    per_image_s = (large / fast - small / slow) / (large - small)
-    return (small / slow - per_image_s * small) / _VGG_BYTES
 
 
 def table_1_text(cells: Sequence[Cell]) -> str:

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, Case, PaperRuns
+from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.markdown import markdown_table
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 
 LATENCIES = ("20 us", "50 us")
 """The range that the paper gives for a page of 4 KB."""
@@ -13,7 +15,7 @@ COLUMNS = ("network", "batch_size", "page_latency", "iteration_s", "performance_
 class PagingCost:
     """One network under paging: seconds per iteration, and speed over that of the oracular baseline."""
 
-    case: Case
+    case: NetworkBatch
     latency: str
     iteration_s: float
     ratio: float
@@ -25,7 +27,7 @@ class PagingCost:
         return *self.case, self.latency, self.iteration_s, self.ratio, self.dyn_ratio
 
 
-def paging_costs(runs: PaperRuns) -> tuple[PagingCost, ...]:
+def paging_costs(runs: VdnnRuns) -> tuple[PagingCost, ...]:
     """Replay page migration on the six networks of Fig. 11, at both ends of the paper's range."""
     costs = []
     for case in CONVENTIONAL:
@@ -44,16 +46,15 @@ def paging_text(costs: tuple[PagingCost, ...]) -> str:
         "The same networks under demand paging, 4 KB a page, everything else as base(p). Where a network fits nothing "
         "is paged; where it does not, every kernel waits for its pages. Speeds are of the oracular baseline."
     )
-    lines = [
-        intro,
-        "",
-        "| network | a page takes | s per iteration | speed | speed of vdnn_dyn |",
-        "| --- | --- | ---: | ---: | ---: |",
-    ]
-    for each in costs:
-        network, batch_size = each.case
-        lines.append(
-            f"| {network} ({batch_size}) | {each.latency} | {each.iteration_s:.3g} | {each.ratio:.1%} "
-            f"| {each.dyn_ratio:.1%} |"
+    cells = [
+        (
+            "{} ({})".format(*each.case),
+            each.latency,
+            f"{each.iteration_s:.3g}",
+            f"{each.ratio:.1%}",
+            f"{each.dyn_ratio:.1%}",
         )
-    return "\n".join([*lines, ""])
+        for each in costs
+    ]
+    columns = ("network", "a page takes", "s per iteration", "speed", "speed of vdnn_dyn")
+    return f"{intro}\n\n{markdown_table(columns, cells, left=2)}"

@@ -5,18 +5,17 @@ from dataclasses import dataclass, field
 
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.replays import labelled_policy
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.port import Policy
-from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
+from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.simulator import Simulator
 
-Case = tuple[str, int]
-"""A network and its batch size."""
-
-CONVENTIONAL: tuple[Case, ...] = (
+CONVENTIONAL: tuple[NetworkBatch, ...] = (
     ("alexnet", 128),
     ("overfeat", 128),
     ("googlenet", 128),
@@ -25,13 +24,13 @@ CONVENTIONAL: tuple[Case, ...] = (
     ("vgg16", 256),
 )
 """The six networks of Fig. 11 and Fig. 14 with their batch sizes."""
-VERY_DEEP: tuple[Case, ...] = (("vgg116", 32), ("vgg216", 32), ("vgg316", 32), ("vgg416", 32))
+VERY_DEEP: tuple[NetworkBatch, ...] = (("vgg116", 32), ("vgg216", 32), ("vgg316", 32), ("vgg416", 32))
 """The four networks of the case study in V-E."""
 ALL_TEN = CONVENTIONAL + VERY_DEEP
 
 
 @dataclass
-class PaperRuns:
+class VdnnRuns:
     """Replays on one machine, remembered; a policy is given by its label, `vdnn_all(m)`.
 
     Attributes:
@@ -41,10 +40,10 @@ class PaperRuns:
     server: Server
     memory_model: MemoryModel = MemoryModel.IDEAL
     pinned_memory: PinnedMemory = PinnedMemory.ARENA
-    options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     _types: PolicyTypes = field(default_factory=known_policies)
-    _benches: dict[Case, Simulator] = field(default_factory=dict)
-    _oracles: dict[Case, RunMetrics] = field(default_factory=dict)
+    _benches: dict[NetworkBatch, Simulator] = field(default_factory=dict)
+    _oracles: dict[NetworkBatch, RunMetrics] = field(default_factory=dict)
     _results: dict[tuple[str, int, str], PolicyResult] = field(default_factory=dict)
 
     def bench(self, network: str, batch_size: int) -> Simulator:
@@ -55,14 +54,11 @@ class PaperRuns:
             self._benches[key] = Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
         return self._benches[key]
 
-    def policy(self, label: str, **options: str) -> Policy:
+    def policy(self, label: str, **options: object) -> Policy:
         """The policy of a label as the paper writes it, with options that it does not have there."""
-        name, _, algorithms = label.rstrip(")").partition("(")
-        return resolve_policy(
-            {"policy": name, **options} | ({"algorithms": algorithms} if algorithms else {}), self._types
-        )
+        return labelled_policy(label, self._types, options)
 
-    def result(self, network: str, batch_size: int, policy: str, **options: str) -> PolicyResult:
+    def result(self, network: str, batch_size: int, policy: str, **options: object) -> PolicyResult:
         """The replay of a policy; `base(p)` is the oracular baseline, whether it fits or not."""
         resolved = self.policy(policy, **{**self.options.get(policy.partition("(")[0], {}), **options})
         key = network, batch_size, resolved.label

@@ -8,16 +8,15 @@ correlates most with the claim's value: where the share is small and the correla
 
 import random
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
 from statistics import correlation
 
 from vdnnsim.claims.claim import Claim
-from vdnnsim.claims.judge import Value, is_met
+from vdnnsim.claims.replays import on_all_cores
+from vdnnsim.claims.row import Value, is_met
 from vdnnsim.claims.vdnn2016.check import simulate_claim
-from vdnnsim.claims.vdnn2016.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.hardware.server import Server
 
 SEED = 2016
@@ -67,14 +66,12 @@ def perturbed(server: Server, factors: Mapping[str, float]) -> Server:
 def sensitivity(claims: Sequence[Claim], server: Server, draws: int = DRAWS) -> tuple[Sensitivity, ...]:
     """Check every claim under every draw, on all cores."""
     factors = draw_factors(server, draws)
-    # Fresh processes, for a fork copies the locks of threads that libraries may have started.
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        tables = list(pool.map(partial(_values, tuple(claims)), [perturbed(server, each) for each in factors]))
+    tables = on_all_cores(partial(_values, tuple(claims)), [perturbed(server, each) for each in factors])
     return tuple(_summarize(claim, [table[number] for table in tables], factors) for number, claim in enumerate(claims))
 
 
 def _values(claims: tuple[Claim, ...], server: Server) -> list[Value]:
-    runs = PaperRuns(server)
+    runs = VdnnRuns(server)
     return [simulate_claim(claim, runs) for claim in claims]
 
 

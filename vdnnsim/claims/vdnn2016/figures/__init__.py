@@ -7,8 +7,7 @@ from vdnnsim.claims.vdnn2016.figures.motivation import figure_01, figure_04
 from vdnnsim.claims.vdnn2016.figures.offload import figure_12, figure_15
 from vdnnsim.claims.vdnn2016.figures.performance import figure_13, figure_14
 from vdnnsim.claims.vdnn2016.figures.power import power_section
-from vdnnsim.claims.vdnn2016.runs import PaperRuns
-from vdnnsim.report.csv_file import csv_text
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 
 BUILDERS: tuple[Builder, ...] = (
     figure_01,
@@ -25,18 +24,6 @@ BUILDERS: tuple[Builder, ...] = (
 """In the order of the paper."""
 
 
-def paper_figures(runs: PaperRuns) -> tuple[PaperFigure, ...]:
+def paper_figures(runs: VdnnRuns) -> tuple[PaperFigure, ...]:
     """Return all figures; replays that several need are run once."""
     return tuple(build(runs) for build in BUILDERS)
-
-
-def figure_files(figures: tuple[PaperFigure, ...]) -> dict[str, bytes]:
-    """Return the CSV and the picture of each figure by file name."""
-    # Matplotlib takes longer to import than a network to simulate.
-    from vdnnsim.report.plots.bars import draw_bars
-
-    files: dict[str, bytes] = {}
-    for figure in figures:
-        files[f"{figure.stem}.csv"] = csv_text(figure.header, figure.rows).encode()
-        files[f"{figure.stem}.png"] = draw_bars(figure.chart)
-    return files

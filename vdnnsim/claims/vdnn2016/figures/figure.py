@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vdnnsim.analysis.columns import Row
-from vdnnsim.claims.vdnn2016.runs import Case, PaperRuns
-from vdnnsim.report.chart import Axis, Chart, Tint
+from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.report import PERCENT, Figure
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
+from vdnnsim.report.chart import Axis, Tint
 from vdnnsim.report.scale import Scale, byte_scale, percent
 
 POLICY_LABELS: Mapping[str, str] = {
@@ -19,46 +20,39 @@ POLICY_LABELS: Mapping[str, str] = {
 }
 """Our policies by what the paper's figures call them, in the order of their bars."""
 POLICY_TINTS: Mapping[str, Tint] = {policy: Tint(label) for policy, label in POLICY_LABELS.items()}
-PERCENT = Scale("%", 0.01, 0)
 _NAMES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "googlenet": "GoogLeNet"}
 
 
-@dataclass(frozen=True, slots=True)
-class PaperFigure:
-    """A figure of the paper from simulation.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperFigure(Figure):
+    """A figure of the paper with what is to be said about it.
 
     Attributes:
-        stem: the name of its files without their ending: `figure01`.
         name: as the paper calls it: `Figure 1`.
         caption: what it shows, after the paper's caption.
-        header, rows: its CSV; numbers are SI, and a column says its unit.
         paper_says: what the text of the paper states, with the section.
         replay_shows: sentences computed from the numbers.
         differs: where the replay departs from the paper, and why.
     """
 
-    stem: str
     name: str
     caption: str
-    header: tuple[str, ...]
-    rows: tuple[Row, ...]
-    chart: Chart
     paper_says: tuple[str, ...]
     replay_shows: tuple[str, ...]
     differs: tuple[str, ...]
 
 
-Builder = Callable[[PaperRuns], PaperFigure]
+Builder = Callable[[VdnnRuns], PaperFigure]
 """Draws one figure from replays."""
 
 
-def case_name(case: Case) -> str:
+def case_name(case: NetworkBatch) -> str:
     """The network as the paper writes it: `VGG-16 (64)`."""
     network, batch_size = case
     return f"{_NAMES.get(network, network.replace('vgg', 'VGG-'))} ({batch_size})"
 
 
-def case_names(cases: Sequence[Case]) -> tuple[str, ...]:
+def case_names(cases: Sequence[NetworkBatch]) -> tuple[str, ...]:
     """The networks as the paper writes them."""
     return tuple(case_name(case) for case in cases)
 

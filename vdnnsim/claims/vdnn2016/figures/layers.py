@@ -2,7 +2,7 @@
 
 from vdnnsim.analysis.layers import forward_bytes, layer_times
 from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, bytes_axis
-from vdnnsim.claims.vdnn2016.runs import PaperRuns
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.report.chart import Axis, Chart, Panel, Points, Series, Slot, Tint
@@ -10,7 +10,7 @@ from vdnnsim.report.scale import percent, time_scale
 from vdnnsim.units import format_bytes, format_seconds
 
 
-def figure_05(runs: PaperRuns) -> PaperFigure:
+def figure_05(runs: VdnnRuns) -> PaperFigure:
     """What each layer of VGG-16 (256) needs in forward."""
     bench = runs.bench("vgg16", 256)
     kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
@@ -107,7 +107,7 @@ def figure_05(runs: PaperRuns) -> PaperFigure:
     )
 
 
-def figure_06(runs: PaperRuns) -> PaperFigure:
+def figure_06(runs: VdnnRuns) -> PaperFigure:
     """Time and reuse distance of each layer of VGG-16 (64)."""
     bench, result = runs.bench("vgg16", 64), runs.oracle("vgg16", 64)
     layers = bench.workload.graph.layers

@@ -4,6 +4,7 @@ from statistics import fmean
 
 from vdnnsim.analysis.columns import Row
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
     PaperFigure,
@@ -13,13 +14,13 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
     percent_axis,
     whole_percent,
 )
-from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, Case, PaperRuns
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes
 
 
-def figure_11(runs: PaperRuns) -> PaperFigure:
+def figure_11(runs: VdnnRuns) -> PaperFigure:
     """Mean and maximum memory of each policy, and what the mean saves."""
     names = case_names(CONVENTIONAL)
     small, large = CONVENTIONAL[:3], CONVENTIONAL[3:]
@@ -125,7 +126,7 @@ def _drawn(result: PolicyResult) -> tuple[float, float]:
     return metrics.feature_step_mean_memory_bytes, float(metrics.feature_max_memory_bytes)
 
 
-def _row_11(case: Case, policy: str, result: PolicyResult, whole: int) -> Row:
+def _row_11(case: NetworkBatch, policy: str, result: PolicyResult, whole: int) -> Row:
     metrics, (mean_bytes, max_bytes) = result.metrics, _drawn(result)
     return (
         *case,
@@ -143,7 +144,10 @@ def _row_11(case: Case, policy: str, result: PolicyResult, whole: int) -> Row:
 
 
 def _panel_11(
-    runs: PaperRuns, cases: tuple[Case, ...], results: dict[tuple[Case, str], PolicyResult], whole: dict[Case, int]
+    runs: VdnnRuns,
+    cases: tuple[NetworkBatch, ...],
+    results: dict[tuple[NetworkBatch, str], PolicyResult],
+    whole: dict[NetworkBatch, int],
 ) -> Panel:
     drawn = {policy: [_drawn(results[case, policy]) for case in cases] for policy in POLICY_LABELS}
     capacity = runs.server.gpu.memory_bytes

@@ -14,8 +14,8 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
     percent_axis,
     whole_percent,
 )
-from vdnnsim.claims.vdnn2016.memory_metrics import feature_share
-from vdnnsim.claims.vdnn2016.runs import ALL_TEN, PaperRuns
+from vdnnsim.claims.vdnn2016.metrics import feature_share
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
@@ -33,7 +33,7 @@ _KINDS = (
 )
 
 
-def figure_01(runs: PaperRuns) -> PaperFigure:
+def figure_01(runs: VdnnRuns) -> PaperFigure:
     """Memory of the baseline, and the largest share of it that one layer uses."""
     names, capacity = case_names(ALL_TEN), runs.server.gpu.memory_bytes
     sizes = [runs.oracle(*case).metrics.max_memory_bytes for case in ALL_TEN]
@@ -118,7 +118,7 @@ def figure_01(runs: PaperRuns) -> PaperFigure:
     )
 
 
-def figure_04(runs: PaperRuns) -> PaperFigure:
+def figure_04(runs: VdnnRuns) -> PaperFigure:
     """The baseline's memory by what it holds."""
     names = case_names(ALL_TEN)
     traces = [runs.oracle(*case).trace for case in ALL_TEN]

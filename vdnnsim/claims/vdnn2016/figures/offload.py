@@ -1,5 +1,6 @@
 """Figures 12 and 15: what each policy offloads, and where the memory of very deep networks is."""
 
+from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_TINTS,
     PaperFigure,
@@ -8,15 +9,15 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
     extremes,
     listing,
 )
-from vdnnsim.claims.vdnn2016.memory_metrics import host_share
-from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, Case, PaperRuns
+from vdnnsim.claims.vdnn2016.metrics import host_share
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.report.chart import Chart, Level, Panel, Series, Slot, Tint
 from vdnnsim.units import format_bytes
 
-_DEEP: tuple[Case, ...] = (("vgg16", 32), *VERY_DEEP)
+_DEEP: tuple[NetworkBatch, ...] = (("vgg16", 32), *VERY_DEEP)
 
 
-def figure_12(runs: PaperRuns) -> PaperFigure:
+def figure_12(runs: VdnnRuns) -> PaperFigure:
     """What each policy offloads to pinned host memory."""
     names = case_names(CONVENTIONAL)
     policies = {"vdnn_all(p)": "all", "vdnn_conv(p)": "conv", "vdnn_dyn": "dyn"}
@@ -70,7 +71,7 @@ def figure_12(runs: PaperRuns) -> PaperFigure:
     )
 
 
-def figure_15(runs: PaperRuns) -> PaperFigure:
+def figure_15(runs: VdnnRuns) -> PaperFigure:
     """GPU and host memory of very deep networks."""
     names = case_names(_DEEP)
     dyn = [runs.result(*case, "vdnn_dyn") for case in _DEEP]

@@ -13,13 +13,13 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
     percent_axis,
     whole_percent,
 )
-from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, PaperRuns
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.report.chart import Axis, Chart, Panel, Series, Slot, Tint
 from vdnnsim.report.scale import Scale, percent
 
 
-def figure_13(runs: PaperRuns) -> PaperFigure:
+def figure_13(runs: VdnnRuns) -> PaperFigure:
     """The most DRAM bandwidth that a kernel of each CONV layer of VGG-16 draws."""
     case = ("vgg16", 64)
     bench = runs.bench(*case)
@@ -127,7 +127,7 @@ def figure_13(runs: PaperRuns) -> PaperFigure:
     )
 
 
-def figure_14(runs: PaperRuns) -> PaperFigure:
+def figure_14(runs: VdnnRuns) -> PaperFigure:
     """Speed of each policy against the oracular baseline."""
     names = case_names(CONVENTIONAL)
     results = {policy: [runs.result(*case, policy) for case in CONVENTIONAL] for policy in POLICY_LABELS}

@@ -4,15 +4,16 @@ from dataclasses import dataclass
 
 from vdnnsim.analysis.power import SAMPLING_PERIOD_S, power_curve
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, case_names, extremes
-from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, Case, PaperRuns
+from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.report.chart import Axis, Chart, Panel, Series, Slot, Tint
 from vdnnsim.report.scale import Scale
 from vdnnsim.units import format_seconds
 
 _CASES = CONVENTIONAL[:-1]
 """VGG-16 (256) cannot be trained without vDNN, so the paper compares the other five."""
-_MEMORY_OPTIMAL: Case = ("vgg16", 128)
+_MEMORY_OPTIMAL: NetworkBatch = ("vgg16", 128)
 """The one that the paper runs with memory-optimal algorithms."""
 _SLOTS = ("base", "dyn", "all")
 
@@ -26,7 +27,7 @@ class _Drawn:
     peak_watts: float
 
 
-def power_section(runs: PaperRuns) -> PaperFigure:
+def power_section(runs: VdnnRuns) -> PaperFigure:
     """Mean and maximum power of the baseline, of vDNN_dyn and of vDNN_all."""
     names = case_names(_CASES)
     drawn = {slot: [_measure(runs, case, _policy(case, slot)) for case in _CASES] for slot in _SLOTS}
@@ -135,13 +136,13 @@ def power_section(runs: PaperRuns) -> PaperFigure:
     )
 
 
-def _policy(case: Case, slot: str) -> str:
+def _policy(case: NetworkBatch, slot: str) -> str:
     if case == _MEMORY_OPTIMAL:
         return {"base": "base(m)", "dyn": "vdnn_conv(m)", "all": "vdnn_all(m)"}[slot]
     return {"base": "base(p)", "dyn": "vdnn_dyn", "all": "vdnn_all(p)"}[slot]
 
 
-def _measure(runs: PaperRuns, case: Case, policy: str) -> _Drawn:
+def _measure(runs: VdnnRuns, case: NetworkBatch, policy: str) -> _Drawn:
     bench, result = runs.bench(*case), runs.result(*case, policy)
     curve = power_curve(result.trace, bench.cost_model, runs.server)
     return _Drawn(

@@ -1,0 +1,45 @@
+"""The replays of each paper, made once for all tests; those that share them run on one worker (`xdist_group`)."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import pytest
+
+from tests.claims.rows import machines
+from vdnnsim.claims.claim import read_claims
+from vdnnsim.claims.layrub2018.runs import LayrubRuns
+from vdnnsim.claims.swap2018.runs import ServerRuns
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+@pytest.fixture(scope="session")
+def vdnn_runs() -> VdnnRuns:
+    """The replays of Rhu et al. on the paper's machine."""
+    file = read_claims("vdnn2016")
+    return VdnnRuns(machines(file)[file.hardware])
+
+
+@pytest.fixture(scope="session")
+def swap_runs() -> ServerRuns:
+    """The replays of Kim et al. on the paper's machines."""
+    return ServerRuns(machines(read_claims("swap2018")))
+
+
+@pytest.fixture(scope="session")
+def layrub_runs() -> LayrubRuns:
+    """The replays of Jin et al. on the paper's machines."""
+    return LayrubRuns(machines(read_claims("layrub2018")))
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No processes of their own for readings and draws: each takes longer to begin than what is asked of it here."""
+
+    def answers(answer: Callable[[Question], Answer], questions: Iterable[Question]) -> list[Answer]:
+        return [answer(each) for each in questions]
+
+    monkeypatch.setattr("vdnnsim.claims.readings.on_all_cores", answers)
+    monkeypatch.setattr("vdnnsim.claims.vdnn2016.sensitivity.on_all_cores", answers)

@@ -1,0 +1,56 @@
+"""Every row of Jin et al. (2018), with its own tolerance; a row recorded as not reproduced is a strict xfail."""
+
+import pytest
+
+from tests.claims.rows import row_parameters, unmet
+from tests.toy import ROOT
+from vdnnsim.claims.claim import Claim, Verdict, read_claims
+from vdnnsim.claims.layrub2018.check import check_claim
+from vdnnsim.claims.layrub2018.report import paper_report
+from vdnnsim.claims.layrub2018.runs import LayrubRuns
+
+pytestmark = pytest.mark.xdist_group("layrub2018")
+FILE = read_claims("layrub2018")
+
+
+@pytest.mark.parametrize("claim", row_parameters(FILE))
+def test_the_replay_comes_within_the_tolerance_of_the_paper(claim: Claim, layrub_runs: LayrubRuns) -> None:
+    row = check_claim(claim, layrub_runs, FILE.hardware)
+
+    assert row.verdict is Verdict.REPRODUCED, f"expected {row.expected}, simulated {row.simulated}"
+
+
+def test_all_19_claims_are_here_and_12_are_reproduced() -> None:
+    """Of the text and of Tables 1 and 8; each with all of its numbers."""
+    of_text = {row.claim_id for row in FILE.claims if row.claim_id.startswith("l-")}
+    missed = {row.claim_id for row in unmet(FILE)}
+
+    assert of_text == {f"l-{number}" for number in range(1, 20)}
+    assert of_text & missed == {"l-3", "l-6", "l-8", "l-10", "l-11", "l-12", "l-17"}
+
+
+def test_table_6_has_every_figure_and_every_cell_that_is_not_within_15_percent_of_the_capacity() -> None:
+    """24 figures stand in Table 6; of its 48 cells 7 lie within 15 % of the capacity, one of them without a figure."""
+    rows = [row for row in FILE.claims if row.claim_id == "t-6"]
+    fits = [row for row in rows if row.metric == "fits"]
+
+    assert len(rows) - len(fits) == 24
+    assert len(fits) == 48 - 7
+
+
+def test_the_report_has_every_table_and_figure_and_says_what_differs(layrub_runs: LayrubRuns) -> None:
+    """Tables 1 and 5 to 8, Figures 9 to 14 with their numbers; a cell that fits only here, or only there, is marked."""
+    rows = [check_claim(claim, layrub_runs, FILE.hardware) for claim in FILE.claims]
+
+    files = paper_report(FILE, rows, layrub_runs, tuple(FILE.find_profiles(ROOT).values()))
+
+    figures = {f"figure{number:02}.{ending}" for number in range(9, 15) for ending in ("png", "csv")}
+    tables = {f"table{number}.csv" for number in (1, 5, 6, 7, 8)}
+    assert set(files) == {"README.md", "claims.csv", "readings.csv", "run.json"} | figures | tables
+    page = files["README.md"].decode()
+    assert "12 of 19 claims reproduced" in page
+    assert all(f"]({name})" in page for name in figures if name.endswith("png"))
+    assert "**fits only here**" not in page
+    assert page.count("**fits only there**") == 1
+    assert all(files[name].startswith(b"\x89PNG") for name in figures if name.endswith("png"))
+    assert len(files["table6.csv"].decode().splitlines()) == 1 + 48

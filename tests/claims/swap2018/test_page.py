@@ -1,0 +1,85 @@
+import pytest
+
+from vdnnsim.claims.claim import Verdict
+from vdnnsim.claims.readings import ReadingRows
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.claims.swap2018.page import page_text
+from vdnnsim.claims.swap2018.runs import SwapReading
+from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, VGG, framework_s_per_byte
+from vdnnsim.claims.swap2018.tables import Cell, table_1_text, throughput_text
+
+BATCHES = {"Table II": (2, 120), "Table III": (4, 110)}
+
+
+def cell(table: str, policy: str, images_per_s: float, *, fits: bool = True, paper: float | None = 50.0) -> Cell:
+    gpus, batch = BATCHES[table]
+    return Cell(table, VGG, gpus, policy, batch, paper, images_per_s, fits)
+
+
+TABLE_1 = tuple(
+    Cell("Table I", network, 1, policy, 2 * batch, paper, 10.0, fits=True)
+    for (network, policy), (batch, paper) in TABLE_I.items()
+)
+TABLES = (
+    *TABLE_1,
+    cell("Table II", NONE, 100.0),
+    cell("Table II", SWAP, 60.0, paper=40.0),
+    cell("Table II", STAGGERED, 90.0, fits=False, paper=60.0),
+    cell("Table III", NONE, 50.0, paper=None),
+    cell("Table III", SWAP, 30.0),
+    cell("Table III", STAGGERED, 45.0),
+)
+
+
+def row(number: str, verdict: Verdict, simulated: str, reason: str = "") -> ClaimRow:
+    return ClaimRow(number, "IV", "throughput", "67%", simulated, "+1%", verdict, Verdict.REPRODUCED, reason, "")
+
+
+ROWS = (
+    row("s-5", Verdict.REPRODUCED, "68%"),
+    row("s-7", Verdict.NOT_REPRODUCED, "12%", "a reason"),
+    row("t-2.120_swap", Verdict.REPRODUCED, "70%"),
+    row("t-3.110_swap", Verdict.NOT_REPRODUCED, "10%"),
+)
+
+
+def test_the_time_of_table_1_lies_on_the_line_through_the_two_rows_of_vgg() -> None:
+    """80 images in 80 / 62.95 s, 128 in 128 / 73.93 s: 9.594 ms an image, 0.5033 s besides."""
+    assert framework_s_per_byte() * 4 * 138_357_544 == pytest.approx(0.5033, abs=1e-4)
+
+
+def test_table_1_says_how_many_times_the_batch_of_the_paper_comes_out() -> None:
+    assert f"| {VGG} | {NONE} | 80 | 160 | 2.00 | 62.95 | 10.00 |" in table_1_text(TABLE_1)
+
+
+def test_a_table_has_paper_and_replay_side_by_side_and_what_does_not_fit() -> None:
+    """90 over 60 images/s is a gain of 1.5 here, as 60 over 40 in the paper."""
+    assert throughput_text(TABLES, "Table II").splitlines()[2] == (
+        "| 120 | 50.00 | 100.00 | 40.00 | 60.00 | 60.00 | 90.00, does not fit | 1.500 | 1.500 |"
+    )
+    assert "| 110 | out of memory | 50.00 |" in throughput_text(TABLES, "Table III")
+
+
+def test_the_page_counts_claims_of_the_text_and_ratios_of_the_tables_apart() -> None:
+    page = page_text(TABLES, ROWS, [], [("scaling.png", "it | scales")])
+
+    assert page.startswith("# Several GPUs that swap")
+    assert (
+        "1 of 2 claims reproduced, each with all of its numbers; of the 2 ratios of Tables II and III, 1 come" in page
+    )
+    assert "Two GPUs lose 40% of their speed when they swap as vDNN would, and 10.0% when" in page
+    assert "Batches of VGG come out 2.00 and 2.00 times" in page
+    assert "| t-3.110_swap | IV | throughput | 67% | 10% | +1% | **not reproduced** |" in page
+    assert "- `s-7` (**not reproduced**): a reason" in page
+    assert "![it \\| scales](scaling.png)" in page
+
+
+def test_a_reading_has_a_line_with_what_is_within_the_tolerance_in_bold() -> None:
+    """Of what was checked s-5 and s-7 have a column; a policy refused s-7."""
+    ring = ReadingRows(SwapReading("gradients: ring", "How?"), (ROWS[0], None, *ROWS[2:]))
+
+    page = page_text(TABLES, ROWS, [ring], [])
+
+    assert "| default | **68%** | 12% | 1 of 2 |" in page
+    assert "| `gradients: ring` | **68%** | - | 1 of 2 |" in page
+    assert "- `gradients: ring`: How?" in page

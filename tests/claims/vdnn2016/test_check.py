@@ -1,0 +1,137 @@
+import msgspec
+import pytest
+
+from vdnnsim.claims.claim import Claim, Verdict, read_claims
+from vdnnsim.claims.row import COLUMNS, cells, is_met, summary
+from vdnnsim.claims.vdnn2016.check import cases_of, check_claim, describe_metric
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, VdnnRuns
+from vdnnsim.errors import InputError
+
+pytestmark = pytest.mark.xdist_group("vdnn2016")
+
+
+def claim(**changes: object) -> Claim:
+    """AlexNet (128) needs 1.1 GiB within 10 % under base(p), unless changed."""
+    fields = {
+        "id": "c-1.size",
+        "where": "I",
+        "metric": "max_memory",
+        "networks": ["alexnet(128)"],
+        "policy": "base(p)",
+        "expected": 1.1,
+        "unit": "GiB",
+        "tolerance": 0.1,
+    }
+    return msgspec.convert({key: value for key, value in (fields | changes).items() if value is not None}, Claim)
+
+
+@pytest.mark.parametrize(
+    ("changes", "low", "high"),
+    [
+        ({"expected": 10.0, "tolerance": 0.1}, 9.0, 11.0),
+        ({"expected": 10.0, "tolerance": None}, 10.0, 10.0),
+        ({"expected": 0.5, "points": 0.05}, 0.45, 0.55),
+        ({"expected": None, "range": [1, 2]}, 1.0, 2.0),
+        ({"expected": None, "at_least": 60}, 60.0, float("inf")),
+        ({"expected": None, "at_most": 4.2}, float("-inf"), 4.2),
+    ],
+)
+def test_what_a_claim_allows(changes: dict[str, object], low: float, high: float) -> None:
+    """A relative tolerance, none, points of a share, a range, one bound; the bounds themselves are allowed."""
+    stated = claim(**changes)
+
+    assert stated.bounds() == pytest.approx((low, high))
+    assert is_met(stated, stated.bounds()[0])
+    assert not is_met(stated, high + 1e-6 if high < float("inf") else low - 1e-6)
+
+
+def test_texts_are_met_when_equal() -> None:
+    assert is_met(claim(expected="yes"), "yes")
+    assert not is_met(claim(expected="yes"), "no")
+
+
+def test_groups_of_networks(vdnn_runs: VdnnRuns) -> None:
+    """Six of Fig. 11, four of V-E, all ten, and names with their batch size."""
+    assert cases_of(claim(networks="conventional"), vdnn_runs) == CONVENTIONAL
+    assert cases_of(claim(networks="very_deep"), vdnn_runs) == VERY_DEEP
+    assert cases_of(claim(networks="all"), vdnn_runs) == ALL_TEN
+    assert cases_of(claim(networks=["vgg16(64)"]), vdnn_runs) == (("vgg16", 64),)
+
+
+def test_a_row_says_what_was_expected_and_what_came_out(vdnn_runs: VdnnRuns) -> None:
+    """AlexNet (128) takes 1.18 GiB, 7.6 % above 1.1: within 10 %, not within 1 %."""
+    met, missed = check_claim(claim(), vdnn_runs), check_claim(claim(tolerance=0.01), vdnn_runs)
+
+    assert (met.expected, met.simulated, met.error) == ("1.10 GiB within 10%", "1.18 GiB", "+7.6%")
+    assert met.verdict is Verdict.REPRODUCED
+    assert missed.verdict is Verdict.NOT_REPRODUCED
+    assert met.scenario == "scenarios/alexnet.yaml"
+    assert dict(zip(COLUMNS, cells(met), strict=True))["verdict"] == "reproduced"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "error"),
+    [
+        ({"expected": None, "range": [2, 3]}, "2.00 GiB to 3.00 GiB", "outside"),
+        ({"expected": None, "at_least": 1}, "at least 1.00 GiB", ""),
+        ({"expected": None, "at_most": 1000}, "at most 1000 GiB", ""),
+        ({"metric": "fits", "expected": "yes", "unit": ""}, "yes", ""),
+        ({"metric": "fits", "expected": "no", "unit": ""}, "no", "outside"),
+        (
+            {"metric": "max_reduction", "expected": 0.0, "points": 0.5, "unit": "", "tolerance": None},
+            "0.0% within 50 points",
+            "+37.3 points",
+        ),
+    ],
+)
+def test_how_other_forms_read(vdnn_runs: VdnnRuns, changes: dict[str, object], expected: str, error: str) -> None:
+    """Ranges and bounds have no error in numbers; shares have one in points, here of base against itself."""
+    row = check_claim(claim(**changes), vdnn_runs)
+
+    assert (row.expected, row.error) == (expected, error)
+
+
+def test_several_networks_have_no_single_scenario(vdnn_runs: VdnnRuns) -> None:
+    row = check_claim(claim(networks=["alexnet(128)", "overfeat(128)"], over="max"), vdnn_runs)
+
+    assert row.scenario == "2 networks"
+
+
+def test_a_metric_names_network_policy_and_reading() -> None:
+    described = describe_metric(claim(metric="gpu_memory", networks="very_deep", over="max", reading="whole"))
+
+    assert described == "maximum memory, most of very deep, base(p) (whole)"
+
+
+def test_the_summary_counts_claims_and_names_what_moved(vdnn_runs: VdnnRuns) -> None:
+    """Rows c-1.size and c-1.more are one claim, which is missed if one of its rows is."""
+    rows = [check_claim(claim(), vdnn_runs), check_claim(claim(id="c-1.more", tolerance=0.01), vdnn_runs)]
+
+    assert summary(rows[:1]) == "1 of 1 claims reproduced"
+    assert summary(rows).startswith("0 of 1 claims reproduced")
+    assert summary(rows).endswith("other than recorded: c-1.more (not reproduced)")
+
+
+def test_numbers_of_tables_are_counted_apart(vdnn_runs: VdnnRuns) -> None:
+    """c-1 is a claim of the text and met; of two numbers of one table, which are no claim, one is."""
+    ids = {"c-1.size": 0.2, "t-2.120": 0.2, "t-2.130": 0.01}
+    rows = [check_claim(claim(id=name, tolerance=tolerance), vdnn_runs) for name, tolerance in ids.items()]
+
+    assert summary(rows[:2]) == "1 of 1 claims reproduced; 1 of 1 numbers of its tables"
+    assert summary(rows).startswith("1 of 1 claims reproduced; 1 of 2 numbers of its tables; other than recorded: ")
+
+
+def test_what_merely_returns_an_input_is_counted_apart(vdnn_runs: VdnnRuns) -> None:
+    """Of two claims that are met, one says in its reason that it is so by construction."""
+    rows = [
+        check_claim(claim(), vdnn_runs),
+        check_claim(claim(id="c-2", reason="by construction: an input"), vdnn_runs),
+    ]
+
+    assert summary([row for row in rows if row.claim_id == "c-1"]) == "1 of 1 claims reproduced"
+    assert summary(rows).startswith("2 of 2 claims reproduced, 1 of them by construction")
+
+
+def test_an_unknown_paper_is_refused() -> None:
+    with pytest.raises(InputError, match="'vdnn2017' is not a paper whose claims are known; did you mean 'vdnn2016'"):
+        read_claims("vdnn2017")

@@ -1,0 +1,41 @@
+"""The command `claims`, on replays that the other tests of the paper have made."""
+
+import csv
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.unit.test_cli import vdnnsim
+from vdnnsim.claims.claim import read_claims
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
+
+pytestmark = pytest.mark.xdist_group("vdnn2016")
+
+
+def test_claims_are_held_against_the_replay(
+    tmp_path: Path, vdnn_runs: VdnnRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows in the table and the CSV; exit 0, for what is recorded as reproduced still is."""
+    monkeypatch.setattr("vdnnsim.claims.paper.VdnnRuns", lambda _: vdnn_runs)
+
+    done = vdnnsim("claims", "--csv", "claims.csv", folder=tmp_path)
+
+    assert done.returncode == 0
+    assert "v-perf-3.worst" in done.stdout
+    assert done.stderr == "34 of 35 claims reproduced, 4 of them by construction\n"
+    with (tmp_path / "claims.csv").open() as file:
+        header = next(csv.reader(file))
+    assert header[:8] == ["id", "where", "metric", "expected", "simulated", "error", "verdict", "reason"]
+
+
+def test_a_claim_that_is_no_longer_reproduced_is_exit_status_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AlexNet (128) takes 1.18 GiB; a file that states 2 GiB and records it as reproduced is refuted."""
+    file = read_claims("vdnn2016")
+    claim = msgspec.structs.replace(next(each for each in file.claims if each.id == "v-mem-1"), expected=2.0)
+    monkeypatch.setattr("vdnnsim.claims.claim.read_claims", lambda _: msgspec.structs.replace(file, claims=(claim,)))
+
+    done = vdnnsim("claims", folder=tmp_path)
+
+    assert done.returncode == 3
+    assert done.stderr.endswith("other than recorded: v-mem-1 (not reproduced)\n")

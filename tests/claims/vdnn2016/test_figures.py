@@ -1,0 +1,140 @@
+"""The figures on the shipped Titan X: their structure, and that no sentence on the replay is typed in."""
+
+import csv
+import io
+import struct
+from dataclasses import replace
+
+import pytest
+
+from vdnnsim.claims.report import figure_files
+from vdnnsim.claims.vdnn2016.figures import BUILDERS, paper_figures
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, case_name, extremes, listing
+from vdnnsim.claims.vdnn2016.figures.layers import figure_05, figure_06
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, VdnnRuns
+from vdnnsim.hardware.server import Server
+from vdnnsim.report.csv_file import csv_text
+from vdnnsim.units import GIB
+
+pytestmark = pytest.mark.xdist_group("vdnn2016")
+STEMS = ("01", "04", "05", "06", "11", "12", "13", "14", "15")
+CONV_OF_VGG16 = 16
+
+
+@pytest.fixture(scope="module")
+def titan(vdnn_runs: VdnnRuns) -> Server:
+    """The paper's machine."""
+    return vdnn_runs.server
+
+
+@pytest.fixture(scope="module")
+def figures(vdnn_runs: VdnnRuns) -> dict[str, PaperFigure]:
+    """All figures by their stem."""
+    return {figure.stem: figure for figure in paper_figures(vdnn_runs)}
+
+
+def test_all_figures_in_the_order_of_the_paper(figures: dict[str, PaperFigure]) -> None:
+    assert list(figures) == [*(f"figure{number}" for number in STEMS), "power"]
+    assert [figure.name for figure in figures.values()][:2] == ["Figure 1", "Figure 4"]
+
+
+@pytest.mark.parametrize(
+    ("stem", "cases", "rows_each"),
+    [
+        ("figure01", ALL_TEN, 1),
+        ("figure04", ALL_TEN, 1),
+        ("figure11", CONVENTIONAL, 7),
+        ("figure12", CONVENTIONAL, 3),
+        ("figure14", CONVENTIONAL, 7),
+        ("figure15", (("vgg16", 32), *VERY_DEEP), 2),
+        ("power", CONVENTIONAL[:-1], 3),
+    ],
+)
+def test_every_network_of_the_paper_has_its_rows_and_its_group(
+    figures: dict[str, PaperFigure], stem: str, cases: tuple[tuple[str, int], ...], rows_each: int
+) -> None:
+    figure = figures[stem]
+    assert [row[:2] for row in figure.rows] == [case for case in cases for _ in range(rows_each)]
+    groups = [group for panel in figure.chart.panels for group in panel.groups]
+    assert groups == [case_name(case) for case in cases]
+
+
+def test_every_layer_of_vgg16_has_its_row(figures: dict[str, PaperFigure]) -> None:
+    """16 CONV, 3 FC and 5 POOL layers; each CONV layer has three kernels, the first no data gradient."""
+    assert len(figures["figure05"].rows) == CONV_OF_VGG16 + 3
+    assert len(figures["figure06"].rows) == CONV_OF_VGG16 + 3 + 5
+    assert len(figures["figure13"].rows) == 3 * CONV_OF_VGG16 - 1
+    assert len(figures["figure13"].chart.panels[0].groups) == CONV_OF_VGG16
+
+
+def test_breakdowns_add_up_and_features_are_part_of_the_whole(figures: dict[str, PaperFigure]) -> None:
+    figure = figures["figure04"]
+    totals = {row[:2]: row[2] for row in figures["figure01"].rows}
+    for row in figure.rows:
+        cells = dict(zip(figure.header, row, strict=True))
+        sizes = {name: float(cells[name]) for name in figure.header if name.endswith("_bytes")}
+        whole = {name: size for name, size in sizes.items() if not name.startswith("feature_extraction")}
+        # The pool rounds each allocation up to its granule; so does the trace.
+        assert sum(whole.values()) == totals[row[:2]]
+        assert all(sizes[f"feature_extraction_{name}"] <= size for name, size in whole.items())
+
+
+def test_failures_in_the_rows_are_asterisks_in_the_chart(figures: dict[str, PaperFigure]) -> None:
+    for stem in ("figure01", "figure11", "figure12", "figure14", "figure15", "power"):
+        figure = figures[stem]
+        fits = figure.header.index("fits")
+        marks = [mark for panel in figure.chart.panels for slot in panel.slots for mark in slot.failed]
+        assert sum(marks) == sum(not row[fits] for row in figure.rows)
+
+
+def test_titles_fit_on_a_slide(figures: dict[str, PaperFigure]) -> None:
+    for figure in figures.values():
+        assert len(figure.chart.title) <= 82
+        assert len(figure.chart.subtitle) <= 140
+
+
+def test_each_figure_says_what_and_why_in_sentences(figures: dict[str, PaperFigure]) -> None:
+    for figure in figures.values():
+        for sentences in (figure.paper_says, figure.replay_shows, figure.differs):
+            assert sentences
+            assert all(sentence.endswith(".") and "  " not in sentence for sentence in sentences)
+
+
+@pytest.mark.slow
+def test_on_another_machine_every_figure_says_something_else(figures: dict[str, PaperFigure], titan: Server) -> None:
+    """With far less arithmetic other algorithms are the fastest; with 3 GiB other networks fit."""
+    gpu = titan.gpu
+    slower = {element: rate / 50 for element, rate in gpu.flop_per_s.items()}
+    other = replace(titan, gpu=replace(gpu, memory_bytes=3 * GIB, flop_per_s=slower))
+    for figure in paper_figures(VdnnRuns(other)):
+        assert figure.replay_shows != figures[figure.stem].replay_shows, figure.name
+        assert figure.chart.title != figures[figure.stem].chart.title, figure.name
+        assert figure.paper_says == figures[figure.stem].paper_says
+
+
+def test_files_are_a_csv_and_a_slide_for_each_figure(figures: dict[str, PaperFigure]) -> None:
+    shown = (figures["figure11"], figures["figure15"])
+    files = figure_files(shown)
+    assert list(files) == ["figure11.csv", "figure11.png", "figure15.csv", "figure15.png"]
+    header, *rows = csv.reader(io.StringIO(files["figure11.csv"].decode()))
+    assert header == list(figures["figure11"].header)
+    assert len(rows) == len(figures["figure11"].rows)
+    # A PNG states its width and height as two big-endian numbers from byte 16 on.
+    assert struct.unpack(">II", files["figure15.png"][16:24]) == (1600, 900)
+
+
+def test_the_same_machine_gives_the_same_bytes(figures: dict[str, PaperFigure], titan: Server) -> None:
+    runs = VdnnRuns(titan)
+    for build in (figure_05, figure_06):
+        again = build(runs)
+        first = figures[again.stem]
+        assert csv_text(again.header, again.rows) == csv_text(first.header, first.rows)
+        assert again == first
+
+
+def test_names_and_lists_as_people_write_them() -> None:
+    assert case_name(("vgg16", 64)) == "VGG-16 (64)"
+    assert case_name(("googlenet", 128)) == "GoogLeNet (128)"
+    assert (listing(()), listing(("a",)), listing(("a", "b", "c"))) == ("none", "a", "a, b and c")
+    assert extremes(("a", "b"), (0.5, 0.25)) == "25.0 % for b to 50.0 % for a"
+    assert len(BUILDERS) == len(STEMS) + 1

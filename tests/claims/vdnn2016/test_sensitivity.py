@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_SERVER
+from vdnnsim.claims.claim import read_claims
+from vdnnsim.claims.vdnn2016.check import check_claim
+from vdnnsim.claims.vdnn2016.readings import READINGS, compare_readings
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
+from vdnnsim.claims.vdnn2016.sensitivity import LINK, draw_factors, perturbed, sensitivity
+
+pytestmark = pytest.mark.xdist_group("vdnn2016")
+CLAIMS = {claim.id: claim for claim in read_claims("vdnn2016").claims}
+
+
+def test_draws_are_seeded_and_stay_within_twenty_percent() -> None:
+    """Two parameters and the link, five draws: equal each time, another seed gives others."""
+    toy = replace(TOY_SERVER, cost_model={"a_fraction": 0.9, "b_s": 2.0})
+    draws = draw_factors(toy, 5)
+
+    assert draws == draw_factors(toy, 5)
+    assert draws != draw_factors(toy, 5, seed=1)
+    assert all(set(draw) == {"a_fraction", "b_s", LINK} for draw in draws)
+    assert all(0.8 <= factor <= 1.2 for draw in draws for factor in draw.values())
+
+
+def test_a_draw_scales_the_machine_and_no_fraction_exceeds_one() -> None:
+    """0.9 x 1.2 would be 1.08 and becomes 1; 2 s x 1.2 = 2.4 s; both directions of the link at 0.8 of 1 B/s."""
+    toy = replace(TOY_SERVER, cost_model={"a_fraction": 0.9, "b_s": 2.0})
+
+    drawn = perturbed(toy, {"a_fraction": 1.2, "b_s": 1.2, LINK: 0.8})
+
+    assert drawn.cost_model == {"a_fraction": 1.0, "b_s": pytest.approx(2.4)}
+    assert (drawn.link.h2d_bytes_per_s, drawn.link.d2h_bytes_per_s) == (0.8, 0.8)
+
+
+def test_what_draws_do_to_claims(vdnn_runs: VdnnRuns) -> None:
+    """The rate of copies is the link's, so it hangs on it alone: rank correlation 1. Offloaded bytes never move.
+
+    That AlexNet's reuse distance is a time, and that VGG-16 (64) fits a text, shows in their columns.
+    """
+    ids = ("v-vm-2", "v-dma-1", "v-mem-10", "v-perf-7")
+    rate, moved = CLAIMS["v-dma-1"], CLAIMS["v-vm-2"]
+
+    table = {each.claim.id: each for each in sensitivity([CLAIMS[i] for i in ids], vdnn_runs.server, draws=6)}
+
+    assert table[moved.id].met == 1
+    assert table[moved.id].least == table[moved.id].most
+    assert table[moved.id].driver is None
+    assert table[rate.id].driver == LINK
+    assert table[rate.id].rank_correlation == pytest.approx(1)
+    assert table["v-mem-10"].least is None
+    least, most = table["v-perf-7"].least, table["v-perf-7"].most
+    assert least is not None
+    assert most is not None
+    assert least < most
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_readings_move_what_they_are_about(vdnn_runs: VdnnRuns) -> None:
+    """Without POOL's prefetch VGG-16 (128) under all(m) needs less; whole GPU memory exceeds 4.2 GiB; v-vm-2 stays."""
+    names = ("prefetch_search: fig10_without_pool", "gpu_memory: whole")
+    readings = [each for each in READINGS if each.name in names]
+    claims = [CLAIMS["v-vm-1"], CLAIMS["v-vm-2"], CLAIMS["v-vm-10"]]
+    rows = [check_claim(claim, vdnn_runs) for claim in claims]
+
+    compared = compare_readings(claims, vdnn_runs, readings)
+
+    by_name = {each.reading.name: {effect.default.id for effect in each.effects(rows)} for each in compared}
+    assert by_name["prefetch_search: fig10_without_pool"] >= {"v-vm-1"}
+    assert by_name["gpu_memory: whole"] == {"v-vm-10"}
+    assert all("v-vm-2" not in moved for moved in by_name.values())
+    assert set(by_name) == set(names)

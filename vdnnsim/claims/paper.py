@@ -1,0 +1,72 @@
+"""What every paper has: numbers to check, replays that they share, and a report that one command makes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from vdnnsim.claims.claim import Claim, ClaimsFile
+from vdnnsim.claims.layrub2018 import check as layrub_check
+from vdnnsim.claims.layrub2018 import report as layrub_report
+from vdnnsim.claims.layrub2018.runs import LayrubRuns
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.claims.swap2018 import check as swap_check
+from vdnnsim.claims.swap2018 import report as swap_report
+from vdnnsim.claims.swap2018.runs import ServerRuns
+from vdnnsim.claims.vdnn2016 import check as vdnn_check
+from vdnnsim.claims.vdnn2016 import report as vdnn_report
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.server import Server
+
+Runs = TypeVar("Runs")
+
+
+@dataclass(frozen=True)
+class Paper(Generic[Runs]):
+    """The claims of one paper with the replays behind them.
+
+    Attributes:
+        profiles: the files of its machines.
+        check_claim: computes a claim's number on a machine by name, unless the claim names its own.
+        write_report: returns the content of every file of the report by its name.
+    """
+
+    file: ClaimsFile
+    profiles: tuple[Path, ...]
+    runs: Runs
+    check_claim: Callable[[Claim, Runs, str], ClaimRow]
+    write_report: Callable[[ClaimsFile, Sequence[ClaimRow], Runs, Sequence[Path]], dict[str, bytes]]
+
+    def check(self) -> list[ClaimRow]:
+        """Hold every number against the replay."""
+        return [self.check_claim(claim, self.runs, self.file.hardware) for claim in self.file.claims]
+
+    def report(self, rows: Sequence[ClaimRow]) -> dict[str, bytes]:
+        """Return the content of every file of the report by its name; `rows` are the checked numbers."""
+        return self.write_report(self.file, rows, self.runs, self.profiles)
+
+
+def open_paper(file: ClaimsFile, folder: Path) -> Paper[VdnnRuns] | Paper[ServerRuns] | Paper[LayrubRuns]:
+    """Return the paper of a claims file; profiles are looked for from `folder`.
+
+    Raises:
+        ProfileError: the profile of a machine is missing or wrong.
+    """
+    found = file.find_profiles(folder)
+    machines: Mapping[str, Server] = {name: read_profile(path) for name, path in found.items()}
+    profiles = tuple(found.values())
+    match file.paper:
+        case "swap2018":
+            return Paper(file, profiles, ServerRuns(machines), swap_check.check_claim, swap_report.paper_report)
+        case "layrub2018":
+            return Paper(file, profiles, LayrubRuns(machines), layrub_check.check_claim, layrub_report.paper_report)
+        case _:
+            # All claims are on one machine.
+            return Paper(
+                file,
+                profiles,
+                VdnnRuns(machines[file.hardware]),
+                lambda claim, runs, _: vdnn_check.check_claim(claim, runs),
+                vdnn_report.paper_report,
+            )

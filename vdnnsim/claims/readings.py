@@ -1,0 +1,94 @@
+"""What other readings of a paper would give: every claim again under each named alternative.
+
+A reading is a choice that the text leaves open: an option of a policy, of the scenario, of the machine or of a claim's
+metric. Its alternative is one option away; tables show which rows it moves.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from vdnnsim.claims.replays import on_all_cores
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.errors import PolicyError
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.report.csv_file import csv_text
+
+
+@dataclass(frozen=True)
+class PaperReading:
+    """One way to read what a paper leaves open; without a name the default one.
+
+    Attributes:
+        name: what selects it.
+        question: what the paper leaves open, and what is taken by default.
+        options: by policy, options that its runs have.
+    """
+
+    name: str = ""
+    question: str = ""
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    memory_model: MemoryModel = MemoryModel.IDEAL
+
+
+Reading = TypeVar("Reading", bound=PaperReading)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingEffect:
+    """A row that a reading moves: as it is by default, and as it would be."""
+
+    default: ClaimRow
+    alternative: ClaimRow
+
+    @property
+    def turns(self) -> bool:
+        """Whether the verdict is another one."""
+        return self.default.verdict is not self.alternative.verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingRows(Generic[Reading]):
+    """All claims under one reading; None where a policy refuses it, as page migration refuses memory with addresses."""
+
+    reading: Reading
+    rows: tuple[ClaimRow | None, ...]
+
+    def effects(self, default: Sequence[ClaimRow]) -> tuple[ReadingEffect, ...]:
+        """Return the rows whose simulated value it moves as far as the table shows it."""
+        pairs = zip(default, self.rows, strict=True)
+        return tuple(ReadingEffect(a, b) for a, b in pairs if b is not None and a.simulated != b.simulated)
+
+
+def check_readings(
+    readings: Sequence[Reading], check: Callable[[Reading], tuple[ClaimRow | None, ...]]
+) -> tuple[ReadingRows[Reading], ...]:
+    """Check every claim under every reading, on all cores."""
+    return tuple(ReadingRows(*each) for each in zip(readings, on_all_cores(check, readings), strict=True))
+
+
+def row_if_accepted(check: Callable[[], ClaimRow]) -> ClaimRow | None:
+    """Check one claim; None where a policy refuses the reading."""
+    try:
+        return check()
+    except PolicyError:
+        return None
+
+
+def effects_csv(compared: Iterable[ReadingRows[Reading]], default: Sequence[ClaimRow]) -> str:
+    """Return every row that a reading moves as CSV."""
+    columns = ("reading", "id", "metric", "expected", "default", "alternative", "alternative_verdict")
+    cells = (
+        (
+            each.reading.name,
+            effect.default.id,
+            effect.alternative.metric,
+            effect.default.expected,
+            effect.default.simulated,
+            effect.alternative.simulated,
+            effect.alternative.verdict.value,
+        )
+        for each in compared
+        for effect in each.effects(default)
+    )
+    return csv_text(columns, cells)

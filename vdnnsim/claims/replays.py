@@ -1,0 +1,49 @@
+"""What the replays of all papers have: policies by the labels of their claims, and machines at another pace."""
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import TypeVar
+
+import msgspec
+
+from vdnnsim.hardware.server import Server
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.registry import PolicyTypes, resolve_policy
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object]) -> Policy:
+    """Return the policy of a label, as `swap(p, interval=4)`, with other options than it has there.
+
+    Raises:
+        PolicyError: the label or an option is wrong.
+    """
+    stated = resolve_policy(label, types)
+    return (
+        resolve_policy({"policy": stated.name, **msgspec.to_builtins(stated), **options}, types) if options else stated
+    )
+
+
+def stretched(server: Server, factor: float) -> Server:
+    """Return a machine on which every kernel takes `factor` times as long: rates and launches alike.
+
+    What a paper measured is slower than kernels alone, and copies hide behind all of it.
+    """
+    gpu = replace(
+        server.gpu,
+        flop_per_s={element_type: rate / factor for element_type, rate in server.gpu.flop_per_s.items()},
+        dram_bytes_per_s=server.gpu.dram_bytes_per_s / factor,
+    )
+    overhead_s = server.cost_model["kernel_overhead_s"] * factor
+    return replace(server, gpu=gpu, cost_model={**server.cost_model, "kernel_overhead_s": overhead_s})
+
+
+def on_all_cores(answer: Callable[[Question], Answer], questions: Iterable[Question]) -> list[Answer]:
+    """Answer questions side by side, in their order."""
+    # Fresh processes, for a fork copies the locks of threads that libraries may have started.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        return list(pool.map(answer, questions))

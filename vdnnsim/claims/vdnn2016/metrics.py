@@ -1,0 +1,218 @@
+"""The paper's numbers, computed from replays: bytes, seconds, bytes per second, shares between 0 and 1.
+
+The scopes are those of the vDNN paper. Feature extraction means the buffers of those layers alone: X, Y, dX, dY,
+workspace, W and dW. Reductions divide it by the whole network-wide baseline (V-A, Fig. 11); the report shows whole
+against whole beside it. Performance is that of the feature-extraction layers against the oracular baseline (V-C).
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from vdnnsim.analysis.dram import copied_bytes
+from vdnnsim.analysis.layers import greediest_layer, layer_times, training_bytes
+from vdnnsim.analysis.memory import features_only, maximum_bytes
+from vdnnsim.analysis.power import maximum_watts
+from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, VdnnRuns
+from vdnnsim.dnn.layers import LayerKind, Stage
+from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.port import Setting, Trial
+from vdnnsim.simulator import Simulator
+from vdnnsim.units import GIB
+
+VDNN_POLICIES = ("vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_dyn")
+"""What the paper means by any vDNN policy."""
+PAPER_CAPACITY_BYTES = 12 * GIB
+"""Memory of the paper's GPU, by which it counts the networks that need more."""
+
+
+def max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """The most GPU memory in use at once, whole network."""
+    return runs.result(*case, policy).metrics.max_memory_bytes
+
+
+def feature_max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """The same of feature extraction."""
+    return runs.result(*case, policy).metrics.feature_max_memory_bytes
+
+
+def exceeding(runs: VdnnRuns) -> tuple[NetworkBatch, ...]:
+    """The networks of the ten whose base(p) needs more than 12 GiB."""
+    return tuple(case for case in ALL_TEN if max_memory(runs, case, "base(p)") > PAPER_CAPACITY_BYTES)
+
+
+def unused_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """Share of the network-wide allocation that no single layer uses (Fig. 1, right axis)."""
+    bench = runs.bench(*case)
+    kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
+    _, need = greediest_layer(bench.workload, kernels)
+    return 1 - need.total / max_memory(runs, case, policy)
+
+
+def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
+    """Share of memory in feature-extraction layers.
+
+    `baseline` counts the buffers of the network-wide allocation, `without_gradients` leaves out dW; `sum_of_layers`
+    adds up what each layer needs for itself: X, Y, dX, dY, W, dW and the larger of its workspaces.
+    """
+    if reading == "sum_of_layers":
+        bench = runs.bench(*case)
+        kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
+        layers = [layer for layer in bench.workload.graph.layers if not layer.in_place]
+        needs = [(training_bytes(bench.workload, kernels, layer).total, layer.stage) for layer in layers]
+        return sum(n for n, stage in needs if stage is Stage.FEATURES) / sum(n for n, _ in needs)
+    trace = runs.oracle(*case).trace
+    allocated = [trace.plan.buffers[change.buffer] for change in trace.memory if change.delta_bytes > 0]
+    counted = [b for b in allocated if reading == "baseline" or b.kind is not BufferKind.WEIGHT_GRADIENT]
+    return sum(b.nbytes for b in counted if features_only(b)) / sum(b.nbytes for b in counted)
+
+
+def fits(runs: VdnnRuns, case: NetworkBatch, policy: str) -> str:
+    """Whether a policy trains a network on this machine: yes or no."""
+    return "yes" if runs.result(*case, policy).fits else "no"
+
+
+def grows(runs: VdnnRuns, cases: tuple[NetworkBatch, ...], policy: str) -> str:
+    """Whether each network needs more memory than the one before: yes or no."""
+    sizes = [max_memory(runs, case, policy) for case in cases]
+    return "yes" if all(a < b for a, b in pairwise(sizes)) else "no"
+
+
+def offloaded(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """Bytes offloaded in one iteration."""
+    return runs.result(*case, policy).metrics.offloaded_bytes
+
+
+def max_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """By how much the maximum of feature extraction lies below the whole baseline."""
+    return 1 - feature_max_memory(runs, case, policy) / max_memory(runs, case, "base(p)")
+
+
+def mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """By how much the mean over layer steps of feature extraction lies below the whole baseline."""
+    mean_bytes = runs.result(*case, policy).metrics.feature_step_mean_memory_bytes
+    return 1 - mean_bytes / max_memory(runs, case, "base(p)")
+
+
+def whole_max_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """By how much the maximum of the whole network lies below the baseline."""
+    return 1 - max_memory(runs, case, policy) / max_memory(runs, case, "base(p)")
+
+
+def whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """By how much the mean over time of the whole network lies below the baseline."""
+    return 1 - runs.result(*case, policy).metrics.mean_memory_bytes / max_memory(runs, case, "base(p)")
+
+
+def best_whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch) -> float:
+    """The largest such reduction by any vDNN policy."""
+    return max(whole_mean_reduction(runs, case, policy) for policy in VDNN_POLICIES)
+
+
+def best_mean_reduction(runs: VdnnRuns, case: NetworkBatch) -> float:
+    """The largest such reduction by any vDNN policy."""
+    return max(mean_reduction(runs, case, policy) for policy in VDNN_POLICIES)
+
+
+def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) -> float:
+    """The most GPU memory in use at once: `whole`, or `features_weights_once`, without classifier and dW."""
+    if reading == "whole":
+        return max_memory(runs, case, policy)
+
+    def counted(buffer: Buffer) -> bool:
+        return features_only(buffer) and buffer.kind is not BufferKind.WEIGHT_GRADIENT
+
+    return maximum_bytes(runs.result(*case, policy).trace, counted)
+
+
+def host_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """Share of pinned host memory in all memory that a policy uses, GPU memory at its maximum."""
+    metrics = runs.result(*case, policy).metrics
+    return metrics.host_memory_bytes / (metrics.host_memory_bytes + metrics.max_memory_bytes)
+
+
+def feature_throughput(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """Speed over that of the oracular baseline."""
+    return runs.result(*case, policy).feature_performance_ratio
+
+
+def feature_loss(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """By how much the speed lies below that of the oracular baseline."""
+    return 1 - feature_throughput(runs, case, policy)
+
+
+def slowest(runs: VdnnRuns, cases: tuple[NetworkBatch, ...], policy: str) -> str:
+    """Which network loses most, and what the policy settled on for it: `vgg16(256) under all(p)`."""
+    network, batch_size = min(cases, key=lambda case: feature_throughput(runs, case, policy))
+    return f"{network}({batch_size}) under {runs.result(network, batch_size, policy).algorithms}"
+
+
+def reuse_distance(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """Time between the end of the first layer's forward and the start of its backward (Fig. 6)."""
+    distance_s = layer_times(runs.result(*case, policy).trace)[0].reuse_distance_s
+    assert distance_s is not None
+    return distance_s
+
+
+def conv_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """Share of kernel time, forward and backward, that CONV layers take."""
+    trace = runs.result(*case, policy).trace
+    layers = runs.bench(*case).workload.graph.layers
+    total_s = conv_s = 0.0
+    for span in trace.spans_on(Stream.COMPUTE):
+        kernel = trace.plan.operations[span.operation]
+        assert isinstance(kernel, Compute)
+        total_s += span.end_s - span.start_s
+        if layers[kernel.layer].kind is LayerKind.CONV:
+            conv_s += span.end_s - span.start_s
+    return conv_s / total_s
+
+
+def copy_bandwidth(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """Bytes over time of all copies between GPU and host."""
+    trace = runs.result(*case, policy).trace
+    copies = trace.spans_on(Stream.MEMORY)
+    return sum(copied_bytes(trace, copy) for copy in copies) / sum(copy.end_s - copy.start_s for copy in copies)
+
+
+def power_overhead(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
+    """By how much the maximum power of a policy exceeds that of the baseline with the same algorithms.
+
+    Where the baseline does not fit with performance-optimal algorithms, the paper ran both with memory-optimal ones
+    (V-D): there vdnn_conv(m) is held against base(m).
+    """
+    baseline, other = "base(p)", policy
+    if not runs.oracle(*case).fits:
+        baseline, other = "base(m)", "vdnn_conv(m)"
+    bench = runs.bench(*case)
+    before_watts, after_watts = (
+        maximum_watts(runs.result(*case, label).trace, bench.cost_model, runs.server) for label in (baseline, other)
+    )
+    return after_watts / before_watts - 1
+
+
+def passes_of(runs: VdnnRuns, case: NetworkBatch, policy: str) -> str:
+    """The profiling passes of a dynamic policy where every trial but the first fails, in their order."""
+    bench = runs.bench(*case)
+    setting = Setting(bench.workload, bench.cost_model, bench.limits, _OnlyTheFirstPasses(bench))
+    return "; ".join(each.name for each in runs.policy(policy).plan(setting).passes)
+
+
+class _OnlyTheFirstPasses:
+    """A port through which the first plan fits, and no other."""
+
+    def __init__(self, bench: Simulator) -> None:
+        self._bench = bench
+        self._first: TrainingPlan | None = None
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Run the first plan and refuse the others as if the GPU had no memory."""
+        self._first = self._first or plan
+        if plan is self._first:
+            return self._bench.run_trial(plan)
+        refusal = place_plan(plan, replace(self._bench.limits, device_bytes=0))
+        assert isinstance(refusal, DoesNotFit)
+        return Trial(refusal, 0.0)
