@@ -1,0 +1,237 @@
+"""Each operator of ours as a user's `forward` would call it, and the shapes of its parameters.
+
+Where PyTorch's choice depends on the device, that of CUDA is called by its name, for its derivative is the same on any:
+a dropout with a mask of bools, FlashAttention, one kernel for an RMSNorm. Pictures are N C H W, videos N C T H W where
+an operator looks along their frames and one picture a frame where none does, sequences N T C.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+
+import torch
+from torch.nn import functional
+
+from tests.pytorch_twins.kernels import CudnnLstm, FusedRmsNorm, HalfBatchNorm, Tensors
+from vdnnsim.dnn.convolutional import (
+    Activation,
+    BatchNormalization,
+    Concat,
+    Convolution,
+    ElementwiseAdd,
+    FullyConnected,
+    Pooling,
+    SoftmaxLoss,
+)
+from vdnnsim.dnn.operator import Operator
+from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
+from vdnnsim.dnn.sequences import (
+    Attention,
+    ElementwiseProduct,
+    Embedding,
+    LayerNormalization,
+    Linear,
+    Lstm,
+    SmoothActivation,
+    Smoothness,
+)
+from vdnnsim.dnn.shapes import MapShape
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What an operator works with.
+
+    Attributes:
+        steps: of X.
+        moments: running mean and variance.
+        in_time: whether operators of the network look along the frames of a video.
+    """
+
+    inputs: Tensors
+    steps: int
+    weights: Tensors
+    moments: Tensors
+    labels: torch.Tensor
+    in_time: bool
+
+    @property
+    def sequences(self) -> torch.Tensor:
+        """X with its steps side by side."""
+        (x,) = self.inputs
+        return x if x.dim() == 3 else x.reshape(len(x) // self.steps, self.steps, -1)
+
+
+@singledispatch
+def parameter_shapes(operator: Operator, x: MapShape, *, in_time: bool) -> Shapes:
+    """Return the shapes of an operator's parameters, in the order in which `forward` takes them."""
+    raise AssertionError(f"{operator} has no twin with weights for {x}, in_time={in_time}")
+
+
+@singledispatch
+def forward(operator: Operator, operands: Operands) -> torch.Tensor:
+    """Return Y."""
+    raise AssertionError(f"{operator} has no twin for {operands}")
+
+
+def _with_bias(*shape: int, bias: bool = True) -> Shapes:
+    return (shape, shape[:1]) if bias else (shape,)
+
+
+@parameter_shapes.register
+def _(operator: Convolution, x: MapShape, *, in_time: bool) -> Shapes:
+    window = (operator.steps, *operator.kernel) if in_time else operator.kernel
+    return _with_bias(operator.out_channels, x.channels // operator.groups, *window, bias=operator.bias)
+
+
+@forward.register
+def _(operator: Convolution, operands: Operands) -> torch.Tensor:
+    (x,), weight = operands.inputs, operands.weights[0]
+    bias = operands.weights[1] if operator.bias else None
+    if operands.in_time:
+        stride, padding = (1, *operator.stride), (operator.steps // 2, *operator.padding)
+        return functional.conv3d(x, weight, bias, stride, padding, groups=operator.groups)
+    return functional.conv2d(x, weight, bias, operator.stride, operator.padding, groups=operator.groups)
+
+
+@forward.register
+def _(operator: Pooling, operands: Operands) -> torch.Tensor:
+    (x,) = operands.inputs
+    if operands.in_time:
+        pool = functional.avg_pool3d if operator.average else functional.max_pool3d
+        return pool(x, (operator.steps, *operator.kernel), (operator.steps, *operator.stride), (0, *operator.padding))
+    if operator.average and x.shape[2:] == operator.kernel:
+        return functional.adaptive_avg_pool2d(x, 1)
+    pool = functional.avg_pool2d if operator.average else functional.max_pool2d
+    return pool(x, operator.kernel, operator.stride, operator.padding)
+
+
+@forward.register
+def _(_: Activation, operands: Operands) -> torch.Tensor:
+    return functional.relu_(*operands.inputs)
+
+
+@parameter_shapes.register
+def _(operator: FullyConnected, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - frames or not
+    return _with_bias(operator.out_features, x.elements)
+
+
+@forward.register
+def _(_: FullyConnected, operands: Operands) -> torch.Tensor:
+    return functional.linear(operands.inputs[0].flatten(1), *operands.weights)
+
+
+@parameter_shapes.register
+def _(operator: Linear, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
+    return _with_bias(operator.out_features, x.elements // x.steps, bias=operator.bias)
+
+
+@forward.register
+def _(operator: Linear, operands: Operands) -> torch.Tensor:
+    """A tied one works with the table of an embedding, and not with that of its positions."""
+    return functional.linear(operands.sequences, *operands.weights[: 1 + operator.bias])
+
+
+@forward.register
+def _(_: Concat, operands: Operands) -> torch.Tensor:
+    return torch.cat(operands.inputs, 1)
+
+
+@forward.register
+def _(_: ElementwiseAdd, operands: Operands) -> torch.Tensor:
+    return torch.add(*operands.inputs)
+
+
+@forward.register
+def _(_: ElementwiseProduct, operands: Operands) -> torch.Tensor:
+    return torch.mul(*operands.inputs)
+
+
+@parameter_shapes.register
+def _(_: BatchNormalization, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
+    return ((x.channels,),) * 2
+
+
+@forward.register
+def _(_: BatchNormalization, operands: Operands) -> torch.Tensor:
+    (x,), (mean, variance), (gamma, beta) = operands.inputs, operands.moments, operands.weights
+    if x.dtype is torch.float32:
+        return functional.batch_norm(x, mean, variance, gamma, beta, training=True)
+    return HalfBatchNorm.apply(x, *operands.moments, *operands.weights)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@forward.register
+def _(operator: LocalResponseNormalization, operands: Operands) -> torch.Tensor:
+    return functional.local_response_norm(operands.inputs[0], operator.window)
+
+
+@forward.register
+def _(_: Dropout, operands: Operands) -> torch.Tensor:
+    return torch.native_dropout(operands.inputs[0], 0.5, train=True)[0]
+
+
+@parameter_shapes.register
+def _(operator: Embedding, _: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
+    return tuple((rows, operator.features) for rows in (operator.vocabulary, operator.positions) if rows)
+
+
+@forward.register
+def _(_: Embedding, operands: Operands) -> torch.Tensor:
+    (tokens,), (table, *positions) = operands.inputs, operands.weights
+    y = functional.embedding(tokens, table)
+    for each in positions:
+        y = y + functional.embedding(torch.arange(operands.steps, device=tokens.device), each)
+    return y
+
+
+@parameter_shapes.register
+def _(operator: LayerNormalization, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
+    return ((x.channels,),) * (1 + operator.centered)
+
+
+@forward.register
+def _(operator: LayerNormalization, operands: Operands) -> torch.Tensor:
+    (x,), gamma = operands.inputs, operands.weights[0]
+    if operator.centered:
+        return functional.layer_norm(x, x.shape[-1:], gamma, operands.weights[1])
+    return FusedRmsNorm.apply(x, gamma)  # type: ignore[no-any-return, no-untyped-call]
+
+
+@forward.register
+def _(operator: SmoothActivation, operands: Operands) -> torch.Tensor:
+    (x,) = operands.inputs
+    return functional.gelu(x) if operator.function is Smoothness.GELU else functional.silu(x)
+
+
+@forward.register
+def _(operator: Attention, operands: Operands) -> torch.Tensor:
+    """Q, K and V are views of X, and Y is one of what FlashAttention returns, as both have a step's heads together."""
+    (x,) = operands.inputs
+    batch, steps, features = x.shape
+    width = features // (operator.heads + 2 * operator.key_value_heads)
+    parts = torch.split(x, [heads * width for heads in (operator.heads, *[operator.key_value_heads] * 2)], dim=2)
+    heads = [part.view(batch, steps, -1, width).transpose(1, 2) for part in parts]
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001 - PyTorch chooses it by device
+    y: torch.Tensor = flash(*heads, is_causal=True)[0]
+    return y.transpose(1, 2).reshape(batch, steps, -1)
+
+
+@parameter_shapes.register
+def _(operator: Lstm, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
+    gates = 4 * operator.cells
+    return (gates, x.elements // x.steps), (gates, operator.cells), (gates,), (gates,)
+
+
+@forward.register
+def _(operator: Lstm, operands: Operands) -> torch.Tensor:
+    x = operands.sequences
+    state = [x.new_zeros(len(x), operator.cells) for _ in range(2)]
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    return CudnnLstm.apply(*(each.to(dtype) for each in (x, *state, *operands.weights)))  # type: ignore[no-any-return, no-untyped-call]
+
+
+@forward.register
+def _(_: SoftmaxLoss, operands: Operands) -> torch.Tensor:
+    return functional.cross_entropy(operands.inputs[0].reshape(len(operands.labels), -1), operands.labels)
