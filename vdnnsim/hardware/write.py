@@ -111,8 +111,6 @@ def _figure_sections(server: Server) -> Iterator[str]:
             below = middle[0]
             yield f"  {below}:"
         yield from figure_lines("  " * (1 + len(middle)), key, figure)
-    if "cost_model" in heads and not server.cost_model:
-        yield from ("", f"cost_model: {{{heads['cost_model']}}}")
     assert not stated, f"figures of nothing: {', '.join(stated)}"
 
 
