@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from vdnnsim.analysis.metrics import RunMetrics, measure
+from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel, CostTable
@@ -102,10 +102,11 @@ class Bench:
         plans = self.ready(policy.plans(self.setting()), policy.label)
         placements = _once(self.place, plans)
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]
-        together = self.replay(plans, _once(self.place_unlimited, plans) if refusals else placements)
+        server_trace = self.replay(plans, _once(self.place_unlimited, plans) if refusals else placements)
         rows = []
-        for gpu, (plan, placement, trace) in enumerate(zip(plans, placements, together.gpus, strict=True)):
+        for gpu, (plan, placement, trace) in enumerate(zip(plans, placements, server_trace.gpus, strict=True)):
             metrics = measure(trace, self.workload.batch_size)
+            ratio, feature_ratio = performance_ratios(oracle, metrics)
             rows.append(
                 PolicyResult(
                     policy=plan.policy,
@@ -114,9 +115,9 @@ class Bench:
                     trace=trace,
                     refusal=placement if isinstance(placement, DoesNotFit) else next(iter(refusals), None),
                     metrics=metrics,
-                    performance_ratio=oracle.iteration_s / metrics.iteration_s,
-                    feature_performance_ratio=oracle.feature_iteration_s / metrics.feature_iteration_s,
-                    together=together if self.gpus > 1 else None,
+                    performance_ratio=ratio,
+                    feature_performance_ratio=feature_ratio,
+                    server_trace=server_trace if self.gpus > 1 else None,
                 )
             )
         return tuple(rows)
@@ -124,8 +125,8 @@ class Bench:
     def oracle(self) -> RunMetrics:
         """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
         plans = self.exchanging((Base().plan(self.setting()),) * self.gpus)
-        together = self.replay(plans, _once(self.place_unlimited, plans))
-        slowest = max(together.gpus, key=lambda trace: trace.iteration_s)
+        server_trace = self.replay(plans, _once(self.place_unlimited, plans))
+        slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
 
     def run_trial(self, plan: TrainingPlan) -> Trial:

@@ -55,6 +55,15 @@ _SUFFIXES: Mapping[Dimension, str] = {
     Dimension.JOULES_PER_BYTE: "joules_per_byte",
     Dimension.COUNT: "",
 }
+
+
+def dimension_of(name: str) -> Dimension:
+    """Return what a quantity measures, by the SI unit in which its name ends; images per second are a plain number."""
+    found = (each for each, suffix in _SUFFIXES.items() if suffix and name.endswith(f"_{suffix}"))
+    longest = max(found, key=lambda each: len(each.suffix), default=Dimension.COUNT)
+    return Dimension.COUNT if longest is Dimension.SECONDS and name.endswith("_per_s") else longest
+
+
 _UNITS: Mapping[Dimension, Mapping[str, float]] = {
     Dimension.BYTES: _BYTES,
     Dimension.SECONDS: {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9},

@@ -71,9 +71,9 @@ def test_every_gpu_has_a_row() -> None:
 
     assert [(row.gpu, row.fits, row.performance_ratio) for row in rows] == [(0, True, 1.0), (1, True, 1.0)]
     assert rows[0].metrics.iteration_s == pytest.approx(19.2)
-    assert rows[0].together is rows[1].together
-    assert rows[1].together is not None
-    assert rows[1].together.gpus[1] is rows[1].trace
+    assert rows[0].server_trace is rows[1].server_trace
+    assert rows[1].server_trace is not None
+    assert rows[1].server_trace.gpus[1] is rows[1].trace
 
 
 def test_without_gradients_to_add_up_nothing_is_exchanged() -> None:

@@ -30,20 +30,20 @@ class Exchange:
         return self.arrivals_s.index(self.begin_s)
 
 
-def exchanges(together: ServerTrace) -> tuple[Exchange, ...]:
+def exchanges(server_trace: ServerTrace) -> tuple[Exchange, ...]:
     """Return the exchanges of an iteration in their order."""
     found = []
-    for spans in zip(*(trace.spans_on(Stream.COMMUNICATION) for trace in together.gpus), strict=True):
-        all_reduce = together.gpus[0].plan.operations[spans[0].operation]
+    for spans in zip(*(trace.spans_on(Stream.COMMUNICATION) for trace in server_trace.gpus), strict=True):
+        all_reduce = server_trace.gpus[0].plan.operations[spans[0].operation]
         assert isinstance(all_reduce, AllReduce)
         found.append(Exchange(all_reduce.layer, tuple(span.start_s for span in spans), spans[0].end_s))
     return tuple(found)
 
 
-def waits_s(together: ServerTrace) -> tuple[tuple[float, ...], ...]:
+def waits_s(server_trace: ServerTrace) -> tuple[tuple[float, ...], ...]:
     """Return how long each GPU stood before exchanges that had not begun, by the GPU that came last to them."""
-    waits = [[0.0] * len(together.gpus) for _ in together.gpus]
-    for each in exchanges(together):
+    waits = [[0.0] * len(server_trace.gpus) for _ in server_trace.gpus]
+    for each in exchanges(server_trace):
         for gpu, arrival_s in enumerate(each.arrivals_s):
             waits[gpu][each.last] += each.begin_s - arrival_s
     return tuple(tuple(row) for row in waits)

@@ -50,7 +50,7 @@ def kernel_origins(plans: Iterable[TrainingPlan], cost_model: CostModel) -> Kern
     return KernelOrigins(by_kernel, next(filter(None, gaps), ""))
 
 
-def together(origins: Iterable[KernelOrigins]) -> KernelOrigins:
+def joined_origins(origins: Iterable[KernelOrigins]) -> KernelOrigins:
     """Return the kernels of several workloads on one machine, each once."""
     every = list(origins)
     found = {kernel: origin for each in every for kernel, origin in each.by_kernel.items()}

@@ -23,10 +23,10 @@ class LoadCurve:
         return sum(rate * length_s for rate, length_s in zip(self.rates_bytes_per_s, lengths_s, strict=True))
 
 
-def load_curves(together: ServerTrace) -> dict[Hop, LoadCurve]:
+def load_curves(server_trace: ServerTrace) -> dict[Hop, LoadCurve]:
     """Return the curve of every direction of a link that carried anything; changes at the same moment are merged."""
     changes: defaultdict[Hop, dict[float, float]] = defaultdict(dict)
-    for load in together.loads:
+    for load in server_trace.loads:
         changes[load.hop][load.time_s] = load.bytes_per_s
-    end_s = together.iteration_s
+    end_s = server_trace.iteration_s
     return {hop: LoadCurve(tuple(steps), tuple(steps.values()), end_s) for hop, steps in changes.items()}

@@ -41,6 +41,11 @@ class RunMetrics:
     stall_by_cause: tuple[tuple[StallCause, float], ...]
 
 
+def performance_ratios(oracle: RunMetrics, metrics: RunMetrics) -> tuple[float, float]:
+    """Return the oracular baseline's time over this one's, of the whole iteration and of feature extraction alone."""
+    return oracle.iteration_s / metrics.iteration_s, oracle.feature_iteration_s / metrics.feature_iteration_s
+
+
 def measure(trace: IterationTrace, batch_size: int) -> RunMetrics:
     """Return the metrics of a trace."""
     plan = trace.plan

@@ -22,7 +22,7 @@ class PolicyResult:
             that would have the refusal of the first that does not.
         performance_ratio, feature_performance_ratio: the oracular baseline's time over this one's, of the whole
             iteration and of feature extraction alone.
-        together: the iteration of all GPUs, of which this one's is a part; None for one GPU alone.
+        server_trace: the iteration of all GPUs, of which this one's is a part; None for one GPU alone.
     """
 
     policy: str
@@ -33,7 +33,7 @@ class PolicyResult:
     metrics: RunMetrics
     performance_ratio: float
     feature_performance_ratio: float
-    together: ServerTrace | None = None
+    server_trace: ServerTrace | None = None
 
     @property
     def fits(self) -> bool:

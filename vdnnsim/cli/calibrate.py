@@ -8,8 +8,7 @@ import click
 
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
 from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import has_all, print_result
-from vdnnsim.cli.writable import check_file
+from vdnnsim.cli.output import check_file, has_all, print_result
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     """
     from calibration.selection import selected_workloads
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.plain_table import plain_table
+    from vdnnsim.report.tables.fitted import plain_table
 
     _check(batch_sizes)
     if csv_file is not None:

@@ -23,7 +23,7 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     from vdnnsim.claims.table import COLUMNS, cells, summary
     from vdnnsim.replace import replace_files
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.plain_table import plain_table
+    from vdnnsim.report.tables.fitted import plain_table
 
     opened = open_paper(read_claims(paper), Path())
     rows = opened.check()

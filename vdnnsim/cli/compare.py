@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
-from vdnnsim.cli.output import print_result
-from vdnnsim.cli.writable import check_file, check_folder
+from vdnnsim.cli.output import check_file, check_folder, print_result
 from vdnnsim.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ def compare(scenario: Path, names: str, out: Path | None, csv_file: Path | None,
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.compare import compare_policies
     from vdnnsim.replace import replace_files
-    from vdnnsim.report.comparison import COLUMNS, comparison_rows
     from vdnnsim.report.csv_file import csv_text, write_csv
     from vdnnsim.report.plots.front import draw_comparison
-    from vdnnsim.report.table import comparison_table
+    from vdnnsim.report.tables.comparison import COMPARED, comparison_rows
+    from vdnnsim.report.tables.terminal import comparison_table
     from vdnnsim.scenario.read import read_scenario
 
     types = policies_with(policy_modules)
@@ -58,10 +57,10 @@ def compare(scenario: Path, names: str, out: Path | None, csv_file: Path | None,
         comparison = compare_policies(asked, policies, bar.done)
     rows = comparison_rows(comparison)
     files = replace_files(
-        folder, {"compare.csv": csv_text(COLUMNS, rows).encode(), "compare.png": draw_comparison(comparison)}
+        folder, {"compare.csv": csv_text(COMPARED, rows).encode(), "compare.png": draw_comparison(comparison)}
     )
     if csv_file is not None:
-        write_csv(csv_file, COLUMNS, rows)
+        write_csv(csv_file, COMPARED, rows)
     print_result(comparison_table(comparison), f"wrote {' and '.join(map(str, files))}")
 
 

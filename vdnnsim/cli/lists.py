@@ -96,7 +96,7 @@ def hardware(csv_file: Path | None, profile: str | None) -> None:
 
 def _draw(name: str) -> None:
     from vdnnsim.hardware.profile import find_profile, read_profile
-    from vdnnsim.report.topology_tree import topology_tree
+    from vdnnsim.report.tables.topology import topology_tree
 
     print_result(topology_tree(read_profile(find_profile(name, Path()))))
 

@@ -24,15 +24,16 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
 
     The batch size of SCENARIO is only where the search begins. Both batch and images per second are those of one GPU.
     """
-    from vdnnsim.analysis.kernel_origins import together
+    from vdnnsim.analysis.columns import Value, cells
+    from vdnnsim.analysis.kernel_origins import joined_origins
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.largest_batch import largest_batches
+    from vdnnsim.report.caveats import kernel_times
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
-    from vdnnsim.report.kernel_times import kernel_times
-    from vdnnsim.report.plain_table import plain_table
-    from vdnnsim.report.rates import per_second, rate_cells
-    from vdnnsim.report.table import titled_table
+    from vdnnsim.report.scale import per_second, rate_cells
+    from vdnnsim.report.tables.fitted import plain_table
+    from vdnnsim.report.tables.terminal import titled_table
     from vdnnsim.scenario.read import read_scenario
 
     asked = read_scenario(scenario, policies_with(policy_modules))
@@ -41,18 +42,18 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
     found = largest_batches(asked)
     for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
         refusal = "" if each.refusal is None else each.refusal.explain()
-        speed = each.images_per_s
-        rows.append(
-            (
-                asked.workload.graph.name,
-                each.policy,
-                each.batch_size,
-                "" if speed is None else speed,
-                *each.stopped_by,
-                refusal,
-                "" if each.part_size is None else each.part_size,
-            )
-        )
+        layer, phase = each.stopped_by
+        stated: dict[str, Value] = {
+            "network": asked.workload.graph.name,
+            "policy": each.policy,
+            "batch_size": each.batch_size,
+            "images_per_s": "" if each.images_per_s is None else each.images_per_s,
+            "layer": layer,
+            "phase": phase,
+            "refusal": refusal,
+            "part_size": "" if each.part_size is None else each.part_size,
+        }
+        rows.append(cells(_COLUMNS, stated, None))
         shown.append(
             (
                 each.policy,
@@ -65,7 +66,7 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
         write_csv(csv_file, _COLUMNS, rows)
     header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
     table = plain_table(header, shown, has_all(csv_file))
-    findings = kernel_times(together(each.kernels for each in found))
+    findings = kernel_times(joined_origins(each.kernels for each in found))
     print_result(titled_table(caption(asked, f"largest batch of {sample.names}"), table, (), findings))
 
 

@@ -1,11 +1,14 @@
-"""What commands print: results on standard output, talk on standard error."""
+"""What commands print: results on standard output, talk on standard error; and whether their files can be written."""
 
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import EISDIR
 from io import StringIO
+from os import strerror
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +24,7 @@ def print_list(
 ) -> None:
     """Print a table of text, on a narrow terminal without some of its columns; write it to a file if one is given."""
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.plain_table import plain_table
+    from vdnnsim.report.tables.fitted import plain_table
 
     if csv_file is not None:
         write_csv(csv_file, header, rows)
@@ -70,3 +73,31 @@ def forget_output() -> None:
     """Lead standard output nowhere, or Python writes what is left in its buffer when it ends, and fails again."""
     with suppress(OSError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written to, or made.
+
+    Raises:
+        OutputError: it cannot.
+    """
+    _try(folder, folder)
+
+
+def check_file(file: Path) -> None:
+    """Refuse a file that cannot be written.
+
+    Raises:
+        OutputError: it cannot.
+    """
+    if file.is_dir():
+        raise OutputError(f"{file}: cannot be written: {strerror(EISDIR)}")
+    _try(file, file.absolute().parent)
+
+
+def _try(target: Path, folder: Path) -> None:
+    nearest = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    try:
+        TemporaryFile(dir=nearest).close()
+    except OSError as failure:
+        raise OutputError(f"{target}: cannot be written: {failure.strerror or failure}") from None

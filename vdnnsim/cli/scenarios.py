@@ -10,7 +10,7 @@ from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import print_result, write_result
 
 if TYPE_CHECKING:
-    from vdnnsim.report.write import Written
+    from vdnnsim.report.run.write import Written
 
 _LARGE_BYTES = 10 * 2**20
 
@@ -25,12 +25,11 @@ def run(scenario: Path, out: Path | None, csv_file: Path | None, policy_modules:
 
     What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
     """
+    from vdnnsim.analysis.columns import RUN, result_rows
     from vdnnsim.experiment import run_scenario
-    from vdnnsim.report.columns import column_names, result_rows
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.earlier_run import ALWAYS, refuse_foreign
-    from vdnnsim.report.table import result_table
-    from vdnnsim.report.write import write_report
+    from vdnnsim.report.run.write import ALWAYS, refuse_foreign, write_report
+    from vdnnsim.report.tables.terminal import result_table
     from vdnnsim.scenario.read import read_scenario
 
     asked = read_scenario(scenario, policies_with(policy_modules))
@@ -39,7 +38,7 @@ def run(scenario: Path, out: Path | None, csv_file: Path | None, policy_modules:
     result = run_scenario(asked)
     written = write_report(result, folder)
     if csv_file is not None:
-        write_csv(csv_file, column_names(), result_rows(result))
+        write_csv(csv_file, RUN, result_rows(result))
     print_result(result_table(result), f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")
 
 

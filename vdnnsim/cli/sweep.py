@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with
-from vdnnsim.cli.output import print_list
+from vdnnsim.cli.output import check_file, print_list
 from vdnnsim.cli.study_help import STUDY, StudyCommand
-from vdnnsim.cli.writable import check_file
 from vdnnsim.errors import StudyError
 
 if TYPE_CHECKING:

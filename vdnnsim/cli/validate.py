@@ -8,8 +8,7 @@ import click
 
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
 from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import has_all, print_result
-from vdnnsim.cli.writable import check_file, check_folder
+from vdnnsim.cli.output import check_file, check_folder, has_all, print_result
 from vdnnsim.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     the same: that proves order, overlap, stalls and memory, and not the kernel times.
     """
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.plain_table import plain_table
+    from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.validation.columns import cells, column_names
     from vdnnsim.validation.differences import differences
     from vdnnsim.validation.table import HEADER, summary_cells

@@ -11,7 +11,7 @@ from vdnnsim.cli.output import has_all, print_result
 from vdnnsim.cli.study_help import StudyCommand
 
 if TYPE_CHECKING:
-    from vdnnsim.report.fitted_table import FittedTable
+    from vdnnsim.report.tables.fitted import FittedTable
     from vdnnsim.study.results import StudyRow
     from vdnnsim.study.what_if import Change
 
@@ -38,9 +38,9 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
-    from vdnnsim.report.rates import per_second
-    from vdnnsim.report.summary import FOOTNOTE
-    from vdnnsim.report.table import titled_table
+    from vdnnsim.report.scale import per_second
+    from vdnnsim.report.tables.summary import FOOTNOTE
+    from vdnnsim.report.tables.terminal import titled_table
     from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
@@ -53,14 +53,15 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
         for change in changes
         for when, row in zip(_TIMES, (change.before, change.after), strict=True)
     ]
-    names = [name for name, _ in OUTCOME]
     if csv_file is not None:
         cells = (
-            (label, when, *("" if (cell := row.cell(name)) is None else cell for name in names), row.error)
+            (label, when, *("" if (cell := row.cell(name)) is None else cell for name in OUTCOME), row.error)
             for label, when, row in rows
         )
-        write_csv(csv_file, ("policy", "when", *names, "error"), cells)
-    table = _table(rows, per_second(sample_of(asked.workload.graph)), has_all(csv_file))
+        write_csv(csv_file, ("policy", "when", *OUTCOME, "error"), cells)
+    unit = per_second(sample_of(asked.workload.graph))
+    several = any(row.resolved.scenario is not None and row.resolved.scenario.gpus > 1 for _, _, row in rows)
+    table = _table(rows, f"{unit} of all GPUs" if several else unit, has_all(csv_file))
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
     print_result(titled_table(title, table, notes, (*_reasons(changes), *_kernel_times(changes))))
@@ -80,35 +81,37 @@ def _reasons(changes: Sequence["Change"]) -> list[str]:
 
 def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
     """Return where kernel times come from; of before and after apart where they are not the same."""
-    from vdnnsim.analysis.kernel_origins import together
-    from vdnnsim.report.kernel_times import kernel_times
+    from vdnnsim.analysis.kernel_origins import joined_origins
+    from vdnnsim.report.caveats import kernel_times
 
-    before = kernel_times(together(change.kernels_before for change in changes))
-    after = kernel_times(together(change.kernels_after for change in changes))
+    before = kernel_times(joined_origins(change.kernels_before for change in changes))
+    after = kernel_times(joined_origins(change.kernels_after for change in changes))
     if before == after:
         return before
     return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))
 
 
 def _table(rows: Sequence[tuple[str, str, "StudyRow"]], unit: str, everything: str) -> "FittedTable":
-    from vdnnsim.report.plain_table import plain_table
-    from vdnnsim.report.rates import rate_cells
-    from vdnnsim.report.scale import percents
+    from vdnnsim.analysis.columns import COLUMNS
+    from vdnnsim.report.scale import percents, rate_cells
+    from vdnnsim.report.tables.fitted import plain_table
 
     done = [row for _, _, row in rows if not row.error]
-    rates = rate_cells([row.number("images_per_s") for row in done])
+    rates = rate_cells([row.number("server_images_per_s") for row in done])
     shares = percents(row.number("performance_ratio") for row in done)
     told = {id(row): (rate, share) for row, rate, share in zip(done, rates, shares, strict=True)}
     cells = (
         ("" if when == "after" else label, when, *_cells(row, *told.get(id(row), ("", ""))))
         for label, when, row in rows
     )
-    header = ("policy", "", "fits", "time", unit, "max memory", "stalled", "speed/oracle")
-    return plain_table(header, cells, everything, ("stalled", unit, "speed/oracle", "max memory"))
+    time, share = COLUMNS["iteration_s"].short, COLUMNS["performance_ratio"].short
+    memory, stalled = COLUMNS["max_memory_bytes"].title, COLUMNS["stall_s"].short
+    header = ("policy", "", "fits", time, unit, memory, stalled, share)
+    return plain_table(header, cells, everything, (stalled, unit, share, memory))
 
 
 def _cells(row: "StudyRow", rate: str, share: str) -> tuple[str, ...]:
-    from vdnnsim.report.summary import NOT_FITTING
+    from vdnnsim.report.tables.summary import NOT_FITTING
     from vdnnsim.units import format_bytes, format_seconds
 
     if row.error:

@@ -1,5 +1,6 @@
-"""A bar chart as plain data: what `vdnnsim.report.plots.bars` draws, so that whoever has numbers needs no matplotlib.
+"""Pictures as plain data, so that whoever has numbers needs no matplotlib.
 
+Bar charts, which `plots.bars` draws, and measured against simulated durations, which `plots.validation.parity` draws.
 All values are SI; the scale of an axis turns them into its unit.
 """
 
@@ -121,3 +122,41 @@ class Chart:
     title: str
     subtitle: str
     panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One row.
+
+    Attributes:
+        group: what it stands with, as `vgg16 (64)`.
+        kind: position in `Parity.kinds`.
+    """
+
+    group: str
+    kind: int
+    measured_s: float
+    simulated_s: float
+
+    @property
+    def error(self) -> float:
+        """(simulated - measured) / measured."""
+        return self.simulated_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """A slide: durations of all rows, and how far each is off.
+
+    Attributes:
+        kinds: what the legend calls each kind of row, two at most.
+        tolerance: half the width of the band around equality, as a share of the measured value.
+        band: what the legend calls it.
+    """
+
+    title: str
+    subtitle: str
+    pairs: tuple[Pair, ...]
+    kinds: tuple[str, ...]
+    tolerance: float
+    band: str

@@ -5,8 +5,8 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from vdnnsim.analysis.columns import Value
 from vdnnsim.replace import replace_file
-from vdnnsim.report.columns import Value
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Value]]) -> str:

@@ -3,6 +3,7 @@
 The oracular baseline is base(p) on a GPU without a capacity; speed and memory are stated against it.
 """
 
+from enum import Enum
 from typing import Protocol
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -11,10 +12,9 @@ from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plan.placement import Pool
 from vdnnsim.plan.training_plan import ProfilingPass
-from vdnnsim.report.rates import rate_text
-from vdnnsim.report.scale import percent
-from vdnnsim.report.shortage import Shortage, shortage
+from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
 
 _MOST_PASSES = 8
@@ -247,3 +247,23 @@ def _joined(names: list[str]) -> str:
 
 def _count(policies: int) -> str:
     return f"{policies} {'policy' if policies == 1 else 'policies'}"
+
+
+class Shortage(Enum):
+    """What there is too little of, as a picture says it."""
+
+    GPU = "GPU memory"
+    GAPS = "gaps"
+    HOST = "host memory"
+
+
+def shortage(row: PolicyResult) -> Shortage | None:
+    """Return what keeps a policy from fitting; None where it fits.
+
+    What it has in use at once may be less than there is: then the gaps between its buffers are what is too much.
+    """
+    if row.refusal is None:
+        return None
+    if row.refusal.pool is Pool.HOST:
+        return Shortage.HOST
+    return Shortage.GAPS if row.metrics.max_memory_bytes <= row.refusal.capacity_bytes else Shortage.GPU

@@ -1,78 +1,71 @@
-"""`report.md`: what was run, what came of it, and how to read the numbers."""
+"""The one module that writes Markdown. Texts are escaped here, unless they are `Ready`."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-
-from vdnnsim.analysis.results import ScenarioResult
-from vdnnsim.hardware.server import Origin
-from vdnnsim.report.columns import COLUMNS
-from vdnnsim.report.findings import caption, profiling, refusals, verdict
-from vdnnsim.report.kernel_times import kernel_times
-from vdnnsim.report.part_statistics import part_statistics
-from vdnnsim.report.summary import FOOTNOTE, summary
-from vdnnsim.report.summary_columns import SummaryColumn
-from vdnnsim.report.together import together
+from collections.abc import Iterable, Sequence
 
 
-def markdown_text(result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str]) -> str:
-    """Return the report.
+class Ready(str):
+    """A text that is Markdown already, and so is not escaped."""
 
-    Args:
-        result: what came of the scenario.
-        pictures: file name and one-line description of each picture, in order.
-        traces: file names of the traces for Perfetto.
-    """
-    fits = all(each.fits for each in result.results)
-    sections = [
-        f"# {_escape(result.name)}",
-        _escape(caption(result)) + ".",
-        _escape(verdict(result)),
-        _table(summary(result)),
-        *([] if fits else [_escape(FOOTNOTE) + "."]),
-        *(_escape(line) + "." for line in (*kernel_times(result.kernels), *part_statistics(result))),
-        *(f"![{_escape(text)}]({name})" for name, text in pictures.items()),
-        *_listed("What do the GPUs do to each other?", together(result)),
-        *_listed("Why does a policy not fit?", refusals(result)),
-        *_listed("What did it cost to decide?", profiling(result)),
-        *_listed("Where do the numbers come from?", _sources(result)),
-        "## What do the columns of results.csv mean?",
-        "\n".join(f"- `{column.name}`: {_escape(column.meaning)}" for column in COLUMNS),
-        *_listed(
-            "What else is here?",
-            (
-                "results.csv: one row per policy and GPU; sizes in bytes, times in seconds",
-                "run.json: versions, inputs with their hashes, every figure of the profile, every metric",
-                *(f"{name}: a timeline to open at https://ui.perfetto.dev" for name in traces),
-            ),
-        ),
-    ]
-    return "\n\n".join(sections) + "\n"
+    __slots__ = ()
 
 
-def _table(columns: tuple[SummaryColumn, ...]) -> str:
-    header = [column.title for column in columns]
-    rule = ["---" if column.is_text else "---:" for column in columns]
-    rows = zip(*(column.cells for column in columns), strict=True)
-    cells = (header, rule, *([_escape(cell) for cell in row] for row in rows))
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
-
-
-def _listed(question: str, lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a section with one item per line, or no section where there is nothing to say."""
-    return (f"## {question}", "\n".join(f"- {_escape(line)}" for line in lines)) if lines else ()
-
-
-def _sources(result: ScenarioResult) -> tuple[str, ...]:
-    counts = Counter(figure.origin for figure in result.server.figures)
-    origins = ", ".join(f"{counts[origin]} {origin.value}" for origin in Origin if counts[origin]) or "none"
-    return (
-        f"figures of the hardware profile {result.server.name} by origin: {origins}; run.json has each with its source",
-        "times are simulated; the iteration follows the plan of each policy operation by operation",
-        *(f"input {name}, SHA-256 {sha256}" for name, sha256 in result.sources),
-    )
-
-
-def _escape(text: str) -> str:
+def escape(text: str) -> Ready:
+    """Return a text without meaning in Markdown; one that is ready as it is."""
+    if isinstance(text, Ready):
+        return text
     for character in "\\|*<":
         text = text.replace(character, f"\\{character}")
-    return text
+    return Ready(text)
+
+
+def code(name: str) -> Ready:
+    """Return a name as code."""
+    return Ready(f"`{name}`")
+
+
+def bold(text: str) -> Ready:
+    """Return a text in bold."""
+    return Ready(f"**{escape(text)}**")
+
+
+def heading(text: str, level: int = 2) -> Ready:
+    """Return a heading; that of a page is of level 1."""
+    return Ready(f"{'#' * level} {escape(text)}")
+
+
+def image(title: str, name: str) -> Ready:
+    """Return a picture that lies beside the page, with what it says."""
+    return Ready(f"![{escape(title)}]({name})")
+
+
+def bullets(lines: Iterable[str]) -> Ready:
+    """Return a list with an item for each line."""
+    return Ready("\n".join(f"- {escape(line)}" for line in lines))
+
+
+def definitions(meanings: Iterable[tuple[str, str]]) -> Ready:
+    """Return a list of names and what each of them means."""
+    return bullets(Ready(f"{code(name)}: {escape(meaning)}") for name, meaning in meanings)
+
+
+def section(title: str, lines: Sequence[str], level: int = 2) -> tuple[Ready, ...]:
+    """Return a heading and below it an item for each line; nothing where there is nothing to say."""
+    return (heading(title, level), bullets(lines)) if lines else ()
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = None) -> Ready:
+    """Return a table.
+
+    Args:
+        header: what stands above the columns.
+        rows: their cells.
+        left: how many columns read from the left, before others that read from the right; all if not given.
+    """
+    rule = ["---" if left is None or number < left else "---:" for number in range(len(header))]
+    lines: list[Iterable[str]] = [map(escape, header), rule, *(map(escape, row) for row in rows)]
+    return Ready("\n".join(f"| {' | '.join(line)} |" for line in lines))
+
+
+def page(parts: Iterable[str]) -> str:
+    """Return a page of paragraphs, lists, tables and pictures, which are Markdown, in their order."""
+    return "\n\n".join(parts) + "\n"

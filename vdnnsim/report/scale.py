@@ -1,10 +1,11 @@
-"""One unit for all numbers of a column or an axis, so that they can be compared at a glance."""
+"""One unit for all numbers of a column or an axis, so that they can be compared at a glance; and rates in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import floor, log10
 
-from vdnnsim.units import GIB, KIB, MIB
+from vdnnsim.dnn.samples import Sample
+from vdnnsim.units import GIB, KIB, MIB, Dimension, dimension_of, format_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,21 @@ def rate_of_bytes_scale(values: Iterable[float]) -> Scale:
     return _scale(values, (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1.0)))
 
 
-def rate_scale(values: Iterable[float]) -> Scale:
-    """Return the scale for plain numbers such as images per second."""
-    return _scale(values, (("", 1.0),))
+def scale_of(name: str, values: Iterable[float]) -> Scale:
+    """Return the scale for the numbers of a column, by the unit in which its name ends."""
+    if name.endswith("_ratio"):
+        return Scale("%", 0.01, 0)
+    match dimension_of(name):
+        case Dimension.BYTES:
+            return byte_scale(values)
+        case Dimension.SECONDS:
+            return time_scale(values)
+        case Dimension.BYTES_PER_SECOND:
+            return rate_of_bytes_scale(values)
+        case Dimension.FLOP_PER_SECOND:
+            return Scale("TFLOP/s", 1e12, 1)
+        case _:
+            return _scale(values, (("", 1.0),))
 
 
 def percents(fractions: Iterable[float]) -> tuple[str, ...]:
@@ -81,3 +94,21 @@ def _scale(values: Iterable[float], units: tuple[tuple[str, float], ...]) -> Sca
         return Scale(unit, factor, 0)
     shown = largest / factor
     return Scale(unit, factor, 0 if shown >= 1000 else 1 if shown >= 100 else 2)
+
+
+def per_second(sample: Sample) -> str:
+    """Return the unit: `images/s`."""
+    return f"{sample.names}/s"
+
+
+def rate_cells(rates: Sequence[float | None]) -> list[str]:
+    """Return the rates of a column, which all have as many decimals, and four digits or more; nothing of none."""
+    known = [rate for rate in rates if rate is not None]
+    scale = scale_of("images_per_s", known).telling(known, digits=4)
+    return ["" if rate is None else scale.number(rate) for rate in rates]
+
+
+def rate_text(sample: Sample, samples_per_s: float) -> str:
+    """Return a rate with its unit, and how many steps that are: `1569 images/s`; `38 texts/s, 38912 tokens/s`."""
+    rate = f"{format_rate(samples_per_s)} {per_second(sample)}"
+    return f"{rate}, {format_rate(sample.steps * samples_per_s)} {sample.step}s/s" if sample.step else rate

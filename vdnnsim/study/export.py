@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from vdnnsim.analysis.columns import Value
 from vdnnsim.errors import OutputError, StudyError
-from vdnnsim.report.columns import Value
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.study.results import batches, study_rows, table_header, table_row
 from vdnnsim.study.store import Store

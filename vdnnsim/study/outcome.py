@@ -2,32 +2,32 @@
 
 from typing import Final, TypeAlias
 
-from vdnnsim.analysis.metrics import RunMetrics
-
-Cell: TypeAlias = int | float | str | bool | None
+from vdnnsim.analysis.columns import Measured, Value, cells
+from vdnnsim.analysis.metrics import RunMetrics, performance_ratios
 
 OUTCOME: Final = (
-    ("algorithms", "TEXT"),
-    ("fits", "INTEGER"),
-    ("iteration_s", "REAL"),
-    ("images_per_s", "REAL"),
-    ("max_memory_bytes", "INTEGER"),
-    ("mean_memory_bytes", "REAL"),
-    ("feature_max_memory_bytes", "INTEGER"),
-    ("feature_step_mean_memory_bytes", "REAL"),
-    ("feature_iteration_s", "REAL"),
-    ("offloaded_bytes", "INTEGER"),
-    ("prefetched_bytes", "INTEGER"),
-    ("host_memory_bytes", "INTEGER"),
-    ("stall_s", "REAL"),
-    ("performance_ratio", "REAL"),
-    ("feature_performance_ratio", "REAL"),
-    ("pool_bytes", "INTEGER"),
-    ("refusal", "TEXT"),
+    "algorithms",
+    "fits",
+    "iteration_s",
+    "images_per_s",
+    "max_memory_bytes",
+    "mean_memory_bytes",
+    "feature_max_memory_bytes",
+    "feature_step_mean_memory_bytes",
+    "feature_iteration_s",
+    "offloaded_bytes",
+    "prefetched_bytes",
+    "host_memory_bytes",
+    "stall_s",
+    "performance_ratio",
+    "feature_performance_ratio",
+    "pool_bytes",
+    "server_images_per_s",
+    "refusal",
 )
-"""Columns and how SQLite stores them. `images_per_s` is of all GPUs together, whatever else is of one."""
+"""Columns of what came of a point."""
 
-Outcome: TypeAlias = tuple[Cell, ...]
+Outcome: TypeAlias = tuple[Value | None, ...]
 """An error, empty where there is none, and then the cells of `OUTCOME`, all None where there is one."""
 
 
@@ -37,24 +37,15 @@ def failed(error: str) -> Outcome:
 
 
 def computed(metrics: RunMetrics, oracle: RunMetrics, algorithms: str, refusal: str, gpus: int) -> Outcome:
-    """Return the outcome of a point; a refusal that is empty says that it fits."""
-    return (
-        "",
-        algorithms,
-        not refusal,
-        float(metrics.iteration_s),
-        float(gpus * metrics.images_per_s),
-        metrics.max_memory_bytes,
-        float(metrics.mean_memory_bytes),
-        metrics.feature_max_memory_bytes,
-        float(metrics.feature_step_mean_memory_bytes),
-        float(metrics.feature_iteration_s),
-        metrics.offloaded_bytes,
-        metrics.prefetched_bytes,
-        metrics.host_memory_bytes,
-        float(metrics.stall_s),
-        float(oracle.iteration_s / metrics.iteration_s),
-        float(oracle.feature_iteration_s / metrics.feature_iteration_s),
-        metrics.pool_bytes,
-        refusal,
-    )
+    """Return the outcome of a point.
+
+    Args:
+        metrics: of the GPU that is done last.
+        oracle: of the oracular baseline.
+        algorithms: which convolution algorithms the policy took.
+        refusal: why it does not fit; empty where it does.
+        gpus: how many there are.
+    """
+    ratios = performance_ratios(oracle, metrics)
+    measured = Measured(algorithms, refusal, metrics, *ratios, server_images_per_s=gpus * metrics.images_per_s)
+    return ("", *cells(OUTCOME, {}, measured))

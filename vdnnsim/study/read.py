@@ -12,7 +12,7 @@
 
 `scenario` is the path of one, from the study's folder, or the mapping itself. Without an axis `policy`, the policies of
 the scenario are one. `vdnnsim.study.keys` says what can be an axis, `vdnnsim.study.axis` what ranges there are,
-`vdnnsim.report.study_picture` what pictures.
+`vdnnsim.report.study.picture` what pictures.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ from vdnnsim.errors import StudyError
 from vdnnsim.file_kind import FileKind, check_kind
 from vdnnsim.messages import printable
 from vdnnsim.policies.registry import PolicyTypes, known_policies
-from vdnnsim.report.study_picture import read_pictures
+from vdnnsim.report.study.picture import read_pictures
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.axis import Axis, read_axis

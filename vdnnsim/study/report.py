@@ -11,8 +11,8 @@ from typing import Final
 from vdnnsim.errors import ProfileError, StudyError
 from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.report.provenance import versions
-from vdnnsim.report.study_axis import StudyRow, shows
-from vdnnsim.report.study_picture import StudyPicture
+from vdnnsim.report.study.axis import StudyCells, shows
+from vdnnsim.report.study.picture import StudyPicture
 from vdnnsim.study.keys import shown
 from vdnnsim.study.results import progress_of, study_rows, table_header, table_row
 from vdnnsim.study.store import Store
@@ -68,10 +68,10 @@ def _pictures(study: Study, store: Store) -> dict[str, bytes]:
     if not study.pictures:
         return {}
     # Not at the top: a study without pictures needs no matplotlib.
-    from vdnnsim.report.plots.studies import draw_study_picture
+    from vdnnsim.report.plots.study import draw_study_picture
 
     header = table_header(study)
-    drawn: dict[str, list[StudyRow]] = {picture.name: [] for picture in study.pictures}
+    drawn: dict[str, list[StudyCells]] = {picture.name: [] for picture in study.pictures}
     for finished in study_rows(study, store):
         if finished.outcome is None:
             continue
@@ -82,7 +82,7 @@ def _pictures(study: Study, store: Store) -> dict[str, bytes]:
     return {f"{picture.name}.png": draw_study_picture(drawn[picture.name], picture) for picture in study.pictures}
 
 
-def _add(row: StudyRow, rows: list[StudyRow], picture: StudyPicture) -> None:
+def _add(row: StudyCells, rows: list[StudyCells], picture: StudyPicture) -> None:
     rows.append(row)
     if len(rows) > MOST_DRAWN:
         raise StudyError(

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from vdnnsim.report.columns import Value as CsvValue
+from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.study.keys import shown
-from vdnnsim.study.outcome import OUTCOME, Cell, Outcome
+from vdnnsim.study.outcome import OUTCOME, Outcome
 from vdnnsim.study.resolve import Resolved, Resolver
 from vdnnsim.study.store import Store
 from vdnnsim.study.study import Point, Study
@@ -22,7 +22,7 @@ from vdnnsim.study.study import Point, Study
 Item = TypeVar("Item")
 
 _ALWAYS: Final = ("network", "batch_size", "hardware", "gpus", "policy")
-_POSITION: Final = {name: 1 + index for index, (name, _) in enumerate(OUTCOME)}
+_POSITION: Final = {name: 1 + index for index, name in enumerate(OUTCOME)}
 _AT_ONCE: Final = 500
 
 
@@ -44,7 +44,7 @@ class StudyRow:
         """Why it could not be computed; empty where it could, or was not tried yet."""
         return "" if self.outcome is None else str(self.outcome[0])
 
-    def cell(self, name: str) -> Cell:
+    def cell(self, name: str) -> Value | None:
         """Return a number of the outcome by its column; None where there is none."""
         return None if self.outcome is None else self.outcome[_POSITION[name]]
 
@@ -90,10 +90,10 @@ def progress_of(rows: Iterable[StudyRow]) -> Progress:
 def table_header(study: Study) -> tuple[str, ...]:
     """Return the columns of `results.csv`: what names a point, the other axes, the outcome, the error."""
     axes = (axis.column for axis in study.axes if axis.column not in _ALWAYS)
-    return (*_ALWAYS, *axes, *(name for name, _ in OUTCOME), "error")
+    return (*_ALWAYS, *axes, *OUTCOME, "error")
 
 
-def table_row(study: Study, row: StudyRow) -> tuple[CsvValue, ...]:
+def table_row(study: Study, row: StudyRow) -> Row:
     """Return a finished point as a row of `results.csv`; the cells of a point that failed are empty."""
     assert row.outcome is not None, "rows are of finished points"
     base, point = study.base, row.point

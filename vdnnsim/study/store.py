@@ -24,12 +24,13 @@ _LOCK: Final = "study.lock"
 _APPLICATION: Final = 0x76444E4E
 """What marks the database as one of a study."""
 _AT_ONCE: Final = 500
-_NAMES: Final = ("error", *(name for name, _ in OUTCOME))
+_NAMES: Final = ("error", *OUTCOME)
+# Columns without a type keep integers, floats and text as they are; a truth value comes back as an integer.
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, model TEXT NOT NULL, point TEXT NOT NULL, "
-    f"error TEXT NOT NULL, {', '.join(f'{name} {kind}' for name, kind in OUTCOME)}) WITHOUT ROWID"
+    f"error TEXT NOT NULL, {', '.join(OUTCOME)}) WITHOUT ROWID"
 )
-_BOOLEAN: Final = 1 + next(index for index, (name, _) in enumerate(OUTCOME) if name == "fits")
+_BOOLEAN: Final = 1 + OUTCOME.index("fits")
 
 
 class Store:
@@ -179,11 +180,14 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
     if verdict != "ok":
         connection.close()
         raise _damaged(path, verdict)
-    known = columns == ["key", "model", "point", *_NAMES] and application == _APPLICATION
-    if not known and tables:
+    if tables and application != _APPLICATION:
+        connection.close()
+        raise StudyError(f"{path}: is no database of a study of vdnnsim, expected one or none; it was left as it is")
+    if tables and columns != ["key", "model", "point", *_NAMES]:
         connection.close()
         raise StudyError(
-            f"{path}: is no database of a study of this vdnnsim, expected one or none; it was left as it is"
+            f"{path}: was written by another version of vdnnsim, whose results have other columns; it was left as it "
+            "is, move it away to compute the study anew"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from vdnnsim.report.study_picture import StudyPicture
+from vdnnsim.report.study.picture import StudyPicture
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.axis import Axis
 from vdnnsim.study.keys import POLICY, Value

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins, together
+from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
 from vdnnsim.bench import Bench
 from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
@@ -57,7 +57,7 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     def row(point: dict[str, Value]) -> tuple[StudyRow, KernelOrigins]:
         resolved = resolver.resolve(point)
         launched.clear()
-        return StudyRow(point, resolved, runner.run(resolved)), together(launched)
+        return StudyRow(point, resolved, runner.run(resolved)), joined_origins(launched)
 
     after = [row({**values, POLICY: policy}) for policy in base.policies]
     reasons = {each.resolved.error for each, _ in after}

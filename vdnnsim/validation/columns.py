@@ -6,7 +6,7 @@ A cell is empty where its side has no such number.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vdnnsim.report.columns import Value
+from vdnnsim.analysis.columns import Value
 from vdnnsim.trace import StallCause
 from vdnnsim.validation.reading import Reading
 from vdnnsim.validation.row import STILL_CALIBRATED, Row

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vdnnsim.report.parity import Pair, Parity
+from vdnnsim.report.chart import Pair, Parity
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes, format_seconds
 from vdnnsim.validation.reading import Reading
@@ -24,9 +24,8 @@ class Picture:
 def draw_validation(validation: Validation) -> tuple[Picture, ...]:
     """Draw a validation; nothing where no row has both sides."""
     # Matplotlib takes longer to import than most rows to replay.
-    from vdnnsim.report.plots.memory_overlay import draw_memory_overlay
-    from vdnnsim.report.plots.overlay import draw_overlay
-    from vdnnsim.report.plots.parity import draw_parity
+    from vdnnsim.report.plots.validation.overlay import draw_memories, draw_timelines
+    from vdnnsim.report.plots.validation.parity import draw_parity
 
     rows = compared(validation.rows)
     if not rows:
@@ -40,8 +39,8 @@ def draw_validation(validation: Validation) -> tuple[Picture, ...]:
     subtitle = f"{_subject(shown)} on {validation.device}{_how(validation)}"
     return (
         Picture("iteration_time.png", parity.title, draw_parity(parity)),
-        Picture("timelines.png", timelines, draw_overlay(timelines, subtitle, *traces)),
-        Picture("memory.png", memory, draw_memory_overlay(memory, subtitle, *traces)),
+        Picture("timelines.png", timelines, draw_timelines(timelines, subtitle, *traces)),
+        Picture("memory.png", memory, draw_memories(memory, subtitle, *traces)),
     )
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.toy import ToyCosts, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins, together
+from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
 from vdnnsim.cost.table import AdjustedCosts, CostModel, CostTable, KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
@@ -57,5 +57,5 @@ def test_what_a_table_lacks_goes_with_its_kernels() -> None:
     whole, both = (kernel_origins(plans, costs) for plans in (PLANS[:1], PLANS))
 
     assert whole.gap == "toy.csv has nothing"
-    assert together([KernelOrigins(), whole, both]) == both
-    assert together([]) == KernelOrigins()
+    assert joined_origins([KernelOrigins(), whole, both]) == both
+    assert joined_origins([]) == KernelOrigins()

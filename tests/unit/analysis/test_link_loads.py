@@ -8,12 +8,12 @@ from vdnnsim.trace import LinkLoad, ServerTrace
 
 def test_both_gpus_offload_the_input_and_fetch_it_back() -> None:
     """10 B of each up the uplink at 10 B/s, from 0 to 2 s; of the two changes at 0 the last counts. The same down."""
-    together = replay_two(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)))
-    curves = load_curves(together)
+    server_trace = replay_two(VdnnAll().plan(toy_setting(WORKLOAD, COSTS)))
+    curves = load_curves(server_trace)
     up, down = curves[Hop("uplink", Way.UP)], curves[Hop("uplink", Way.DOWN)]
 
     assert (up.times_s[:2], up.rates_bytes_per_s[:2]) == ((0.0, 2.0), (10.0, 0.0))
-    assert up.end_s == together.iteration_s
+    assert up.end_s == server_trace.iteration_s
     assert (up.carried_bytes, down.carried_bytes) == (20.0, 20.0)
     assert curves[Hop("x0", Way.UP)].rates_bytes_per_s[0] == 5.0
 

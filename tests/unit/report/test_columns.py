@@ -1,7 +1,9 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
+from vdnnsim.analysis.columns import COLUMNS, RUN, Scope, result_rows
+from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.columns import COLUMNS, column_names, result_rows
+from vdnnsim.study.outcome import OUTCOME, computed
 
 PROMISED = """
     network batch_size gpu policy algorithms fits iteration_s images_per_s max_memory_bytes mean_memory_bytes
@@ -12,16 +14,40 @@ PROMISED = """
 
 
 def test_the_promised_columns_come_first_and_the_refusal_last() -> None:
-    assert column_names() == (*PROMISED.split(), "pool_bytes", "runtime_bytes", "tokens_per_s", "refusal")
+    assert (*PROMISED.split(), "pool_bytes", "runtime_bytes", "tokens_per_s", "server_images_per_s", "refusal") == RUN
 
 
 def test_every_column_is_defined_in_one_line() -> None:
-    assert all(column.meaning and "\n" not in column.meaning for column in COLUMNS)
+    assert all(column.meaning and "\n" not in column.meaning for column in COLUMNS.values())
+
+
+def test_the_name_of_a_quantity_says_whether_it_is_of_the_server() -> None:
+    quantities = [name for name in COLUMNS if name.endswith(("_s", "_bytes", "_ratio"))]
+    of_server = {name for name in quantities if COLUMNS[name].scope is Scope.SERVER}
+
+    assert of_server == {name for name in quantities if name.startswith("server_")} == {"server_images_per_s"}
+    assert COLUMNS["iteration_s"].documented(1) == COLUMNS["iteration_s"].meaning
+    assert COLUMNS["iteration_s"].documented(2) == f"{COLUMNS['iteration_s'].meaning}; of one GPU"
+    assert COLUMNS["policy"].documented(2) == COLUMNS["policy"].meaning
+
+
+def test_every_number_of_an_iteration_is_a_column() -> None:
+    """What is left are the two that are broken down by kind and by cause."""
+    assert {field.name for field in fields(RunMetrics)} - COLUMNS.keys() == {"peak_by_kind", "stall_by_cause"}
+
+
+def test_rates_of_two_gpus(pair: ScenarioResult) -> None:
+    """Both GPUs of base(p) take 19.2 s for their image; `results.csv` of `sweep` has the same numbers."""
+    row = dict(zip(RUN, result_rows(pair)[0], strict=True))
+    assert (row["images_per_s"], row["server_images_per_s"]) == (1 / 19.2, 2 / 19.2)
+    metrics = pair.results[0].metrics
+    swept = dict(zip(OUTCOME, computed(metrics, pair.oracle, "p", "", gpus=2)[1:], strict=True))
+    assert {name: row[name] for name in OUTCOME} == {**swept, "algorithms": row["algorithms"]}
 
 
 def test_a_row_that_fits(result: ScenarioResult) -> None:
     """The numbers of `move(m)` as the fixture derives them."""
-    assert dict(zip(column_names(), result_rows(result)[0], strict=True)) == {
+    assert dict(zip(RUN, result_rows(result)[0], strict=True)) == {
         "network": "toy",
         "batch_size": 1,
         "gpu": 0,
@@ -44,6 +70,7 @@ def test_a_row_that_fits(result: ScenarioResult) -> None:
         "pool_bytes": 60,
         "runtime_bytes": 60,
         "tokens_per_s": "",
+        "server_images_per_s": 0.125,
         "refusal": "",
     }
 
@@ -54,12 +81,12 @@ def test_runtime_memory_has_context_and_handles(result: ScenarioResult, move: Po
     trace = replace(move.trace, plan=replace(move.trace.plan, handles=2))
     stated = replace(result, server=replace(result.server, gpu=gpu), results=(replace(move, trace=trace),))
 
-    row = dict(zip(column_names(), result_rows(stated)[0], strict=True))
+    row = dict(zip(RUN, result_rows(stated)[0], strict=True))
     assert (row["pool_bytes"], row["runtime_bytes"]) == (60, 400)
 
 
 def test_a_row_that_does_not_fit_has_the_numbers_of_its_replay_and_says_why(result: ScenarioResult) -> None:
-    row = dict(zip(column_names(), result_rows(result)[1], strict=True))
+    row = dict(zip(RUN, result_rows(result)[1], strict=True))
     assert (row["fits"], row["iteration_s"], row["max_memory_bytes"]) == (False, 6.0, 1020)
     assert row["refusal"] == (
         "backward weights of conv1 asked for 990 B (workspace) of GPU memory; 970 B of 1000 B were free; "
@@ -69,5 +96,5 @@ def test_a_row_that_does_not_fit_has_the_numbers_of_its_replay_and_says_why(resu
 
 def test_a_quantity_is_a_float_even_where_it_is_whole(result: ScenarioResult) -> None:
     """Nothing stalls in `keep(p)`, and the sum of nothing is an int."""
-    stall_s = result_rows(result)[1][column_names().index("stall_s")]
+    stall_s = result_rows(result)[1][RUN.index("stall_s")]
     assert isinstance(stall_s, float)

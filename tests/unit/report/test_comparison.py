@@ -14,11 +14,11 @@ from rich.console import Console
 
 from vdnnsim.analysis.comparison import Comparison, Declined
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.comparison import COLUMNS, comparison_rows, comparison_title
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.plots.front import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
-from vdnnsim.report.table import comparison_table
+from vdnnsim.report.tables.comparison import COMPARED, comparison_rows, comparison_title
+from vdnnsim.report.tables.terminal import comparison_table
 
 
 def like(row: PolicyResult, policy: str, seconds: float, max_memory_bytes: int) -> PolicyResult:
@@ -46,13 +46,13 @@ def test_those_that_fit_are_ranked_and_the_others_stand_apart(comparison: Compar
 
 
 def test_the_columns_are_fixed(comparison: Comparison) -> None:
-    rows = list(csv.DictReader(StringIO(csv_text(COLUMNS, comparison_rows(comparison)))))
+    rows = list(csv.DictReader(StringIO(csv_text(COMPARED, comparison_rows(comparison)))))
 
     assert (
         *("network", "batch_size", "policy", "algorithms", "outcome", "time_rank", "memory_rank", "on_front"),
         *("iteration_s", "images_per_s", "max_memory_bytes", "offloaded_bytes", "host_memory_bytes"),
-        *("performance_ratio", "runtime_bytes", "reason"),
-    ) == COLUMNS
+        *("performance_ratio", "runtime_bytes", "server_images_per_s", "reason"),
+    ) == COMPARED
     assert [(row["policy"], row["outcome"]) for row in rows] == [
         ("quick(p)", "fits"),
         ("move(m)", "fits"),
@@ -77,6 +77,7 @@ def test_the_columns_are_fixed(comparison: Comparison) -> None:
         "host_memory_bytes": "10",
         "performance_ratio": "0.75",
         "runtime_bytes": "60",
+        "server_images_per_s": "0.125",
         "reason": "",
     }
     assert rows[4]["max_memory_bytes"] == "1020"

@@ -6,9 +6,9 @@ import pytest
 from matplotlib.patches import Patch
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style, new_figure, write_legend
-from vdnnsim.report.plots.timeline import timeline_figure
 from vdnnsim.trace import Stall, StallCause
 
 

@@ -1,3 +1,5 @@
+"""`keep(p)` takes 1020 B where there are 1000 B; `move(m)` takes 60 B."""
+
 from dataclasses import replace
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -5,6 +7,7 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.plan.placement import Pool
 from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.report.findings import (
+    Shortage,
     caption,
     comparison,
     fastest_fitting,
@@ -12,6 +15,7 @@ from vdnnsim.report.findings import (
     leader,
     profiling,
     refusals,
+    shortage,
     subject,
     verdict,
 )
@@ -161,3 +165,16 @@ def test_passes_that_cost_nothing_or_little(result: ScenarioResult, dyn: PolicyR
     assert line(ProfilingPass("all(m)", fits=False, cost_s=0.1)).endswith(
         "does not fit (100 ms); 100 ms in all, less than a tenth of an iteration's time, spent once"
     )
+
+
+def test_what_is_lacking(move: PolicyResult, keep: PolicyResult) -> None:
+    assert keep.refusal is not None
+    assert shortage(move) is None
+    assert shortage(keep) is Shortage.GPU
+    assert shortage(replace(move, refusal=keep.refusal)) is Shortage.GAPS
+    assert shortage(replace(keep, refusal=replace(keep.refusal, pool=Pool.HOST))) is Shortage.HOST
+
+
+def test_all_of_the_memory_is_not_too_much(keep: PolicyResult) -> None:
+    assert shortage(replace(keep, metrics=replace(keep.metrics, max_memory_bytes=1000))) is Shortage.GAPS
+    assert shortage(replace(keep, metrics=replace(keep.metrics, max_memory_bytes=1001))) is Shortage.GPU

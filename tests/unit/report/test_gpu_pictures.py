@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.hardware.topology import Hop, Sharing, Way
-from vdnnsim.report.plots.gpus import copy_look, gpus_figure
-from vdnnsim.report.plots.links import drawn_links, link_uses, links_figure, links_title
-from vdnnsim.report.plots.memory import memory_figure
+from vdnnsim.report.plots.iteration.gpus import copy_look, gpus_figure
+from vdnnsim.report.plots.iteration.links import drawn_links, link_uses, links_figure, links_title
+from vdnnsim.report.plots.iteration.memory import memory_figure
+from vdnnsim.report.plots.iteration.timeline import timeline_figure
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.scaling import draw_scaling, scaling_figure, scaling_title
 from vdnnsim.report.plots.style import house_style
-from vdnnsim.report.plots.timeline import timeline_figure
 
 
 def texts(figure: Figure) -> list[str]:
@@ -101,10 +101,10 @@ def test_directions_of_different_capacity_are_both_named(pair: ScenarioResult) -
 
 
 def test_a_direction_that_carries_nothing_is_empty(pair: ScenarioResult) -> None:
-    together = pair.results[2].together
-    assert together is not None
-    up = tuple(load for load in together.loads if load.hop == Hop("uplink", Way.UP))
-    rows = tuple(replace(row, together=replace(together, loads=up)) for row in pair.by_policy[1])
+    server_trace = pair.results[2].server_trace
+    assert server_trace is not None
+    up = tuple(load for load in server_trace.loads if load.hop == Hop("uplink", Way.UP))
+    rows = tuple(replace(row, server_trace=replace(server_trace, loads=up)) for row in pair.by_policy[1])
     figure = links_figure(pair, rows)
 
     assert {"up 9.9 %", "down 0.0 %"} <= set(texts(figure))
@@ -112,9 +112,9 @@ def test_a_direction_that_carries_nothing_is_empty(pair: ScenarioResult) -> None
 
 
 def test_links_that_carry_nothing_are_not_drawn(pair: ScenarioResult) -> None:
-    together = pair.results[0].together
-    assert together is not None
-    quiet = tuple(replace(row, together=replace(together, loads=())) for row in pair.by_policy[0])
+    server_trace = pair.results[0].server_trace
+    assert server_trace is not None
+    quiet = tuple(replace(row, server_trace=replace(server_trace, loads=())) for row in pair.by_policy[0])
 
     assert [use.link.name for use in link_uses(pair, pair.by_policy[0])] == ["nvlink"]
     assert links_title(pair, quiet) == "base(p): no link carries anything"

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vdnnsim.report.label_places import Box, place_labels
+from vdnnsim.report.plots.label_places import Box, place_labels
 
 FRAME = Box(0, 0, 1000, 600)
 POINTS = st.lists(st.tuples(st.integers(50, 950), st.integers(50, 550)), min_size=1, max_size=25)

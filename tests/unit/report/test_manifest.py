@@ -2,8 +2,8 @@ import json
 from dataclasses import replace
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.manifest import manifest_text
 from vdnnsim.report.provenance import Commit, versions
+from vdnnsim.report.run.manifest import manifest_text
 
 
 def test_what_was_run(result: ScenarioResult) -> None:
@@ -57,6 +57,7 @@ def test_every_metric_of_a_policy(result: ScenarioResult) -> None:
         "refusal": None,
         "performance_ratio": 0.75,
         "feature_performance_ratio": 4.0 / 6.0,
+        "server_images_per_s": 0.125,
         "metrics": {
             "iteration_s": 8.0,
             "images_per_s": 0.125,

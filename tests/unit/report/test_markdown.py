@@ -1,51 +1,28 @@
-from dataclasses import replace
-
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.columns import column_names
-from vdnnsim.report.markdown import markdown_text
+from vdnnsim.report import markdown
 
 
-def test_the_report(result: ScenarioResult) -> None:
-    text = markdown_text(result, {"memory.png": "What it *says*"}, ("trace_dyn.json",))
-    lines = text.splitlines()
-    assert lines[0] == "# question"
-    assert lines[2] == "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)."
-    assert lines[4].startswith("Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s")
-    assert lines[6:10] == [
-        (
-            "| policy | fits | time per iteration, s | images/s | max memory, B | mean memory, B | offloaded, B "
-            "| stalled, of time | speed of the oracle |"
-        ),
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-        "| move(m) | yes | 8.00 | 0.125 | 60 | 31 | 10 | 50.0 % | 75.0 % |",
-        "| keep(p) | NO \\* | 6.00 | 0.167 | 1020 | 1020 | 0 | 0.0 % | 100.0 % |",
+def test_texts_have_no_meaning_and_what_is_ready_has() -> None:
+    assert markdown.escape("a|b *c* <d> \\") == "a\\|b \\*c\\* \\<d> \\\\"
+    assert markdown.escape(markdown.bold("a*")) == "**a\\***"
+    assert markdown.heading("1 < 2", 3) == "### 1 \\< 2"
+    assert markdown.image("*x*", "x.png") == "![\\*x\\*](x.png)"
+
+
+def test_a_table_reads_numbers_from_the_right() -> None:
+    rows = [("a|b", "1"), (markdown.code("c*"), "2")]
+
+    assert markdown.table(("name", "number"), rows, left=1).splitlines() == [
+        "| name | number |",
+        "| --- | ---: |",
+        "| a\\|b | 1 |",
+        "| `c*` | 2 |",
     ]
-    assert "![What it \\*says\\*](memory.png)" in lines
-    assert [line for line in lines if line.startswith("## ")] == [
-        "## Why does a policy not fit?",
-        "## What did it cost to decide?",
-        "## Where do the numbers come from?",
-        "## What do the columns of results.csv mean?",
-        "## What else is here?",
-    ]
-    assert (
-        "- figures of the hardware profile toy by origin: 1 datasheet, 2 assumed; run.json has each with its source"
-        in (lines)
+    assert markdown.table(("name", "number"), ()).splitlines()[1] == "| --- | --- |"
+
+
+def test_a_section_without_lines_is_left_out() -> None:
+    sections = (*markdown.section("Why?", ()), *markdown.section("What?", ("this", "that*")))
+
+    assert markdown.page((*sections, markdown.definitions([("a", "b*")]))) == (
+        "## What?\n\n- this\n- that\\*\n\n- `a`: b\\*\n"
     )
-    assert all(any(line.startswith(f"- `{name}`: ") for line in lines) for name in column_names())
-    assert "- trace_dyn.json: a timeline to open at https://ui.perfetto.dev" in lines
-
-
-def test_sections_with_nothing_to_say_are_left_out(result: ScenarioResult, move: PolicyResult) -> None:
-    """One policy that fits and decided nothing by trials, on a machine of which no figure is stated."""
-    bare = replace(result, results=(move,), server=replace(result.server, figures=()))
-    text = markdown_text(bare, {}, ())
-    assert "Why does a policy not fit?" not in text
-    assert "What did it cost" not in text
-    assert "does not fit;" not in text
-    assert "by origin: none;" in text
-
-
-def test_a_pipe_in_a_label_does_not_break_the_table(result: ScenarioResult, move: PolicyResult) -> None:
-    text = markdown_text(replace(result, results=(replace(move, policy="a|b"),)), {}, ())
-    assert "| a\\|b | yes |" in text

@@ -4,7 +4,7 @@ from typing import Any
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plan.operations import Prefetch
-from vdnnsim.report.perfetto import perfetto_text
+from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.trace import Stall, StallCause
 
 

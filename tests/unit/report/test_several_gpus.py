@@ -7,6 +7,7 @@ import pytest
 
 from tests.toy import TOY_LIMITS, toy_costs
 from tests.two_gpus import BASE, SERVER, TREE, WORKLOAD, link, replay_two
+from vdnnsim.analysis.columns import RUN, result_rows
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.bench import Bench
@@ -18,15 +19,14 @@ from vdnnsim.plan.operations import Aggregation, Stream
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.policies.base import Base
-from vdnnsim.report.columns import column_names, result_rows
+from vdnnsim.report.caveats import contention_lines
 from vdnnsim.report.findings import caption, profiling, refusals, verdict
-from vdnnsim.report.manifest import manifest_text
-from vdnnsim.report.markdown import markdown_text
-from vdnnsim.report.perfetto import perfetto_text
-from vdnnsim.report.plots.gpus import gpus_figure
-from vdnnsim.report.summary import summary
-from vdnnsim.report.together import together
-from vdnnsim.report.write import report_files
+from vdnnsim.report.plots.iteration.gpus import gpus_figure
+from vdnnsim.report.run.manifest import manifest_text
+from vdnnsim.report.run.page import page_text
+from vdnnsim.report.run.perfetto import perfetto_text
+from vdnnsim.report.run.write import report_files
+from vdnnsim.report.tables.summary import summary
 
 
 def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:
@@ -63,7 +63,7 @@ def test_ranges_of_gpus(pair: ScenarioResult) -> None:
 
 
 def test_results_csv_has_a_row_for_each_gpu(pair: ScenarioResult) -> None:
-    gpu, policy = column_names().index("gpu"), column_names().index("policy")
+    gpu, policy = RUN.index("gpu"), RUN.index("policy")
 
     assert [(row[policy], row[gpu]) for row in result_rows(pair)] == [
         (name, number) for name in ("base(p)", "vdnn_all(p)", "late(p)") for number in (0, 1)
@@ -82,7 +82,7 @@ def test_the_caption_and_the_verdict_speak_of_all(pair: ScenarioResult) -> None:
 
 def test_what_gpus_do_to_each_other(pair: ScenarioResult) -> None:
     """Exchanges last for 12.2 s after the kernels of base(p): from 7 to 19.2."""
-    assert together(pair) == (
+    assert contention_lines(pair) == (
         (
             "base(p): no map is copied; all GPUs come to the exchanges of gradients together; "
             "no kernel hides 12.2 s of exchanges"
@@ -96,7 +96,7 @@ def test_what_gpus_do_to_each_other(pair: ScenarioResult) -> None:
             "to 1 of 2; no kernel hides 13.2 s of exchanges"
         ),
     )
-    assert together(pair)[0] in markdown_text(pair, {}, ()).replace("\\", "")
+    assert contention_lines(pair)[0] in page_text(pair, {}, ()).replace("\\", "")
 
 
 def test_a_range_of_stretches(pair: ScenarioResult) -> None:
@@ -104,7 +104,7 @@ def test_a_range_of_stretches(pair: ScenarioResult) -> None:
     (zero, one) = pair.by_policy[1]
     copies = one.trace.spans_on(Stream.MEMORY)
     shorter = tuple(replace(span, end_s=span.start_s + 1.0) if span in copies else span for span in one.trace.spans)
-    (line,) = together(replace(pair, results=(zero, replace(one, trace=replace(one.trace, spans=shorter)))))
+    (line,) = contention_lines(replace(pair, results=(zero, replace(one, trace=replace(one.trace, spans=shorter)))))
 
     assert line.startswith("vdnn_all(p): copies take 1.00 to 2.00 times as long as alone; ")
 
@@ -121,7 +121,7 @@ def test_what_updates_wait_for_is_not_hidden(pair: ScenarioResult, rate: float, 
     server = replace(SERVER, gpu=replace(SERVER.gpu, dram_bytes_per_s=14.4 * rate), topology=topology)
     costs = toy_costs(workload, {})
     bench = Bench(workload, server, costs, TOY_LIMITS, PinnedMemory.ARENA, gpus=2, gradients=Aggregation.DDP)
-    (line,) = together(replace(pair, gradients=Aggregation.DDP, results=bench.run(Base(), bench.oracle())))
+    (line,) = contention_lines(replace(pair, gradients=Aggregation.DDP, results=bench.run(Base(), bench.oracle())))
 
     assert line.endswith(f"; no kernel hides {exposed} of exchanges")
 
@@ -140,11 +140,11 @@ def test_many_passes_are_counted(pair: ScenarioResult) -> None:
 
 
 def test_without_gradients_nobody_speaks_of_exchanges(pair: ScenarioResult) -> None:
-    assert together(replace(pair, gradients=None))[0] == "base(p): no map is copied"
+    assert contention_lines(replace(pair, gradients=None))[0] == "base(p): no map is copied"
 
 
 def test_a_gpu_alone_does_nothing_to_others(result: ScenarioResult) -> None:
-    assert together(result) == ()
+    assert contention_lines(result) == ()
 
 
 @pytest.mark.parametrize(("gpus", "where"), [({0, 1}, ""), ({1}, " on GPU 1")])
@@ -190,7 +190,7 @@ def test_a_bucket_says_what_it_holds(pair: ScenarioResult) -> None:
     """One bucket holds the gradients of both layers of the toy network, and conv1 comes last."""
     trace = replay_two(aggregate_gradients(BASE, Aggregation.DDP))
     rows = tuple(
-        replace(row, trace=each, metrics=measure(each, 1), together=trace)
+        replace(row, trace=each, metrics=measure(each, 1), server_trace=trace)
         for row, each in zip(pair.by_policy[0], trace.gpus, strict=True)
     )
     bucketed = replace(pair, gradients=Aggregation.DDP, results=rows)
@@ -199,7 +199,7 @@ def test_a_bucket_says_what_it_holds(pair: ScenarioResult) -> None:
     (exchange, _) = (each for each in events if each.get("cat") == "exchange of gradients")
     assert exchange["name"] == "bucket of 2 gradients, completed by conv1"
     assert (exchange["args"]["bytes"], exchange["args"]["by"]) == (72, "ddp")
-    (line,) = together(bucketed)
+    (line,) = contention_lines(bucketed)
     assert line.endswith("; no kernel hides 23.2 s of exchanges")
     texts = [text.get_text() for text in gpus_figure(bucketed, rows).texts]
     assert any(text.endswith("gradients are added up by a ring, in the buckets of DDP") for text in texts)

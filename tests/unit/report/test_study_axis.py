@@ -1,14 +1,14 @@
 import pytest
 
 from vdnnsim.errors import InputError
-from vdnnsim.report.study_axis import StudyRow, best, cell, shown_rows, study_axis
-from vdnnsim.report.study_picture import PictureKind, StudyPicture
+from vdnnsim.report.study.axis import StudyCells, best, cell, shown_rows, study_axis
+from vdnnsim.report.study.picture import PictureKind, StudyPicture
 
 PICTURE = StudyPicture("p", "title", PictureKind.LINES, "gpus", "stall_s", where=(("policy", ("a",)),))
 
 
 def test_rows_without_a_number_or_with_another_value_are_not_shown() -> None:
-    rows: list[StudyRow] = [
+    rows: list[StudyCells] = [
         {"policy": "a", "gpus": 1, "stall_s": 1.0},
         {"policy": "a", "gpus": 2, "stall_s": None},
         {"policy": "a", "gpus": 3, "stall_s": ""},
@@ -24,7 +24,7 @@ def test_nothing_to_show_says_what_was_asked_for() -> None:
 
 def test_an_expression_of_columns() -> None:
     """7 * 4 / 2 is 14."""
-    row: StudyRow = {"speed": 4.0, "link": 2, "policy": "a"}
+    row: StudyCells = {"speed": 4.0, "link": 2, "policy": "a"}
     assert cell(row, "7 * speed / link") == 14.0
     assert cell(row, "policy") == "a"
     with pytest.raises(InputError, match="found 'a' for policy, expected a number"):

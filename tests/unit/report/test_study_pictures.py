@@ -11,19 +11,19 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from vdnnsim.errors import InputError
-from vdnnsim.report.plots.heat_map import heat_map_figure
-from vdnnsim.report.plots.lines import lines_figure
-from vdnnsim.report.plots.pareto import front, pareto_figure
 from vdnnsim.report.plots.series import COLORS
-from vdnnsim.report.plots.studies import draw_study_picture
+from vdnnsim.report.plots.study import draw_study_picture
+from vdnnsim.report.plots.study.heat_map import heat_map_figure
+from vdnnsim.report.plots.study.lines import lines_figure
+from vdnnsim.report.plots.study.pareto import front, pareto_figure
 from vdnnsim.report.plots.style import ALARM
-from vdnnsim.report.study_axis import StudyRow
-from vdnnsim.report.study_picture import Mark, PictureKind, StudyPicture
+from vdnnsim.report.study.axis import StudyCells
+from vdnnsim.report.study.picture import Mark, PictureKind, StudyPicture
 
 GIB = 2**30
 
 
-def row(policy: str, batch: int, speed: float, *, fits: bool = True, hardware: str = "one") -> StudyRow:
+def row(policy: str, batch: int, speed: float, *, fits: bool = True, hardware: str = "one") -> StudyCells:
     memory = {"gpu.memory_bytes": 12 * GIB, "max_memory_bytes": batch * GIB}
     return {"policy": policy, "batch_size": batch, "images_per_s": speed, "fits": fits, "hardware": hardware, **memory}
 

@@ -1,3 +1,5 @@
+"""A folder into which three policies were written: six files that every run writes, and three traces."""
+
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -6,7 +8,107 @@ import pytest
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.errors import OutputError
-from vdnnsim.report.write import report_files, trace_names, write_report
+from vdnnsim.report.run.write import ALWAYS, earlier_files, report_files, trace_names, write_report
+
+TRACES = {"trace_move_m.json", "trace_keep_p.json", "trace_dyn.json"}
+
+
+@pytest.fixture
+def folder(result: ScenarioResult, tmp_path: Path) -> Path:
+    """What the run of all three left, and a note of somebody's."""
+    written = write_report(result, tmp_path)
+    assert (len(written.files), written.removed) == (9, 0)
+    assert written.nbytes == sum(path.stat().st_size for path in written.files)
+    (tmp_path / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def rename_in_manifest(folder: Path, **changes: object) -> None:
+    """Say other things in the manifest."""
+    content = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(content | changes))
+
+
+def test_traces_of_policies_that_are_no_longer_asked_for_go(
+    folder: Path, result: ScenarioResult, move: PolicyResult
+) -> None:
+    """Two of three; the note stays, and so does what looks like a trace but was never written here."""
+    (folder / "trace_mine.json").write_text("mine")
+
+    written = write_report(replace(result, results=(move,)), folder)
+
+    assert (len(written.files), written.removed) == (7, 2)
+    assert names(folder) == {*ALWAYS, "trace_move_m.json", "notes.txt", "trace_mine.json"}
+    assert (folder / "trace_mine.json").read_text() == "mine"
+
+
+def test_what_no_run_wrote_is_not_overwritten(result: ScenarioResult, tmp_path: Path) -> None:
+    """A report of somebody else's: one line, and nothing is changed."""
+    (tmp_path / "report.md").write_text("mine")
+
+    with pytest.raises(
+        OutputError, match=r"report\.md: was not written by an earlier run; move it away, or write elsew"
+    ):
+        write_report(result, tmp_path)
+
+    assert names(tmp_path) == {"report.md"}
+    assert (tmp_path / "report.md").read_text() == "mine"
+
+
+def test_a_trace_that_another_run_did_not_name_is_somebody_elses(
+    folder: Path, result: ScenarioResult, move: PolicyResult
+) -> None:
+    rename_in_manifest(folder, files=[*ALWAYS, "trace_dyn.json"])
+    (folder / "trace_move_m.json").write_text('{"traceEvents":[]}')
+    with pytest.raises(OutputError, match=r"trace_move_m\.json: was not written by an earlier run"):
+        write_report(replace(result, results=(move,)), folder)
+
+
+def test_a_trace_that_an_older_version_left_is_ours(folder: Path, result: ScenarioResult, move: PolicyResult) -> None:
+    """It named but the files of its last run; without its manifest there is no telling."""
+    rename_in_manifest(folder, files=[*ALWAYS, "trace_dyn.json"])
+    assert write_report(replace(result, results=(move,)), folder).removed == 1
+
+    (folder / "run.json").unlink()
+    with pytest.raises(OutputError, match=r"was not written by an earlier run"):
+        write_report(result, folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["no JSON", "[]", '{"format_version": 1, "study": "s", "files": ["results.csv"]}', "[" * 100_000],
+)
+def test_a_manifest_of_something_else_makes_nothing_ours(result: ScenarioResult, tmp_path: Path, content: str) -> None:
+    """A sweep names its files as well, and its results.csv is not a run's."""
+    (tmp_path / "run.json").write_text(content)
+    (tmp_path / "results.csv").write_text("mine")
+
+    assert earlier_files(tmp_path) == frozenset()
+    with pytest.raises(OutputError, match="was not written by an earlier run"):
+        write_report(result, tmp_path)
+    assert (tmp_path / "results.csv").read_text() == "mine"
+
+
+def test_a_manifest_that_names_what_no_run_writes_is_not_believed(
+    folder: Path, result: ScenarioResult, move: PolicyResult
+) -> None:
+    """A note, a file above the folder, another one behind a name of ours, and what is no name."""
+    (folder.parent / "above.txt").write_text("mine")
+    others = ["notes.txt", "../above.txt", "trace_../notes.txt", "trace_x/y.json", 7]
+    rename_in_manifest(folder, files=[*ALWAYS, *sorted(TRACES), *others])
+
+    assert earlier_files(folder) == {*ALWAYS, *TRACES}
+    write_report(replace(result, results=(move,)), folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder.parent / "above.txt").read_text() == "mine"
+
+
+def test_what_is_always_written_is(result: ScenarioResult) -> None:
+    assert set(report_files(result)) == {*ALWAYS, *TRACES}
 
 
 def test_the_files_of_a_run(result: ScenarioResult, tmp_path: Path) -> None:

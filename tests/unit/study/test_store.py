@@ -85,6 +85,21 @@ def test_a_database_of_somebody_else_is_refused_and_kept(tmp_path: Path) -> None
     assert (tmp_path / DATABASE).read_bytes() == before
 
 
+def test_a_database_of_an_earlier_version_is_refused_and_kept(tmp_path: Path) -> None:
+    """`images_per_s` was of all GPUs together, and `server_images_per_s` was not there."""
+    fill(tmp_path, 1)
+    connection = sqlite3.connect(tmp_path / DATABASE)
+    connection.execute("ALTER TABLE points DROP COLUMN server_images_per_s")
+    connection.close()
+    before = (tmp_path / DATABASE).read_bytes()
+
+    with pytest.raises(StudyError, match="was written by another version of vdnnsim") as refused, writing(tmp_path):
+        pass
+
+    assert "\n" not in str(refused.value)
+    assert (tmp_path / DATABASE).read_bytes() == before
+
+
 def test_a_full_disk_is_one_line_and_what_was_kept_stays(tmp_path: Path) -> None:
     """SQLite says of a database that may have no more pages what it says of a full disk."""
     fill(tmp_path, 10)

@@ -18,7 +18,7 @@ PACKAGE = Path(version.__file__).parents[1]
         ("study/compute.py", True),
         ("element_type.py", True),
         ("study/store.py", False),
-        ("report/table.py", False),
+        ("report/markdown.py", False),
         ("cli/sweep.py", False),
     ],
 )
@@ -28,7 +28,7 @@ def test_it_changes_with_what_decides_a_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("engine/simulate.py", "study/compute.py", "study/store.py", "element_type.py", "report/table.py"):
+    for name in ("engine/simulate.py", "study/compute.py", "study/store.py", "element_type.py", "report/markdown.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(PACKAGE / name, tmp_path / name)
     (tmp_path / "cli").mkdir()

@@ -9,11 +9,10 @@ from tests.toy import TOY_SERVER
 from tests.unit.report.conftest import move_trace
 from tests.unit.validation.conftest import RowMaker, reading
 from tests.unit.validation.fake_device import slowed
-from vdnnsim.report.parity import Pair, Parity
-from vdnnsim.report.plots.memory_overlay import memory_overlay_figure
-from vdnnsim.report.plots.overlay import overlay_figure
-from vdnnsim.report.plots.parity import parity_figure
+from vdnnsim.report.chart import Pair, Parity
 from vdnnsim.report.plots.style import ALARM
+from vdnnsim.report.plots.validation.overlay import memories_figure, timelines_figure
+from vdnnsim.report.plots.validation.parity import parity_figure
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU
 from vdnnsim.validation.pictures import draw_validation, instructive_row
 from vdnnsim.validation.validate import Validation
@@ -56,7 +55,7 @@ def test_a_kind_that_is_not_there_is_not_in_the_legend() -> None:
 
 def test_both_timelines_share_an_axis_of_time() -> None:
     """The measured iteration takes 12 s where the simulated one takes 8: both halves show the longer one."""
-    figure = overlay_figure("title", "subtitle", slowed(move_trace(), 1.5), move_trace())
+    figure = timelines_figure("title", "subtitle", slowed(move_trace(), 1.5), move_trace())
     whole, part = figure.axes
     assert whole.get_xlim() == (0, 12.0)
     assert part.get_xlim()[1] == pytest.approx(12.0)
@@ -69,7 +68,7 @@ def test_both_timelines_share_an_axis_of_time() -> None:
 
 
 def test_memory_has_both_maxima_in_its_legend() -> None:
-    figure = memory_overlay_figure("title", "subtitle", slowed(move_trace(), 1.5), move_trace())
+    figure = memories_figure("title", "subtitle", slowed(move_trace(), 1.5), move_trace())
     assert legend_texts(figure) == ["measured, maximum 60 B", "simulated, maximum 60 B"]
     (axes,) = figure.axes
     assert axes.get_xlim()[1] >= 12.0

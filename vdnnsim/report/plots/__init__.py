@@ -7,12 +7,12 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.plan.operations import Stream
 from vdnnsim.report.findings import comparison, headline, subject
 from vdnnsim.report.labels import file_names
-from vdnnsim.report.plots.gpus import gpus_figure, gpus_title
-from vdnnsim.report.plots.links import links_figure, links_title
-from vdnnsim.report.plots.memory import memory_figure
+from vdnnsim.report.plots.iteration.gpus import gpus_figure, gpus_title
+from vdnnsim.report.plots.iteration.links import links_figure, links_title
+from vdnnsim.report.plots.iteration.memory import memory_figure
+from vdnnsim.report.plots.iteration.timeline import timeline_figure, timeline_subject, timeline_title
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style, png
-from vdnnsim.report.plots.timeline import timeline_figure, timeline_subject, timeline_title
 
 
 @dataclass(frozen=True, slots=True)

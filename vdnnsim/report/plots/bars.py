@@ -1,6 +1,8 @@
 """Grouped and stacked bars with markers on a right axis: the form of most figures in the papers."""
 
+from collections.abc import Sequence
 from itertools import chain
+from typing import Final
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -10,11 +12,12 @@ from matplotlib.patches import Patch
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot, Tint
-from vdnnsim.report.plots.bar_names import SLOTS_OF_A_GROUP, turns_slots, write_above, write_groups, write_inside
 from vdnnsim.report.plots.style import (
     ALARM,
+    INK,
     KIND_COLORS,
     LIGHT_COLORS,
+    MUTED,
     OFFLOAD,
     PHASE_COLORS,
     house_style,
@@ -56,6 +59,13 @@ _LEAST_NUMBERED = 0.035
 """Share of the height of the axes that a part of a bar needs to hold its number."""
 
 
+_SLOTS_OF_A_GROUP: Final = 0.82
+"""Share of the width of a group that its bars fill."""
+_POINTS: Final = 12.5
+_PIXELS_PER_CHARACTER: Final = 13
+"""Labels that need more than their room are turned."""
+
+
 def draw_bars(chart: Chart) -> bytes:
     """Draw a chart as PNG, in the style of the house; equal charts give equal bytes."""
     with house_style():
@@ -71,7 +81,7 @@ def bar_figure(chart: Chart) -> Figure:
     width = (right - _LEFT - (count - 1) * _BETWEEN) / count
     bottom = _BOTTOM
     if any(slot.label for panel in chart.panels for slot in panel.slots):
-        turned = any(turns_slots(panel, width * _SLIDE_PIXELS) for panel in chart.panels)
+        turned = any(_turns_slots(panel, width * _SLIDE_PIXELS) for panel in chart.panels)
         bottom = _BOTTOM_WITH_TURNED_LABELS if turned else _BOTTOM_WITH_LABELS
     figure.subplots_adjust(left=_LEFT, right=right, top=_TOP, bottom=bottom, wspace=_BETWEEN / width)
     entries: dict[str, Artist] = {}
@@ -92,7 +102,7 @@ def bar_figure(chart: Chart) -> Figure:
 
 
 def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict[str, Artist]:
-    step = SLOTS_OF_A_GROUP / len(panel.slots)
+    step = _SLOTS_OF_A_GROUP / len(panel.slots)
     centers = _beside(len(panel.slots), step)
     group_pixels = pixels / len(panel.groups)
     entries: dict[str, Artist] = {}
@@ -107,7 +117,7 @@ def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict
     axes.set_xlim(-0.55, len(panel.groups) - 0.45)
     axes.set_ylabel(_label(panel.left))
     ruled(axes, "y")
-    write_groups(axes, panel, pixels, centers)
+    _write_groups(axes, panel, pixels, centers)
     _number_parts(axes, panel, step)
     if panel.level:
         _draw_level(axes, panel.level, scale.factor)
@@ -139,7 +149,7 @@ def _draw_slot(
             height = sum(series.values[group] for series in bar)
             text = f"{panel.left.scale.number(height) if height else 0}{mark}" if panel.numbered else mark
             where = places[group] if panel.numbered else group + center
-            write_above(axes, text, where, base[group], alarm=bool(mark), turned=turned and panel.numbered)
+            _write_above(axes, text, where, base[group], alarm=bool(mark), turned=turned and panel.numbered)
     return entries
 
 
@@ -154,7 +164,7 @@ def _number_parts(axes: Axes, panel: Panel, step: float) -> None:
                 for group, value in enumerate(series.values):
                     if series.numbered and value / scale.factor >= _LEAST_NUMBERED * top:
                         middle = (base[group] + value / 2) / scale.factor
-                        write_inside(axes, scale.number(value), group + center + shift, middle, pale=pale)
+                        _write_inside(axes, scale.number(value), group + center + shift, middle, pale=pale)
                 base = [below + value for below, value in zip(base, series.values, strict=True)]
 
 
@@ -208,3 +218,71 @@ def _draw_points(axes: Axes, points: Points, step: float, *, label: bool) -> dic
 
 def _label(axis: Axis) -> str:
     return f"{axis.label}, {axis.scale.unit}" if axis.scale.unit else axis.label
+
+
+def _write_above(axes: Axes, text: str, place: float, height: float, *, alarm: bool, turned: bool) -> None:
+    """Write above the end of a bar, in the colour of an alarm or not, from below to above if `turned`."""
+    axes.annotate(
+        text,
+        (place, height),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="center",
+        va="bottom",
+        rotation=90 if turned else 0,
+        fontsize=_POINTS,
+        color=ALARM if alarm else INK,
+        fontweight="bold" if alarm else "normal",
+        zorder=6,
+    )
+
+
+def _write_inside(axes: Axes, text: str, place: float, height: float, *, pale: bool) -> None:
+    """Write into the middle of a part of a bar, which is pale or dark."""
+    axes.text(place, height, text, ha="center", va="center", fontsize=_POINTS, color=INK if pale else "white", zorder=4)
+
+
+def _write_groups(axes: Axes, panel: Panel, pixels: float, slot_places: Sequence[float]) -> None:
+    """Write below the bars the names of the groups, and between both those of the slots, if they have names.
+
+    Args:
+        axes: those of the panel.
+        panel: what the axes show.
+        pixels: width of the axes.
+        slot_places: the middle of each slot, from that of its group.
+    """
+    labels = [group.replace(" (", "\n(") for group in panel.groups]
+    longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
+    turned = longest * _PIXELS_PER_CHARACTER > pixels / len(labels)
+    axes.set_xticks(range(len(labels)), panel.groups if turned else labels, rotation=45 if turned else 0)
+    if turned:
+        for text in axes.get_xticklabels():
+            text.set_horizontalalignment("right")
+            text.set_rotation_mode("anchor")
+    axes.tick_params(axis="x", length=0)
+    slots = [slot.label for slot in panel.slots]
+    if not any(slots):
+        return
+    upright = not _turns_slots(panel, pixels)
+    axes.tick_params(axis="x", pad=28 if upright else 74)
+    for group in range(len(labels)):
+        for place, label in zip(slot_places, slots, strict=True):
+            axes.annotate(
+                label,
+                (group + place, 0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, -6),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                rotation=0 if upright else 90,
+                fontsize=13,
+                color=MUTED,
+                annotation_clip=False,
+            )
+
+
+def _turns_slots(panel: Panel, pixels: float) -> bool:
+    """Whether the names of slots need more room than the slots have on axes of a width."""
+    longest = max(len(slot.label) for slot in panel.slots)
+    return longest * _PIXELS_PER_CHARACTER > pixels / len(panel.groups) * _SLOTS_OF_A_GROUP / len(panel.slots)

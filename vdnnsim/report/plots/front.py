@@ -11,15 +11,16 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.report.comparison import comparison_title
+from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption
-from vdnnsim.report.kernel_times import peaks_note
-from vdnnsim.report.label_places import Box, place_labels
 from vdnnsim.report.labels import fold_label
+from vdnnsim.report.plots.label_places import Box, place_labels
 from vdnnsim.report.plots.style import ALARM, INK, MUTED, house_style, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
+from vdnnsim.report.tables.comparison import comparison_title
 from vdnnsim.units import format_bytes
 
 _FRONT, _OTHER = "#0072b2", "#8fb8d4"
@@ -125,8 +126,8 @@ def _draw_axes(axes: Axes, marks: list[_Mark], limit: float, memory: Scale, seco
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_minor_formatter(NullFormatter())
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlabel(f"most GPU memory in use, {memory.unit}")
-    axes.set_ylabel(f"time of an iteration, {seconds.unit}")
+    axes.set_xlabel(f"{COLUMNS['max_memory_bytes'].label}, {memory.unit}")
+    axes.set_ylabel(f"{COLUMNS['iteration_s'].label}, {seconds.unit}")
     ruled(axes, "both")
 
 

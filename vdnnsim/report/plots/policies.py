@@ -5,13 +5,13 @@ from dataclasses import replace
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.findings import caption, comparison, fastest_fitting
-from vdnnsim.report.kernel_times import peaks_note
+from vdnnsim.report.caveats import peaks_note
+from vdnnsim.report.findings import Shortage, caption, comparison, fastest_fitting, shortage
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, keep_left_spine_only, new_figure
 from vdnnsim.report.scale import byte_scale, percent
-from vdnnsim.report.shortage import Shortage, shortage
 from vdnnsim.units import format_bytes
 
 _BEST, _OTHER, _UNFIT = "#0072b2", "#8fb8d4", "#ffffff"
@@ -78,7 +78,7 @@ def _draw_speed(axes: Axes, result: ScenarioResult) -> None:
     end = 105 * max(1.0, *ratios)
     _above(axes, 100, "oracular baseline", MUTED, end)
     axes.set_xlim(0, end)
-    axes.set_xlabel("speed, % of the oracular baseline")
+    axes.set_xlabel(COLUMNS["performance_ratio"].label)
 
 
 def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
@@ -99,7 +99,7 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
             _write_unfit(axes, each, position, tuple(line / (1.05 * longest) for line in (limit, size, mean)))
     axes.legend(loc="upper right", bbox_to_anchor=(1.31, -0.055), frameon=False, handletextpad=0.1)
     axes.set_xlim(0, 1.05 * longest)
-    axes.set_xlabel(f"most GPU memory in use, {scale.unit}")
+    axes.set_xlabel(f"{COLUMNS['max_memory_bytes'].label}, {scale.unit}")
 
 
 def _bars(axes: Axes, result: ScenarioResult, lengths: list[float]) -> None:

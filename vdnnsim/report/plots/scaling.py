@@ -6,13 +6,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from vdnnsim.analysis.columns import COLUMNS, Measured
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
+from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import workload_text
-from vdnnsim.report.kernel_times import peaks_note
 from vdnnsim.report.plots.series import DASHES, look
 from vdnnsim.report.plots.style import MUTED, house_style, new_figure, png, ruled
-from vdnnsim.report.rates import per_second, rate_text
+from vdnnsim.report.scale import per_second, rate_text
 from vdnnsim.units import format_rate
 
 _LEGEND_CHARACTERS = 115
@@ -35,7 +36,7 @@ def draw_scaling(runs: Sequence[ScenarioResult]) -> bytes:
 def scaling_title(runs: Sequence[ScenarioResult]) -> str:
     """Return what the picture says: what the fastest and the slowest policy do on most GPUs."""
     last = runs[-1]
-    speeds = {row.policy: last.gpus * row.metrics.images_per_s for row in last.slowest}
+    speeds = {row.policy: _speed(last, row, "server_images_per_s") for row in last.slowest}
     best, worst = max(speeds, key=lambda policy: speeds[policy]), min(speeds, key=lambda policy: speeds[policy])
     other = "" if best == worst else f", {worst} {format_rate(speeds[worst])}"
     return f"{best} does {rate_text(sample_of(last.workload.graph), speeds[best])} on {last.gpus} GPUs{other}"
@@ -51,9 +52,9 @@ def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
     policies = [row.policy for row in first.slowest]
     for number, policy in enumerate(policies):
         rows = [next(row for row in run.slowest if row.policy == policy) for run in runs]
-        _draw(whole, runs, rows, number, of_all=True)
-        _draw(each, runs, rows, number, of_all=False)
-    alone = max(row.metrics.images_per_s for row in first.slowest)
+        _draw(whole, runs, rows, number, "server_images_per_s")
+        _draw(each, runs, rows, number, "images_per_s")
+    alone = max(_speed(first, row, "images_per_s") for row in first.slowest)
     counts = [run.gpus for run in runs]
     whole.plot(counts, [alone * count for count in counts], color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)
     each.axhline(alone, color=MUTED, linestyle=DASHES, linewidth=2, zorder=1)
@@ -68,14 +69,18 @@ def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, runs: Sequence[ScenarioResult], rows: list[PolicyResult], number: int, *, of_all: bool) -> None:
+def _draw(axes: Axes, runs: Sequence[ScenarioResult], rows: list[PolicyResult], number: int, column: str) -> None:
     color, marker = look(number)
     places = [run.gpus + number * _SHIFT for run in runs]
-    speeds = [row.metrics.images_per_s * (run.gpus if of_all else 1) for run, row in zip(runs, rows, strict=True)]
+    speeds = [_speed(run, row, column) for run, row in zip(runs, rows, strict=True)]
     axes.plot(places, speeds, color=color, linewidth=2.5, zorder=2)
     for place, speed, row in zip(places, speeds, rows, strict=True):
         face = color if row.fits else "white"
         axes.plot(place, speed, marker, color=color, markersize=11, markerfacecolor=face, markeredgewidth=2, zorder=3)
+
+
+def _speed(run: ScenarioResult, row: PolicyResult, column: str) -> float:
+    return COLUMNS[column].number(Measured.of(run, row))
 
 
 def _write_legend(figure: Figure, policies: list[str], *, unfit: bool, first: int) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from vdnnsim.analysis.columns import Row
 from vdnnsim.claims.vdnn2016.runs import Case, PaperRuns
 from vdnnsim.report.chart import Axis, Chart, Tint
-from vdnnsim.report.columns import Row
 from vdnnsim.report.scale import Scale, byte_scale, percent
 
 POLICY_LABELS: Mapping[str, str] = {

@@ -2,6 +2,7 @@
 
 from statistics import fmean
 
+from vdnnsim.analysis.columns import Row
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
@@ -14,7 +15,6 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
 )
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, Case, PaperRuns
 from vdnnsim.report.chart import Chart, Level, Panel, Points, Series, Slot, Tint
-from vdnnsim.report.columns import Row
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes
 

@@ -1,0 +1,127 @@
+"""A map of 5 elements, normalized over a batch of four images, or not normalized at all."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_workload
+from tests.unit.report.test_terminal import printed
+from vdnnsim.analysis.comparison import Comparison
+from vdnnsim.analysis.kernel_origins import KernelOrigins
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.bench import Bench
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.hardware.server import Origin
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.policies.accumulate import Accumulate
+from vdnnsim.policies.port import Policy
+from vdnnsim.policies.resident import Resident
+from vdnnsim.report.caveats import kernel_times, part_statistics, peaks_note
+from vdnnsim.report.plots.front import comparison_figure
+from vdnnsim.report.plots.iteration.timeline import timeline_figure
+from vdnnsim.report.plots.policies import policies_figure
+from vdnnsim.report.plots.scaling import scaling_figure
+from vdnnsim.report.run.manifest import manifest_text
+from vdnnsim.report.run.page import page_text
+from vdnnsim.report.tables.terminal import comparison_table, result_table
+
+PEAKS = "Kernel times: 2 of 2 from datasheet peaks, which no kernel reaches; copies weigh more here than on the card"
+
+
+def kernels(*origins: Origin) -> KernelOrigins:
+    return KernelOrigins({(layer, Phase.FORWARD, "only", 1): origin for layer, origin in enumerate(origins)})
+
+
+def test_times_of_one_origin() -> None:
+    """What was measured, or fitted to what was, needs no caveat."""
+    assert kernel_times(kernels(Origin.DATASHEET, Origin.DATASHEET)) == (PEAKS,)
+    assert kernel_times(kernels(Origin.FITTED)) == ("Kernel times: 1 of 1 fitted to measurements",)
+    assert kernel_times(kernels(Origin.MEASURED)) == ("Kernel times: 1 of 1 measured",)
+    assert kernel_times(KernelOrigins()) == ()
+
+
+def test_times_of_several_origins_the_best_known_first() -> None:
+    peak, fitted, measured = Origin.DATASHEET, Origin.FITTED, Origin.MEASURED
+    (line,) = kernel_times(kernels(peak, fitted, measured, measured))
+    assert line == (
+        "Kernel times: 2 measured, 1 fitted to measurements, 1 from datasheet peaks, which no kernel reaches; copies "
+        "weigh more here than on the card"
+    )
+    assert kernel_times(kernels(fitted, measured)) == ("Kernel times: 1 measured, 1 fitted to measurements",)
+
+
+def test_a_table_without_the_element_type_is_named() -> None:
+    lacking = replace(kernels(Origin.FITTED), gap="toy.csv times no kernel in bfloat16")
+    assert kernel_times(lacking)[1:] == ("Kernel table: toy.csv times no kernel in bfloat16",)
+
+
+def test_terminal_report_and_manifest_say_it(result: ScenarioResult) -> None:
+    stated = replace(result, kernels=kernels(Origin.DATASHEET, Origin.DATASHEET))
+    assert f"- {PEAKS}" in printed(result_table(stated), width=400)
+    assert f"{PEAKS}." in page_text(stated, {}, ()).splitlines()
+    manifest = json.loads(manifest_text(stated, None, ()))
+    assert (manifest["kernel_times"], manifest["kernel_table_gap"]) == ({"datasheet": 2}, None)
+
+
+def test_pictures_of_times_say_it_in_their_second_line(result: ScenarioResult, move: PolicyResult) -> None:
+    mixed, peaks = kernels(Origin.DATASHEET, Origin.FITTED), kernels(Origin.DATASHEET)
+    assert peaks_note(mixed) == "; some kernel times are datasheet peaks"
+    assert peaks_note(kernels(Origin.FITTED, Origin.MEASURED)) == ""
+    stated = replace(result, kernels=peaks)
+    figures = (
+        policies_figure(stated),
+        timeline_figure(stated, move),
+        scaling_figure([stated]),
+        comparison_figure(Comparison(stated, ())),
+    )
+    for figure in figures:
+        assert figure.texts[1].get_text().endswith("; kernel times are datasheet peaks")
+
+
+LINE = (
+    "accumulate(p, steps=2): batch normalization takes its statistics over parts of 2 images, not over all 4: what is "
+    "trained is not quite what the other rows train"
+)
+
+
+def normalized() -> LayerGraph:
+    net = GraphBuilder("toy", MapShape(5, 1, 1))
+    y = net.batch_norm("bn", net.conv("conv", 0, 5, 1, relu=False), relu=False)
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 1, relu=False))
+
+
+def run(result: ScenarioResult, graph: LayerGraph, *policies: Policy, mode: Mode = Mode.TRAINING) -> ScenarioResult:
+    """The result of policies for four images of a network."""
+    workload = replace(toy_workload(graph), batch_size=4, mode=mode)
+    bench = Bench(workload, TOY_SERVER, toy_costs(workload, {}), TOY_LIMITS, PinnedMemory.ARENA)
+    oracle = bench.oracle()
+    rows = tuple(row for policy in policies for row in bench.run(policy, oracle))
+    return replace(result, workload=workload, oracle=oracle, results=rows)
+
+
+@pytest.mark.parametrize(("steps", "part"), [(2, "2 images"), (4, "1 image")])
+def test_parts_that_are_normalized_apart_are_named(result: ScenarioResult, steps: int, part: str) -> None:
+    found = run(result, normalized(), Accumulate(steps=1), Accumulate(steps=steps), Resident())
+    (line,) = part_statistics(found)
+    assert line.startswith(
+        f"accumulate(p, steps={steps}): batch normalization takes its statistics over parts of {part}, "
+    )
+
+
+def test_nothing_is_said_without_statistics_of_a_batch(result: ScenarioResult) -> None:
+    """A network without such layers has none, and inference takes those that training left."""
+    parts = Accumulate(steps=2)
+    assert part_statistics(run(result, toy_chain(1), parts)) == ()
+    assert part_statistics(run(result, normalized(), parts, mode=Mode.INFERENCE)) == ()
+
+
+def test_terminal_report_and_comparison_say_it(result: ScenarioResult) -> None:
+    found = run(result, normalized(), Accumulate(steps=2))
+    assert f"- {LINE}" in printed(result_table(found), width=400)
+    assert f"- {LINE}" in printed(comparison_table(Comparison(found, ())), width=400)
+    assert f"{LINE}." in page_text(found, {}, ()).splitlines()

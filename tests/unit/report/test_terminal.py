@@ -1,0 +1,84 @@
+import io
+from dataclasses import replace
+
+from rich.console import Console, RenderableType
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.tables.terminal import result_table
+
+
+def printed(table: RenderableType, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_table_in_eighty_columns(result: ScenarioResult) -> None:
+    assert printed(result_table(result))[:9] == [
+        "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)",
+        "",
+        "               time  images  max mem  mean mem  offload  stalled   speed/",
+        "policy   fits     s   per s        B         B        B  of time   oracle",
+        "move(m)  yes   8.00   0.125       60        31       10   50.0 %   75.0 %",
+        "keep(p)  NO *  6.00   0.167     1020      1020        0    0.0 %  100.0 %",
+        "dyn      yes   8.00   0.125       60        31       10   50.0 %   75.0 %",
+        "",
+        "* does not fit; its numbers are of a replay on a GPU without a capacity",
+    ]
+
+
+def test_what_it_says_stands_below(result: ScenarioResult) -> None:
+    text = "\n".join(printed(result_table(result), width=400)[9:])
+    assert "- Of 3 policies" in text
+    assert "- keep(p): backward weights of conv1 asked for 990 B" in text
+    assert "- dyn settled on all(m) after 2 passes" in text
+
+
+def test_a_table_of_rows_that_fit_needs_no_footnote(result: ScenarioResult, move: PolicyResult) -> None:
+    assert not any(line.startswith("*") for line in printed(result_table(replace(result, results=(move,)))))
+
+
+def test_a_long_label_is_folded_and_numbers_are_not(result: ScenarioResult, move: PolicyResult) -> None:
+    label = "vdnn_all(m, prefetch_search=fig10_without_pool)"
+    lines = printed(result_table(replace(result, results=(replace(move, policy=label),))))
+    assert all(len(line) <= 80 for line in lines)
+    first = next(number for number, line in enumerate(lines) if " yes " in line)
+    assert lines[first].split() == ["vdnn_all(m,", "yes", "8.00", "0.125", "60", "31", "10", "50.0", "%", "75.0", "%"]
+    folded = lines[first + 1 : lines.index("", first)]
+    assert "".join(folded) == "prefetch_search=fig10_without_pool)"
+
+
+def test_a_label_is_no_markup(result: ScenarioResult, move: PolicyResult) -> None:
+    lines = printed(result_table(replace(result, results=(replace(move, policy="[red]x"),))))
+    assert any(line.startswith("[red]x") for line in lines)
+
+
+def test_a_narrow_terminal_keeps_the_labels(result: ScenarioResult) -> None:
+    """The columns take 7 + 4 + 4 + 6 + 7 + 8 + 7 + 7 + 7 = 57 characters and 8 gaps of 2, 73 in all.
+
+    Without the mean of 8 and the offload of 7 and their gaps they take 54.
+    """
+    lines = printed(result_table(result), width=60)
+    assert lines[3:6] == [
+        "               time  images  max mem  stalled   speed/",
+        "policy   fits     s   per s        B  of time   oracle",
+        "move(m)  yes   8.00   0.125       60   50.0 %   75.0 %",
+    ]
+    assert lines[8] == "too narrow for mean memory, offloaded; results.csv has all"
+    assert any("  mean mem  " in line for line in printed(result_table(result), width=73))
+    assert not any("  mean mem  " in line for line in printed(result_table(result), width=72))
+
+
+def test_a_very_narrow_terminal_keeps_labels_and_times(result: ScenarioResult) -> None:
+    lines = printed(result_table(result), width=20)
+    assert "move(m)  yes   8.00" in lines
+    assert "keep(p)  NO *  6.00" in lines
+
+
+def test_a_label_is_broken_between_words(result: ScenarioResult, move: PolicyResult) -> None:
+    label = "vdnn_conv(m, prefetch_search=fig10_without_pool)"
+    lines = printed(result_table(replace(result, results=(replace(move, policy=label),))), width=79)
+    first = next(number for number, line in enumerate(lines) if " yes " in line)
+    assert lines[first].split()[:2] == ["vdnn_conv(m,", "yes"]
+    assert lines[first + 1 : first + 4] == ["prefetch_", "search=fig10_", "without_pool)"]

@@ -1,0 +1,314 @@
+"""The columns of every table of results: the one place that says which there are and what each of them means.
+
+A table, be it CSV, JSON, a picture or text for people, takes columns from here by their names, and states what names
+its rows. A quantity ends in its SI unit, `_s`, `_bytes`, `_per_s`, or in `_ratio`; what is of all GPUs of a server
+begins with `server_`, and every other number is of one GPU: of several, of the one that a row names, or else of the one
+that is done last.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.metrics import RunMetrics
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.samples import sample_of
+
+Value = str | int | float | bool
+"""What stands in one cell; numbers are SI, and a quantity that is a float is one even where it is whole."""
+
+Row = tuple[Value, ...]
+"""The cells of one row, in the order of its columns."""
+
+
+class Scope(Enum):
+    """What a column is of."""
+
+    ROW = "the row"
+    GPU = "one GPU"
+    SERVER = "all GPUs together"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of one policy on one GPU, as far as columns are computed from it.
+
+    Attributes:
+        refusal: why it does not fit; empty where it does.
+        performance_ratio, feature_performance_ratio: the time of the oracular baseline over this one's.
+        server_images_per_s: of all GPUs, until the last is done.
+        runtime_bytes: GPU memory of the process.
+        tokens: of each text; 0 of what is none.
+    """
+
+    algorithms: str
+    refusal: str
+    metrics: RunMetrics
+    performance_ratio: float
+    feature_performance_ratio: float
+    server_images_per_s: float
+    runtime_bytes: int = 0
+    tokens: int = 0
+
+    @classmethod
+    def of(cls, result: ScenarioResult, row: PolicyResult) -> "Measured":
+        """Return what a row of a scenario's result is."""
+        rate = row.metrics.images_per_s
+        if result.gpus > 1:
+            assert row.server_trace is not None
+            rate = result.gpus * (result.workload.batch_size / row.server_trace.iteration_s)
+        return cls(
+            row.algorithms,
+            "" if row.refusal is None else row.refusal.explain(),
+            row.metrics,
+            row.performance_ratio,
+            row.feature_performance_ratio,
+            rate,
+            runtime_bytes(row.trace, result.server.gpu),
+            sample_of(result.workload.graph).tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        meaning: its definition in one line, as reports print it.
+        value: computes a cell; None where a table states it, for it names the row.
+        label: what an axis says, without the unit; the name in words if it is empty.
+        title: the head of the column in a table for people, without the unit.
+        short: the same for a terminal.
+    """
+
+    name: str
+    scope: Scope
+    meaning: str
+    value: Callable[[Measured], Value] | None = None
+    label: str = ""
+    title: str = ""
+    short: str = ""
+
+    def of(self, measured: Measured) -> Value:
+        """Return the cell of a column that is computed."""
+        assert self.value is not None, f"{self.name} names rows"
+        return self.value(measured)
+
+    def number(self, measured: Measured) -> float:
+        """Return the cell of a quantity."""
+        value = self.of(measured)
+        assert isinstance(value, int | float), f"{self.name} is no quantity"
+        return value
+
+    def documented(self, gpus: int) -> str:
+        """Return what it means; where there are several GPUs, of which of them too."""
+        return self.meaning if gpus == 1 or self.scope is Scope.ROW else f"{self.meaning}; of {self.scope.value}"
+
+
+_ROW: Final = (
+    Column("network", Scope.ROW, "the network that is trained"),
+    Column(
+        "batch_size",
+        Scope.ROW,
+        "images, or texts, videos or sequences, per iteration and GPU",
+        label="batch size",
+    ),
+    Column("hardware", Scope.ROW, "the profile of the machine"),
+    Column("gpus", Scope.ROW, "how many GPUs train together", label="GPUs"),
+    Column("gpu", Scope.ROW, "number of the GPU, from 0"),
+    Column("policy", Scope.ROW, "the policy with its options"),
+    Column("when", Scope.ROW, "before or after the change"),
+    Column("outcome", Scope.ROW, "fits, does not fit or no plan"),
+    Column("time_rank", Scope.ROW, "of those that fit, 1 for the shortest iteration"),
+    Column("memory_rank", Scope.ROW, "of those that fit, 1 for the least of the most memory in use"),
+    Column("on_front", Scope.ROW, "whether no other policy is better in time or memory and no worse in the other"),
+    Column("reason", Scope.ROW, "why a policy does not fit, or has no plan"),
+    Column("layer", Scope.ROW, "on behalf of which one image more asks for too much"),
+    Column("phase", Scope.ROW, "of that layer"),
+    Column("part_size", Scope.ROW, "images in the largest part that fits, where a batch of any size is cut into parts"),
+    Column("error", Scope.ROW, "why a point could not be computed"),
+)
+
+_COMPUTED: Final = (
+    Column(
+        "algorithms",
+        Scope.GPU,
+        "convolution algorithms: m memory-optimal, p performance-optimal, or what a dynamic policy settled on",
+        lambda of: of.algorithms,
+    ),
+    Column(
+        "fits",
+        Scope.SERVER,
+        "whether the policy trains the network within the memory of this machine; the numbers of a row that does not "
+        "fit are of a replay on a GPU without a capacity",
+        lambda of: not of.refusal,
+    ),
+    Column(
+        "iteration_s",
+        Scope.GPU,
+        "seconds from the first issue until host and streams are done",
+        lambda of: float(of.metrics.iteration_s),
+        label="time of an iteration",
+        title="time per iteration",
+        short="time",
+    ),
+    Column(
+        "images_per_s",
+        Scope.GPU,
+        "batch_size / iteration_s",
+        lambda of: float(of.metrics.images_per_s),
+        label="images/s",
+    ),
+    Column(
+        "max_memory_bytes",
+        Scope.GPU,
+        "most GPU memory in use at once, whole network",
+        lambda of: of.metrics.max_memory_bytes,
+        label="most GPU memory in use",
+        title="max memory",
+        short="max mem",
+    ),
+    Column(
+        "mean_memory_bytes",
+        Scope.GPU,
+        "GPU memory in use averaged over time, whole network",
+        lambda of: float(of.metrics.mean_memory_bytes),
+        title="mean memory",
+        short="mean mem",
+    ),
+    Column(
+        "feature_max_memory_bytes",
+        Scope.GPU,
+        "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN paper's scope)",
+        lambda of: of.metrics.feature_max_memory_bytes,
+    ),
+    Column(
+        "feature_step_mean_memory_bytes",
+        Scope.GPU,
+        "of the same buffers, the mean over layer steps: each feature-extraction layer counts once forward and once "
+        "backward, whatever its duration",
+        lambda of: float(of.metrics.feature_step_mean_memory_bytes),
+    ),
+    Column(
+        "feature_iteration_s",
+        Scope.GPU,
+        "seconds spent on feature extraction: its kernels and the stalls before them or caused by copies",
+        lambda of: float(of.metrics.feature_iteration_s),
+    ),
+    Column(
+        "offloaded_bytes",
+        Scope.GPU,
+        "bytes copied to the host in one iteration",
+        lambda of: of.metrics.offloaded_bytes,
+        label="offloaded",
+        title="offloaded",
+        short="offload",
+    ),
+    Column(
+        "prefetched_bytes",
+        Scope.GPU,
+        "bytes copied back in one iteration, on demand or ahead",
+        lambda of: of.metrics.prefetched_bytes,
+    ),
+    Column(
+        "host_memory_bytes",
+        Scope.GPU,
+        "most pinned host memory in use at once",
+        lambda of: of.metrics.host_memory_bytes,
+        label="most pinned host memory",
+    ),
+    Column(
+        "stall_s",
+        Scope.GPU,
+        "seconds in which the compute stream stood still before or between kernels",
+        lambda of: float(of.metrics.stall_s),
+        label="stalls",
+        title="stalled",
+        short="stalled",
+    ),
+    Column(
+        "performance_ratio",
+        Scope.GPU,
+        "iteration_s of the oracular baseline, base(p) without a capacity, over iteration_s",
+        lambda of: float(of.performance_ratio),
+        label="speed, % of the oracular baseline",
+        title="speed of the oracle",
+        short="speed/oracle",
+    ),
+    Column(
+        "feature_performance_ratio",
+        Scope.GPU,
+        "the same of feature_iteration_s",
+        lambda of: float(of.feature_performance_ratio),
+    ),
+    Column(
+        "pool_bytes",
+        Scope.GPU,
+        "GPU memory that the memory model needed, gaps included",
+        lambda of: of.metrics.pool_bytes,
+    ),
+    Column(
+        "runtime_bytes",
+        Scope.GPU,
+        "GPU memory of the process as nvidia-smi shows it: pool_bytes, and the context and further handles where the "
+        "profile states them",
+        lambda of: of.runtime_bytes,
+        title="runtime memory",
+        short="runtime",
+    ),
+    Column(
+        "tokens_per_s",
+        Scope.GPU,
+        "images_per_s times the tokens of each text; empty for networks that read no texts",
+        lambda of: float(of.tokens * of.metrics.images_per_s) if of.tokens else "",
+    ),
+    Column(
+        "server_images_per_s",
+        Scope.SERVER,
+        "images per second until the last GPU is done",
+        lambda of: float(of.server_images_per_s),
+        label="images/s of all GPUs",
+    ),
+    Column(
+        "refusal",
+        Scope.SERVER,
+        "why a policy does not fit: who asked for how much, what was free, what held the rest",
+        lambda of: of.refusal,
+    ),
+)
+
+COLUMNS: Final[Mapping[str, Column]] = {column.name: column for column in (*_ROW, *_COMPUTED)}
+"""Every column by its name."""
+
+RUN: Final = ("network", "batch_size", "gpu", "policy", *(column.name for column in _COMPUTED))
+"""Of `results.csv` of `run`: a row for each policy and GPU."""
+
+
+def cells(columns: Iterable[str], stated: Mapping[str, Value], measured: Measured | None) -> Row:
+    """Return a row.
+
+    Args:
+        columns: their names in order.
+        stated: the cells that name the row.
+        measured: what the others are computed from; None leaves them empty.
+    """
+    return tuple(
+        stated[name] if name in stated else "" if measured is None else COLUMNS[name].of(measured) for name in columns
+    )
+
+
+def result_rows(result: ScenarioResult) -> tuple[Row, ...]:
+    """Return the rows of `run`, in the order of the scenario."""
+
+    def named(row: PolicyResult) -> Mapping[str, Value]:
+        workload = result.workload
+        return {
+            "network": workload.graph.name,
+            "batch_size": workload.batch_size,
+            "gpu": row.gpu,
+            "policy": row.policy,
+        }
+
+    return tuple(cells(RUN, named(row), Measured.of(result, row)) for row in result.results)

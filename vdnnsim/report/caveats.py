@@ -1,0 +1,130 @@
+"""What a reader must know of the numbers, in sentences.
+
+Where kernel times come from; which rows do not compute quite what the others do; and what several GPUs do to each
+other: whose copies take longer than alone, who waits for whom.
+"""
+
+from typing import Final
+
+from vdnnsim.analysis.contention import timed_copies, total_stretch
+from vdnnsim.analysis.exchanges import exchanges, waits_s
+from vdnnsim.analysis.kernel_origins import KernelOrigins
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.samples import Sample, sample_of
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.trace import ServerTrace, StallCause
+from vdnnsim.units import format_seconds
+
+_WORDS: Final = {
+    Origin.MEASURED: "measured",
+    Origin.FITTED: "fitted to measurements",
+    Origin.PAPER: "from a paper",
+    Origin.ASSUMED: "from assumed rates",
+    Origin.DATASHEET: "from datasheet peaks, which no kernel reaches",
+}
+"""The best known first."""
+
+_NOTICED = 1e-3
+"""Share of an iteration below which GPUs come at the same moment."""
+
+
+def peaks_note(kernels: KernelOrigins) -> str:
+    """Return the caveat for the second line of a picture: `; kernel times are datasheet peaks`, or nothing."""
+    counts = kernels.counts
+    if Origin.DATASHEET not in counts:
+        return ""
+    return f"; {'' if len(counts) == 1 else 'some '}kernel times are datasheet peaks"
+
+
+def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
+    """Return where the times of kernels come from, and what a peak means for a result; nothing of no kernels."""
+    counts = kernels.counts
+    total = sum(counts.values())
+    if not total:
+        return ()
+    if len(counts) == 1:
+        ((origin, count),) = counts.items()
+        told = f"{count} of {total} {_WORDS[origin]}"
+    else:
+        told = ", ".join(f"{counts[origin]} {words}" for origin, words in _WORDS.items() if origin in counts)
+    caveat = "; copies weigh more here than on the card" if Origin.DATASHEET in counts else ""
+    return f"Kernel times: {told}{caveat}", *([f"Kernel table: {kernels.gap}"] if kernels.gap else [])
+
+
+def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
+    """Return a line for each policy that trains in parts a network which normalizes over the batch."""
+    if result.workload.mode is not Mode.TRAINING:
+        return ()
+    rows = ((each.policy, _normalized_images(result, each)) for each in result.slowest)
+    size, sample = result.workload.batch_size, sample_of(result.workload.graph)
+    return tuple(
+        f"{policy}: batch normalization takes its statistics over parts of {_several(sample, images)}, not over all "
+        f"{size}: what is trained is not quite what the other rows train"
+        for policy, images in rows
+        if images
+    )
+
+
+def _normalized_images(result: ScenarioResult, row: PolicyResult) -> int:
+    """Return over how many images of a part the batch is normalized; 0 where that is all of them, or is not done."""
+    layers = result.workload.graph.layers
+    for each in row.trace.plan.operations:
+        if isinstance(each, Compute) and layers[each.layer].kind is LayerKind.BN:
+            images = row.trace.plan.workload.part_size
+            return images if images < result.workload.batch_size else 0
+    return 0
+
+
+def _several(sample: Sample, count: int) -> str:
+    return f"1 {sample.name}" if count == 1 else f"{count} {sample.names}"
+
+
+def contention_lines(result: ScenarioResult) -> tuple[str, ...]:
+    """Return a line for each policy; none for one GPU alone."""
+    return tuple(_contention_line(result, rows) for rows in result.by_policy if result.gpus > 1)
+
+
+def contention(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
+    """Return how much longer the copies of a policy took than each takes alone: `copies take 1.93 times as long`."""
+    copies = [timed_copies(row.trace, result.server, row.gpu) for row in rows]
+    if not any(copies):
+        return "no map is copied"
+    stretches = [f"{total_stretch(each):.2f}" for each in copies]
+    low, high = min(stretches, key=float), max(stretches, key=float)
+    return f"copies take {low if low == high else f'{low} to {high}'} times as long as alone"
+
+
+def _contention_line(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
+    iteration = rows[0].server_trace
+    assert iteration is not None
+    parts = [contention(result, rows)]
+    if result.gradients is not None:
+        exposed_s = max(map(_exposed_s, rows))
+        parts += [_waiting(iteration), f"no kernel hides {format_seconds(exposed_s)} of exchanges"]
+    return f"{rows[0].policy}: {'; '.join(parts)}"
+
+
+def _waiting(iteration: ServerTrace) -> str:
+    """Return which GPU waits longest before exchanges, and for which."""
+    waits = waits_s(iteration)
+    longest = max(range(len(waits)), key=lambda gpu: sum(waits[gpu]))
+    total_s = sum(waits[longest])
+    if total_s < _NOTICED * iteration.iteration_s:
+        return "all GPUs come to the exchanges of gradients together"
+    found = exchanges(iteration)
+    for_whom = max(range(len(waits)), key=lambda gpu: waits[longest][gpu])
+    often = sum(each.last == for_whom for each in found)
+    return (
+        f"GPU {longest} waits longest before exchanges, {format_seconds(total_s)}, most of it for GPU {for_whom}, the "
+        f"last to {often} of {len(found)}"
+    )
+
+
+def _exposed_s(row: PolicyResult) -> float:
+    """Return for how long exchanges keep a GPU from its kernels, updates among them, or last beyond all of these."""
+    waited_s = dict(row.metrics.stall_by_cause).get(StallCause.AGGREGATION, 0.0)
+    ends_s = (span.end_s for span in row.trace.spans_on(Stream.COMMUNICATION))
+    return waited_s + max(0.0, max(ends_s, default=0.0) - row.trace.spans_on(Stream.COMPUTE)[-1].end_s)

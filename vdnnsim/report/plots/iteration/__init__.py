@@ -1,0 +1,1 @@
+"""Pictures of one iteration: its streams, its memory, its GPUs, its links."""

@@ -1,0 +1,152 @@
+"""The bandwidth of each link over time against its capacity: what goes up to the host above its axis, down below."""
+
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from vdnnsim.analysis.link_loads import LoadCurve, load_curves
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.hardware.topology import Hop, Sharing, TopologyLink, Way
+from vdnnsim.report.findings import workload_text
+from vdnnsim.report.plots.style import (
+    ALARM,
+    INK,
+    MUTED,
+    OFFLOAD,
+    PREFETCH,
+    keep_left_spine_only,
+    new_figure,
+    write_legend,
+)
+from vdnnsim.report.scale import Scale, percent, rate_of_bytes_scale, time_scale
+from vdnnsim.units import format_seconds
+
+_COLORS = {Way.UP: OFFLOAD, Way.DOWN: PREFETCH}
+_NAMES = {Way.UP: "up, to the host", Way.DOWN: "down, to the GPUs"}
+_MOST_LINKS = 14
+_HALF = 0.44
+"""Height of a direction at its capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """A link and what it carried in each direction that was used."""
+
+    link: TopologyLink
+    curves: dict[Way, LoadCurve]
+
+    def fraction(self, way: Way) -> float:
+        """Return how much of what it can carry in one direction it carried over the iteration."""
+        curve = self.curves.get(way)
+        return curve.carried_bytes / (self.link.alone_bytes_per_s(way) * curve.end_s) if curve else 0.0
+
+    @property
+    def busiest(self) -> float:
+        """The greater of both fractions; of a shared link, where they add up, their sum."""
+        fractions = [self.fraction(way) for way in Way]
+        return sum(fractions) if self.link.sharing is Sharing.SHARED else max(fractions)
+
+
+def link_uses(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> tuple[LinkUse, ...]:
+    """Return the links that carried anything, those near host memory first."""
+    topology, server_trace = result.server.topology, rows[0].server_trace
+    assert topology is not None
+    assert server_trace is not None
+    curves = load_curves(server_trace)
+    uses = (
+        LinkUse(link, {way: curves[Hop(name, way)] for way in Way if Hop(name, way) in curves})
+        for name, link in topology.links.items()
+    )
+    return tuple(use for use in uses if use.curves)
+
+
+def links_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
+    """Return what the picture says."""
+    uses = link_uses(result, rows)
+    if not uses:
+        return f"{rows[0].policy}: no link carries anything"
+    busiest = max(uses, key=lambda use: use.busiest)
+    share = percent(busiest.busiest)
+    return f"{rows[0].policy}: the busiest link, {busiest.link.name}, carries {share} of what it could"
+
+
+def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figure:
+    """Draw what the links carry over one iteration of a policy on all GPUs."""
+    uses = link_uses(result, rows)
+    shown = drawn_links(uses)
+    iteration_s = max(row.metrics.iteration_s for row in rows)
+    note = f"; the {len(shown)} busiest of {len(uses)} links" if len(shown) < len(uses) else ""
+    subtitle = f"one iteration of {workload_text(result)} on {result.gpus} GPUs, {format_seconds(iteration_s)}{note}"
+    figure = new_figure(links_title(result, rows), subtitle)
+    axes = figure.subplots()
+    figure.subplots_adjust(left=0.2, right=0.88, top=0.83, bottom=0.17)
+    times = time_scale((iteration_s,))
+    for row, use in enumerate(shown):
+        _draw_link(axes, row, use, times)
+    _name_links(axes, shown)
+    axes.set_xlim(0, iteration_s / times.factor)
+    axes.set_ylim(max(len(shown), 2) - 0.45, -0.55)
+    axes.set_xlabel(f"time, {times.unit}")
+    handles = [Patch(facecolor=_COLORS[way], label=_NAMES[way]) for way in (Way.UP, Way.DOWN)]
+    write_legend(figure, [*handles, Patch(facecolor=ALARM, label="capacity while the other direction is idle")])
+    return figure
+
+
+def drawn_links(uses: tuple[LinkUse, ...]) -> tuple[LinkUse, ...]:
+    """Return the links that there is room for, the busiest, in their order."""
+    busiest = sorted(range(len(uses)), key=lambda number: -uses[number].busiest)[:_MOST_LINKS]
+    return tuple(uses[number] for number in sorted(busiest))
+
+
+def _draw_link(axes: Axes, row: int, use: LinkUse, times: Scale) -> None:
+    # The vertical axis points down, so what goes up is drawn toward lower numbers.
+    for way, sign in ((Way.UP, -1), (Way.DOWN, 1)):
+        limit = row + sign * _HALF
+        axes.plot((0, 1), (limit, limit), transform=axes.get_yaxis_transform(), color=ALARM, linewidth=1.2, zorder=3)
+        if way not in use.curves:
+            continue
+        curve, capacity = use.curves[way], use.link.alone_bytes_per_s(way)
+        moments = [time_s / times.factor for time_s in (*curve.times_s, curve.end_s)]
+        heights = [row + sign * _HALF * rate / capacity for rate in curve.rates_bytes_per_s]
+        axes.fill_between(moments, [*heights, heights[-1]], row, step="post", color=_COLORS[way], linewidth=0, zorder=2)
+    axes.plot((0, 1), (row, row), transform=axes.get_yaxis_transform(), color=MUTED, linewidth=0.8, zorder=3)
+
+
+def _name_links(axes: Axes, shown: tuple[LinkUse, ...]) -> None:
+    """Write left of each link which it is and what it can carry, and right of it how much of that was used."""
+    points = 14 if len(shown) <= _MOST_LINKS // 2 else 12
+    labels = []
+    for use in shown:
+        rates = [use.link.alone_bytes_per_s(way) for way in (Way.UP, Way.DOWN)]
+        scale = rate_of_bytes_scale(rates)
+        limit = scale.text(rates[1]) if rates[0] == rates[1] else f"{scale.number(rates[0])} / {scale.text(rates[1])}"
+        if use.link.sharing is Sharing.SHARED:
+            limit += " in all"
+        labels.append(f"{use.link.name}\n{limit}")
+    axes.set_yticks(range(len(shown)), labels, fontsize=points)
+    for row, use in enumerate(shown):
+        for way, shift in ((Way.UP, -_HALF / 2), (Way.DOWN, _HALF / 2)):
+            axes.annotate(
+                f"{way.value} {percent(use.fraction(way))}",
+                (1.0, row + shift),
+                xycoords=axes.get_yaxis_transform(),
+                xytext=(10, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=points,
+                color=INK if use.fraction(way) else MUTED,
+                annotation_clip=False,
+            )
+    axes.annotate(
+        "used of capacity",
+        (1.0, 1.0),
+        xycoords="axes fraction",
+        xytext=(10, 4),
+        textcoords="offset points",
+        fontsize=points,
+        color=MUTED,
+        annotation_clip=False,
+    )
+    keep_left_spine_only(axes)

@@ -1,0 +1,113 @@
+"""Streams over time: kernels by phase, copies by direction, and what the compute stream waited for.
+
+The upper half is the whole iteration. The lower half magnifies the surroundings of the longest wait for a copy, which
+shows whether copies hide behind kernels or kernels wait for copies. Where nothing is copied it magnifies the turn from
+forward to backward, or the first layers where there is none.
+"""
+
+from itertools import chain
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.plan.operations import Stream
+from vdnnsim.report.caveats import peaks_note
+from vdnnsim.report.findings import place, subject, workload_text
+from vdnnsim.report.plots.iteration.spans import (
+    Window,
+    color_patches,
+    connect,
+    draw_bars,
+    look,
+    magnified_window,
+    waits_for_copies,
+    write_on,
+)
+from vdnnsim.report.plots.style import STALL_COLORS, new_figure, write_legend
+from vdnnsim.report.scale import percent
+from vdnnsim.trace import IterationTrace
+from vdnnsim.units import format_seconds
+
+_STREAM_ROWS = {Stream.COMPUTE: 2.0, Stream.MEMORY: 0.0, Stream.COMMUNICATION: -1.0}
+_STALL_ROW = 1.0
+_HEIGHT = 0.8
+_POINTS = 13
+
+
+def timeline_subject(result: ScenarioResult) -> PolicyResult:
+    """Return the policy to show: the subject of the other pictures.
+
+    Where that copies nothing it gives way to the fastest of those that do and fit, if there are any.
+    """
+    shown = subject(result)
+    if shown.trace.spans_on(Stream.MEMORY):
+        return shown
+    copying = [each for each in result.slowest if each.fits and each.trace.spans_on(Stream.MEMORY)]
+    return min(copying, key=lambda each: each.metrics.iteration_s, default=shown)
+
+
+def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
+    """Draw the streams of one policy."""
+    trace = shown.trace
+    figure = new_figure(timeline_title(result, shown), f"{place(result, shown)}{_subtitle(result, shown)}")
+    whole, part = figure.subplots(2, 1, height_ratios=(2, 3))
+    left = 0.18 if trace.spans_on(Stream.COMMUNICATION) else 0.135
+    figure.subplots_adjust(left=left, right=0.97, top=0.79, bottom=0.2, hspace=0.3)
+    iteration, window = Window(0.0, trace.iteration_s), magnified_window(trace)
+    _draw_streams(whole, trace, iteration, edge=0.0)
+    _draw_streams(part, trace, window, edge=1.0)
+    if waits_for_copies(trace):
+        part.set_xlabel(f"{part.get_xlabel()}, around the longest wait for a copy")
+    _write_names(part, trace, window)
+    connect(figure, whole, part, window, iteration.times)
+    write_legend(figure, color_patches((trace,), (iteration, window)))
+    return figure
+
+
+def timeline_title(result: ScenarioResult, shown: PolicyResult) -> str:
+    """Return what the picture says."""
+    stalled = percent(shown.metrics.stall_s / shown.metrics.iteration_s)
+    return f"{shown.policy}: the compute stream of {workload_text(result)} stands still {stalled} of the time"
+
+
+def _subtitle(result: ScenarioResult, shown: PolicyResult) -> str:
+    causes = ", ".join(f"{cause.value} {format_seconds(seconds)}" for cause, seconds in shown.metrics.stall_by_cause)
+    unfit = "" if shown.fits else ", replayed without a capacity because it does not fit"
+    best = subject(result)
+    instead = shown is not best and not best.trace.spans_on(Stream.MEMORY)
+    rival = f"; {best.policy} copies nothing: {format_seconds(best.metrics.iteration_s)}" if instead else ""
+    note = peaks_note(result.kernels)
+    return f"one iteration of {format_seconds(shown.metrics.iteration_s)}{unfit}; {causes or 'no stalls'}{rival}{note}"
+
+
+def _draw_streams(axes: Axes, trace: IterationTrace, window: Window, *, edge: float) -> None:
+    spans = ((_STREAM_ROWS[span.stream], look(trace, span)[0], span) for span in trace.spans)
+    stalls = ((_STALL_ROW, STALL_COLORS[stall.cause], stall) for stall in trace.stalls)
+    draw_bars(axes, chain(spans, stalls), window, height=_HEIGHT, edge=edge)
+    alone = not trace.spans_on(Stream.COMMUNICATION)
+    rows = {stream: row for stream, row in _STREAM_ROWS.items() if not (alone and stream is Stream.COMMUNICATION)}
+    axes.set_ylim(min(rows.values()) - 0.6, max(rows.values()) + 0.6)
+    axes.set_yticks((*rows.values(), _STALL_ROW), (*(f"{stream.value} stream" for stream in rows), "stalls"))
+
+
+def _write_names(axes: Axes, trace: IterationTrace, window: Window) -> None:
+    """Write on each span that is wide enough which layer or buffer it is, on each stall how long it is."""
+    for span in filter(window.shows, trace.spans):
+        color, _, name = look(trace, span)
+        write_on(axes, window, span, _STREAM_ROWS[span.stream], name, color, points=_POINTS)
+    stalls = list(filter(window.shows, trace.stalls))
+    longest = max(stalls, key=lambda stall: stall.end_s - stall.start_s, default=None)
+    for stall in stalls:
+        length = format_seconds(stall.end_s - stall.start_s)
+        color = STALL_COLORS[stall.cause]
+        written = write_on(axes, window, stall, _STALL_ROW, length, color, points=_POINTS)
+        if not written and stall is longest:
+            axes.annotate(
+                length,
+                (sum(window.bar(stall)), _STALL_ROW),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontweight="bold",
+            )

@@ -1,0 +1,30 @@
+"""The pictures of a study, each of the kind that its file chooses."""
+
+from collections.abc import Sequence
+
+from vdnnsim.report.plots.study.heat_map import heat_map_figure
+from vdnnsim.report.plots.study.lines import lines_figure
+from vdnnsim.report.plots.study.pareto import pareto_figure
+from vdnnsim.report.plots.style import house_style, png
+from vdnnsim.report.study.axis import StudyCells
+from vdnnsim.report.study.picture import PictureKind, StudyPicture
+
+_DRAW = {
+    PictureKind.LINES: lines_figure,
+    PictureKind.HEAT_MAP: heat_map_figure,
+    PictureKind.PARETO: pareto_figure,
+}
+
+
+def draw_study_picture(rows: Sequence[StudyCells], picture: StudyPicture) -> bytes:
+    """Draw one picture of a study as PNG; equal rows give equal bytes.
+
+    Args:
+        rows: of the whole study, those of failed points too.
+        picture: what to draw of them.
+
+    Raises:
+        InputError: the rows have nothing that this picture could show.
+    """
+    with house_style():
+        return png(_DRAW[picture.kind](rows, picture))

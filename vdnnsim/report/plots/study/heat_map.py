@@ -1,0 +1,185 @@
+"""Heat map of a study: a result over two axes, or which policy is best there, and the boundary of what fits."""
+
+from collections.abc import Sequence
+from math import log
+from typing import Final
+
+import matplotlib as mpl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from vdnnsim.analysis.columns import Value
+from vdnnsim.errors import InputError
+from vdnnsim.report.labels import fold_label
+from vdnnsim.report.plots.series import COLORS, LIGHT, boundary_handle, panel_axes
+from vdnnsim.report.plots.study.slide import common, distinct, panel_names, rows_of
+from vdnnsim.report.plots.style import ALARM, INK, MUTED, keep_left_spine_only, new_figure
+from vdnnsim.report.study.axis import StudyAxis, StudyCells, best, cell, known, shown_rows, study_axis
+from vdnnsim.report.study.picture import StudyPicture, cell_text
+
+_EMPTY: Final = "#f2f2f2"
+_PALEST, _DARKEST = 0.08, 0.85
+"""Of the colour map: white is for what does not fit."""
+_DARK_FROM = 0.5
+_WIDTH = 1400
+"""Pixels that the cells of a row share."""
+
+Grid = dict[tuple[int, int], StudyCells | None]
+"""Column and row of a cell to its best row that fits; None where rows are and none fits."""
+
+
+def heat_map_figure(rows: Sequence[StudyCells], picture: StudyPicture) -> Figure:
+    """Draw a cell for each pair of values, hatched where nothing fits, a thick line around what fits.
+
+    Raises:
+        InputError: no row is left to draw, or several share a cell although there is no `by` to choose among them.
+    """
+    shown = shown_rows(rows, picture)
+    figure = new_figure(picture.title, _subtitle(shown, picture))
+    columns = _ordered([cell(row, picture.x) for row in shown])
+    lines = _ordered([cell(row, picture.y) for row in shown])
+    across, up = study_axis(picture.x, columns, picture.x_label), study_axis(picture.y, lines, picture.y_label)
+    values = study_axis(picture.value, (known(row, picture.value) for row in shown))
+    panels, winners = distinct(shown, picture.panels), distinct(shown, picture.by)
+    longest = max(len(up.text(line)) for line in lines)
+    every = panel_axes(figure, panel_names(picture.panels, panels), left=min(0.2, 0.055 + 0.0072 * longest))
+    pixels = _WIDTH / len(columns) / min(len(panels), 4)
+    seen: list[str] = []
+    unfit = False
+    for axes, panel in zip(every, panels, strict=True):
+        grid = _grid(rows_of(shown, picture.panels, panel), picture, columns, lines)
+        unfit |= None in grid.values()
+        seen += [cell_text(row[picture.by]) for row in grid.values() if row and picture.by]
+        colors = _colors([row for row in grid.values() if row], shown, picture, winners)
+        _draw_cells(axes, grid, picture, values, colors, pixels)
+        _draw_boundary(axes, grid)
+        axes.set_xlim(-0.5, len(columns) - 0.5)
+        axes.set_ylim(-0.5, len(lines) - 0.5)
+        turned = max(len(across.text(each)) for each in columns) * 14 > pixels
+        axes.set_xticks(range(len(columns)), [across.text(each) for each in columns], rotation=45 if turned else 0)
+        axes.set_yticks(range(len(lines)), [up.text(each) for each in lines])
+        axes.tick_params(length=0)
+        keep_left_spine_only(axes)
+        axes.spines["left"].set_visible(False)
+    every[0].set_ylabel(up.label)
+    figure.supxlabel(across.label, y=0.105, fontsize=16)
+    _write_legend(figure, picture, winners, set(seen), unfit=unfit)
+    return figure
+
+
+def _subtitle(rows: list[StudyCells], picture: StudyPicture) -> str:
+    number = study_axis(picture.value, (known(row, picture.value) for row in rows)).label
+    of = f", of the best {picture.by} that fits" if picture.by else ""
+    return f"{common(rows, picture)}; in each cell {number}{of}"
+
+
+def _ordered(values: list[Value]) -> list[Value]:
+    """Return values once each: numbers by size, names in their order."""
+    once = list(dict.fromkeys(values))
+    return once if any(isinstance(each, str) for each in once) else sorted(once, key=float)
+
+
+def _grid(rows: list[StudyCells], picture: StudyPicture, columns: list[Value], lines: list[Value]) -> Grid:
+    cells: dict[tuple[int, int], list[StudyCells]] = {}
+    for row in rows:
+        place = columns.index(cell(row, picture.x)), lines.index(cell(row, picture.y))
+        cells.setdefault(place, []).append(row)
+    grid: Grid = {}
+    for place, here in cells.items():
+        if len(here) > 1 and not picture.by:
+            raise InputError(
+                f"picture {picture.name!r}: found {len(here)} points at {picture.x} {columns[place[0]]} and "
+                f"{picture.y} {lines[place[1]]}, expected one; choose among them with where, by or panels"
+            )
+        fitting = [row for row in here if row["fits"]]
+        wanted = best(picture.value, (_number(row, picture) for row in fitting)) if fitting else None
+        grid[place] = next((row for row in fitting if known(row, picture.value) == wanted), None)
+    return grid
+
+
+def _number(row: StudyCells, picture: StudyPicture) -> float:
+    value = known(row, picture.value)
+    assert isinstance(value, int | float)
+    return value
+
+
+def _colors(
+    rows: list[StudyCells], every: list[StudyCells], picture: StudyPicture, winners: tuple[str, ...]
+) -> list[tuple[StudyCells, str, bool]]:
+    """Return the colour of the cell of each row, and whether it is dark: by its winner, else by the logarithm."""
+    if picture.by:
+        named = [COLORS[winners.index(cell_text(row[picture.by])) % len(COLORS)] for row in rows]
+        return [(row, color, color not in LIGHT) for row, color in zip(rows, named, strict=True)]
+    numbers = [_number(row, picture) for row in every if row["fits"]]
+    shades, found = mpl.colormaps["Blues"], []
+    for row in rows:
+        share = _share(_number(row, picture), numbers, linear=picture.value.endswith("_ratio"))
+        found.append((row, to_hex(shades(_PALEST + share * (_DARKEST - _PALEST))), share >= _DARK_FROM))
+    return found
+
+
+def _share(number: float, numbers: list[float], *, linear: bool) -> float:
+    """Return how dark a cell is, from 0 to 1: by its number, or by the logarithm of that."""
+    low, high = min(numbers), max(numbers)
+    if low == high:
+        return 0.0
+    if linear or low <= 0:
+        return (number - low) / (high - low)
+    return log(number / low) / log(high / low)
+
+
+def _draw_cells(
+    axes: Axes,
+    grid: Grid,
+    picture: StudyPicture,
+    values: StudyAxis,
+    colors: list[tuple[StudyCells, str, bool]],
+    pixels: float,
+) -> None:
+    look = {id(row): (color, dark) for row, color, dark in colors}
+    for (column, line), row in grid.items():
+        color, dark = look[id(row)] if row else ("white", False)
+        hatch = None if row else "//"
+        axes.add_patch(
+            Rectangle((column - 0.5, line - 0.5), 1, 1, facecolor=color, edgecolor=_EMPTY, hatch=hatch, zorder=2)
+        )
+        if row is None:
+            continue
+        text = values.text(known(row, picture.value))
+        if picture.by and pixels >= 110:
+            text = f"{fold_label(cell_text(row[picture.by]), int(pixels // 9))}\n{text}"
+        size = 13.5 if pixels >= 60 else 10.5
+        axes.text(column, line, text, ha="center", va="center", fontsize=size, color="white" if dark else INK, zorder=4)
+    axes.set_facecolor(_EMPTY)
+
+
+def _draw_boundary(axes: Axes, grid: Grid) -> None:
+    """Draw the sides of cells that fit towards neighbours where nothing does."""
+    for (column, line), row in grid.items():
+        if row is None:
+            continue
+        for across, up in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+            if grid.get((column + across, line + up), row) is None:
+                middle = column + across / 2, line + up / 2
+                ends = [(middle[0] - up / 2, middle[0] + up / 2), (middle[1] - across / 2, middle[1] + across / 2)]
+                axes.plot(*ends, color=ALARM, linewidth=5, solid_capstyle="projecting", zorder=5)
+
+
+def _write_legend(
+    figure: Figure, picture: StudyPicture, winners: tuple[str, ...], seen: set[str], *, unfit: bool
+) -> None:
+    handles: list[Artist] = [
+        Patch(facecolor=COLORS[number % len(COLORS)], label=name)
+        for number, name in enumerate(winners)
+        if picture.by and name in seen
+    ]
+    if unfit:
+        label = "nothing fits" if picture.by else "does not fit"
+        handles.append(Patch(facecolor="white", edgecolor=MUTED, hatch="//", label=label))
+        handles.append(boundary_handle("boundary of what fits"))
+    if handles:
+        columns = len(handles) if len(handles) <= 6 else -(-len(handles) // 2)
+        figure.legend(handles=handles, loc="lower center", ncols=columns, frameon=False, fontsize=13.5)

@@ -1,0 +1,117 @@
+"""The slide of one result of a study over another: a panel for each value of a column, its axes, the legend below."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vdnnsim.report.plots.series import (
+    boundary_handle,
+    panel_axes,
+    series_handle,
+    unfit_handle,
+    write_legend,
+    write_marks,
+)
+from vdnnsim.report.plots.style import new_figure
+from vdnnsim.report.study.axis import StudyAxis, StudyCells, cell, shown_rows, study_axis
+from vdnnsim.report.study.picture import StudyPicture, cell_text
+
+
+@dataclass(frozen=True, slots=True)
+class StudySlide:
+    """A slide on which nothing is drawn yet.
+
+    Attributes:
+        picture: what to draw.
+        figure: the slide.
+        rows: all that the picture shows.
+        across: the horizontal axis of all panels; `up` is the vertical one.
+        names: of the series, which are the values of `by`; one empty one where there is no `by`.
+        panels: the axes of each, and the rows that it shows.
+    """
+
+    picture: StudyPicture
+    figure: Figure
+    rows: list[StudyCells]
+    across: StudyAxis
+    up: StudyAxis
+    names: tuple[str, ...]
+    panels: list[tuple[Axes, list[StudyCells]]]
+
+    def place(self, row: StudyCells) -> tuple[float, float]:
+        """Return where a row stands, in the units of the axes."""
+        return self.across.place(cell(row, self.picture.x)), self.up.place(cell(row, self.picture.y))
+
+    def write_marks(self, axes: Axes) -> None:
+        """Draw the marks of the picture into a panel whose axes are scaled."""
+        write_marks(axes, [(mark.name, mark.value / self.across.scale.factor) for mark in self.picture.marks])
+
+    def write_legend(self, *others: Line2D, bounded: bool, joined: bool = True) -> None:
+        """Write below what the horizontal axis measures and what colours and forms mean.
+
+        Args:
+            others: entries behind those of the series and of what does not fit.
+            bounded: whether a boundary of what fits is drawn.
+            joined: whether lines join the points of a series.
+        """
+        self.figure.supxlabel(self.across.label, y=0.105, fontsize=16)
+        handles = [series_handle(number, name, joined=joined) for number, name in enumerate(self.names) if name]
+        if any(not row["fits"] for row in self.rows):
+            handles.append(unfit_handle(joined=joined))
+        if bounded:
+            handles.append(boundary_handle("boundary of what fits"))
+        write_legend(self.figure, [*handles, *others])
+
+
+def study_slide(rows: Sequence[StudyCells], picture: StudyPicture) -> StudySlide:
+    """Return the slide for a picture of `y` over `x`.
+
+    Raises:
+        InputError: no row is left to draw.
+    """
+    shown = shown_rows(rows, picture)
+    figure = new_figure(picture.title, _subtitle(shown, picture))
+    across = study_axis(picture.x, (cell(row, picture.x) for row in shown), picture.x_label)
+    up = study_axis(picture.y, (cell(row, picture.y) for row in shown), picture.y_label)
+    panels = distinct(shown, picture.panels)
+    every = panel_axes(figure, panel_names(picture.panels, panels), marked=bool(picture.marks))
+    inside = [(axes, rows_of(shown, picture.panels, panel)) for axes, panel in zip(every, panels, strict=True)]
+    return StudySlide(picture, figure, shown, across, up, distinct(shown, picture.by), inside)
+
+
+def _subtitle(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
+    """Return what is the same for all rows of a picture, and what hollow points are."""
+    fit = "; hollow where it does not fit, replayed without a capacity" if any(not row["fits"] for row in rows) else ""
+    return common(rows, picture) + fit
+
+
+def common(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
+    """Return what is the same for all rows of a picture, as its study says or their columns."""
+    if picture.subtitle:
+        return picture.subtitle
+    varied = {picture.x, picture.y, picture.value, picture.by, picture.panels}
+    said = []
+    for column, what in (("network", ""), ("batch_size", "batch size "), ("hardware", "on "), ("policy", "")):
+        values = distinct(rows, column) if column not in varied and column in rows[0] else ()
+        if len(values) == 1:
+            said.append(f"{what}{values[0]}")
+    return ", ".join(said) or f"{len(rows)} points"
+
+
+def distinct(rows: Sequence[StudyCells], column: str) -> tuple[str, ...]:
+    """Return the values of a column in the order of the rows; one empty one where there is no column."""
+    return tuple(dict.fromkeys(cell_text(row[column]) for row in rows)) if column else ("",)
+
+
+def rows_of(rows: Sequence[StudyCells], column: str, value: str) -> list[StudyCells]:
+    """Return the rows with one of the `distinct` values of a column; all of them where there is no column."""
+    return [row for row in rows if not column or cell_text(row[column]) == value]
+
+
+def panel_names(column: str, values: Sequence[str]) -> tuple[str, ...]:
+    """Return what stands above the panels: names as they are, numbers with what they count."""
+    words = study_axis(column, [0]).label if column else ""
+    return tuple(f"{words} {value}" if value.isdigit() else value for value in values)

@@ -1,0 +1,1 @@
+"""The folder that `run` writes: its page, its manifest, its traces."""

@@ -1,0 +1,126 @@
+"""`run.json`: everything that a result depends on, and every number that came out, in SI units.
+
+It holds no time of day and nothing of the machine that ran the simulator but its versions, so equal inputs give
+equal bytes.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vdnnsim.analysis.columns import COLUMNS, Measured
+from vdnnsim.analysis.contention import timed_copies
+from vdnnsim.analysis.exchanges import waits_s
+from vdnnsim.analysis.metrics import RunMetrics
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.hardware.server import Server
+from vdnnsim.plan.placement import DoesNotFit
+from vdnnsim.report.provenance import Commit, origin
+
+FORMAT_VERSION = 1
+"""Raised when a key is renamed or removed."""
+
+_BESIDE_METRICS = ("performance_ratio", "feature_performance_ratio", "server_images_per_s")
+"""Columns that are not of one GPU's iteration alone."""
+
+
+def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable[str]) -> str:
+    """Return the manifest as JSON text.
+
+    Args:
+        result: what came of the scenario.
+        commit: of the simulator's source tree; None where it is not known.
+        files: the names of the files that are written beside the manifest.
+    """
+    workload, server = result.workload, result.server
+    content = {
+        "format_version": FORMAT_VERSION,
+        **origin(commit, result.sources),
+        # Nothing is drawn by chance.
+        "seed": None,
+        "scenario": {
+            "name": result.name,
+            "workload": {
+                "network": workload.graph.name,
+                "layers": len(workload.graph.layers),
+                "parameters": workload.graph.parameters,
+                "batch_size": workload.batch_size,
+                "element_type": workload.element_type.value,
+                "optimizer": workload.optimizer.value,
+                "mode": workload.mode.value,
+            },
+            "hardware": server.name,
+            "policies": [each.policy for each in result.slowest],
+            "memory_model": result.memory_model.value,
+            "pinned_memory": result.pinned_memory.value,
+            "gpus": result.gpus,
+            "gradients": None if result.gradients is None else result.gradients.value,
+        },
+        "hardware": msgspec.to_builtins(server, str_keys=True, enc_hook=_name),
+        "oracle": _metrics(result.oracle),
+        "kernel_times": {origin.value: count for origin, count in result.kernels.counts.items()},
+        "kernel_table_gap": result.kernels.gap or None,
+        "algorithm_profiling_s": result.algorithm_profiling_s,
+        "results": [_policy(result, each) | _of_several(each, server) for each in result.results],
+        "files": sorted(files),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _name(value: object) -> str:
+    """Return the name of a file alone: where it lies differs between machines, and its hash stands among the inputs."""
+    assert isinstance(value, Path), f"{value!r} has no place in a manifest"
+    return value.name
+
+
+def _policy(result: ScenarioResult, row: PolicyResult) -> dict[str, Any]:
+    passes, measured = row.trace.plan.passes, Measured.of(result, row)
+    return {
+        "policy": row.policy,
+        "algorithms": row.algorithms,
+        "gpu": row.gpu,
+        "fits": row.fits,
+        "refusal": None if row.refusal is None else _refusal(row.refusal),
+        **{name: COLUMNS[name].of(measured) for name in _BESIDE_METRICS},
+        "metrics": _metrics(row.metrics),
+        "host_issue_s": row.trace.host_issue_s,
+        "passes": [{"name": one.name, "fits": one.fits, "cost_s": one.cost_s} for one in passes],
+        "passes_s": sum(one.cost_s for one in passes),
+    }
+
+
+def _of_several(result: PolicyResult, server: Server) -> dict[str, Any]:
+    """Return what other GPUs did to one; nothing for one alone."""
+    if result.server_trace is None:
+        return {}
+    copies = timed_copies(result.trace, server, result.gpu)
+    return {
+        "copies_s": sum(copy.taken_s for copy in copies),
+        "copies_alone_s": sum(copy.alone_s for copy in copies),
+        "waited_for_gpu_s": list(waits_s(result.server_trace)[result.gpu]),
+    }
+
+
+def _metrics(metrics: RunMetrics) -> dict[str, Any]:
+    content: dict[str, Any] = msgspec.to_builtins(metrics)
+    content["peak_by_kind"] = {kind.value: nbytes for kind, nbytes in metrics.peak_by_kind}
+    content["stall_by_cause"] = {cause.value: seconds for cause, seconds in metrics.stall_by_cause}
+    return content
+
+
+def _refusal(refusal: DoesNotFit) -> dict[str, Any]:
+    return {
+        "explanation": refusal.explain(),
+        "pool": refusal.pool.value,
+        "layer": refusal.plan.layers[refusal.layer],
+        "phase": refusal.phase.value,
+        "buffer": refusal.plan.buffers[refusal.buffer].name,
+        "requested_bytes": refusal.requested_bytes,
+        "free_bytes": refusal.free_bytes,
+        "largest_free_bytes": refusal.largest_free_bytes,
+        "capacity_bytes": refusal.capacity_bytes,
+        "held_bytes": {kind.value: nbytes for kind, nbytes in refusal.held_bytes},
+    }

@@ -1,0 +1,1 @@
+"""What a study draws of its rows, before it is drawn."""

@@ -1,0 +1,122 @@
+"""What a column of a study's rows is on an axis: a quantity with its unit, or names one beside the other."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.analysis.columns import COLUMNS, Value
+from vdnnsim.errors import InputError
+from vdnnsim.report.scale import Scale, percent, scale_of
+from vdnnsim.report.study.picture import StudyPicture, cell_text, factors
+
+StudyCells = Mapping[str, Value | None]
+"""One point of a study: columns to values in SI, None where the point failed; `fits` is one of them."""
+
+_LABELS: Final = {
+    "link.bandwidth_bytes_per_s": "bandwidth of the host link, each way",
+    "gpu.memory_bytes": "GPU memory",
+    "gpu.compute_speed": "speed of the GPU against its own",
+}
+"""Of figures of a machine; other columns are results."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyAxis:
+    """One axis.
+
+    Attributes:
+        label: what it measures, with the unit.
+        names: for a column of names, these in the order of the rows; empty for a quantity.
+        scale: turns SI into the unit of the label.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    scale: Scale
+
+    def place(self, value: Value) -> float:
+        """Return where a value of the column stands: its number in the unit, or the position of its name."""
+        if self.names:
+            return float(self.names.index(cell_text(value)))
+        assert isinstance(value, int | float)
+        return value / self.scale.factor
+
+    def text(self, value: Value) -> str:
+        """Return a value without its unit: shares with one decimal, 100 only for all of it; else three digits."""
+        if self.names:
+            return cell_text(value)
+        assert isinstance(value, int | float)
+        number = value / self.scale.factor
+        if self.scale.unit == "%":
+            return percent(value).removesuffix(" %").replace("100.0", "100")
+        return f"{number:.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def shows(picture: StudyPicture, row: StudyCells) -> bool:
+    """Whether a picture shows a row: it has what `where` asks for, and numbers to show."""
+    parts = (*factors(picture.x), *factors(picture.y))
+    needed = [part.column for part in parts if part.number is None]
+    needed += [picture.value] if picture.value else []
+    asked = all(cell_text(row[column]) in values for column, values in picture.where)
+    return asked and all(row[column] not in (None, "") for column in needed)
+
+
+def shown_rows(rows: Sequence[StudyCells], picture: StudyPicture) -> list[StudyCells]:
+    """Return the rows that a picture shows.
+
+    Raises:
+        InputError: there is none.
+    """
+    shown = [row for row in rows if shows(picture, row)]
+    if not shown:
+        conditions = [f"has {column} {' or '.join(values)}" for column, values in picture.where]
+        asked = " and ".join([*conditions, "was computed without an error"])
+        raise InputError(f"picture {picture.name!r}: found no row to draw, expected one that {asked}")
+    return shown
+
+
+def known(row: StudyCells, column: str) -> Value:
+    """Return the value of a column of a row that is shown."""
+    value = row[column]
+    assert value is not None, "rows without a value are not shown"
+    return value
+
+
+def cell(row: StudyCells, expression: str) -> Value:
+    """Return the value of a column, or of an expression of columns and numbers.
+
+    Raises:
+        InputError: an expression of what are no numbers.
+    """
+    parts = factors(expression)
+    if len(parts) == 1 and parts[0].number is None:
+        return known(row, expression)
+    product = 1.0
+    for part in parts:
+        value = known(row, part.column) if part.number is None else part.number
+        if isinstance(value, str | bool) or (part.divides and value == 0):
+            raise InputError(f"{expression}: found {value!r} for {part.column}, expected a number to reckon with")
+        product = product / value if part.divides else product * value
+    return product
+
+
+def study_axis(column: str, values: Iterable[Value], label: str = "") -> StudyAxis:
+    """Return the axis of a column that holds these values, whose label is given or found by its name."""
+    found = list(values)
+    numbers = [value for value in found if isinstance(value, int | float) and not isinstance(value, bool)]
+    name = label or _label(column)
+    if len(numbers) < len(found):
+        return StudyAxis(name, tuple(dict.fromkeys(cell_text(value) for value in found)), Scale("", 1.0, 0))
+    scale = scale_of(column, numbers) if len(factors(column)) == 1 else Scale("", 1.0, 2)
+    unit = "" if scale.unit in ("", "%") else f", {scale.unit}"
+    return StudyAxis(f"{name}{unit}", (), scale)
+
+
+def _label(column: str) -> str:
+    known = COLUMNS[column].label if column in COLUMNS else _LABELS.get(column, "")
+    return known or column.replace("_", " ")
+
+
+def best(column: str, values: Iterable[float]) -> float:
+    """Return the best of the values of a column: most speed, least of anything else."""
+    return max(values) if column.endswith(("_per_s", "_ratio")) else min(values)

@@ -1,0 +1,111 @@
+"""Policies held against each other: the columns of `compare.csv`, the table on the terminal, and what it says."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from vdnnsim.analysis.columns import Measured, Row, Value, cells
+from vdnnsim.analysis.comparison import Comparison, Standing
+from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.dnn.samples import sample_of
+from vdnnsim.report.findings import refusals, workload_text
+from vdnnsim.report.tables.summary import SummaryColumn, quantity_column, rate_column, text_column
+from vdnnsim.units import format_bytes, format_seconds
+
+COMPARED: Final = (
+    "network",
+    "batch_size",
+    "policy",
+    "algorithms",
+    "outcome",
+    "time_rank",
+    "memory_rank",
+    "on_front",
+    "iteration_s",
+    "images_per_s",
+    "max_memory_bytes",
+    "offloaded_bytes",
+    "host_memory_bytes",
+    "performance_ratio",
+    "runtime_bytes",
+    "server_images_per_s",
+    "reason",
+)
+"""Columns of `compare.csv`; of several GPUs the numbers are of the one that is done last."""
+
+FITS, DOES_NOT_FIT, NO_PLAN = "fits", "does not fit", "no plan"
+FRONT = "*"
+"""Marks a policy than which no other is better in time or memory and no worse in the other."""
+
+
+def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
+    """Return the rows of `compare.csv`: the policies that fit by rank, then those that do not, then those without."""
+    result = comparison.result
+
+    def row(
+        policy: str, outcome: str, reason: str, found: PolicyResult | None, standing: Standing | None = None
+    ) -> Row:
+        ranks: dict[str, Value] = {"time_rank": "", "memory_rank": "", "on_front": False}
+        if standing is not None:
+            ranks = {name: getattr(standing, name) for name in ranks}
+        stated = {
+            "network": result.workload.graph.name,
+            "batch_size": result.workload.batch_size,
+            "policy": policy,
+            "outcome": outcome,
+            "reason": reason,
+            **ranks,
+        }
+        return cells(COMPARED, stated, None if found is None else Measured.of(result, found))
+
+    return (
+        *(row(each.row.policy, FITS, "", each.row, each) for each in comparison.standings),
+        *(
+            row(each.policy, DOES_NOT_FIT, each.refusal.explain(), each)
+            for each in comparison.unfit
+            if each.refusal is not None
+        ),
+        *(row(each.policy, NO_PLAN, each.reason, None) for each in comparison.declined),
+    )
+
+
+def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
+    """Return the table of the policies that fit, the fastest first, with one unit for each column."""
+    standings = comparison.standings
+    rows = [Measured.of(comparison.result, each.row) for each in standings]
+    return (
+        SummaryColumn("rank", ("rank", ""), tuple(str(each.time_rank) for each in standings)),
+        text_column("policy", (each.row.policy for each in standings)),
+        text_column("front", (FRONT if each.on_front else "" for each in standings)),
+        quantity_column("iteration_s", rows),
+        rate_column(sample_of(comparison.result.workload.graph), rows),
+        quantity_column("max_memory_bytes", rows),
+        SummaryColumn("rank by memory", ("rank by", "memory"), tuple(str(each.memory_rank) for each in standings)),
+        quantity_column("runtime_bytes", rows),
+        quantity_column("offloaded_bytes", rows),
+        quantity_column("performance_ratio", rows),
+    )
+
+
+def comparison_title(comparison: Comparison) -> str:
+    """Return what the picture says: how many fit, and the two ends of the front."""
+    standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
+    total = len(standings) + len(comparison.unfit) + len(comparison.declined)
+    what = f"{workload_text(comparison.result)} into {format_bytes(capacity)}"
+    if not standings:
+        return f"None of {total} {'policy' if total == 1 else 'policies'} fits {what}"
+    front = [each for each in standings if each.on_front]
+    fast, small = _point(front[0]), _point(min(front, key=lambda each: each.memory_rank))
+    ends = f": {fast}" if fast == small else f": from {fast} to {small}"
+    which = f"{len(standings)} of {total} {'policy' if total == 1 else 'policies'}"
+    return f"{which} {'fits' if len(standings) == 1 else 'fit'} {what}{ends}"
+
+
+def _point(standing: Standing) -> str:
+    metrics = standing.row.metrics
+    return f"{standing.row.policy} {format_seconds(metrics.iteration_s)} in {format_bytes(metrics.max_memory_bytes)}"
+
+
+def unranked(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for each reason for which policies do not fit, and for each policy that has no plan."""
+    yield from (f"does not fit: {line}" for line in refusals(comparison.result))
+    yield from (f"no plan: {each.policy}: {each.reason}" for each in comparison.declined)
