@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,7 +12,8 @@ from vdnnsim.cli.output import has_all, print_result
 if TYPE_CHECKING:
     from vdnnsim.largest_batch import LargestBatch
 
-_COLUMNS = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
+LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
+"""Columns of the CSV."""
 
 
 @click.command(name="max-batch")
@@ -53,7 +54,7 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
             "refusal": refusal,
             "part_size": "" if each.part_size is None else each.part_size,
         }
-        rows.append(cells(_COLUMNS, stated, None))
+        rows.append(cells(LARGEST, stated, None))
         shown.append(
             (
                 each.policy,
@@ -63,7 +64,7 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
             )
         )
     if csv_file is not None:
-        write_csv(csv_file, _COLUMNS, rows)
+        write_csv(csv_file, LARGEST, rows)
     header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
     table = plain_table(header, shown, has_all(csv_file))
     findings = kernel_times(joined_origins(each.kernels for each in found))

@@ -3,6 +3,8 @@ from dataclasses import fields, replace
 from vdnnsim.analysis.columns import COLUMNS, RUN, Scope, result_rows
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.cli.max_batch import LARGEST
+from vdnnsim.report.tables.comparison import COMPARED
 from vdnnsim.study.outcome import OUTCOME, computed
 
 PROMISED = """
@@ -29,6 +31,13 @@ def test_the_name_of_a_quantity_says_whether_it_is_of_the_server() -> None:
     assert COLUMNS["iteration_s"].documented(1) == COLUMNS["iteration_s"].meaning
     assert COLUMNS["iteration_s"].documented(2) == f"{COLUMNS['iteration_s'].meaning}; of one GPU"
     assert COLUMNS["policy"].documented(2) == COLUMNS["policy"].meaning
+
+
+def test_every_table_takes_its_columns_from_one_place() -> None:
+    point = ("network", "batch_size", "hardware", "gpus", "policy", *OUTCOME, "error")
+    changed = ("policy", "when", *OUTCOME, "error")
+
+    assert {*RUN, *COMPARED, *LARGEST, *point, *changed} == COLUMNS.keys()
 
 
 def test_every_number_of_an_iteration_is_a_column() -> None:
