@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from vdnnsim.analysis.comparison import Comparison, Declined
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.errors import PolicyError
-from vdnnsim.experiment import bench_of, scenario_result
+from vdnnsim.experiment import scenario_result, simulator_of
 from vdnnsim.policies.port import Policy
 from vdnnsim.scenario.scenario import Scenario
 
@@ -18,14 +18,14 @@ def compare_policies(scenario: Scenario, policies: Sequence[Policy], done: Calla
         policies: what is compared.
         done: is told of each policy when it is done.
     """
-    bench = bench_of(scenario)
-    oracle = bench.oracle()
+    simulator = simulator_of(scenario)
+    oracle = simulator.oracle()
     rows: list[PolicyResult] = []
     declined: list[Declined] = []
     for policy in policies:
         try:
-            rows += bench.run(policy, oracle)
+            rows += simulator.run(policy, oracle)
         except PolicyError as refusal:
             declined.append(Declined(policy.label, str(refusal).removeprefix(f"{policy.label}: ")))
         done(policy.label)
-    return Comparison(scenario_result(scenario, bench, oracle, tuple(rows)), tuple(declined))
+    return Comparison(scenario_result(scenario, simulator, oracle, tuple(rows)), tuple(declined))

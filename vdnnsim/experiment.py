@@ -1,25 +1,25 @@
-"""One scenario, all parts together: each of its policies on the bench, against the oracular baseline."""
+"""One scenario, all parts together: each of its policies in the simulator, against the oracular baseline."""
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.bench import Bench
 from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.simulator import Simulator
 
 
 def run_scenario(scenario: Scenario) -> ScenarioResult:
     """Replay every policy of a scenario and compare each with the oracular base(p)."""
-    bench = bench_of(scenario)
-    oracle = bench.oracle()
-    rows = tuple(row for policy in scenario.policies for row in bench.run(policy, oracle))
-    return scenario_result(scenario, bench, oracle, rows)
+    simulator = simulator_of(scenario)
+    oracle = simulator.oracle()
+    rows = tuple(row for policy in scenario.policies for row in simulator.run(policy, oracle))
+    return scenario_result(scenario, simulator, oracle, rows)
 
 
 def scenario_result(
-    scenario: Scenario, bench: Bench, oracle: RunMetrics, rows: tuple[PolicyResult, ...]
+    scenario: Scenario, simulator: Simulator, oracle: RunMetrics, rows: tuple[PolicyResult, ...]
 ) -> ScenarioResult:
     """Return what came of a scenario, with the rows of the policies that were run."""
     return ScenarioResult(
@@ -30,17 +30,17 @@ def scenario_result(
         pinned_memory=scenario.pinned_memory,
         sources=scenario.sources,
         oracle=oracle,
-        algorithm_profiling_s=algorithm_profiling_seconds(scenario.workload, bench.costs),
+        algorithm_profiling_s=algorithm_profiling_seconds(scenario.workload, simulator.costs),
         results=rows,
         gpus=scenario.gpus,
         gradients=scenario.gradients,
-        kernels=kernel_origins((row.trace.plan for row in rows), bench.cost_model),
+        kernels=kernel_origins((row.trace.plan for row in rows), simulator.cost_model),
     )
 
 
-def bench_of(scenario: Scenario, cost_model: CostModel | None = None) -> Bench:
+def simulator_of(scenario: Scenario, cost_model: CostModel | None = None) -> Simulator:
     """Return the workload of a scenario on its machine, with another cost model than the machine's if one is given."""
-    return Bench.of(
+    return Simulator.of(
         scenario.workload,
         scenario.server,
         scenario.memory_model,

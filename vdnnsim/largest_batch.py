@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
-from vdnnsim.bench import Bench
 from vdnnsim.plan.placement import DoesNotFit, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting, Trial
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.simulator import Simulator
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class Need:
 
 def largest_batches(scenario: Scenario) -> tuple[LargestBatch, ...]:
     """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins."""
-    benches = _Benches(scenario)
-    return tuple(_largest_batch(benches, policy) for policy in scenario.policies)
+    simulators = _Simulators(scenario)
+    return tuple(_largest_batch(simulators, policy) for policy in scenario.policies)
 
 
 def find_edge(need: Callable[[int], Need], guess: int, largest: int = LARGEST_BATCH) -> int:
@@ -103,16 +103,16 @@ def _where_full(known: dict[int, Need], last: int) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Benches:
+class _Simulators:
     """The machine with each batch that was asked for, its kernels timed once for all policies."""
 
     scenario: Scenario
-    made: dict[int, Bench] = field(default_factory=dict)
+    made: dict[int, Simulator] = field(default_factory=dict)
 
-    def __getitem__(self, batch: int) -> Bench:
+    def __getitem__(self, batch: int) -> Simulator:
         if batch not in self.made:
             scenario = self.scenario
-            self.made[batch] = Bench.of(
+            self.made[batch] = Simulator.of(
                 replace(scenario.workload, batch_size=batch),
                 scenario.server,
                 scenario.memory_model,
@@ -133,75 +133,77 @@ class _Benches:
 class _PlacedTrials:
     """Trials that take no time."""
 
-    bench: Bench
+    simulator: Simulator
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
         return self.run_server_trial((plan,))[0]
 
     def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
-        return tuple(Trial(self.bench.place(plan), 0.0) for plan in self.bench.exchanging(plans))
+        return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.exchanging(plans))
 
 
-def _largest_batch(benches: _Benches, policy: Policy) -> LargestBatch:
+def _largest_batch(simulators: _Simulators, policy: Policy) -> LargestBatch:
     part_policy = policy.of_a_part
     if part_policy is not None:
-        part = _largest_batch(benches, part_policy)
+        part = _largest_batch(simulators, part_policy)
         if part.batch_size == 0:
             return replace(part, policy=policy.label)
         return replace(part, policy=policy.label, batch_size=LARGEST_BATCH, refusal=None, part_size=part.batch_size)
-    found = _hold_against_trials(benches, policy, _edge(benches.placed, benches, policy))
+    found = _hold_against_trials(simulators, policy, _edge(simulators.placed, simulators, policy))
     if found is None:
-        found = _hold_against_trials(benches, policy, _edge(lambda batch: benches[batch].setting(), benches, policy))
+        found = _hold_against_trials(
+            simulators, policy, _edge(lambda batch: simulators[batch].setting(), simulators, policy)
+        )
         assert found is not None, f"{policy.label} plans differently each time"
     return found
 
 
-def _edge(setting_of: Callable[[int], Setting], benches: _Benches, policy: Policy) -> int:
+def _edge(setting_of: Callable[[int], Setting], simulators: _Simulators, policy: Policy) -> int:
     """Search among the batches that a policy can have."""
     multiple = policy.batch_multiple
-    guess = max(1, benches.scenario.workload.batch_size // multiple)
+    guess = max(1, simulators.scenario.workload.batch_size // multiple)
     largest = LARGEST_BATCH // multiple
 
     def need(count: int) -> Need:
         batch = count * multiple
-        return _need(benches[batch], policy.plans(setting_of(batch)))
+        return _need(simulators[batch], policy.plans(setting_of(batch)))
 
     return multiple * find_edge(need, guess, largest)
 
 
-def _hold_against_trials(benches: _Benches, policy: Policy, batch: int) -> LargestBatch | None:
+def _hold_against_trials(simulators: _Simulators, policy: Policy, batch: int) -> LargestBatch | None:
     """Return what real trials say of a batch and the next; None where it does not fit, or the next one does."""
     images_per_s = refusal = None
     kernels = KernelOrigins()
     if batch > 0:
-        bench = benches[batch]
-        plans = policy.plans(bench.setting())
-        trials = bench.run_server_trial(plans)
+        simulator = simulators[batch]
+        plans = policy.plans(simulator.setting())
+        trials = simulator.run_server_trial(plans)
         if not all(trial.fits for trial in trials):
             return None
         images_per_s = batch / max(trial.cost_s for trial in trials)
-        kernels = kernel_origins(plans, bench.cost_model)
+        kernels = kernel_origins(plans, simulator.cost_model)
     more = batch + policy.batch_multiple
     if more <= LARGEST_BATCH:
-        refusal = _refusal(benches[more], policy)
+        refusal = _refusal(simulators[more], policy)
         if refusal is None:
             return None
     return LargestBatch(policy.label, batch, images_per_s, refusal, kernels=kernels)
 
 
-def _need(bench: Bench, plans: Sequence[TrainingPlan]) -> Need:
-    limits = bench.limits
+def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
+    limits = simulator.limits
     shares, fits = [], True
-    for plan in _distinct(bench.exchanging(plans)):
-        unlimited = bench.place_unlimited(plan)
+    for plan in _distinct(simulator.exchanging(plans)):
+        unlimited = simulator.place_unlimited(plan)
         shares += [unlimited.pool_bytes / limits.device_bytes, unlimited.host_bytes / limits.host_bytes]
-        fits = fits and isinstance(bench.place(plan), Placement)
+        fits = fits and isinstance(simulator.place(plan), Placement)
     return Need(fits, max(shares))
 
 
-def _refusal(bench: Bench, policy: Policy) -> DoesNotFit | None:
+def _refusal(simulator: Simulator, policy: Policy) -> DoesNotFit | None:
     """Return what does not fit on the first GPU where something does not."""
-    placements = (bench.place(plan) for plan in _distinct(bench.exchanging(policy.plans(bench.setting()))))
+    placements = (simulator.place(plan) for plan in _distinct(simulator.exchanging(policy.plans(simulator.setting()))))
     return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import simpy
 
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.interconnect import Interconnect
@@ -21,6 +20,7 @@ from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, Topolog
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.policies.swap import StaggeredSwap, SwapIn
+from vdnnsim.simulator import Simulator
 
 pytestmark = pytest.mark.benchmark
 
@@ -44,19 +44,19 @@ def best_s(work: Callable[[], object]) -> float:
 def staggered(profile: str, gpus: int) -> tuple[Callable[[], object], int]:
     """A replay of VGG with 13 CONV layers under staggered swap, and its number of operations on all GPUs."""
     server = read_profile(find_profile(profile, ROOT / "scenarios"))
-    bench = Bench.of(
+    simulator = Simulator.of(
         Workload(build_network("vgg_d_13conv"), 64), server, MemoryModel.IDEAL, PinnedMemory.ARENA, gpus=gpus
     )
     # The search for triggers replays as often as it needs, on one GPU or on eight; what is timed here is one replay.
-    plans = StaggeredSwap(swap_in=SwapIn.JUST_IN_TIME).plans(bench.setting())
+    plans = StaggeredSwap(swap_in=SwapIn.JUST_IN_TIME).plans(simulator.setting())
 
     def work() -> object:
         placed = []
         for plan in plans:
-            placement = place_plan(plan, bench.limits)
+            placement = place_plan(plan, simulator.limits)
             assert isinstance(placement, Placement)
             placed.append((plan, placement))
-        return simulate_server(placed, bench.cost_model, server, PinnedMemory.ARENA)
+        return simulate_server(placed, simulator.cost_model, server, PinnedMemory.ARENA)
 
     return work, sum(len(plan.operations) for plan in plans)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import simpy
 
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
@@ -25,6 +24,7 @@ from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.layrub_hybrid import LayrubHybrid
 from vdnnsim.policies.port import Setting
 from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.simulator import Simulator
 
 pytestmark = pytest.mark.benchmark
 
@@ -48,13 +48,13 @@ def replay_of(
     """A replay of vdnn_all with batch 32, its number of operations and of layers."""
     server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
     workload = Workload(build_network(network), 32)
-    bench = Bench.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
-    plan = VdnnAll(algorithms=algorithms).plan(Setting(workload, bench.cost_model, bench.limits, bench))
+    simulator = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    plan = VdnnAll(algorithms=algorithms).plan(Setting(workload, simulator.cost_model, simulator.limits, simulator))
 
     def work() -> object:
-        placement = place_plan(plan, bench.limits)
+        placement = place_plan(plan, simulator.limits)
         assert isinstance(placement, Placement)
-        return simulate(plan, bench.cost_model, server, placement, PinnedMemory.ARENA)
+        return simulate(plan, simulator.cost_model, server, placement, PinnedMemory.ARENA)
 
     return work, len(plan.operations), len(workload.graph.layers)
 
@@ -131,15 +131,15 @@ def test_resnet1517_under_layrub_hybrid_replays_in_under_3_s() -> None:
     """Planned, checked, placed and replayed: 100,000 operations, in seconds of this process."""
     server = read_profile(find_profile("k40m", ROOT / "scenarios"))
     workload = Workload(build_network("resnet1517"), 32)
-    bench = Bench.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    simulator = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
     def work() -> None:
         begin = time.process_time()
-        plan = LayrubHybrid().plan(bench.setting())
+        plan = LayrubHybrid().plan(simulator.setting())
         check_plan(plan)
-        placement = place_plan(plan, bench.limits)
+        placement = place_plan(plan, simulator.limits)
         assert isinstance(placement, Placement)
-        simulate(plan, bench.cost_model, server, placement, PinnedMemory.ARENA)
+        simulate(plan, simulator.cost_model, server, placement, PinnedMemory.ARENA)
         times.append(time.process_time() - begin)
 
     times: list[float] = []

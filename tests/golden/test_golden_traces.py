@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.toy import replay, toy_costs, toy_setting, toy_workload
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.plan.operations import describe
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.scenario.read import read_scenario
+from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace, Span, Stall
 
 HERE = Path(__file__).parent
@@ -62,14 +62,14 @@ def toy_fork() -> IterationTrace:
 def alexnet_all_m() -> IterationTrace:
     """AlexNet (128) on the Titan X under vdnn_all(m)."""
     scenario = read_scenario(SCENARIOS / "alexnet.yaml")
-    bench = Bench.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
+    bench = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
     return bench.run(VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL), bench.oracle())[0].trace
 
 
 def alexnet_conv_p() -> IterationTrace:
     """AlexNet (128) on the Titan X under vdnn_conv(p)."""
     scenario = read_scenario(SCENARIOS / "alexnet.yaml")
-    bench = Bench.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
+    bench = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
     return bench.run(VdnnConv(), bench.oracle())[0].trace
 
 

@@ -50,7 +50,7 @@ def scenario_file(folder: Path) -> Path:
 
 
 def test_a_policy_that_refuses_is_a_row_and_not_the_end(tmp_path: Path) -> None:
-    """The bench is told of both; the base(p) of the scenario is compared with itself."""
+    """The simulator is told of both; the base(p) of the scenario is compared with itself."""
     scenario, done = read_scenario(scenario_file(tmp_path)), list[str]()
 
     comparison = compare_policies(scenario, (Picky(), scenario.policies[0]), done.append)

@@ -9,7 +9,6 @@ import pytest
 
 from tests.toy import TOY_LIMITS, touching, toy_setting
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.errors import PlanError, PolicyError
@@ -26,6 +25,7 @@ from vdnnsim.policies.swap import StaggeredSwap
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
 from vdnnsim.scenario.read import read_scenario
+from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -49,8 +49,8 @@ class Given(Policy, frozen=True, kw_only=True):
         return tuple(each for each in self.made if isinstance(each, TrainingPlan))
 
 
-def bench(limits: MemoryLimits = TOY_LIMITS, gradients: Aggregation | None = Aggregation.RING) -> Bench:
-    return Bench(WORKLOAD, SERVER, COSTS, limits, PinnedMemory.ARENA, gpus=2, gradients=gradients)
+def simulator(limits: MemoryLimits = TOY_LIMITS, gradients: Aggregation | None = Aggregation.RING) -> Simulator:
+    return Simulator(WORKLOAD, SERVER, COSTS, limits, PinnedMemory.ARENA, gpus=2, gradients=gradients)
 
 
 def overflowing(plan: TrainingPlan, before: type) -> TrainingPlan:
@@ -66,8 +66,8 @@ def overflowing(plan: TrainingPlan, before: type) -> TrainingPlan:
 
 def test_every_gpu_has_a_row() -> None:
     """By `test_simulate_server` the exchanges around a ring end at 19.2, on both; so does the oracle's."""
-    oracle = bench().oracle()
-    rows = bench().run(Base(), oracle)
+    oracle = simulator().oracle()
+    rows = simulator().run(Base(), oracle)
 
     assert [(row.gpu, row.fits, row.performance_ratio) for row in rows] == [(0, True, 1.0), (1, True, 1.0)]
     assert rows[0].metrics.iteration_s == pytest.approx(19.2)
@@ -78,23 +78,23 @@ def test_every_gpu_has_a_row() -> None:
 
 def test_without_gradients_to_add_up_nothing_is_exchanged() -> None:
     """Seven kernels of 1 s."""
-    (row, _) = bench(gradients=None).run(Base(), bench().oracle())
+    (row, _) = simulator(gradients=None).run(Base(), simulator().oracle())
 
     assert row.metrics.iteration_s == 7.0
     assert not any(isinstance(each, AllReduce) for each in row.trace.plan.operations)
 
 
 def test_a_policy_knows_its_gpus_and_their_groups() -> None:
-    setting = bench().setting()
+    setting = simulator().setting()
 
     assert (setting.gpus, setting.groups) == (2, ((0, 1),))
-    assert replace(bench(), gpus=1, gradients=None).setting().groups == ((0,),)
+    assert replace(simulator(), gpus=1, gradients=None).setting().groups == ((0,),)
 
 
 def test_one_gpu_without_room_keeps_all_from_training() -> None:
     """GPU 1 asks for 5000 B of 1000. GPU 0 would fit and has the same refusal; both are replayed without a capacity."""
     policy = Given(made=(ALONE, overflowing(ALONE, Compute)))
-    rows = bench().run(policy, bench().oracle())
+    rows = simulator().run(policy, simulator().oracle())
 
     assert [(row.fits, row.is_short) for row in rows] == [(False, False), (False, True)]
     assert rows[0].refusal is rows[1].refusal
@@ -107,7 +107,7 @@ def test_a_trial_that_runs_out_of_memory_costs_what_ran_before() -> None:
 
     GPU 0 exchanges that as well, and would wait for ever with that of conv1.
     """
-    trials = bench().run_server_trial((ALONE, overflowing(ALONE, Compute)))
+    trials = simulator().run_server_trial((ALONE, overflowing(ALONE, Compute)))
 
     assert [trial.fits for trial in trials] == [False, False]
     assert [trial.cost_s for trial in trials] == pytest.approx([8.2, 8.2])
@@ -116,7 +116,7 @@ def test_a_trial_that_runs_out_of_memory_costs_what_ran_before() -> None:
 
 
 def test_a_trial_of_one_plan_runs_it_on_every_gpu() -> None:
-    trial = bench().run_trial(ALONE)
+    trial = simulator().run_trial(ALONE)
 
     assert isinstance(trial.outcome, IterationTrace)
     assert trial.cost_s == pytest.approx(19.2)
@@ -125,7 +125,7 @@ def test_a_trial_of_one_plan_runs_it_on_every_gpu() -> None:
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_policy_that_plans_for_another_number_of_gpus_is_refused(count: int) -> None:
     with pytest.raises(PolicyError, match=f"plans: found {count} plans, expected 2, one for each GPU$"):
-        bench().run(Given(made=(ALONE,) * count), bench().oracle())
+        simulator().run(Given(made=(ALONE,) * count), simulator().oracle())
 
 
 @pytest.mark.parametrize("gradients", [Aggregation.RING, Aggregation.DDP])
@@ -136,7 +136,7 @@ def test_plans_that_exchange_in_different_orders_are_refused(gradients: Aggregat
     ops.insert(kernels[-2], ops.pop(kernels[-1]))
     other = replace(ALONE, operations=tuple(ops))
 
-    asked = bench(gradients=gradients)
+    asked = simulator(gradients=gradients)
     with pytest.raises(PlanError, match="GPU 1 writes its weight gradients in another order than GPU 0"):
         asked.run(Given(made=(ALONE, other)), asked.oracle())
 
@@ -156,7 +156,7 @@ def in_order(*gradients: str) -> TrainingPlan:
 
 def test_buckets_with_other_contents_are_refused() -> None:
     """Both GPUs have one bucket, which conv1 completes."""
-    asked = bench(gradients=Aggregation.DDP)
+    asked = simulator(gradients=Aggregation.DDP)
 
     assert len(asked.ready((in_order("a", "b"), in_order("a", "b")), "given")) == 2
     with pytest.raises(PlanError, match=r"^given: GPU 1 writes its weight gradients in another order than GPU 0"):
@@ -165,23 +165,23 @@ def test_buckets_with_other_contents_are_refused() -> None:
 
 def test_a_policy_is_given_what_buckets_leave() -> None:
     """A second copy of 60 B and 12 B of gradients; there is nothing less than no memory."""
-    assert bench().setting().limits is TOY_LIMITS
-    assert bench(gradients=Aggregation.DDP).setting().limits == replace(TOY_LIMITS, device_bytes=1000 - 72)
-    scarce = bench(replace(TOY_LIMITS, device_bytes=71), Aggregation.DDP)
+    assert simulator().setting().limits is TOY_LIMITS
+    assert simulator(gradients=Aggregation.DDP).setting().limits == replace(TOY_LIMITS, device_bytes=1000 - 72)
+    scarce = simulator(replace(TOY_LIMITS, device_bytes=71), Aggregation.DDP)
     assert scarce.setting().limits.device_bytes == 0
 
 
 @pytest.mark.parametrize(("device_bytes", "fits"), [(188 + 72, True), (188 + 71, False)])
 def test_buckets_need_memory(device_bytes: int, fits: bool) -> None:  # noqa: FBT001
     """Without them base takes 72 B of W and as much of dW, maps of 10, 10, 2 and 2 B, and two gradients of 10 B."""
-    asked = bench(replace(TOY_LIMITS, device_bytes=device_bytes), Aggregation.DDP)
+    asked = simulator(replace(TOY_LIMITS, device_bytes=device_bytes), Aggregation.DDP)
 
     assert asked.run_trial(ALONE).fits is fits
 
 
 def test_host_memory_is_shared_out() -> None:
     scenario = read_scenario(SCENARIOS / "swap2018_2gpus.yaml")
-    both = Bench.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory, gpus=2)
+    both = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory, gpus=2)
 
     assert both.limits.host_bytes == scenario.server.host.memory_bytes // 2
     assert both.limits.device_bytes == scenario.server.gpu.memory_bytes

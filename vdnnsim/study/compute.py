@@ -11,17 +11,17 @@ from itertools import count
 from typing import Any
 
 from vdnnsim.analysis.metrics import RunMetrics, measure
-from vdnnsim.bench import Bench
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.errors import VdnnsimError
-from vdnnsim.experiment import bench_of
+from vdnnsim.experiment import simulator_of
 from vdnnsim.messages import one_line
 from vdnnsim.plan.operations import Offload, Prefetch
 from vdnnsim.plan.placement import DoesNotFit, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.simulator import Simulator
 from vdnnsim.study.kept import Kept
 from vdnnsim.study.outcome import Outcome, computed, failed
 from vdnnsim.study.resolve import Resolved
@@ -63,7 +63,7 @@ class _WatchedSetting(Setting):
 class PointRunner:
     """Computes points; of equal intermediate results it keeps the last ones, so its memory stays what it is."""
 
-    def __init__(self, watch: Callable[[Bench, Sequence[TrainingPlan]], None] | None = None) -> None:
+    def __init__(self, watch: Callable[[Simulator, Sequence[TrainingPlan]], None] | None = None) -> None:
         """Keep nothing yet.
 
         Args:
@@ -89,64 +89,64 @@ class PointRunner:
             return failed(one_line(f"{type(failure).__name__}: {failure}"))
 
     def _run(self, point: Resolved, scenario: Scenario) -> Outcome:
-        bench = self._bench(point, scenario)
+        simulator = self._simulator(point, scenario)
         (policy,) = scenario.policies
-        plans = self._planned(point, bench, policy)
+        plans = self._planned(point, simulator, policy)
         if self._watch is not None:
-            self._watch(bench, plans.plans)
-        limits = bench.limits
-        placements = self._placements.get((plans.number, limits), lambda: _each(bench.place, plans.plans))
+            self._watch(simulator, plans.plans)
+        limits = simulator.limits
+        placements = self._placements.get((plans.number, limits), lambda: _each(simulator.place, plans.plans))
         refusal = next((each for each in placements if isinstance(each, DoesNotFit)), None)
         if refusal is not None:
             unlimited = (plans.number, limits.model, limits.granule_bytes)
-            fitting = self._placements.get(unlimited, lambda: _each(bench.place_unlimited, plans.plans))
+            fitting = self._placements.get(unlimited, lambda: _each(simulator.place_unlimited, plans.plans))
         else:
             fitting = placements
-        metrics = self._replayed(point, bench, plans, fitting)
-        oracle = self._oracle(point, bench)
+        metrics = self._replayed(point, simulator, plans, fitting)
+        oracle = self._oracle(point, simulator)
         explained = "" if refusal is None else refusal.explain()
         return computed(metrics, oracle, plans.plans[0].algorithms, explained, scenario.gpus)
 
-    def _bench(self, point: Resolved, scenario: Scenario) -> Bench:
+    def _simulator(self, point: Resolved, scenario: Scenario) -> Simulator:
         costs = self._models.get(point.costs_key, lambda: _cost_model(scenario, point.compute_speed))
-        return bench_of(scenario, costs)
+        return simulator_of(scenario, costs)
 
-    def _planned(self, point: Resolved, bench: Bench, policy: Policy) -> _Plans:
+    def _planned(self, point: Resolved, simulator: Simulator, policy: Policy) -> _Plans:
         """Return the plans of a policy; of the last ones that it would decide equally, if there are such."""
-        setting = bench.setting()
-        decided_by = (point.costs_key, type(policy), policy, setting.gpus, setting.groups, bench.gradients)
+        setting = simulator.setting()
+        decided_by = (point.costs_key, type(policy), policy, setting.gpus, setting.groups, simulator.gradients)
         looked_at = self._looks.get(decided_by, set)
         if looked_at & _TRIALS:
-            return self._make_plans(bench, policy, looked_at)
+            return self._make_plans(simulator, policy, looked_at)
         # Plans of a policy that turns out to look at memory are filed without it, where nobody looks a second time.
-        limits = bench.limits if _LIMITS in looked_at else None
-        return self._plans.get((*decided_by, limits), lambda: self._make_plans(bench, policy, looked_at))
+        limits = simulator.limits if _LIMITS in looked_at else None
+        return self._plans.get((*decided_by, limits), lambda: self._make_plans(simulator, policy, looked_at))
 
-    def _make_plans(self, bench: Bench, policy: Policy, looked_at: set[str]) -> _Plans:
-        setting = bench.setting()
+    def _make_plans(self, simulator: Simulator, policy: Policy, looked_at: set[str]) -> _Plans:
+        setting = simulator.setting()
         known = {each.name: getattr(setting, each.name) for each in fields(setting)}
-        plans = bench.ready(policy.plans(_WatchedSetting(**known, looked_at=looked_at)), policy.label)
-        copies = bench.gpus > 1 or any(isinstance(each, Offload | Prefetch) for each in plans[0].operations)
+        plans = simulator.ready(policy.plans(_WatchedSetting(**known, looked_at=looked_at)), policy.label)
+        copies = simulator.gpus > 1 or any(isinstance(each, Offload | Prefetch) for each in plans[0].operations)
         return _Plans(next(self._numbers), plans, copies)
 
-    def _oracle(self, point: Resolved, bench: Bench) -> RunMetrics:
+    def _oracle(self, point: Resolved, simulator: Simulator) -> RunMetrics:
         """Return what base(p) does without a capacity; alone it copies nothing."""
-        timed_by = point.copies_key if bench.gpus > 1 else bench.server.host.issue_s
-        key = ("oracle", point.costs_key, timed_by, bench.gpus, bench.gradients, bench.limits.granule_bytes)
-        return self._replays.get((*key, bench.limits.model), bench.oracle)
+        timed_by = point.copies_key if simulator.gpus > 1 else simulator.server.host.issue_s
+        key = ("oracle", point.costs_key, timed_by, simulator.gpus, simulator.gradients, simulator.limits.granule_bytes)
+        return self._replays.get((*key, simulator.limits.model), simulator.oracle)
 
     def _replayed(
-        self, point: Resolved, bench: Bench, plans: _Plans, placements: Sequence[Placement | DoesNotFit]
+        self, point: Resolved, simulator: Simulator, plans: _Plans, placements: Sequence[Placement | DoesNotFit]
     ) -> RunMetrics:
         """Return the metrics of the GPU that is done last."""
         pools = tuple((each.pool_bytes, each.host_bytes) for each in placements if isinstance(each, Placement))
-        timed_by = point.copies_key if plans.copies else bench.server.host.issue_s
-        key = (plans.number, timed_by, pools, bench.limits.model, bench.limits.granule_bytes)
+        timed_by = point.copies_key if plans.copies else simulator.server.host.issue_s
+        key = (plans.number, timed_by, pools, simulator.limits.model, simulator.limits.granule_bytes)
 
         def replay() -> RunMetrics:
-            together = bench.replay(plans.plans, placements)
+            together = simulator.replay(plans.plans, placements)
             slowest = max(together.gpus, key=lambda trace: trace.iteration_s)
-            return measure(slowest, bench.workload.batch_size)
+            return measure(slowest, simulator.workload.batch_size)
 
         return self._replays.get(key, replay)
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
-from vdnnsim.bench import Bench
 from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.simulator import Simulator
 from vdnnsim.study.compute import PointRunner
 from vdnnsim.study.keys import POLICY, Key, Value, find_key, study_keys
 from vdnnsim.study.resolve import Resolver
@@ -49,8 +49,8 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     launched: list[KernelOrigins] = []
     resolver = Resolver(base, folder)
 
-    def watch(bench: Bench, plans: Sequence[TrainingPlan]) -> None:
-        launched.append(kernel_origins(plans, bench.cost_model))
+    def watch(simulator: Simulator, plans: Sequence[TrainingPlan]) -> None:
+        launched.append(kernel_origins(plans, simulator.cost_model))
 
     runner = PointRunner(watch)
 

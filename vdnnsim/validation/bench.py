@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from vdnnsim.bench import Bench
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
 from vdnnsim.hardware.server import Origin, Server
@@ -16,6 +15,7 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting, TrialPort
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import Method
@@ -39,7 +39,7 @@ class ValidationBench:
     case: Case
     executor: Executor
     method: Method
-    bench: Bench
+    bench: Simulator
 
     @classmethod
     def of(cls, case: Case, server: Server, executor: Executor, method: Method) -> "ValidationBench":
@@ -49,7 +49,7 @@ class ValidationBench:
             ProfileError: the machine's times do not cover the workload.
             ExecutionRefused: the device cannot compute a layer of it.
         """
-        bench = Bench.of(case.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+        bench = Simulator.of(case.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
         bench = replace(bench, cost_model=stated_workspaces(bench.cost_model, executor))
         bench.cost_model.table(bench.workload)
         if case.memory_share is not None:
@@ -155,7 +155,7 @@ class ValidationBench:
         return Given(given_durations(plan, paced.cost_model, paced.server.link), replay)
 
 
-def _replay(plan: TrainingPlan, bench: Bench) -> IterationTrace | DoesNotFit:
+def _replay(plan: TrainingPlan, bench: Simulator) -> IterationTrace | DoesNotFit:
     placement = place_plan(plan, bench.limits)
     if isinstance(placement, DoesNotFit):
         return placement

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Workload
@@ -17,6 +16,7 @@ from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace, StallCause
 
 F = Phase.FORWARD
@@ -154,7 +154,7 @@ def test_vgg16_pages_at_the_rate_of_the_paper(latency: str, bytes_per_s: float) 
     """
     workload = Workload(build_network("vgg16"), 256)
     server = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
-    bench = Bench.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    bench = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
     trace = bench.run(PageMigration(page_latency=latency), bench.oracle())[0].trace
 

@@ -34,7 +34,6 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, touching, toy_chain, toy_workload
 from tests.two_gpus import COSTS, SERVER, WORKLOAD
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Figure, Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -44,6 +43,7 @@ from vdnnsim.plan.training_plan import Buffer, BufferKind, ProfilingPass, Traini
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Setting
 from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS
@@ -204,8 +204,8 @@ def pair() -> ScenarioResult:
     offload and fetch 10 B over the uplink at the same moments, which take 2 s instead of 1, and all comes 1 s later.
     late(p): GPU 1 comes to the first exchange at 7.
     """
-    bench = Bench(WORKLOAD, SERVER, COSTS, TOY_LIMITS, PinnedMemory.ARENA, gpus=2, gradients=Aggregation.RING)
-    oracle = bench.oracle()
+    simulator = Simulator(WORKLOAD, SERVER, COSTS, TOY_LIMITS, PinnedMemory.ARENA, gpus=2, gradients=Aggregation.RING)
+    oracle = simulator.oracle()
     return ScenarioResult(
         name="pair",
         workload=WORKLOAD,
@@ -215,7 +215,7 @@ def pair() -> ScenarioResult:
         sources=(),
         oracle=oracle,
         algorithm_profiling_s=12.0,
-        results=tuple(row for policy in (Base(), VdnnAll(), Late()) for row in bench.run(policy, oracle)),
+        results=tuple(row for policy in (Base(), VdnnAll(), Late()) for row in simulator.run(policy, oracle)),
         gpus=2,
         gradients=Aggregation.RING,
     )

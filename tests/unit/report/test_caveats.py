@@ -10,7 +10,6 @@ from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -28,6 +27,7 @@ from vdnnsim.report.plots.scaling import scaling_figure
 from vdnnsim.report.run.manifest import manifest_text
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.tables.terminal import comparison_table, result_table
+from vdnnsim.simulator import Simulator
 
 PEAKS = "Kernel times: 2 of 2 from datasheet peaks, which no kernel reaches; copies weigh more here than on the card"
 
@@ -98,9 +98,9 @@ def normalized() -> LayerGraph:
 def run(result: ScenarioResult, graph: LayerGraph, *policies: Policy, mode: Mode = Mode.TRAINING) -> ScenarioResult:
     """The result of policies for four images of a network."""
     workload = replace(toy_workload(graph), batch_size=4, mode=mode)
-    bench = Bench(workload, TOY_SERVER, toy_costs(workload, {}), TOY_LIMITS, PinnedMemory.ARENA)
-    oracle = bench.oracle()
-    rows = tuple(row for policy in policies for row in bench.run(policy, oracle))
+    simulator = Simulator(workload, TOY_SERVER, toy_costs(workload, {}), TOY_LIMITS, PinnedMemory.ARENA)
+    oracle = simulator.oracle()
+    rows = tuple(row for policy in policies for row in simulator.run(policy, oracle))
     return replace(result, workload=workload, oracle=oracle, results=rows)
 
 

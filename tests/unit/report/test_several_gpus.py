@@ -10,7 +10,6 @@ from tests.two_gpus import BASE, SERVER, TREE, WORKLOAD, link, replay_two
 from vdnnsim.analysis.columns import RUN, result_rows
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.hardware.topology import PeerLink, Topology
 from vdnnsim.memory.choices import PinnedMemory
@@ -27,6 +26,7 @@ from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.write import report_files
 from vdnnsim.report.tables.summary import summary
+from vdnnsim.simulator import Simulator
 
 
 def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:
@@ -120,8 +120,10 @@ def test_what_updates_wait_for_is_not_hidden(pair: ScenarioResult, rate: float, 
     topology = Topology(TREE, (PeerLink("gpu0", "gpu1", link("nvlink", rate)),))
     server = replace(SERVER, gpu=replace(SERVER.gpu, dram_bytes_per_s=14.4 * rate), topology=topology)
     costs = toy_costs(workload, {})
-    bench = Bench(workload, server, costs, TOY_LIMITS, PinnedMemory.ARENA, gpus=2, gradients=Aggregation.DDP)
-    (line,) = contention_lines(replace(pair, gradients=Aggregation.DDP, results=bench.run(Base(), bench.oracle())))
+    simulator = Simulator(workload, server, costs, TOY_LIMITS, PinnedMemory.ARENA, gpus=2, gradients=Aggregation.DDP)
+    (line,) = contention_lines(
+        replace(pair, gradients=Aggregation.DDP, results=simulator.run(Base(), simulator.oracle()))
+    )
 
     assert line.endswith(f"; no kernel hides {exposed} of exchanges")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy import ROOT
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.experiment import bench_of
+from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
@@ -40,9 +40,9 @@ def scenario(folder: Path, hardware: str = "titan_x_maxwell") -> Scenario:
 
 def alone(point: Scenario) -> Outcome:
     """Run a scenario as `vdnnsim run` does; of several GPUs the row of the one that is done last."""
-    bench = bench_of(point)
-    oracle = bench.oracle()
-    rows = bench.run(point.policies[0], oracle)
+    simulator = simulator_of(point)
+    oracle = simulator.oracle()
+    rows = simulator.run(point.policies[0], oracle)
     slowest: PolicyResult = max(rows, key=lambda row: row.metrics.iteration_s)
     refusal = next((row.refusal.explain() for row in rows if row.refusal is not None), "")
     return computed(slowest.metrics, oracle, slowest.algorithms, refusal, point.gpus)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from vdnnsim.bench import UNLIMITED_BYTES, Bench
 from vdnnsim.claims.pace import stretched
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
@@ -27,6 +26,7 @@ from vdnnsim.policies.caffe_layers import BATCH_AHEAD_NAMES
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.simulator import UNLIMITED_BYTES, Simulator
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import MIB
 
@@ -87,18 +87,18 @@ class LayrubRuns:
 
     machines: Mapping[str, Server] = field(repr=False)
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
-    _benches: dict[Case, Bench] = field(default_factory=dict, repr=False)
+    _benches: dict[Case, Simulator] = field(default_factory=dict, repr=False)
     _memories: dict[tuple[Case, str], Memory] = field(default_factory=dict, repr=False)
     _seconds: dict[tuple[Case, str], float] = field(default_factory=dict, repr=False)
     _largest: dict[tuple[Case, str], LargestBatch] = field(default_factory=dict, repr=False)
 
-    def bench(self, case: Case) -> Bench:
+    def bench(self, case: Case) -> Simulator:
         """The workload of a case with its costs."""
         if case not in self._benches:
             graph = build_network(case.network)
             workload = Workload(graph, case.batch_size, optimizer=Optimizer.MOMENTUM)
             server = stretched(self.machines[case.hardware], case.slowdown)
-            self._benches[case] = Bench.of(
+            self._benches[case] = Simulator.of(
                 workload,
                 server,
                 MemoryModel.IDEAL,
@@ -196,7 +196,7 @@ def _pool_of(policy: str) -> MemoryModel:
     return _POOLS.get(policy, MemoryModel.IDEAL)
 
 
-def _place(bench: Bench, plan: TrainingPlan, model: MemoryModel) -> Placement:
+def _place(bench: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
     """Place a plan on its GPU, where TensorFlow's last region is what is left; on one without a capacity if need be."""
     placement = place_plan(plan, replace(bench.limits, model=model))
     if isinstance(placement, Placement):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.bench import Bench
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
+from vdnnsim.simulator import Simulator
 
 Case = tuple[str, int]
 """A network and its batch size."""
@@ -43,16 +43,16 @@ class PaperRuns:
     pinned_memory: PinnedMemory = PinnedMemory.ARENA
     options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     _types: PolicyTypes = field(default_factory=known_policies)
-    _benches: dict[Case, Bench] = field(default_factory=dict)
+    _benches: dict[Case, Simulator] = field(default_factory=dict)
     _oracles: dict[Case, RunMetrics] = field(default_factory=dict)
     _results: dict[tuple[str, int, str], PolicyResult] = field(default_factory=dict)
 
-    def bench(self, network: str, batch_size: int) -> Bench:
+    def bench(self, network: str, batch_size: int) -> Simulator:
         """The workload of a network with its costs on this machine."""
         key = network, batch_size
         if key not in self._benches:
             workload = Workload(build_network(network), batch_size)
-            self._benches[key] = Bench.of(workload, self.server, self.memory_model, self.pinned_memory)
+            self._benches[key] = Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
         return self._benches[key]
 
     def policy(self, label: str, **options: str) -> Policy:

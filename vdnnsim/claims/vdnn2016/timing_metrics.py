@@ -8,13 +8,13 @@ from dataclasses import replace
 from vdnnsim.analysis.dram import copied_bytes
 from vdnnsim.analysis.layers import layer_times
 from vdnnsim.analysis.power import maximum_watts
-from vdnnsim.bench import Bench
 from vdnnsim.claims.vdnn2016.runs import Case, PaperRuns
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
+from vdnnsim.simulator import Simulator
 
 
 def feature_throughput(runs: PaperRuns, case: Case, policy: str) -> float:
@@ -87,7 +87,7 @@ def passes_of(runs: PaperRuns, case: Case, policy: str) -> str:
 class _OnlyTheFirstPasses:
     """A port through which the first plan fits, and no other."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Simulator) -> None:
         self._bench = bench
         self._first: TrainingPlan | None = None
 

@@ -30,7 +30,7 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Simulator:
     """A workload on a machine, ready to run policies; it is also the ports through which they run their trials.
 
     Attributes:
@@ -58,7 +58,7 @@ class Bench:
         gpus: int = 1,
         gradients: Aggregation | None = None,
         cost_model: CostModel | None = None,
-    ) -> "Bench":
+    ) -> "Simulator":
         """Build the limits of a workload on a machine, and its cost model if that is not given."""
         limits = MemoryLimits(
             model=model,
