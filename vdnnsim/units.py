@@ -58,9 +58,10 @@ _SUFFIXES: Mapping[Dimension, str] = {
 
 
 def dimension_of(name: str) -> Dimension:
-    """Return what a quantity measures, by the SI unit in which its name ends; of images per second that is a number."""
-    ends = {f"_{suffix}": dimension for dimension, suffix in _SUFFIXES.items() if suffix} | {"_per_s": Dimension.COUNT}
-    return next((ends[end] for end in sorted(ends, key=len, reverse=True) if name.endswith(end)), Dimension.COUNT)
+    """Return what a quantity measures, by the SI unit in which its name ends; images per second are a plain number."""
+    found = (each for each, suffix in _SUFFIXES.items() if suffix and name.endswith(f"_{suffix}"))
+    longest = max(found, key=lambda each: len(each.suffix), default=Dimension.COUNT)
+    return Dimension.COUNT if longest is Dimension.SECONDS and name.endswith("_per_s") else longest
 
 
 _UNITS: Mapping[Dimension, Mapping[str, float]] = {

@@ -7,7 +7,7 @@ that is done last.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Final
 
@@ -109,12 +109,7 @@ class Column:
 
 _ROW: Final = (
     Column("network", Scope.ROW, "the network that is trained"),
-    Column(
-        "batch_size",
-        Scope.ROW,
-        "images, or texts, videos or sequences, per iteration and GPU",
-        label="batch size",
-    ),
+    Column("batch_size", Scope.ROW, "images, or texts, videos or sequences, per iteration and GPU", label="batch size"),
     Column("hardware", Scope.ROW, "the profile of the machine"),
     Column("gpus", Scope.ROW, "how many GPUs train together", label="GPUs"),
     Column("gpu", Scope.ROW, "number of the GPU, from 0"),
@@ -131,6 +126,15 @@ _ROW: Final = (
     Column("error", Scope.ROW, "why a point could not be computed"),
 )
 
+
+def _of_iteration(name: str, meaning: str, label: str = "", title: str = "", short: str = "") -> Column:
+    """Return the column of a number that `RunMetrics` has under the same name."""
+    kind = _NUMBERS[name]
+    return Column(name, Scope.GPU, meaning, lambda of: kind(getattr(of.metrics, name)), label, title, short)
+
+
+_NUMBERS: Final = {field.name: field.type for field in fields(RunMetrics) if field.type in (int, float)}
+
 _COMPUTED: Final = (
     Column(
         "algorithms",
@@ -145,97 +149,51 @@ _COMPUTED: Final = (
         "fit are of a replay on a GPU without a capacity",
         lambda of: not of.refusal,
     ),
-    Column(
+    _of_iteration(
         "iteration_s",
-        Scope.GPU,
         "seconds from the first issue until host and streams are done",
-        lambda of: float(of.metrics.iteration_s),
-        label="time of an iteration",
-        title="time per iteration",
-        short="time",
+        *("time of an iteration", "time per iteration", "time"),
     ),
-    Column(
-        "images_per_s",
-        Scope.GPU,
-        "batch_size / iteration_s",
-        lambda of: float(of.metrics.images_per_s),
-        label="images/s",
-    ),
-    Column(
+    _of_iteration("images_per_s", "batch_size / iteration_s", "images/s"),
+    _of_iteration(
         "max_memory_bytes",
-        Scope.GPU,
         "most GPU memory in use at once, whole network",
-        lambda of: of.metrics.max_memory_bytes,
-        label="most GPU memory in use",
-        title="max memory",
-        short="max mem",
+        *("most GPU memory in use", "max memory", "max mem"),
     ),
-    Column(
+    _of_iteration(
         "mean_memory_bytes",
-        Scope.GPU,
         "GPU memory in use averaged over time, whole network",
-        lambda of: float(of.metrics.mean_memory_bytes),
-        title="mean memory",
-        short="mean mem",
+        *("mean memory bytes", "mean memory", "mean mem"),
     ),
-    Column(
+    _of_iteration(
         "feature_max_memory_bytes",
-        Scope.GPU,
         "as max_memory_bytes, of the buffers of feature-extraction layers alone (the vDNN paper's scope)",
-        lambda of: of.metrics.feature_max_memory_bytes,
     ),
-    Column(
+    _of_iteration(
         "feature_step_mean_memory_bytes",
-        Scope.GPU,
         "of the same buffers, the mean over layer steps: each feature-extraction layer counts once forward and once "
         "backward, whatever its duration",
-        lambda of: float(of.metrics.feature_step_mean_memory_bytes),
     ),
-    Column(
+    _of_iteration(
         "feature_iteration_s",
-        Scope.GPU,
         "seconds spent on feature extraction: its kernels and the stalls before them or caused by copies",
-        lambda of: float(of.metrics.feature_iteration_s),
     ),
-    Column(
-        "offloaded_bytes",
-        Scope.GPU,
-        "bytes copied to the host in one iteration",
-        lambda of: of.metrics.offloaded_bytes,
-        label="offloaded",
-        title="offloaded",
-        short="offload",
+    _of_iteration(
+        "offloaded_bytes", "bytes copied to the host in one iteration", *("offloaded", "offloaded", "offload")
     ),
-    Column(
-        "prefetched_bytes",
-        Scope.GPU,
-        "bytes copied back in one iteration, on demand or ahead",
-        lambda of: of.metrics.prefetched_bytes,
-    ),
-    Column(
-        "host_memory_bytes",
-        Scope.GPU,
-        "most pinned host memory in use at once",
-        lambda of: of.metrics.host_memory_bytes,
-        label="most pinned host memory",
-    ),
-    Column(
+    _of_iteration("prefetched_bytes", "bytes copied back in one iteration, on demand or ahead"),
+    _of_iteration("host_memory_bytes", "most pinned host memory in use at once", "most pinned host memory"),
+    _of_iteration(
         "stall_s",
-        Scope.GPU,
         "seconds in which the compute stream stood still before or between kernels",
-        lambda of: float(of.metrics.stall_s),
-        label="stalls",
-        title="stalled",
-        short="stalled",
+        *("stalls", "stalled", "stalled"),
     ),
     Column(
         "performance_ratio",
         Scope.GPU,
         "iteration_s of the oracular baseline, base(p) without a capacity, over iteration_s",
         lambda of: float(of.performance_ratio),
-        label="speed, % of the oracular baseline",
-        title="speed of the oracle",
-        short="speed/oracle",
+        *("speed, % of the oracular baseline", "speed of the oracle", "speed/oracle"),
     ),
     Column(
         "feature_performance_ratio",
@@ -243,20 +201,14 @@ _COMPUTED: Final = (
         "the same of feature_iteration_s",
         lambda of: float(of.feature_performance_ratio),
     ),
-    Column(
-        "pool_bytes",
-        Scope.GPU,
-        "GPU memory that the memory model needed, gaps included",
-        lambda of: of.metrics.pool_bytes,
-    ),
+    _of_iteration("pool_bytes", "GPU memory that the memory model needed, gaps included"),
     Column(
         "runtime_bytes",
         Scope.GPU,
         "GPU memory of the process as nvidia-smi shows it: pool_bytes, and the context and further handles where the "
         "profile states them",
         lambda of: of.runtime_bytes,
-        title="runtime memory",
-        short="runtime",
+        *("runtime bytes", "runtime memory", "runtime"),
     ),
     Column(
         "tokens_per_s",
@@ -269,7 +221,7 @@ _COMPUTED: Final = (
         Scope.SERVER,
         "images per second until the last GPU is done",
         lambda of: float(of.server_images_per_s),
-        label="images/s of all GPUs",
+        "images/s of all GPUs",
     ),
     Column(
         "refusal",
