@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from vdnnsim.memory.best_fit import place_best_fit
 from vdnnsim.memory.bfc import place_tensorflow
 from vdnnsim.memory.caching import place_caching
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.cuda_malloc import place_cuda_malloc
-from vdnnsim.memory.ideal import place_ideal
+from vdnnsim.memory.online import place_best_fit, place_ideal
 from vdnnsim.memory.planned import place_planned
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.memory.storages import place_mxnet
