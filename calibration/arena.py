@@ -12,14 +12,12 @@ import torch
 from calibration.devices.port import Device
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
-from vdnnsim.memory.requests import Placed, Request
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request
 from vdnnsim.plan.operations import Offload, Prefetch
 from vdnnsim.plan.training_plan import TrainingPlan
 
 _SLICE_BYTES = 512
 """Slices begin at multiples of this, so that no copy begins within a page of another one's cache lines."""
-
-_NO_LIMIT_BYTES = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def lay_copies(plan: TrainingPlan) -> ArenaLayout:
                     requests.append(Request(held.pop((buffer, copy)), None))
             case _:
                 pass
-    placed = place(requests, MemoryModel.PLANNED, capacity_bytes=_NO_LIMIT_BYTES, granule_bytes=_SLICE_BYTES)
+    placed = place(requests, MemoryModel.PLANNED, capacity_bytes=UNLIMITED_BYTES, granule_bytes=_SLICE_BYTES)
     assert isinstance(placed, Placed)
     offsets = {}
     for position, request in taken_by.items():

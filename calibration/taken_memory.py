@@ -8,20 +8,15 @@ from calibration.programme import Programme
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.operations import Allocate, Compute
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_plan
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_unlimited
 from vdnnsim.plan.training_plan import BufferKind
-
-_NO_LIMIT_BYTES = 2**62
 
 
 def placement_of(programme: Programme, limits: MemoryLimits) -> Placement:
     """Count a plan as `ideal` does, but with the workspaces that kernels took instead of those that it foresaw."""
     sizes = zip(programme.plan.buffers, programme.taken_bytes, strict=True)
     taken = replace(programme.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
-    unlimited = MemoryLimits(MemoryModel.IDEAL, _NO_LIMIT_BYTES, _NO_LIMIT_BYTES, limits.granule_bytes)
-    placement = place_plan(taken, unlimited)
-    assert isinstance(placement, Placement)
-    return placement
+    return place_unlimited(taken, replace(limits, model=MemoryModel.IDEAL))
 
 
 def overflow_at(

@@ -5,6 +5,10 @@ answers the whole sequence at once, so that an online model and one that plans a
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+UNLIMITED_BYTES: Final = 2**60
+"""The capacity of a memory that has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,14 @@ them, a prefetch gives them back unless it keeps the copy.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import accumulate
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
-from vdnnsim.memory.requests import Overflow, Request, round_up
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
 from vdnnsim.plan.operations import Alias, Allocate, Offload, Prefetch, Release
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
@@ -68,6 +69,11 @@ class Placement:
     pool_bytes: int
     host_bytes: int
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Device memory in use at its maximum, without gaps and what a pool keeps."""
+        return max(accumulate(change.delta_bytes for change in self.changes.values()), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class DoesNotFit:
@@ -122,6 +128,18 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
         for operation, request, delta, offset in zip(positions, requests, answer.deltas, answer.offsets, strict=True)
     }
     return Placement(changes, answer.pool_bytes, host)
+
+
+def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
+    """Place a plan on a GPU and a host without a capacity."""
+    placement = place_plan(plan, replace(limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES))
+    assert isinstance(placement, Placement)
+    return placement
+
+
+def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
+    """Return the peak of a plan by its lifetimes, wherever its buffers come to lie."""
+    return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
 
 
 def _device_requests(plan: TrainingPlan) -> tuple[list[int], list[Request]]:
