@@ -11,10 +11,6 @@
 - What a Release gives up is gone; only a copy on the host brings it back.
 - What lies in the bytes of another buffer covers it. The kernel that first writes it may still read what was there, as
   one that works in place.
-
-Order between streams is tracked as knowledge: for each stream and for the host, up to which position the other
-streams are known to be done. RecordEvent stores the knowledge of its stream, WaitEvent merges it into another,
-HostSynchronize gives it to everything issued later.
 """
 
 from dataclasses import dataclass, field
@@ -35,6 +31,7 @@ from vdnnsim.plan.operations import (
     WaitEvent,
     describe,
 )
+from vdnnsim.plan.order import NOTHING, StreamOrder
 from vdnnsim.plan.training_plan import TrainingPlan
 
 
@@ -49,15 +46,15 @@ def check_plan(plan: TrainingPlan) -> None:
 
 @dataclass(slots=True)
 class _BufferState:
-    """What is known of one buffer: positions of the last operations that matter for order, -1 for none."""
+    """What is known of one buffer: positions of the last operations that matter for order."""
 
     allocated: bool = False
     released: bool = False
     storage: int | None = None
     written: bool = False
     on_host: frozenset[int] = frozenset()
-    last_compute: int = -1
-    last_compute_write: int = -1
+    last_compute: int = NOTHING
+    last_compute_write: int = NOTHING
     last_copy: dict[Stream, int] = field(default_factory=dict)
     last_arrival: dict[Stream, int] = field(default_factory=dict)
     covered_by: int | None = None
@@ -68,11 +65,7 @@ class _Checker:
         self._plan = plan
         self._states = [_BufferState() for _ in plan.buffers]
         self._position = 0
-        # _done[a][b]: position up to which stream b is known to be done when stream a goes on.
-        self._done = {a: dict.fromkeys(Stream, -1) for a in Stream}
-        self._host = dict.fromkeys(Stream, -1)
-        self._last_on = dict.fromkeys(Stream, -1)
-        self._events: dict[int, dict[Stream, int]] = {}
+        self._order = StreamOrder()
 
     def check(self) -> None:
         for position, operation in enumerate(self._plan.operations):
@@ -103,14 +96,13 @@ class _Checker:
             case WaitEvent(event=event, stream=stream):
                 self._wait(event, stream)
             case HostSynchronize(streams=streams):  # pragma: no branch
-                for stream in streams:
-                    _merge(self._host, self._done[stream] | {stream: self._last_on[stream]})
+                self._order.synchronize(streams)
 
     def _alias(self, buffer: int, storage: int) -> None:
         below = self._use(storage)
         if self._plan.buffers[buffer].nbytes > self._plan.buffers[storage].nbytes:
             raise self._error(f"{self._name(buffer)} is larger than {self._name(storage)}, in which it is to lie")
-        self._reach(Stream.COMPUTE)
+        self._order.reach(Stream.COMPUTE)
         if self._unfinished(below.last_copy, Stream.COMPUTE):
             raise self._error(f"{self._name(storage)} is covered before the compute stream waited for its copy")
         self._allocate(buffer)
@@ -118,19 +110,17 @@ class _Checker:
         below.covered_by = buffer
 
     def _record(self, event: int, stream: Stream) -> None:
-        if event in self._events:
+        if self._order.is_recorded(event):
             raise self._error(f"event {event} is recorded twice")
-        self._reach(stream)
-        self._events[event] = self._done[stream] | {stream: self._last_on[stream]}
+        self._order.record(event, stream)
 
     def _wait(self, event: int, stream: Stream) -> None:
-        if event not in self._events:
+        if not self._order.is_recorded(event):
             raise self._error(f"event {event} is waited for before it is recorded")
-        self._reach(stream)
-        _merge(self._done[stream], self._events[event])
+        self._order.wait(event, stream)
 
     def _compute(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
-        self._reach(Stream.COMPUTE)
+        self._order.reach(Stream.COMPUTE)
         for buffer in reads:
             state = self._use(buffer, covered_for=writes)
             if not state.written:
@@ -148,77 +138,77 @@ class _Checker:
             state.last_compute = state.last_compute_write = self._position
             if state.storage is not None:
                 self._states[state.storage].written = False
-        self._last_on[Stream.COMPUTE] = self._position
+        self._order.run(Stream.COMPUTE, self._position)
 
     def _allocate(self, buffer: int) -> None:
         state = self._states[buffer]
-        self._reach(Stream.COMPUTE)
+        self._order.reach(Stream.COMPUTE)
         if state.allocated:
             raise self._error(f"{self._name(buffer)} is allocated twice")
         given = self._plan.buffers[buffer].given and not state.released
         self._states[buffer] = _BufferState(allocated=True, written=given, on_host=state.on_host)
         # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.
-        self._states[buffer].last_compute = self._last_on[Stream.COMPUTE] = self._position
+        self._states[buffer].last_compute = self._position
+        self._order.run(Stream.COMPUTE, self._position)
 
     def _release(self, buffer: int) -> None:
         state = self._use(buffer)
-        self._reach(Stream.COMPUTE)
+        self._order.reach(Stream.COMPUTE)
         if self._unfinished(state.last_copy, Stream.COMPUTE):
             raise self._error(f"{self._name(buffer)} is released before the compute stream waited for its copy")
         if state.storage is not None:
             below = self._states[state.storage]
             below.covered_by = None
             below.written = False
-            below.last_compute = self._last_on[Stream.COMPUTE] = self._position
+            below.last_compute = self._position
+            self._order.run(Stream.COMPUTE, self._position)
         self._states[buffer] = _BufferState(released=True, on_host=state.on_host)
 
     def _offload(self, buffer: int, copy: int) -> None:
         state = self._use(buffer)
-        self._reach(Stream.MEMORY)
+        self._order.reach(Stream.MEMORY)
         if not state.written:
             raise self._error(f"{self._name(buffer)} is offloaded before anything was written to it")
         if copy in state.on_host:
             raise self._error(f"{self._name(buffer)} is offloaded twice")
-        if state.last_compute_write > self._done[Stream.MEMORY][Stream.COMPUTE]:
+        if not self._order.knows(Stream.MEMORY, Stream.COMPUTE, state.last_compute_write):
             raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its kernel")
         if self._unfinished(state.last_arrival, Stream.MEMORY):
             raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its exchange")
         state.on_host |= {copy}
-        state.last_copy[Stream.MEMORY] = self._last_on[Stream.MEMORY] = self._position
+        state.last_copy[Stream.MEMORY] = self._position
+        self._order.run(Stream.MEMORY, self._position)
 
     def _prefetch(self, buffer: int, copy: int, *, keeps_copy: bool) -> None:
         state = self._use(buffer)
-        self._reach(Stream.MEMORY)
+        self._order.reach(Stream.MEMORY)
         if copy not in state.on_host:
             raise self._error(f"{self._name(buffer)} is prefetched but not on the host")
-        if state.last_compute > self._done[Stream.MEMORY][Stream.COMPUTE]:
+        if not self._order.knows(Stream.MEMORY, Stream.COMPUTE, state.last_compute):
             raise self._error(f"{self._name(buffer)} is prefetched before the memory stream waited for its allocation")
         if not keeps_copy:
             state.on_host -= {copy}
         state.written = True
         state.last_copy[Stream.MEMORY] = state.last_arrival[Stream.MEMORY] = self._position
-        self._last_on[Stream.MEMORY] = self._position
+        self._order.run(Stream.MEMORY, self._position)
 
     def _all_reduce(self, buffers: tuple[int, ...]) -> None:
-        self._reach(Stream.COMMUNICATION)
+        self._order.reach(Stream.COMMUNICATION)
         for buffer in buffers:
             state = self._use(buffer)
             if not state.written:
                 raise self._error(f"{self._name(buffer)} is exchanged before anything was written to it")
-            if state.last_compute > self._done[Stream.COMMUNICATION][Stream.COMPUTE]:
+            if not self._order.knows(Stream.COMMUNICATION, Stream.COMPUTE, state.last_compute):
                 raise self._error(f"{self._name(buffer)} is exchanged before the stream waited for its kernel")
             if self._unfinished(state.last_copy, Stream.COMMUNICATION):
                 raise self._error(f"{self._name(buffer)} is exchanged before the stream waited for its copy")
             state.on_host = frozenset()
             state.last_copy[Stream.COMMUNICATION] = state.last_arrival[Stream.COMMUNICATION] = self._position
-        self._last_on[Stream.COMMUNICATION] = self._position
+        self._order.run(Stream.COMMUNICATION, self._position)
 
     def _unfinished(self, copies: dict[Stream, int], stream: Stream) -> list[Stream]:
         """Return on which streams the last copy of a buffer may not be done, as far as another stream knows."""
-        return [each for each in copies if each is not stream and copies[each] > self._done[stream][each]]
-
-    def _reach(self, stream: Stream) -> None:
-        _merge(self._done[stream], self._host)
+        return [each for each in copies if not self._order.knows(stream, each, copies[each])]
 
     def _use(self, buffer: int, covered_for: tuple[int, ...] = ()) -> _BufferState:
         """Return what is known of a buffer in use; a kernel may read what it is to cover with what it writes."""
@@ -236,8 +226,3 @@ class _Checker:
         plan = self._plan
         text = describe(plan.operations[self._position], plan.buffer_names, plan.layers)
         return PlanError(f"{plan.policy}: operation {self._position} ({text}): {message}")
-
-
-def _merge(known: dict[Stream, int], more: dict[Stream, int]) -> None:
-    for stream, position in more.items():
-        known[stream] = max(known[stream], position)
