@@ -1,14 +1,16 @@
 """The buffers of a plan in device memory: flat bytes for copies, tensors in their shape for kernels."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
 
-from calibration.devices.port import Device
+from calibration.devices.port import Device, GivesBackParts
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.operations import ByteRange
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 
 
@@ -42,7 +44,11 @@ def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
 
 
 class DeviceBuffers:
-    """What is allocated at the moment, by id of the buffer."""
+    """What is allocated at the moment, by id of the buffer.
+
+    Attributes:
+        away_bytes: of each buffer, how many bytes of its memory are given back.
+    """
 
     def __init__(self, device: Device, forms: Sequence[Part | None]) -> None:
         self._device = device
@@ -51,6 +57,7 @@ class DeviceBuffers:
         self._bytes: dict[int, torch.Tensor] = {}
         self._laid: set[int] = set()
         self._tensors: dict[int, torch.Tensor] = {}
+        self.away_bytes: Counter[int] = Counter()
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -61,9 +68,25 @@ class DeviceBuffers:
         """The tensor of a buffer, in its form; the same object as long as the buffer lives."""
         return self._tensors[buffer]
 
-    def flat(self, buffer: int) -> torch.Tensor:
-        """The bytes of a buffer."""
-        return self._bytes[buffer]
+    def flat(self, buffer: int, part: ByteRange | None = None) -> torch.Tensor:
+        """The bytes of a buffer, or some of them."""
+        return self._bytes[buffer] if part is None else self._bytes[buffer][part.first : part.end]
+
+    def release_part(self, buffer: int, part: ByteRange) -> None:
+        """Give the memory of a part of a buffer back; what was in it is lost."""
+        assert isinstance(self._device, GivesBackParts), "other plans were refused"
+        self._device.release_part(self.flat(buffer, part))
+        self.away_bytes[buffer] += part.nbytes
+
+    def allocate_part(self, buffer: int, part: ByteRange) -> None:
+        """Take memory for a part of a buffer again.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+        assert isinstance(self._device, GivesBackParts), "other plans were refused"
+        self._device.allocate_part(self.flat(buffer, part))
+        self.away_bytes[buffer] -= part.nbytes
 
     def allocate(self, buffer: int, nbytes: int) -> None:
         """Take memory for a buffer.
@@ -82,6 +105,7 @@ class DeviceBuffers:
         """Give a buffer back; a laid one frees nothing."""
         self._tensors.pop(buffer, None)
         taken = self._bytes.pop(buffer)
+        del self.away_bytes[buffer]
         if buffer in self._laid:
             self._laid.remove(buffer)
         else:

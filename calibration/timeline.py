@@ -12,6 +12,7 @@ from calibration.devices.port import Interval, Mark
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllocatePart,
     AllReduce,
     Compute,
     HostSynchronize,
@@ -19,6 +20,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
+    ReleasePart,
     Stream,
     WaitEvent,
 )
@@ -116,7 +118,7 @@ def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorde
                 yield _Happening(
                     end_s, position, partial(recorder.copy_ends, position, operation, issue_s, start_s, end_s)
                 )
-            case Allocate() | Release():
+            case Allocate() | AllocatePart() | Release() | ReleasePart():
                 mark = log.marks.get(position)
                 if mark is not None:
                     streams.at(Stream.COMPUTE, mark.time_s, position)

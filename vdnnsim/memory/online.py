@@ -1,18 +1,25 @@
 """Online placement: requests are served one by one, without knowledge of those to come.
 
-A pool states how it takes and gives back, and what it needed; `serve` asks it. Two pools that no framework has stand
-here: `ideal` counts bytes and never fragments, what the papers' figures add up; `best_fit` is the rule of cnmem, which
+A pool states how it takes and gives back, and what it needed; `serve` asks it. The pools that no framework has stand
+here: `ideal` counts bytes and never fragments, what the papers' figures add up. `best_fit` is the rule of cnmem, which
 vDNN builds on (III-B): a request takes the smallest free piece that is large enough, the lowest one among equals, and
-leaves what remains of it free; a piece that is given back merges at once with its free neighbours.
+leaves what remains of it free; a piece that is given back merges at once with its free neighbours. `cuda_vmm` gives
+every buffer addresses of its own, behind which it maps blocks of 2 MiB of the GPU, each of which can be given back by
+itself: the virtual memory management of CUDA's driver (cuMemAddressReserve, cuMemCreate, cuMemMap).
 
-Source: github.com/NVIDIA/cnmem, src/cnmem.cpp (findBestBlock, releaseBlock).
+Sources: github.com/NVIDIA/cnmem, src/cnmem.cpp (findBestBlock, releaseBlock); for the block, which the driver tells by
+cuMemGetAllocationGranularity, Perry and Sakharnykh, Introducing Low-Level GPU Virtual Memory Management, NVIDIA's
+developer blog, 2020.
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from vdnnsim.memory.free_pieces import FreePieces
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.units import MIB
+
+MAPPED_BYTES: Final = 2 * MIB
 
 
 class Block(NamedTuple):
@@ -58,11 +65,14 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
             delta = -block.nbytes
         else:
             nbytes = round_up(request.nbytes, granule_bytes)
-            taken = pool.take(nbytes)
+            before = held[request.key].nbytes if request.resizes else 0
+            taken = pool.take(max(0, nbytes - before))
             if taken is None:
-                return Overflow(position, tuple(held), capacity_bytes - in_use, pool.largest_free(nbytes))
-            block = held[request.key] = taken
-            delta = block.nbytes
+                return Overflow(position, tuple(held), capacity_bytes - in_use, pool.largest_free(nbytes - before))
+            if nbytes < before:
+                pool.give_back(Block(taken.start, before - nbytes))
+            block = held[request.key] = Block(taken.start, nbytes) if request.resizes else taken
+            delta = block.nbytes - before
         in_use += delta
         offsets.append(block.start if pool.addressed else None)
         deltas.append(delta)
@@ -72,6 +82,11 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
 def place_ideal(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
     """Serve requests as long as the sum of what is in use stays within the capacity."""
     return serve(requests, _Sum(capacity_bytes), capacity_bytes, granule_bytes)
+
+
+def place_mapped(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
+    """Serve requests in blocks that are mapped behind addresses, of which there are enough."""
+    return place_ideal(requests, capacity_bytes, round_up(granule_bytes, MAPPED_BYTES))
 
 
 def place_best_fit(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:

@@ -13,10 +13,16 @@ UNLIMITED_BYTES: Final = 2**60
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Takes nbytes under a key; or, with nbytes None, gives back what the key holds."""
+    """Takes nbytes under a key; or, with nbytes None, gives back what the key holds.
+
+    Attributes:
+        resizes: whether the key, which is in use, holds nbytes from now on: parts of it were given back or taken again.
+            Only a model that states a granule for parts can do so (`vdnnsim.memory.place.part_granule_bytes`).
+    """
 
     key: int
     nbytes: int | None
+    resizes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

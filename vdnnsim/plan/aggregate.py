@@ -20,6 +20,7 @@ from vdnnsim.plan.operations import (
     Operation,
     RecordEvent,
     Release,
+    ReleasePart,
     Stream,
     WaitEvent,
 )
@@ -91,7 +92,7 @@ def _touched(operation: Operation) -> tuple[Stream, tuple[int, ...]]:
     match operation:
         case Compute(reads=reads):
             return Stream.COMPUTE, reads
-        case Release(buffer=buffer):
+        case Release(buffer=buffer) | ReleasePart(buffer=buffer):
             return Stream.COMPUTE, (buffer,)
         case Offload(buffer=buffer):
             return Stream.MEMORY, (buffer,)

@@ -8,6 +8,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllocatePart,
+    ByteRange,
     Compute,
     HostSynchronize,
     Mechanism,
@@ -17,6 +19,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
+    ReleasePart,
     Stream,
     WaitEvent,
 )
@@ -60,6 +63,14 @@ class PlanWriter:
         """Give the memory of a buffer back, or end its alias."""
         self._operations.append(Release(buffer))
 
+    def allocate_part(self, buffer: int, part: ByteRange, layer: int, phase: Phase) -> None:
+        """Take memory again for a part of a buffer that was given back."""
+        self._operations.append(AllocatePart(buffer, part, layer, phase))
+
+    def release_part(self, buffer: int, part: ByteRange) -> None:
+        """Give the memory of a part of a buffer back."""
+        self._operations.append(ReleasePart(buffer, part))
+
     def compute(
         self,
         layer: int,
@@ -85,9 +96,10 @@ class PlanWriter:
         *,
         mechanism: Mechanism | None = None,
         copy: int = 0,
+        part: ByteRange | None = None,
     ) -> None:
         """Launch a copy to the host on the memory stream, by a copy engine unless told otherwise."""
-        self._operations.append(Offload(buffer, layer, phase, mechanism or Pinned(), copy))
+        self._operations.append(Offload(buffer, layer, phase, mechanism or Pinned(), copy, part))
 
     def prefetch(
         self,
@@ -98,9 +110,10 @@ class PlanWriter:
         keeps_copy: bool = False,
         mechanism: Mechanism | None = None,
         copy: int = 0,
+        part: ByteRange | None = None,
     ) -> None:
         """Launch a copy from the host on the memory stream, by a copy engine unless told otherwise."""
-        self._operations.append(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned(), copy))
+        self._operations.append(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned(), copy, part))
 
     def record(self, stream: Stream) -> int:
         """Record a new event on a stream and return it."""

@@ -60,14 +60,14 @@ class Reading:
     @classmethod
     def of(cls, trace: IterationTrace, peaks: Peaks) -> "Reading":
         """Read a trace."""
-        operations, buffers = trace.plan.operations, trace.plan.buffers
-        copies = [operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
+        plan = trace.plan
+        copies = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
         return cls(
             trace=trace,
             peaks=peaks,
             iteration_s=trace.iteration_s,
             stall_by_cause=stall_seconds(trace),
-            offloaded_bytes=sum(buffers[copy.buffer].nbytes for copy in copies if isinstance(copy, Offload)),
+            offloaded_bytes=sum(plan.copied_bytes(copy) for copy in copies if isinstance(copy, Offload)),
         )
 
 

@@ -6,7 +6,7 @@ from time import sleep
 
 import torch
 
-from calibration.devices.port import Device, DeviceStream, Interval, Mark, MemoryPeaks
+from calibration.devices.port import Device, DeviceStream, GivesBackParts, Interval, Mark, MemoryPeaks
 
 _POISON = 0xFF
 """A byte of which any floating point number is made up is not a number."""
@@ -58,6 +58,16 @@ class PoisonedDevice:
     def release(self, tensor: torch.Tensor) -> None:
         self._device.compute.launch(partial(_poison, tensor))
         self._device.release(tensor)
+
+    def release_part(self, part: torch.Tensor) -> None:
+        self._device.compute.launch(partial(_poison, part))
+        assert isinstance(self._device, GivesBackParts)
+        self._device.release_part(part)
+
+    def allocate_part(self, part: torch.Tensor) -> None:
+        assert isinstance(self._device, GivesBackParts)
+        self._device.allocate_part(part)
+        self._device.compute.launch(partial(_poison, part))
 
     def takes_for_itself(self, nbytes: int) -> None:
         self._device.takes_for_itself(nbytes)
