@@ -287,8 +287,9 @@ def changed_by(plan: TrainingPlan, granule_bytes: int) -> list[int]:
 def test_a_granule_is_given_back_once_no_byte_of_it_is_held(
     writer: PlanWriter, granule_bytes: int, expected: list[int]
 ) -> None:
-    """Of 30 B go 0 to 9, 15 to 19 and 10 to 14; 5 to 14 come again. In granules of 10 the second goes with its last half,
-    and comes again, as the first does, with one half.
+    """Of 30 B go 0 to 9, 15 to 19 and 10 to 14; 5 to 14 come again.
+
+    In granules of 10 the second goes with its last half, and comes again, as the first does, with one half.
     """
     x = take(writer, "x", 30)
     for first, nbytes in ((0, 10), (15, 5), (10, 5)):
