@@ -14,7 +14,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request
 from vdnnsim.plan.operations import Offload, Prefetch
-from vdnnsim.plan.parts import Pieces
+from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.training_plan import TrainingPlan
 
 _SLICE_BYTES = 512
@@ -37,7 +37,7 @@ class ArenaLayout:
 def lay_copies(plan: TrainingPlan) -> ArenaLayout:
     """Lay the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may give it back.
 
-    A slice holds a whole buffer, from its first part that leaves until its last part is back.
+    A slice holds a whole buffer, from the first extent that leaves until the last is back.
     """
     pieces = Pieces(plan)
     requests: list[Request] = []
@@ -48,12 +48,12 @@ def lay_copies(plan: TrainingPlan) -> ArenaLayout:
     for position, operation in enumerate(plan.operations):
         if not isinstance(operation, Offload | Prefetch):
             continue
-        buffer, part = operation.buffer, operation.part
-        which, moved = (buffer, operation.copy), pieces.covered(buffer, part)
+        buffer, extent = operation.buffer, operation.extent
+        which, moved = (buffer, operation.copy), pieces.covered(buffer, extent)
         if which not in held:
             held[which] = len(requests)
             requests.append(Request(len(requests), plan.buffers[buffer].nbytes))
-        taken_by[position] = held[which], 0 if part is None else part.first
+        taken_by[position] = held[which], 0 if extent is None else extent.start
         if isinstance(operation, Offload):
             on_host.setdefault(which, set()).update(moved)
         elif not operation.keeps_copy:

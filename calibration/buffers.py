@@ -5,12 +5,11 @@ from collections.abc import Sequence
 
 import torch
 
-from calibration.devices.port import Device, GivesBackParts
+from calibration.devices.port import Device, GivesBackExtents
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.operations import ByteRange
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 
 
@@ -68,25 +67,25 @@ class DeviceBuffers:
         """The tensor of a buffer, in its form; the same object as long as the buffer lives."""
         return self._tensors[buffer]
 
-    def flat(self, buffer: int, part: ByteRange | None = None) -> torch.Tensor:
+    def flat(self, buffer: int, extent: range | None = None) -> torch.Tensor:
         """The bytes of a buffer, or some of them."""
-        return self._bytes[buffer] if part is None else self._bytes[buffer][part.first : part.end]
+        return self._bytes[buffer] if extent is None else self._bytes[buffer][extent.start : extent.stop]
 
-    def release_part(self, buffer: int, part: ByteRange) -> None:
-        """Give the memory of a part of a buffer back; what was in it is lost."""
-        assert isinstance(self._device, GivesBackParts), "other plans were refused"
-        self._device.release_part(self.flat(buffer, part))
-        self.away_bytes[buffer] += part.nbytes
+    def release_extent(self, buffer: int, extent: range) -> None:
+        """Give the memory of an extent of a buffer back; what was in it is lost."""
+        assert isinstance(self._device, GivesBackExtents), "other plans were refused"
+        self._device.release_extent(self.flat(buffer, extent))
+        self.away_bytes[buffer] += len(extent)
 
-    def allocate_part(self, buffer: int, part: ByteRange) -> None:
-        """Take memory for a part of a buffer again.
+    def allocate_extent(self, buffer: int, extent: range) -> None:
+        """Take memory for an extent of a buffer again.
 
         Raises:
             OutOfDeviceMemory: there is no room.
         """
-        assert isinstance(self._device, GivesBackParts), "other plans were refused"
-        self._device.allocate_part(self.flat(buffer, part))
-        self.away_bytes[buffer] -= part.nbytes
+        assert isinstance(self._device, GivesBackExtents), "other plans were refused"
+        self._device.allocate_extent(self.flat(buffer, extent))
+        self.away_bytes[buffer] -= len(extent)
 
     def allocate(self, buffer: int, nbytes: int) -> None:
         """Take memory for a buffer.

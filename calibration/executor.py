@@ -17,7 +17,7 @@ import torch
 
 from calibration.arena import PinnedArena
 from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, leading_operations, refuse_more_than
-from calibration.devices.port import Device, GivesBackParts, MemoryPeaks, OutOfDeviceMemory
+from calibration.devices.port import Device, GivesBackExtents, MemoryPeaks, OutOfDeviceMemory
 from calibration.execution import Execution
 from calibration.given import GivenContent
 from calibration.kernels.initial import labels
@@ -104,8 +104,8 @@ class Executor:
         if self._programme is not None and self._programme.plan is plan:
             return self._programme
         check_plan(plan)
-        if not isinstance(self._device, GivesBackParts):
-            refuse_more_than(EXECUTOR_CAPABILITIES - {Capability.PARTS_OF_MEMORY}, plan)
+        if not isinstance(self._device, GivesBackExtents):
+            refuse_more_than(EXECUTOR_CAPABILITIES - {Capability.EXTENTS_OF_MEMORY}, plan)
         return Programme.of(plan, self._workload, self._library)
 
     def _run(

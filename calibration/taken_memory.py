@@ -7,7 +7,7 @@ from dataclasses import replace
 from calibration.programme import Programme
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.operations import Allocate, AllocatePart, Compute
+from vdnnsim.plan.operations import Allocate, AllocateExtent, Compute
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_unlimited
 from vdnnsim.plan.training_plan import BufferKind
 
@@ -33,12 +33,12 @@ def overflow_at(
     """
     plan = programme.plan
     operation = plan.operations[position]
-    assert isinstance(operation, Allocate | AllocatePart | Compute), f"operation {position} takes no memory"
+    assert isinstance(operation, Allocate | AllocateExtent | Compute), f"operation {position} takes no memory"
     if isinstance(operation, Allocate):
         buffer = operation.buffer
         nbytes = programme.taken_bytes[buffer]
-    elif isinstance(operation, AllocatePart):
-        buffer, nbytes = operation.buffer, operation.part.nbytes
+    elif isinstance(operation, AllocateExtent):
+        buffer, nbytes = operation.buffer, len(operation.extent)
     else:
         call = programme.calls[position]
         buffer = operation.writes[0] if call.workspace is None else call.workspace

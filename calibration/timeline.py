@@ -12,7 +12,7 @@ from calibration.devices.port import Interval, Mark
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
-    AllocatePart,
+    AllocateExtent,
     AllReduce,
     Compute,
     HostSynchronize,
@@ -20,7 +20,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
-    ReleasePart,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
@@ -118,7 +118,7 @@ def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorde
                 yield _Happening(
                     end_s, position, partial(recorder.copy_ends, position, operation, issue_s, start_s, end_s)
                 )
-            case Allocate() | AllocatePart() | Release() | ReleasePart():
+            case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                 mark = log.marks.get(position)
                 if mark is not None:
                     streams.at(Stream.COMPUTE, mark.time_s, position)

@@ -21,7 +21,7 @@ from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
-    AllocatePart,
+    AllocateExtent,
     Compute,
     HostSynchronize,
     MemoryOperation,
@@ -30,7 +30,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
-    ReleasePart,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
@@ -119,7 +119,7 @@ class PlanWalk:
                     continue
                 case Alias():
                     self._change_memory(operation)
-                case Allocate() | AllocatePart() | Release() | ReleasePart():
+                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                     self._here = self.log.marks[self.position] = self._here or self._device.compute.mark()
                     self._change_memory(operation)
                 case _:
@@ -147,10 +147,10 @@ class PlanWalk:
         match operation:
             case Compute():
                 self._compute(self._programme.calls[position], lasts_s)
-            case Offload(buffer=buffer, part=part):
-                self._copy(self._slice(operation), self._buffers.flat(buffer, part), lasts_s)
-            case Prefetch(buffer=buffer, part=part):
-                self._copy(self._buffers.flat(buffer, part), self._slice(operation), lasts_s)
+            case Offload(buffer=buffer, extent=extent):
+                self._copy(self._slice(operation), self._buffers.flat(buffer, extent), lasts_s)
+            case Prefetch(buffer=buffer, extent=extent):
+                self._copy(self._buffers.flat(buffer, extent), self._slice(operation), lasts_s)
             case RecordEvent(event=event, stream=stream):
                 self._events[event] = self.log.marks[position] = self._streams[stream].mark()
             case WaitEvent(event=event, stream=stream):
@@ -205,17 +205,17 @@ class PlanWalk:
                 self._buffers.lay(operation.buffer, storage, buffer.nbytes)
             case Release() if buffer.kind is BufferKind.WORKSPACE:
                 self._workspaces.release(operation.buffer)
-            case AllocatePart(part=part):
-                self._buffers.allocate_part(operation.buffer, part)
-            case ReleasePart(part=part):
+            case AllocateExtent(extent=extent):
+                self._buffers.allocate_extent(operation.buffer, extent)
+            case ReleaseExtent(extent=extent):
                 self._keep(operation.buffer)
-                self._buffers.release_part(operation.buffer, part)
+                self._buffers.release_extent(operation.buffer, extent)
             case Release():  # pragma: no branch
                 self._keep(operation.buffer)
                 self._buffers.release(operation.buffer)
 
     def _keep(self, buffer: int) -> None:
-        """Copy what a buffer holds to the host before it goes, or the first part of it, if it is to be kept."""
+        """Copy what a buffer holds to the host before it goes, or the first extent of it, if it is to be kept."""
         if self._plan.buffers[buffer].kind not in self._kept or self._buffers.away_bytes[buffer]:
             return
         number = self._plan.buffers[buffer].storage

@@ -11,7 +11,7 @@ copies in flight are remembered, and whatever meets one is a bug of the plan che
 
 from dataclasses import dataclass
 
-from vdnnsim.plan.operations import AllocatePart, AllReduce, Compute, Offload, Prefetch, ReleasePart, Stream
+from vdnnsim.plan.operations import AllocateExtent, AllReduce, Compute, Offload, Prefetch, ReleaseExtent, Stream
 from vdnnsim.plan.placement import PlacedChange
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
@@ -130,10 +130,10 @@ class Recorder:
     def _lie_apart(self, change: int, in_flight: Offload | Prefetch | AllReduce) -> bool:
         """Return whether memory is taken or given back for other bytes of a buffer than those that are on their way."""
         operation = self._plan.operations[change]
-        if not isinstance(operation, AllocatePart | ReleasePart) or isinstance(in_flight, AllReduce):
+        if not isinstance(operation, AllocateExtent | ReleaseExtent) or isinstance(in_flight, AllReduce):
             return False
-        part, moved = operation.part, in_flight.part
-        return moved is not None and (part.end <= moved.first or moved.end <= part.first)
+        extent, moved = operation.extent, in_flight.extent
+        return moved is not None and (extent.stop <= moved.start or moved.stop <= extent.start)
 
     def _copy_cause(self, copy: int) -> StallCause:
         match self._plan.operations[copy]:

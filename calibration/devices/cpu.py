@@ -45,7 +45,7 @@ class CpuDevice:
         self.memory_bytes = machine_bytes if memory_limit_bytes is None else min(machine_bytes, memory_limit_bytes)
         self.compute_threads = max(1, len(os.sched_getaffinity(0)) - 1)
         self._live_bytes = self._peak_bytes = self._baseline_bytes = 0
-        # By address of what was allocated, the bytes of parts that were given back.
+        # By address of what was allocated, the bytes of extents that were given back.
         self._away_bytes: Counter[int] = Counter()
         self._host_threads = torch.get_num_threads()
         self._switch_interval_s = sys.getswitchinterval()
@@ -81,16 +81,16 @@ class CpuDevice:
         assert held_bytes <= self._live_bytes, "more is released than was allocated"
         self._live_bytes -= held_bytes
 
-    def release_part(self, part: torch.Tensor) -> None:
-        """Count a part as given back; the machine keeps it."""
-        self._away_bytes[_address(part)] += part.nbytes
-        self._live_bytes -= part.nbytes
+    def release_extent(self, extent: torch.Tensor) -> None:
+        """Count an extent as given back; the machine keeps it."""
+        self._away_bytes[_address(extent)] += extent.nbytes
+        self._live_bytes -= extent.nbytes
 
-    def allocate_part(self, part: torch.Tensor) -> None:
-        """Count a part as taken again."""
-        self._check_room(part.nbytes)
-        self._away_bytes[_address(part)] -= part.nbytes
-        self._live_bytes += part.nbytes
+    def allocate_extent(self, extent: torch.Tensor) -> None:
+        """Count an extent as taken again."""
+        self._check_room(extent.nbytes)
+        self._away_bytes[_address(extent)] -= extent.nbytes
+        self._live_bytes += extent.nbytes
         self._peak_bytes = max(self._peak_bytes, self._live_bytes)
 
     def takes_for_itself(self, nbytes: int) -> None:
@@ -154,5 +154,5 @@ class CpuDevice:
 
 
 def _address(tensor: torch.Tensor) -> int:
-    """Return where that begins of which a tensor is a part."""
+    """Return where that begins in which a tensor lies."""
     return tensor.untyped_storage().data_ptr()

@@ -145,14 +145,14 @@ class Device(Protocol):
 
 
 @runtime_checkable
-class GivesBackParts(Protocol):
-    """A device that can also give back the memory of a part of an allocation."""
+class GivesBackExtents(Protocol):
+    """A device that can also give back the memory of an extent of an allocation."""
 
-    def release_part(self, part: torch.Tensor) -> None:
+    def release_extent(self, extent: torch.Tensor) -> None:
         """Give back the memory of some bytes of what `allocate` returned; their content is lost."""
 
-    def allocate_part(self, part: torch.Tensor) -> None:
-        """Take again, on the compute stream, what `release_part` gave back; `release` takes what is left.
+    def allocate_extent(self, extent: torch.Tensor) -> None:
+        """Take again, on the compute stream, what `release_extent` gave back; `release` takes what is left.
 
         Raises:
             OutOfDeviceMemory: there is no room.

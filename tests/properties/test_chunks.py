@@ -9,7 +9,7 @@ from tests.random_plans import ROOMY, Case, cases, swap_policies, vdnn_policies
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.chunks import in_chunks
-from vdnnsim.plan.operations import ByteRange, Compute, Offload, Prefetch
+from vdnnsim.plan.operations import Compute, Offload, Prefetch
 from vdnnsim.plan.placement import place_unlimited
 from vdnnsim.trace import IterationTrace
 
@@ -40,11 +40,11 @@ def test_a_plan_in_chunks_moves_every_byte_once(case: Case, chunk_bytes: int) ->
     joined: list[Offload | Prefetch] = []
     reached = 0
     for copy in copies:
-        part = copy.part or ByteRange(0, chunked.buffers[copy.buffer].nbytes)
-        assert part.first == reached
-        reached = part.end % chunked.buffers[copy.buffer].nbytes
+        extent = copy.extent or range(chunked.buffers[copy.buffer].nbytes)
+        assert extent.start == reached
+        reached = extent.stop % chunked.buffers[copy.buffer].nbytes
         if not reached:
-            joined.append(replace(copy, part=None))
+            joined.append(replace(copy, extent=None))
     assert joined == [each for each in case.plan.operations if isinstance(each, Offload | Prefetch)]
 
 

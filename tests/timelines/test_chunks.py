@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_workload
+from tests.toy import TOY_LIMITS, replay, touching, toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.chunks import in_chunks
-from vdnnsim.plan.operations import ByteRange, Compute, Offload, ReleasePart, Stream, describe
+from vdnnsim.plan.operations import Compute, Offload, ReleaseExtent, Stream, describe
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
@@ -24,7 +24,7 @@ COMPUTE, MEMORY = Stream.COMPUTE, Stream.MEMORY
 WORKLOAD = toy_workload(toy_chain(1))
 COSTS = toy_costs(WORKLOAD, {("conv1", F): 2.0, ("fc", F): 6.0, ("conv1", W): 1.0})
 LIMITS = replace(TOY_LIMITS, device_bytes=15)
-LEFT, RIGHT = ByteRange(0, 5), ByteRange(5, 5)
+LEFT, RIGHT = range(5), range(5, 10)
 
 
 class Script:
@@ -34,39 +34,39 @@ class Script:
         self.plan = PlanWriter(WORKLOAD)
         self.x, self.y = (self.plan.buffer(name, BufferKind.FEATURE_MAP, 10, Stage.FEATURES) for name in ("x", "y"))
         self.plan.allocate(self.x, 0, F)
-        self.plan.compute(0, F, "only", reads=(), writes=[self.x])
+        self.plan.compute(0, F, "only", touching(writes=[self.x]))
         self.order(COMPUTE, MEMORY)
 
     def order(self, first: Stream, then: Stream) -> None:
         """Let one stream wait for all that another has been given so far."""
         self.plan.wait(self.plan.record(first), then)
 
-    def leaves(self, part: ByteRange | None = None) -> int:
+    def leaves(self, extent: range | None = None) -> int:
         """Copy x to the host, and return the end of the copy."""
-        self.plan.offload(self.x, 0, part=part)
+        self.plan.offload(self.x, 0, extent=extent)
         return self.plan.record(MEMORY)
 
-    def comes(self, part: ByteRange | None = None) -> None:
+    def comes(self, extent: range | None = None) -> None:
         """Take memory for x, and copy it back."""
-        if part is None:
+        if extent is None:
             self.plan.allocate(self.x, 0, W)
         else:
-            self.plan.allocate_part(self.x, part, 0, W)
+            self.plan.allocate_extent(self.x, extent, 0, W)
         self.order(COMPUTE, MEMORY)
-        self.plan.prefetch(self.x, 0, on_demand=False, part=part)
+        self.plan.prefetch(self.x, 0, on_demand=False, extent=extent)
 
     def takes_y(self) -> None:
         self.plan.allocate(self.y, 1, F)
 
     def k1(self) -> None:
         """Run K1 and give up its memory."""
-        self.plan.compute(1, F, "only", reads=(), writes=[self.y])
+        self.plan.compute(1, F, "only", touching(writes=[self.y]))
         self.plan.release(self.y)
 
     def finished(self) -> TrainingPlan:
         """Run K2 once x is back."""
         self.order(MEMORY, COMPUTE)
-        self.plan.compute(0, W, "only", reads=[self.x], writes=())
+        self.plan.compute(0, W, "only", touching(reads=[self.x]))
         self.plan.release(self.x)
         return self.plan.finish("hand", "m")
 
@@ -87,11 +87,11 @@ def offload_in_chunks() -> TrainingPlan:
     script = Script()
     left, right = script.leaves(LEFT), script.leaves(RIGHT)
     script.plan.wait(left, COMPUTE)
-    script.plan.release_part(script.x, LEFT)
+    script.plan.release_extent(script.x, LEFT)
     script.takes_y()
     script.k1()
     script.plan.wait(right, COMPUTE)
-    script.plan.release_part(script.x, RIGHT)
+    script.plan.release_extent(script.x, RIGHT)
     script.comes(LEFT)
     script.comes(RIGHT)
     return script.finished()
@@ -101,7 +101,7 @@ def prefetch_in_chunks() -> TrainingPlan:
     """The left part comes back while K1 runs, for which there is room, and the right part behind it."""
     script = Script()
     script.plan.wait(script.leaves(), COMPUTE)
-    script.plan.release_part(script.x, ByteRange(0, 10))
+    script.plan.release_extent(script.x, range(10))
     script.comes(LEFT)
     script.takes_y()
     script.k1()
@@ -199,13 +199,13 @@ def test_a_plan_in_chunks_gives_back_what_has_left_where_it_waited_for_the_whole
     check_plan(plan)
     trace = replay(plan, COSTS, limits=LIMITS)
 
-    assert [each.part for each in plan.operations if isinstance(each, Offload)] == [
-        ByteRange(0, 4),
-        ByteRange(4, 4),
-        ByteRange(8, 2),
+    assert [each.extent for each in plan.operations if isinstance(each, Offload)] == [
+        range(4),
+        range(4, 8),
+        range(8, 10),
     ]
-    released = [each.part for each in plan.operations if isinstance(each, ReleasePart)]
-    assert released == [ByteRange(0, 4), ByteRange(4, 4)]
+    released = [each.extent for each in plan.operations if isinstance(each, ReleaseExtent)]
+    assert released == [range(4), range(4, 8)]
     assert trace.iteration_s == 29
     assert [(each.time_s, each.delta_bytes) for each in trace.memory[:4]] == [(0, 10), (6, -4), (10, -4), (12, -2)]
 

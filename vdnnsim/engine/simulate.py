@@ -23,7 +23,7 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
-    AllocatePart,
+    AllocateExtent,
     AllReduce,
     Compute,
     HostSynchronize,
@@ -32,7 +32,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
-    ReleasePart,
+    ReleaseExtent,
     Stream,
     WaitEvent,
     describe,
@@ -143,7 +143,7 @@ class _Iteration:
                 case Compute():
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
                     compute.put(position, clock_s, operation)
-                case Allocate() | AllocatePart() | Release() | ReleasePart():
+                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                     compute.put(position, clock_s, operation)
                 case Alias():
                     pass  # which bytes a buffer shares concerns the check of the plan, not its timing

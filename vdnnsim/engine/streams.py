@@ -18,7 +18,7 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
 from vdnnsim.plan.operations import (
     Allocate,
-    AllocatePart,
+    AllocateExtent,
     AllReduce,
     Compute,
     Offload,
@@ -26,7 +26,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
-    ReleasePart,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
@@ -40,9 +40,9 @@ Process = Generator[simpy.Event, Any, None]
 Queued = (
     Compute
     | Allocate
-    | AllocatePart
+    | AllocateExtent
     | Release
-    | ReleasePart
+    | ReleaseExtent
     | Offload
     | Prefetch
     | AllReduce
@@ -162,7 +162,7 @@ class StreamProcess:
                     delay_s = start_s + self._durations_s[position] - env.now
                     self._recorder.kernel(position, operation, issue_s, start_s, env.now + delay_s)
                     yield env.timeout(delay_s)
-                case Allocate() | AllocatePart() | Release() | ReleasePart():
+                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                     # The Release of an alias frees nothing and so is no change.
                     if position in self._placement.changes:
                         self._recorder.memory_change(self._placement.changes[position], start_s)

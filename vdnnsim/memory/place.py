@@ -23,8 +23,8 @@ _MODELS: Mapping[MemoryModel, Callable[[Sequence[Request], int, int], Placed | O
     MemoryModel.CUDA_VMM: place_mapped,
 }
 
-MODELS_WITH_PARTS: Final = (MemoryModel.IDEAL, MemoryModel.CUDA_VMM)
-"""Those that can give back a part of what a request was given, and take it again at the same addresses."""
+MODELS_WITH_EXTENTS: Final = (MemoryModel.IDEAL, MemoryModel.CUDA_VMM)
+"""Those that can give back some bytes of what a request was given, and take it again at the same addresses."""
 
 
 def place(
@@ -34,7 +34,7 @@ def place(
     return _MODELS[model](requests, capacity_bytes, granule_bytes)
 
 
-def part_granule_bytes(model: MemoryModel, granule_bytes: int) -> int:
-    """Return the unit in which one of `MODELS_WITH_PARTS` gives back and takes again parts of a buffer."""
-    assert model in MODELS_WITH_PARTS
+def extent_granule_bytes(model: MemoryModel, granule_bytes: int) -> int:
+    """Return the unit in which one of `MODELS_WITH_EXTENTS` gives back and takes again extents of a buffer."""
+    assert model in MODELS_WITH_EXTENTS
     return round_up(granule_bytes, MAPPED_BYTES) if model is MemoryModel.CUDA_VMM else granule_bytes

@@ -16,8 +16,8 @@ class Request:
     """Takes nbytes under a key; or, with nbytes None, gives back what the key holds.
 
     Attributes:
-        resizes: whether the key, which is in use, holds nbytes from now on: parts of it were given back or taken again.
-            Only a model that states a granule for parts can do so (`vdnnsim.memory.place.part_granule_bytes`).
+        resizes: whether the key, which is in use, holds nbytes from now on: extents of it were given back or taken
+            again. Only a model that states a granule for them can do so (`vdnnsim.memory.place.extent_granule_bytes`).
     """
 
     key: int

@@ -9,8 +9,8 @@
   others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
 - A buffer may have several copies on the host, by their numbers; each is offloaded once and good for one prefetch.
 - What a Release gives up is gone; only a copy on the host brings it back.
-- What is true of a buffer is true of every piece of it: a kernel needs all of them, a copy those that it moves. A part
-  is given back and taken again in turn, and what was in it is gone.
+- What is true of a buffer is true of every piece of it: a kernel needs all of them, a copy those that it moves. An
+  extent is given back and taken again in turn, and what was in it is gone.
 - What lies in the bytes of another buffer covers it. The kernel that first writes it may still read what was there, as
   one that works in place.
 """
@@ -22,9 +22,8 @@ from vdnnsim.errors import PlanError
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
-    AllocatePart,
+    AllocateExtent,
     AllReduce,
-    ByteRange,
     Compute,
     HostSynchronize,
     Offload,
@@ -32,13 +31,13 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
-    ReleasePart,
+    ReleaseExtent,
     Stream,
     WaitEvent,
     describe,
 )
 from vdnnsim.plan.order import NOTHING, StreamOrder
-from vdnnsim.plan.parts import Pieces
+from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.training_plan import TrainingPlan
 
 
@@ -100,14 +99,14 @@ class _Checker:
                 self._compute(reads, writes)
             case Allocate(buffer=buffer):
                 self._allocate(buffer)
-            case AllocatePart(buffer=buffer, part=part):
-                self._allocate_part(buffer, part)
+            case AllocateExtent(buffer=buffer, extent=extent):
+                self._allocate_extent(buffer, extent)
             case Alias(buffer=buffer, storage=storage):
                 self._alias(buffer, storage)
             case Release(buffer=buffer):
                 self._release(buffer)
-            case ReleasePart(buffer=buffer, part=part):
-                self._release_part(buffer, part)
+            case ReleaseExtent(buffer=buffer, extent=extent):
+                self._release_extent(buffer, extent)
             case Offload() | Prefetch():
                 self._copy(operation)
             case AllReduce(buffers=buffers):
@@ -178,9 +177,9 @@ class _Checker:
         self._order.run(Stream.COMPUTE, self._position)
         return _Piece(piece.name, held=True, written=written, on_host=piece.on_host, last_compute=self._position)
 
-    def _allocate_part(self, buffer: int, part: ByteRange) -> None:
-        state = self._use_part(buffer, part)
-        for number in self._pieces.covered(buffer, part):
+    def _allocate_extent(self, buffer: int, extent: range) -> None:
+        state = self._use_extent(buffer, extent)
+        for number in self._pieces.covered(buffer, extent):
             if state.pieces[number].held:
                 raise self._error(f"{state.pieces[number].name} is allocated twice")
             state.pieces[number] = self._taken(state.pieces[number])
@@ -197,12 +196,12 @@ class _Checker:
             self._order.run(Stream.COMPUTE, self._position)
         self._states[buffer] = _BufferState(pieces, released=True)
 
-    def _release_part(self, buffer: int, part: ByteRange) -> None:
-        state = self._use_part(buffer, part)
+    def _release_extent(self, buffer: int, extent: range) -> None:
+        state = self._use_extent(buffer, extent)
         if state.storage is not None:
             raise self._error(f"{self._name(buffer)} lies in {self._name(state.storage)} and has no memory of its own")
         self._order.reach(Stream.COMPUTE)
-        for number, piece in zip(self._pieces.covered(buffer, part), self._held(buffer, part), strict=True):
+        for number, piece in zip(self._pieces.covered(buffer, extent), self._held(buffer, extent), strict=True):
             state.pieces[number] = self._given_back(piece)
 
     def _given_back(self, piece: _Piece) -> _Piece:
@@ -216,9 +215,9 @@ class _Checker:
             piece.written = False
 
     def _copy(self, operation: Offload | Prefetch) -> None:
-        self._use_part(operation.buffer, operation.part)
+        self._use_extent(operation.buffer, operation.extent)
         self._order.reach(Stream.MEMORY)
-        for piece in self._held(operation.buffer, operation.part):
+        for piece in self._held(operation.buffer, operation.extent):
             if isinstance(operation, Offload):
                 self._offload(piece, operation.copy)
             else:
@@ -275,16 +274,16 @@ class _Checker:
             raise self._error(f"{self._name(buffer)} is used while {self._name(state.covered_by)} lies in it")
         return state
 
-    def _use_part(self, buffer: int, part: ByteRange | None) -> _BufferState:
-        """Return what is known of a buffer in use, of which an operation may name a part."""
+    def _use_extent(self, buffer: int, extent: range | None) -> _BufferState:
+        """Return what is known of a buffer in use, of which an operation may name an extent."""
         state, nbytes = self._use(buffer), self._plan.buffers[buffer].nbytes
-        if part is not None and (part.nbytes < 1 or part.first < 0 or part.end > nbytes):
-            raise self._error(f"{self._name(buffer)} has {nbytes} B, found {part.nbytes} B from byte {part.first} on")
+        if extent is not None and (len(extent) < 1 or extent.step != 1 or extent.start < 0 or extent.stop > nbytes):
+            raise self._error(f"{self._name(buffer)} has {nbytes} B, found {len(extent)} B from byte {extent.start} on")
         return state
 
-    def _held(self, buffer: int, part: ByteRange | None = None) -> Iterator[_Piece]:
-        """Yield the pieces of a buffer, or of a part of it; all must have memory."""
-        for number in self._pieces.covered(buffer, part):
+    def _held(self, buffer: int, extent: range | None = None) -> Iterator[_Piece]:
+        """Yield the pieces of a buffer, or of an extent of it; all must have memory."""
+        for number in self._pieces.covered(buffer, extent):
             piece = self._states[buffer].pieces[number]
             if not piece.held:
                 raise self._error(f"{piece.name} is used while its memory is given back")

@@ -4,7 +4,7 @@ Each copy by a copy engine becomes a row of copies of at most so many bytes. Mem
 offloaded goes chunk by chunk: where the compute stream is about to wait for the whole copy, it waits for one chunk
 after the other and gives each back at once. So no kernel waits longer than before, but for what the host takes to issue
 more operations, and no operation finds less memory. What comes back lies in memory that is taken as a whole: beside
-which kernels each of its chunks could come is for a policy to say (`vdnnsim.plan.operations.AllocatePart`).
+which kernels each of its chunks could come is for a policy to say (`vdnnsim.plan.operations.AllocateExtent`).
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from dataclasses import replace
 from vdnnsim.plan.operations import (
     Alias,
     AllReduce,
-    ByteRange,
     Compute,
     HostSynchronize,
     Offload,
@@ -22,7 +21,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
-    ReleasePart,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
@@ -31,10 +30,10 @@ from vdnnsim.plan.training_plan import TrainingPlan
 
 
 def in_chunks(plan: TrainingPlan, chunk_bytes: int) -> TrainingPlan:
-    """Return a plan with its copies in chunks; it needs a memory model that gives back parts of buffers.
+    """Return a plan with its copies in chunks; it needs a memory model that gives back extents of buffers.
 
     Args:
-        plan: a plan that keeps the contract; of its copies those that move parts already stay as they are.
+        plan: a plan that keeps the contract; of its copies those that move extents already stay as they are.
         chunk_bytes: the most that a copy moves; best a multiple of the granule in which memory is given back.
     """
     assert chunk_bytes > 0, "a chunk holds something"
@@ -59,7 +58,7 @@ class _ChunkWriter:
         """Write what becomes of the operation at a position."""
         operation = self._plan.operations[position]
         match operation:
-            case Offload(part=None, mechanism=Pinned()) | Prefetch(part=None, mechanism=Pinned()):
+            case Offload(extent=None, mechanism=Pinned()) | Prefetch(extent=None, mechanism=Pinned()):
                 self._order.run(Stream.MEMORY, position)
                 self._write_copy(position, operation)
                 return
@@ -86,15 +85,15 @@ class _ChunkWriter:
         if len(firsts) < 2:  # one chunk is the whole
             self.operations.append(copy)
             return
-        chunks = [ByteRange(first, min(self._chunk_bytes, nbytes - first)) for first in firsts]
+        chunks = [range(first, min(first + self._chunk_bytes, nbytes)) for first in firsts]
         goes = isinstance(copy, Offload) and self._is_released_next(copy.buffer, position)
         for chunk in chunks:
-            self.operations.append(replace(copy, part=chunk))
+            self.operations.append(replace(copy, extent=chunk))
             if goes and chunk is not chunks[-1]:
                 self._event += 1
                 self.operations.append(RecordEvent(self._event, Stream.MEMORY))
                 going = self._leaving.setdefault(position, [])
-                going += [WaitEvent(self._event, Stream.COMPUTE), ReleasePart(copy.buffer, chunk)]
+                going += [WaitEvent(self._event, Stream.COMPUTE), ReleaseExtent(copy.buffer, chunk)]
 
     def _is_released_next(self, buffer: int, position: int) -> bool:
         """Return whether a buffer with memory of its own is given back before anything else happens to it."""

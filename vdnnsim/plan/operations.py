@@ -21,19 +21,6 @@ class Stream(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ByteRange:
-    """Some of the bytes of a buffer: so many from the first of them on."""
-
-    first: int
-    nbytes: int
-
-    @property
-    def end(self) -> int:
-        """The byte behind the last."""
-        return self.first + self.nbytes
-
-
-@dataclass(frozen=True, slots=True)
 class Compute:
     """One kernel: a phase of a layer by a named algorithm.
 
@@ -88,22 +75,22 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleasePart:
-    """Gives the memory of a part of an allocated buffer back; the buffer keeps its addresses and its other parts.
+class ReleaseExtent:
+    """Gives the memory of some bytes of an allocated buffer back; it keeps its addresses and its other bytes.
 
     A memory model hands memory back in granules, once no byte of one is held any more (`vdnnsim.memory.place`).
     """
 
     buffer: int
-    part: ByteRange
+    extent: range
 
 
 @dataclass(frozen=True, slots=True)
-class AllocatePart:
-    """Takes memory for a part of an allocated buffer again, on behalf of a phase of a layer; its content is gone."""
+class AllocateExtent:
+    """Takes memory for some bytes of an allocated buffer again, on behalf of a phase of a layer; they are empty."""
 
     buffer: int
-    part: ByteRange
+    extent: range
     layer: int
     phase: Phase
 
@@ -136,7 +123,7 @@ class Offload:
     Attributes:
         layer, phase: on whose behalf; under vDNN the layer that has just read the buffer last in forward.
         copy: which of several copies of the same content on the host, where a system makes more than one.
-        part: the bytes that it moves; None for all of the buffer.
+        extent: the bytes that it moves; None for all of the buffer.
     """
 
     buffer: int
@@ -144,7 +131,7 @@ class Offload:
     phase: Phase = Phase.FORWARD
     mechanism: Mechanism = Pinned()
     copy: int = 0
-    part: ByteRange | None = None
+    extent: range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +143,7 @@ class Prefetch:
         on_demand: whether that layer itself needs the buffer, so that the copy cannot overlap with it.
         keeps_copy: whether the copy on the host stays, good until a kernel writes the buffer; else its memory is free.
         copy: which of several copies, as of the Offload.
-        part: the bytes that it moves; None for all of the buffer. Parts may leave by other ranges than they come back.
+        extent: the bytes that it moves; None for all of the buffer. They may have left by other extents.
     """
 
     buffer: int
@@ -165,7 +152,7 @@ class Prefetch:
     keeps_copy: bool = False
     mechanism: Mechanism = Pinned()
     copy: int = 0
-    part: ByteRange | None = None
+    extent: range | None = None
 
 
 class Aggregation(Enum):
@@ -221,7 +208,7 @@ class HostSynchronize:
     streams: tuple[Stream, ...]
 
 
-MemoryOperation = Allocate | AllocatePart | Alias | Release | ReleasePart
+MemoryOperation = Allocate | AllocateExtent | Alias | Release | ReleaseExtent
 """What takes memory or gives it back, where the compute stream reaches it."""
 
 Operation = Compute | MemoryOperation | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | HostSynchronize
@@ -240,13 +227,13 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
             return f"lay {buffer_names[buffer]} into {buffer_names[storage]}"
         case Release(buffer=buffer):
             return f"release {buffer_names[buffer]}"
-        case AllocatePart(buffer=buffer, part=part):
-            return f"allocate {of_part(buffer_names[buffer], part)}"
-        case ReleasePart(buffer=buffer, part=part):
-            return f"release {of_part(buffer_names[buffer], part)}"
-        case Offload(buffer=buffer, layer=layer, part=part) | Prefetch(buffer=buffer, layer=layer, part=part):
+        case AllocateExtent(buffer=buffer, extent=extent):
+            return f"allocate {of_extent(buffer_names[buffer], extent)}"
+        case ReleaseExtent(buffer=buffer, extent=extent):
+            return f"release {of_extent(buffer_names[buffer], extent)}"
+        case Offload(buffer=buffer, layer=layer, extent=extent) | Prefetch(buffer=buffer, layer=layer, extent=extent):
             kind, when = _copy_words(operation)
-            return f"{kind} of {of_part(buffer_names[buffer], part)} {when} {layer_names[layer]}"
+            return f"{kind} of {of_extent(buffer_names[buffer], extent)} {when} {layer_names[layer]}"
         case AllReduce(aggregation=aggregation):
             return f"aggregation of the {exchanged(operation, layer_names)} ({aggregation.value})"
         case RecordEvent(event=event, stream=stream):
@@ -265,9 +252,9 @@ def _copy_words(copy: Offload | Prefetch) -> tuple[str, str]:
     return "fetch on demand" if copy.on_demand else "prefetch", "during backward of"
 
 
-def of_part(name: str, part: ByteRange | None) -> str:
+def of_extent(name: str, extent: range | None) -> str:
     """Return the name of a buffer, or of some of its bytes: `bytes 0 to 511 of X`."""
-    return name if part is None else f"bytes {part.first} to {part.end - 1} of {name}"
+    return name if extent is None else f"bytes {extent.start} to {extent.stop - 1} of {name}"
 
 
 def exchanged(exchange: AllReduce, layer_names: tuple[str, ...]) -> str:

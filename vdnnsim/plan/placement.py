@@ -14,21 +14,20 @@ from itertools import accumulate
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.place import MODELS_WITH_PARTS, part_granule_bytes, place
+from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes, place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
-    AllocatePart,
-    ByteRange,
+    AllocateExtent,
     Offload,
     Operation,
     Prefetch,
     Release,
-    ReleasePart,
+    ReleaseExtent,
     describe,
 )
-from vdnnsim.plan.parts import Pieces
+from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
@@ -129,7 +128,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     """Walk the allocations of a plan; the first request that cannot be served decides.
 
     Raises:
-        PolicyError: the plan gives back parts of buffers, which the memory model cannot.
+        PolicyError: the plan gives back extents of buffers, which the memory model cannot.
     """
     pieces = Pieces(plan)
     positions, requests = _device_requests(plan, limits, pieces)
@@ -165,7 +164,7 @@ def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -
     positions: list[int] = []
     requests: list[Request] = []
     aliases: set[int] = set()
-    # Of the buffers of which parts were given back, the pieces that are still held.
+    # Of the buffers of which extents were given back, the pieces that are still held.
     held: dict[int, set[int]] = {}
     for position, operation in enumerate(plan.operations):
         match operation:
@@ -180,14 +179,14 @@ def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -
                 requests.append(Request(buffer, None))
                 positions.append(position)
                 held.pop(buffer, None)
-            case AllocatePart(buffer=buffer, part=part) | ReleasePart(buffer=buffer, part=part):
-                if limits.model not in MODELS_WITH_PARTS:
-                    raise _without_parts(plan, operation, limits.model)
-                parts = held.setdefault(buffer, set(pieces.covered(buffer)))
-                changed = pieces.covered(buffer, part)
-                (parts.update if isinstance(operation, AllocatePart) else parts.difference_update)(changed)
-                granule_bytes = part_granule_bytes(limits.model, limits.granule_bytes)
-                nbytes = _held_bytes(pieces.ranges(buffer), parts, granule_bytes)
+            case AllocateExtent(buffer=buffer, extent=extent) | ReleaseExtent(buffer=buffer, extent=extent):
+                if limits.model not in MODELS_WITH_EXTENTS:
+                    raise _without_extents(plan, operation, limits.model)
+                left = held.setdefault(buffer, set(pieces.covered(buffer)))
+                changed = pieces.covered(buffer, extent)
+                (left.update if isinstance(operation, AllocateExtent) else left.difference_update)(changed)
+                granule_bytes = extent_granule_bytes(limits.model, limits.granule_bytes)
+                nbytes = _held_bytes(pieces.ranges(buffer), left, granule_bytes)
                 requests.append(Request(buffer, nbytes, resizes=True))
                 positions.append(position)
             case _:
@@ -195,19 +194,19 @@ def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -
     return positions, requests
 
 
-def _held_bytes(ranges: Sequence[ByteRange], held: Collection[int], granule_bytes: int) -> int:
+def _held_bytes(ranges: Sequence[range], held: Collection[int], granule_bytes: int) -> int:
     """Return the granules in which pieces of a buffer are held, in bytes; one that several share counts once."""
     nbytes = reached = 0
     for number in sorted(held):
-        first = max(reached, ranges[number].first // granule_bytes * granule_bytes)
-        reached = round_up(ranges[number].end, granule_bytes)
+        first = max(reached, ranges[number].start // granule_bytes * granule_bytes)
+        reached = round_up(ranges[number].stop, granule_bytes)
         nbytes += max(0, reached - first)
     return nbytes
 
 
-def _without_parts(plan: TrainingPlan, operation: Operation, model: MemoryModel) -> PolicyError:
+def _without_extents(plan: TrainingPlan, operation: Operation, model: MemoryModel) -> PolicyError:
     text = describe(operation, plan.buffer_names, plan.layers)
-    able = " or ".join(repr(each.value) for each in MODELS_WITH_PARTS)
+    able = " or ".join(repr(each.value) for each in MODELS_WITH_EXTENTS)
     return PolicyError(
         f"{plan.policy}: memory_model: found {model.value!r}, which gives buffers back as a whole and no part of one "
         f"({text}), expected {able}"
@@ -221,9 +220,9 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int, pieces: Pieces) -> int |
     in_use = peak = 0
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Offload(buffer=buffer, part=part, copy=copy):
+            case Offload(buffer=buffer, extent=extent, copy=copy):
                 ranges = pieces.ranges(buffer)
-                coming = {(buffer, copy, each): ranges[each].nbytes for each in pieces.covered(buffer, part)}
+                coming = {(buffer, copy, each): len(ranges[each]) for each in pieces.covered(buffer, extent)}
                 nbytes = sum(coming[each] for each in coming if each not in held)
                 free = capacity_bytes - in_use
                 if nbytes > free:
@@ -243,8 +242,8 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int, pieces: Pieces) -> int |
                 held |= coming
                 in_use += nbytes
                 peak = max(peak, in_use)
-            case Prefetch(buffer=buffer, keeps_copy=False, part=part, copy=copy):
-                in_use -= sum(held.pop((buffer, copy, each)) for each in pieces.covered(buffer, part))
+            case Prefetch(buffer=buffer, keeps_copy=False, extent=extent, copy=copy):
+                in_use -= sum(held.pop((buffer, copy, each)) for each in pieces.covered(buffer, extent))
             case _:
                 pass
     return peak
@@ -254,7 +253,7 @@ def _device_overflow(
     plan: TrainingPlan, position: int, requests: Sequence[Request], overflow: Overflow, limits: MemoryLimits
 ) -> DoesNotFit:
     operation = plan.operations[position]
-    assert isinstance(operation, Allocate | AllocatePart)
+    assert isinstance(operation, Allocate | AllocateExtent)
     granule_bytes = limits.granule_bytes
     # The last that a key asked for is what it holds.
     sizes = {request.key: round_up(request.nbytes or 0, granule_bytes) for request in requests[:-1]}

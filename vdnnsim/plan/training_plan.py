@@ -83,4 +83,4 @@ class TrainingPlan:
 
     def copied_bytes(self, copy: Offload | Prefetch) -> int:
         """Return how many bytes a copy moves."""
-        return self.buffers[copy.buffer].nbytes if copy.part is None else copy.part.nbytes
+        return self.buffers[copy.buffer].nbytes if copy.extent is None else len(copy.extent)

@@ -140,12 +140,12 @@ def test_a_part_that_was_given_back_makes_room_and_may_find_none_again(device: C
     device.memory_bytes = 100
     device.begin()
     one = device.allocate(80)
-    device.release_part(one[10:60])
+    device.release_extent(one[10:60])
     other = device.allocate(60)
 
     with pytest.raises(OutOfDeviceMemory, match="40 bytes do not fit: 90 of 100 bytes are in use"):
-        device.allocate_part(one[10:50])
-    device.allocate_part(one[50:60])
+        device.allocate_extent(one[10:50])
+    device.allocate_extent(one[50:60])
     assert device.peaks().requested_bytes == 100
     device.release(one)
     device.release(other)

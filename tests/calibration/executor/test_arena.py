@@ -10,7 +10,7 @@ from calibration.arena import PinnedArena, lay_copies
 from calibration.devices.cpu import CpuDevice
 from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Stage
-from vdnnsim.plan.operations import ByteRange, Offload, Operation, Prefetch
+from vdnnsim.plan.operations import Offload, Operation, Prefetch
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 
@@ -106,11 +106,11 @@ def test_parts_lie_in_the_slice_of_their_buffer_until_the_last_is_back() -> None
     layout = lay_copies(
         plan_of(
             (1000, 1000),
-            Offload(0, 0, part=ByteRange(0, 600)),
-            Offload(0, 0, part=ByteRange(600, 400)),
-            Prefetch(0, 0, on_demand=False, part=ByteRange(500, 500)),
+            Offload(0, 0, extent=range(600)),
+            Offload(0, 0, extent=range(600, 1000)),
+            Prefetch(0, 0, on_demand=False, extent=range(500, 1000)),
             Offload(1, 0),
-            Prefetch(0, 0, on_demand=False, part=ByteRange(0, 500)),
+            Prefetch(0, 0, on_demand=False, extent=range(500)),
             Offload(0, 0),
             back(0),
             back(1),

@@ -25,13 +25,12 @@ from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.chunks import in_chunks
 from vdnnsim.plan.operations import (
     Allocate,
-    AllocatePart,
-    ByteRange,
+    AllocateExtent,
     Offload,
     Operation,
     Prefetch,
     Release,
-    ReleasePart,
+    ReleaseExtent,
     Stream,
 )
 from vdnnsim.plan.placement import DoesNotFit, place_unlimited
@@ -43,20 +42,22 @@ CHUNK_BYTES = 5000
 
 def with_addresses_kept(plan: TrainingPlan) -> TrainingPlan:
     """Let what leaves in chunks keep its addresses: its memory is taken again part by part, before each comes back."""
-    parted = {each.buffer for each in plan.operations if isinstance(each, Prefetch) and each.part is not None}
+    parted = {each.buffer for each in plan.operations if isinstance(each, Prefetch) and each.extent is not None}
     left: dict[int, int] = {}
     operations: list[Operation] = []
     for operation in plan.operations:
         match operation:
-            case ReleasePart(buffer=buffer, part=part):
-                left[buffer] = part.end
+            case ReleaseExtent(buffer=buffer, extent=extent):
+                left[buffer] = extent.stop
                 operations.append(operation)
             case Release(buffer=buffer) if buffer in left and buffer in parted:
-                rest = ByteRange(left[buffer], plan.buffers[buffer].nbytes - left[buffer])
-                operations.append(ReleasePart(buffer, rest))
+                rest = range(left[buffer], plan.buffers[buffer].nbytes)
+                operations.append(ReleaseExtent(buffer, rest))
             case Allocate(buffer=buffer, layer=layer, phase=phase) if buffer in left and buffer in parted:
-                chunks = [each.part for each in plan.operations if isinstance(each, Prefetch) and each.buffer == buffer]
-                operations += [AllocatePart(buffer, each, layer, phase) for each in chunks if each is not None]
+                chunks = [
+                    each.extent for each in plan.operations if isinstance(each, Prefetch) and each.buffer == buffer
+                ]
+                operations += [AllocateExtent(buffer, each, layer, phase) for each in chunks if each is not None]
                 del left[buffer]
             case _:
                 operations.append(operation)
@@ -77,8 +78,8 @@ def test_chunks_compute_what_the_whole_does(bench: Bench, network: Callable[[], 
     whole = bench.plan(workload, VdnnAll(), every_second_explicit)
     chunked = with_addresses_kept(in_chunks(whole, CHUNK_BYTES))
     check_plan(chunked)
-    assert {type(each) for each in chunked.operations} >= {AllocatePart, ReleasePart}
-    assert any(isinstance(each, Offload) and each.part is not None for each in chunked.operations)
+    assert {type(each) for each in chunked.operations} >= {AllocateExtent, ReleaseExtent}
+    assert any(isinstance(each, Offload) and each.extent is not None for each in chunked.operations)
 
     run = replace(bench, device=PoisonedDevice(bench.device)).execute(workload, chunked)
 
@@ -96,9 +97,9 @@ def test_chunks_compute_what_the_whole_does(bench: Bench, network: Callable[[], 
 
 def test_a_device_that_has_no_room_for_a_part(bench: Bench, plan: TrainingPlan) -> None:
     """The answer names the part; what was held is what the plan has in use there, less what was given back of maps."""
-    asked = next(i for i, each in enumerate(plan.operations) if isinstance(each, AllocatePart))
+    asked = next(i for i, each in enumerate(plan.operations) if isinstance(each, AllocateExtent))
     operation = plan.operations[asked]
-    assert isinstance(operation, AllocatePart)
+    assert isinstance(operation, AllocateExtent)
     changes = place_unlimited(plan, UNLIMITED).changes
     in_use = sum(change.delta_bytes for position, change in changes.items() if position < asked)
 
@@ -106,7 +107,7 @@ def test_a_device_that_has_no_room_for_a_part(bench: Bench, plan: TrainingPlan) 
 
     assert isinstance(answer, DoesNotFit)
     assert (answer.operation, answer.buffer, answer.phase) == (asked, operation.buffer, operation.phase)
-    assert answer.requested_bytes == operation.part.nbytes
+    assert answer.requested_bytes == len(operation.extent)
     assert sum(nbytes for _, nbytes in answer.held_bytes) == in_use
 
 
@@ -118,18 +119,18 @@ def test_a_device_that_gives_back_no_parts_refuses_them(bench: Bench, plan: Trai
         Executor(_Whole(bench.device), bench.workload(tiny_linear), bench.library).execute(plan, UNLIMITED)
 
     assert "release bytes 0 to 4999 of map" in str(refusal.value)
-    assert str(refusal.value).endswith(f"this executor cannot do {Capability.PARTS_OF_MEMORY.value}")
+    assert str(refusal.value).endswith(f"this executor cannot do {Capability.EXTENTS_OF_MEMORY.value}")
 
 
 class _Whole(PoisonedDevice):
     """Gives back no parts."""
 
-    release_part = None  # type: ignore[assignment]
-    allocate_part = None  # type: ignore[assignment]
+    release_extent = None  # type: ignore[assignment]
+    allocate_extent = None  # type: ignore[assignment]
 
 
 class _Full(PoisonedDevice):
     """Has no room for parts."""
 
-    def allocate_part(self, part: torch.Tensor) -> None:
+    def allocate_extent(self, part: torch.Tensor) -> None:
         raise OutOfDeviceMemory(f"no room for {part.nbytes} bytes")

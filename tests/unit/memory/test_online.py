@@ -4,7 +4,7 @@ import pytest
 
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.online import place_ideal, place_mapped
-from vdnnsim.memory.place import MODELS_WITH_PARTS, part_granule_bytes
+from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.memory.requests import Overflow, Placed, Request
 from vdnnsim.units import MIB
 
@@ -40,5 +40,5 @@ def test_mapped_blocks_are_2_mib() -> None:
 
 @pytest.mark.parametrize(("model", "expected"), [(MemoryModel.IDEAL, 512), (MemoryModel.CUDA_VMM, 2 * MIB)])
 def test_a_model_states_the_granule_of_parts(model: MemoryModel, expected: int) -> None:
-    assert model in MODELS_WITH_PARTS
-    assert part_granule_bytes(model, 512) == expected
+    assert model in MODELS_WITH_EXTENTS
+    assert extent_granule_bytes(model, 512) == expected

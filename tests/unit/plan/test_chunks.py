@@ -11,19 +11,18 @@ from vdnnsim.plan.chunks import in_chunks
 from vdnnsim.plan.operations import (
     Aggregation,
     AllReduce,
-    ByteRange,
     HostSynchronize,
     Offload,
     Operation,
     Paged,
     Prefetch,
     RecordEvent,
-    ReleasePart,
+    ReleaseExtent,
     WaitEvent,
 )
 from vdnnsim.plan.writer import PlanWriter
 
-CHUNKS = [ByteRange(0, 4), ByteRange(4, 4), ByteRange(8, 2)]
+CHUNKS = [range(4), range(4, 8), range(8, 10)]
 Between = Callable[[PlanWriter, int], None]
 
 
@@ -54,8 +53,8 @@ def chunked_with(writer: PlanWriter, x: int, between: Between) -> list[Operation
     return list(in_chunks(finished(writer), 4).operations)
 
 
-def given_back(operations: list[Operation]) -> list[ByteRange]:
-    return [each.part for each in operations if isinstance(each, ReleasePart)]
+def given_back(operations: list[Operation]) -> list[range]:
+    return [each.extent for each in operations if isinstance(each, ReleaseExtent)]
 
 
 def test_each_chunk_is_given_back_when_it_has_left(writer: PlanWriter) -> None:
@@ -63,16 +62,16 @@ def test_each_chunk_is_given_back_when_it_has_left(writer: PlanWriter) -> None:
     operations = chunked_with(writer, x := take(writer, "x"), nothing)
 
     assert operations[4:-1] == [
-        Offload(x, 0, part=CHUNKS[0]),
+        Offload(x, 0, extent=CHUNKS[0]),
         RecordEvent(2, MEMORY),
-        Offload(x, 0, part=CHUNKS[1]),
+        Offload(x, 0, extent=CHUNKS[1]),
         RecordEvent(3, MEMORY),
-        Offload(x, 0, part=CHUNKS[2]),
+        Offload(x, 0, extent=CHUNKS[2]),
         RecordEvent(1, MEMORY),
         WaitEvent(2, COMPUTE),
-        ReleasePart(x, CHUNKS[0]),
+        ReleaseExtent(x, CHUNKS[0]),
         WaitEvent(3, COMPUTE),
-        ReleasePart(x, CHUNKS[1]),
+        ReleaseExtent(x, CHUNKS[1]),
         WaitEvent(1, COMPUTE),
     ]
 
@@ -95,7 +94,7 @@ def test_a_synchronization_of_the_host_is_a_wait(writer: PlanWriter) -> None:
 def test_what_is_used_before_its_release_stays_as_a_whole(writer: PlanWriter, between: Between) -> None:
     operations = chunked_with(writer, take(writer, "x"), between)
 
-    assert [each.part for each in operations if isinstance(each, Offload)] == CHUNKS
+    assert [each.extent for each in operations if isinstance(each, Offload)] == CHUNKS
     assert not given_back(operations)
 
 
@@ -113,7 +112,7 @@ def test_what_lies_in_another_buffer_has_nothing_to_give_back(writer: PlanWriter
     writer.alias(x, below)
     operations = chunked_with(writer, x, nothing)
 
-    assert [each.part for each in operations if isinstance(each, Offload)] == CHUNKS
+    assert [each.extent for each in operations if isinstance(each, Offload)] == CHUNKS
     assert not given_back(operations)
 
 
@@ -123,7 +122,7 @@ def test_pages_and_parts_are_copied_as_they_are(writer: PlanWriter) -> None:
     write(writer, x, y)
     order(writer, COMPUTE, MEMORY)
     writer.offload(x, 0, mechanism=Paged(page_bytes=4, page_latency_s=1.0))
-    writer.offload(y, 0, part=ByteRange(1, 7))
+    writer.offload(y, 0, extent=range(1, 8))
     writer.synchronize()
     writer.release(x)
     writer.release(y)
@@ -150,5 +149,5 @@ def test_what_comes_back_comes_in_chunks(writer: PlanWriter) -> None:
     check_plan(plan)
     whole = Prefetch(x, 1, on_demand=True, keeps_copy=True, copy=3)
     assert [each for each in plan.operations if isinstance(each, Prefetch)] == [
-        replace(whole, part=part) for part in CHUNKS
+        replace(whole, extent=extent) for extent in CHUNKS
     ]

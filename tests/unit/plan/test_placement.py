@@ -6,7 +6,7 @@ from tests.toy import TOY_LIMITS, touching, toy_chain, toy_costs, toy_setting, t
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.operations import ByteRange, Stream
+from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.placement import DoesNotFit, PlacedChange, Placement, Pool, needed_bytes, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
@@ -293,8 +293,8 @@ def test_a_granule_is_given_back_once_no_byte_of_it_is_held(
     """
     x = take(writer, "x", 30)
     for first, nbytes in ((0, 10), (15, 5), (10, 5)):
-        writer.release_part(x, ByteRange(first, nbytes))
-    writer.allocate_part(x, ByteRange(5, 10), 0, W)
+        writer.release_extent(x, range(first, first + nbytes))
+    writer.allocate_extent(x, range(5, 15), 0, W)
     writer.release(x)
 
     assert changed_by(writer.finish("hand", "m"), granule_bytes) == expected
@@ -303,9 +303,9 @@ def test_a_granule_is_given_back_once_no_byte_of_it_is_held(
 def test_a_part_for_which_there_is_no_room(writer: PlanWriter) -> None:
     """Of 40 B x holds 20 of its 30 and y 20, when x asks for the other 10 again."""
     x = take(writer, "x", 30)
-    writer.release_part(x, ByteRange(0, 10))
+    writer.release_extent(x, range(10))
     take(writer, "y", 20, WEIGHTS)
-    writer.allocate_part(x, ByteRange(0, 10), 1, W)
+    writer.allocate_extent(x, range(10), 1, W)
     plan = writer.finish("hand", "m")
 
     assert must_overflow(plan, device_bytes=40).explain() == (
@@ -318,9 +318,9 @@ def test_a_part_for_which_there_is_no_room(writer: PlanWriter) -> None:
 def test_what_the_host_holds_is_walked_by_parts(writer: PlanWriter) -> None:
     """6 of 10 B leave, then the others: 10. 8 come back, of the parts that left one and a half, and 4 of y leave: 6."""
     x, y = take(writer, "x", 10), take(writer, "y", 4)
-    writer.offload(x, 0, part=ByteRange(0, 6))
-    writer.offload(x, 0, part=ByteRange(6, 4))
-    writer.prefetch(x, 0, on_demand=True, part=ByteRange(0, 8))
+    writer.offload(x, 0, extent=range(6))
+    writer.offload(x, 0, extent=range(6, 10))
+    writer.prefetch(x, 0, on_demand=True, extent=range(8))
     writer.offload(y, 0)
     plan = writer.finish("hand", "m")
 
@@ -335,7 +335,7 @@ def test_what_the_host_holds_is_walked_by_parts(writer: PlanWriter) -> None:
 @pytest.mark.parametrize("model", set(MemoryModel) - {MemoryModel.IDEAL, MemoryModel.CUDA_VMM})
 def test_a_model_that_gives_back_no_parts_refuses_them_by_name(writer: PlanWriter, model: MemoryModel) -> None:
     x = take(writer, "x", 10)
-    writer.release_part(x, ByteRange(0, 4))
+    writer.release_extent(x, range(4))
 
     with pytest.raises(PolicyError) as refusal:
         place_plan(writer.finish("hand", "m"), replace(TOY_LIMITS, model=model))

@@ -21,7 +21,7 @@ from vdnnsim.plan.operations import (
     Stream,
     describe,
     exchanged,
-    of_part,
+    of_extent,
 )
 from vdnnsim.trace import IterationTrace, ServerTrace
 
@@ -97,7 +97,7 @@ def _about(operation: Operation, trace: IterationTrace) -> tuple[str, str, str]:
     if isinstance(operation, Prefetch):
         category = "fetch on demand" if operation.on_demand else "prefetch"
     arguments = f'"bytes":{plan.copied_bytes(operation)},"during":{_json(plan.layers[operation.layer])}'
-    return f"{category} {of_part(plan.buffers[operation.buffer].name, operation.part)}", category, arguments
+    return f"{category} {of_extent(plan.buffers[operation.buffer].name, operation.extent)}", category, arguments
 
 
 def _stalls(row: PolicyResult) -> Iterator[str]:

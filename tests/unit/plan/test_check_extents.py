@@ -9,10 +9,9 @@ import pytest
 
 from tests.unit.plan.hand_written import COMPUTE, MEMORY, F, W, finished, name, order, read, refusal, take, write
 from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import ByteRange
 from vdnnsim.plan.writer import PlanWriter
 
-LEFT, RIGHT = ByteRange(0, 4), ByteRange(4, 6)
+LEFT, RIGHT = range(4), range(4, 10)
 Step = Callable[[PlanWriter, int], None]
 
 
@@ -20,23 +19,23 @@ def both_leave(writer: PlanWriter, x: int) -> None:
     """Copy both parts to the host."""
     write(writer, x)
     order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0, part=LEFT)
-    writer.offload(x, 0, part=RIGHT)
+    writer.offload(x, 0, extent=LEFT)
+    writer.offload(x, 0, extent=RIGHT)
 
 
 def both_are_given_back(writer: PlanWriter, x: int) -> None:
     """Wait for both copies."""
     both_leave(writer, x)
     order(writer, MEMORY, COMPUTE)
-    writer.release_part(x, LEFT)
-    writer.release_part(x, RIGHT)
+    writer.release_extent(x, LEFT)
+    writer.release_extent(x, RIGHT)
 
 
-def comes_back(writer: PlanWriter, x: int, part: ByteRange) -> None:
+def comes_back(writer: PlanWriter, x: int, extent: range) -> None:
     """Take memory for a part and copy it back."""
-    writer.allocate_part(x, part, 0, W)
+    writer.allocate_extent(x, extent, 0, W)
     order(writer, COMPUTE, MEMORY)
-    writer.prefetch(x, 0, on_demand=False, part=part)
+    writer.prefetch(x, 0, on_demand=False, extent=extent)
 
 
 def plan_of(writer: PlanWriter, *steps: Step) -> str:
@@ -53,14 +52,14 @@ def test_parts_that_leave_and_come_back_are_the_whole_again(writer: PlanWriter) 
     x = take(writer, "x")
     write(writer, x)
     order(writer, COMPUTE, MEMORY)
-    writer.offload(x, 0, part=LEFT)
+    writer.offload(x, 0, extent=LEFT)
     left = writer.record(MEMORY)
-    writer.offload(x, 0, part=RIGHT)
+    writer.offload(x, 0, extent=RIGHT)
     right = writer.record(MEMORY)
     writer.wait(left, COMPUTE)
-    writer.release_part(x, LEFT)
+    writer.release_extent(x, LEFT)
     writer.wait(right, COMPUTE)
-    writer.release_part(x, RIGHT)
+    writer.release_extent(x, RIGHT)
     comes_back(writer, x, RIGHT)
     comes_back(writer, x, LEFT)
     order(writer, MEMORY, COMPUTE)
@@ -72,8 +71,8 @@ def test_parts_that_leave_and_come_back_are_the_whole_again(writer: PlanWriter) 
 def test_parts_may_come_back_by_other_ranges_than_they_left(writer: PlanWriter) -> None:
     x = take(writer, "x")
     both_are_given_back(writer, x)
-    comes_back(writer, x, ByteRange(0, 2))
-    comes_back(writer, x, ByteRange(2, 8))
+    comes_back(writer, x, range(2))
+    comes_back(writer, x, range(2, 10))
     order(writer, MEMORY, COMPUTE)
     read(writer, x)
     writer.release(x)
@@ -84,7 +83,7 @@ def test_a_buffer_may_be_released_with_parts_away_and_come_back_as_a_whole(write
     x = take(writer, "x")
     both_leave(writer, x)
     order(writer, MEMORY, COMPUTE)
-    writer.release_part(x, LEFT)
+    writer.release_extent(x, LEFT)
     writer.release(x)
     writer.allocate(x, 0, W)
     order(writer, COMPUTE, MEMORY)
@@ -121,8 +120,8 @@ def test_a_part_is_read_once_its_copy_was_waited_for(writer: PlanWriter) -> None
 
 def test_what_is_taken_again_is_empty(writer: PlanWriter) -> None:
     def taken(writer: PlanWriter, x: int) -> None:
-        writer.allocate_part(x, LEFT, 0, W)
-        writer.allocate_part(x, RIGHT, 0, W)
+        writer.allocate_extent(x, LEFT, 0, W)
+        writer.allocate_extent(x, RIGHT, 0, W)
 
     assert plan_of(writer, both_are_given_back, taken, read).endswith(
         "bytes 0 to 3 of x is read before anything was written to it"
@@ -133,11 +132,11 @@ def test_a_part_is_given_back_once_its_offload_was_waited_for(writer: PlanWriter
     def one_waited_for(writer: PlanWriter, x: int) -> None:
         write(writer, x)
         order(writer, COMPUTE, MEMORY)
-        writer.offload(x, 0, part=LEFT)
+        writer.offload(x, 0, extent=LEFT)
         order(writer, MEMORY, COMPUTE)
-        writer.offload(x, 0, part=RIGHT)
-        writer.release_part(x, LEFT)
-        writer.release_part(x, RIGHT)
+        writer.offload(x, 0, extent=RIGHT)
+        writer.release_extent(x, LEFT)
+        writer.release_extent(x, RIGHT)
 
     assert plan_of(writer, one_waited_for) == (
         "hand: operation 9 (release bytes 4 to 9 of x): bytes 4 to 9 of x is released before the compute stream waited "
@@ -147,10 +146,10 @@ def test_a_part_is_given_back_once_its_offload_was_waited_for(writer: PlanWriter
 
 def test_a_part_is_fetched_once_its_memory_is_there(writer: PlanWriter) -> None:
     def too_early(writer: PlanWriter, x: int) -> None:
-        writer.allocate_part(x, LEFT, 0, W)
+        writer.allocate_extent(x, LEFT, 0, W)
         order(writer, COMPUTE, MEMORY)
-        writer.allocate_part(x, RIGHT, 0, W)
-        writer.prefetch(x, 0, on_demand=False, part=RIGHT)
+        writer.allocate_extent(x, RIGHT, 0, W)
+        writer.prefetch(x, 0, on_demand=False, extent=RIGHT)
 
     assert plan_of(writer, both_are_given_back, too_early).endswith(
         "bytes 4 to 9 of x is prefetched before the memory stream waited for its allocation"
@@ -160,8 +159,8 @@ def test_a_part_is_fetched_once_its_memory_is_there(writer: PlanWriter) -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda w, x: w.release_part(x, LEFT), "bytes 0 to 3 of x is used while its memory is given back"),
-        (lambda w, x: w.offload(x, 0, part=LEFT), "bytes 0 to 3 of x is used while its memory is given back"),
+        (lambda w, x: w.release_extent(x, LEFT), "bytes 0 to 3 of x is used while its memory is given back"),
+        (lambda w, x: w.offload(x, 0, extent=LEFT), "bytes 0 to 3 of x is used while its memory is given back"),
         (lambda w, x: w.prefetch(x, 0, on_demand=True), "bytes 0 to 3 of x is used while its memory is given back"),
         (write, "bytes 0 to 3 of x is used while its memory is given back"),
         (lambda w, x: w.alias(name(w, "y"), x), "bytes 0 to 3 of x is used while its memory is given back"),
@@ -175,15 +174,15 @@ def test_what_is_given_back_cannot_be_used(writer: PlanWriter, step: Step, messa
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda w, x: w.allocate_part(x, LEFT, 0, F), "bytes 0 to 3 of x is allocated twice"),
-        (lambda w, x: w.offload(x, 0, part=LEFT), "bytes 0 to 3 of x is offloaded twice"),
-        (lambda w, x: w.release_part(x, ByteRange(4, 7)), "x has 10 B, found 7 B from byte 4 on"),
+        (lambda w, x: w.allocate_extent(x, LEFT, 0, F), "bytes 0 to 3 of x is allocated twice"),
+        (lambda w, x: w.offload(x, 0, extent=LEFT), "bytes 0 to 3 of x is offloaded twice"),
+        (lambda w, x: w.release_extent(x, range(4, 11)), "x has 10 B, found 7 B from byte 4 on"),
         (
-            lambda w, x: w.release_part(x, ByteRange(-1, 2)),
+            lambda w, x: w.release_extent(x, range(-1, 1)),
             "x has 10 B, found 2 B from byte -1 on",
         ),
         (
-            lambda w, x: w.offload(x, 0, part=ByteRange(3, 0)),
+            lambda w, x: w.offload(x, 0, extent=range(3, 3)),
             "x has 10 B, found 0 B from byte 3 on",
         ),
     ],
@@ -196,7 +195,7 @@ def test_a_part_that_never_left_cannot_come_back(writer: PlanWriter) -> None:
     def one_leaves(writer: PlanWriter, x: int) -> None:
         write(writer, x)
         order(writer, COMPUTE, MEMORY)
-        writer.offload(x, 0, part=LEFT)
+        writer.offload(x, 0, extent=LEFT)
         writer.prefetch(x, 0, on_demand=True)
 
     assert plan_of(writer, one_leaves).endswith("bytes 4 to 9 of x is prefetched but not on the host")
@@ -206,7 +205,7 @@ def test_what_lies_in_another_buffer_has_no_memory_to_give_back_in_parts(writer:
     def laid(writer: PlanWriter, x: int) -> None:
         y = name(writer, "y")
         writer.alias(y, x)
-        writer.release_part(y, LEFT)
+        writer.release_extent(y, LEFT)
 
     assert plan_of(writer, laid).endswith("(release bytes 0 to 3 of y): y lies in x and has no memory of its own")
 
