@@ -12,14 +12,13 @@ import torch
 from calibration.devices.port import Device
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
-from vdnnsim.memory.requests import Placed, Request
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request
 from vdnnsim.plan.operations import Offload, Prefetch
+from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.training_plan import TrainingPlan
 
 _SLICE_BYTES = 512
 """Slices begin at multiples of this, so that no copy begins within a page of another one's cache lines."""
-
-_NO_LIMIT_BYTES = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +35,38 @@ class ArenaLayout:
 
 
 def lay_copies(plan: TrainingPlan) -> ArenaLayout:
-    """Lay the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may give it back."""
+    """Lay the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may give it back.
+
+    A slice holds a whole buffer, from the first extent that leaves until the last is back.
+    """
+    pieces = Pieces(plan)
     requests: list[Request] = []
-    # For each copy, the request that took its slice.
-    taken_by: dict[int, int] = {}
+    # For each copy, the request that took its slice and the first byte of it that is copied.
+    taken_by: dict[int, tuple[int, int]] = {}
     held: dict[tuple[int, int], int] = {}
+    on_host: dict[tuple[int, int], set[int]] = {}
     for position, operation in enumerate(plan.operations):
-        match operation:
-            case Offload(buffer=buffer, copy=copy):
-                if (buffer, copy) not in held:
-                    held[buffer, copy] = len(requests)
-                    requests.append(Request(len(requests), plan.buffers[buffer].nbytes))
-                taken_by[position] = held[buffer, copy]
-            case Prefetch(buffer=buffer, keeps_copy=keeps_copy, copy=copy):
-                taken_by[position] = held[buffer, copy]
-                if not keeps_copy:
-                    requests.append(Request(held.pop((buffer, copy)), None))
-            case _:
-                pass
-    placed = place(requests, MemoryModel.PLANNED, capacity_bytes=_NO_LIMIT_BYTES, granule_bytes=_SLICE_BYTES)
+        if not isinstance(operation, Offload | Prefetch):
+            continue
+        buffer, extent = operation.buffer, operation.extent
+        which, moved = (buffer, operation.copy), pieces.covered(buffer, extent)
+        if which not in held:
+            held[which] = len(requests)
+            requests.append(Request(len(requests), plan.buffers[buffer].nbytes))
+        taken_by[position] = held[which], 0 if extent is None else extent.start
+        if isinstance(operation, Offload):
+            on_host.setdefault(which, set()).update(moved)
+        elif not operation.keeps_copy:
+            on_host[which].difference_update(moved)
+            if not on_host[which]:
+                requests.append(Request(held.pop(which), None))
+    placed = place(requests, MemoryModel.PLANNED, capacity_bytes=UNLIMITED_BYTES, granule_bytes=_SLICE_BYTES)
     assert isinstance(placed, Placed)
     offsets = {}
-    for position, request in taken_by.items():
+    for position, (request, first) in taken_by.items():
         offset = placed.offsets[request]
         assert offset is not None
-        offsets[position] = offset
+        offsets[position] = offset + first
     return ArenaLayout(offsets, placed.pool_bytes)
 
 

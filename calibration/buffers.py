@@ -1,10 +1,11 @@
 """The buffers of a plan in device memory: flat bytes for copies, tensors in their shape for kernels."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import torch
 
-from calibration.devices.port import Device
+from calibration.devices.port import Device, GivesBackExtents
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
@@ -42,7 +43,11 @@ def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
 
 
 class DeviceBuffers:
-    """What is allocated at the moment, by id of the buffer."""
+    """What is allocated at the moment, by id of the buffer.
+
+    Attributes:
+        away_bytes: of each buffer, how many bytes of its memory are given back.
+    """
 
     def __init__(self, device: Device, forms: Sequence[Part | None]) -> None:
         self._device = device
@@ -51,6 +56,7 @@ class DeviceBuffers:
         self._bytes: dict[int, torch.Tensor] = {}
         self._laid: set[int] = set()
         self._tensors: dict[int, torch.Tensor] = {}
+        self.away_bytes: Counter[int] = Counter()
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -61,9 +67,25 @@ class DeviceBuffers:
         """The tensor of a buffer, in its form; the same object as long as the buffer lives."""
         return self._tensors[buffer]
 
-    def flat(self, buffer: int) -> torch.Tensor:
-        """The bytes of a buffer."""
-        return self._bytes[buffer]
+    def flat(self, buffer: int, extent: range | None = None) -> torch.Tensor:
+        """The bytes of a buffer, or some of them."""
+        return self._bytes[buffer] if extent is None else self._bytes[buffer][extent.start : extent.stop]
+
+    def release_extent(self, buffer: int, extent: range) -> None:
+        """Give the memory of an extent of a buffer back; what was in it is lost."""
+        assert isinstance(self._device, GivesBackExtents), "other plans were refused"
+        self._device.release_extent(self.flat(buffer, extent))
+        self.away_bytes[buffer] += len(extent)
+
+    def allocate_extent(self, buffer: int, extent: range) -> None:
+        """Take memory for an extent of a buffer again.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """
+        assert isinstance(self._device, GivesBackExtents), "other plans were refused"
+        self._device.allocate_extent(self.flat(buffer, extent))
+        self.away_bytes[buffer] -= len(extent)
 
     def allocate(self, buffer: int, nbytes: int) -> None:
         """Take memory for a buffer.
@@ -82,6 +104,7 @@ class DeviceBuffers:
         """Give a buffer back; a laid one frees nothing."""
         self._tensors.pop(buffer, None)
         taken = self._bytes.pop(buffer)
+        del self.away_bytes[buffer]
         if buffer in self._laid:
             self._laid.remove(buffer)
         else:

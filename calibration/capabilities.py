@@ -9,6 +9,7 @@ from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllocateExtent,
     AllReduce,
     Compute,
     HostSynchronize,
@@ -17,6 +18,7 @@ from vdnnsim.plan.operations import (
     Paged,
     Prefetch,
     RecordEvent,
+    ReleaseExtent,
     Stream,
     WaitEvent,
     describe,
@@ -34,6 +36,7 @@ class Capability(Enum):
     SEVERAL_GPUS = "what several GPUs exchange"
     PAGED_COPIES = "copies page by page at page faults"
     PARTS_OF_A_BATCH = "kernels over a part of the batch"
+    EXTENTS_OF_MEMORY = "memory of an extent of a buffer, given back and taken again"
     LATE_CONTENT = "a given buffer that is allocated after the iteration has begun"
 
 
@@ -43,9 +46,13 @@ EXECUTOR_CAPABILITIES = frozenset(
         Capability.NAMED_ALGORITHMS,
         Capability.WORKSPACES,
         Capability.LAID_BUFFERS,
+        Capability.EXTENTS_OF_MEMORY,
     }
 )
-"""What `calibration.executor` can do: copies are made by copy engines, and all that is given is filled in before."""
+"""What `calibration.executor` can do: copies are made by copy engines, and all that is given is filled in before.
+
+It gives back extents of memory where the device can, which PyTorch's allocator on a GPU cannot.
+"""
 
 
 def leading_operations(plan: TrainingPlan) -> int:
@@ -89,6 +96,8 @@ def _demands(plan: TrainingPlan, operation: Operation) -> Iterator[Capability]:
             yield Capability.WORKSPACES
         case Alias():
             yield Capability.LAID_BUFFERS
+        case AllocateExtent() | ReleaseExtent():
+            yield Capability.EXTENTS_OF_MEMORY
         case Offload(mechanism=Paged()) | Prefetch(mechanism=Paged()):
             yield Capability.PAGED_COPIES
         case AllReduce() | RecordEvent(stream=Stream.COMMUNICATION) | WaitEvent(stream=Stream.COMMUNICATION):

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 import torch
 
 from calibration.arena import PinnedArena
-from calibration.capabilities import leading_operations
-from calibration.devices.port import Device, MemoryPeaks, OutOfDeviceMemory
+from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, leading_operations, refuse_more_than
+from calibration.devices.port import Device, GivesBackExtents, MemoryPeaks, OutOfDeviceMemory
 from calibration.execution import Execution
 from calibration.given import GivenContent
 from calibration.kernels.initial import labels
@@ -96,7 +96,7 @@ class Executor:
         try:
             return self._run(programme, walk, content, limits, pace or {})
         except OutOfDeviceMemory:
-            return overflow_at(programme, walk.position, walk.held, limits, self._device.memory_bytes)
+            return overflow_at(programme, walk.position, walk.held_bytes, limits, self._device.memory_bytes)
         finally:
             walk.abandon()
 
@@ -104,6 +104,8 @@ class Executor:
         if self._programme is not None and self._programme.plan is plan:
             return self._programme
         check_plan(plan)
+        if not isinstance(self._device, GivesBackExtents):
+            refuse_more_than(EXECUTOR_CAPABILITIES - {Capability.EXTENTS_OF_MEMORY}, plan)
         return Programme.of(plan, self._workload, self._library)
 
     def _run(

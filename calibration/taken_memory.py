@@ -1,54 +1,51 @@
 """What an executed plan really took of the device: counted as the simulator counts, or why it was too much."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from calibration.programme import Programme
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.operations import Allocate, Compute
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_plan
+from vdnnsim.plan.operations import Allocate, AllocateExtent, Compute
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_unlimited
 from vdnnsim.plan.training_plan import BufferKind
-
-_NO_LIMIT_BYTES = 2**62
 
 
 def placement_of(programme: Programme, limits: MemoryLimits) -> Placement:
     """Count a plan as `ideal` does, but with the workspaces that kernels took instead of those that it foresaw."""
     sizes = zip(programme.plan.buffers, programme.taken_bytes, strict=True)
     taken = replace(programme.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
-    unlimited = MemoryLimits(MemoryModel.IDEAL, _NO_LIMIT_BYTES, _NO_LIMIT_BYTES, limits.granule_bytes)
-    placement = place_plan(taken, unlimited)
-    assert isinstance(placement, Placement)
-    return placement
+    return place_unlimited(taken, replace(limits, model=MemoryModel.IDEAL))
 
 
 def overflow_at(
-    programme: Programme, position: int, held: Iterable[int], limits: MemoryLimits, memory_bytes: int
+    programme: Programme, position: int, held: Mapping[int, int], limits: MemoryLimits, memory_bytes: int
 ) -> DoesNotFit:
     """Say for which operation the device had no room, and what held the rest.
 
     Args:
         programme: what was executed.
         position: of the operation.
-        held: the buffers that held memory.
+        held: bytes of the buffers that held memory.
         limits: what the plan was allowed to use.
         memory_bytes: what the device has.
     """
     plan = programme.plan
     operation = plan.operations[position]
-    assert isinstance(operation, Allocate | Compute), f"operation {position} takes no memory"
+    assert isinstance(operation, Allocate | AllocateExtent | Compute), f"operation {position} takes no memory"
     if isinstance(operation, Allocate):
         buffer = operation.buffer
         nbytes = programme.taken_bytes[buffer]
+    elif isinstance(operation, AllocateExtent):
+        buffer, nbytes = operation.buffer, len(operation.extent)
     else:
         call = programme.calls[position]
         buffer = operation.writes[0] if call.workspace is None else call.workspace
         nbytes = call.workspace_bytes
     held_bytes: Counter[BufferKind] = Counter()
-    for each in held:
-        held_bytes[plan.buffers[each].kind] += round_up(programme.taken_bytes[each], limits.granule_bytes)
+    for each, taken in held.items():
+        held_bytes[plan.buffers[each].kind] += round_up(taken, limits.granule_bytes)
     capacity = min(limits.device_bytes, memory_bytes)
     free = max(0, capacity - held_bytes.total())
     return DoesNotFit(

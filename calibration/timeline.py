@@ -12,6 +12,7 @@ from calibration.devices.port import Interval, Mark
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllocateExtent,
     AllReduce,
     Compute,
     HostSynchronize,
@@ -19,9 +20,11 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
+from vdnnsim.plan.order import NOTHING, StreamOrder
 from vdnnsim.plan.placement import Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.recorder import Recorder
@@ -83,24 +86,25 @@ class _Streams:
     """How far each stream has come; moves a time that lies before its cause, by as much as clocks may differ."""
 
     def __init__(self) -> None:
-        self.reached_s: dict[Stream, float] = dict.fromkeys(Stream, 0.0)
+        self.order = StreamOrder()
+        # By position, when a stream was done with the operation.
+        self._done_s = {NOTHING: 0.0}
 
     def at(self, stream: Stream, time_s: float, position: int) -> float:
         """A stream comes to something at a time."""
-        reached_s = self.reached_s[stream]
+        reached_s = self.reached_s(stream)
         assert time_s > reached_s - CLOCK_NOISE_S, f"operation {position} came {reached_s - time_s} s before its cause"
-        self.reached_s[stream] = max(reached_s, time_s)
-        return self.reached_s[stream]
+        self._done_s[position] = max(reached_s, time_s)
+        self.order.run(stream, position)
+        return self._done_s[position]
 
-    def not_before(self, stream: Stream, time_s: float) -> float:
-        """A stream waits until a time."""
-        self.reached_s[stream] = max(self.reached_s[stream], time_s)
-        return self.reached_s[stream]
+    def reached_s(self, stream: Stream) -> float:
+        """Return when all was done that a stream knows of."""
+        return max(self._done_s[position] for position in self.order.reach(stream).values())
 
 
 def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorder: Recorder) -> Iterator[_Happening]:
     streams = _Streams()
-    events_s: dict[int, float] = {}
     for position, operation in enumerate(plan.operations):
         match operation:
             case Compute():
@@ -114,25 +118,26 @@ def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorde
                 yield _Happening(
                     end_s, position, partial(recorder.copy_ends, position, operation, issue_s, start_s, end_s)
                 )
-            case Allocate() | Release():
+            case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                 mark = log.marks.get(position)
                 if mark is not None:
                     streams.at(Stream.COMPUTE, mark.time_s, position)
                 # The Release of a laid buffer frees nothing and so is no change.
                 if position in placement.changes:
-                    now_s = streams.reached_s[Stream.COMPUTE]
+                    now_s = streams.reached_s(Stream.COMPUTE)
                     change = placement.changes[position]
                     yield _Happening(now_s, position, partial(recorder.memory_change, change, now_s))
             case RecordEvent(event=event, stream=stream):
-                now_s = events_s[event] = streams.at(stream, log.marks[position].time_s, position)
+                now_s = streams.at(stream, log.marks[position].time_s, position)
+                streams.order.record(event, stream)
                 yield _Happening(now_s, position, partial(recorder.event_recorded, event, stream))
             case WaitEvent(event=event, stream=stream):
-                now_s = streams.not_before(stream, events_s[event])
+                streams.order.wait(event, stream)
+                now_s = streams.reached_s(stream)
                 yield _Happening(now_s, position, partial(recorder.event_waited, event, stream, now_s))
             case HostSynchronize(streams=waited):
-                now_s = max(streams.reached_s[stream] for stream in waited)
-                for stream in Stream:
-                    streams.not_before(stream, now_s)
+                now_s = max(streams.reached_s(stream) for stream in waited)
+                streams.order.synchronize(waited)
                 yield _Happening(now_s, position, partial(recorder.host_synchronized, waited, now_s))
             case Alias():
                 pass

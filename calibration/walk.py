@@ -21,13 +21,16 @@ from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllocateExtent,
     Compute,
     HostSynchronize,
+    MemoryOperation,
     Offload,
     Operation,
     Prefetch,
     RecordEvent,
     Release,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
@@ -76,9 +79,10 @@ class PlanWalk:
         self._results: dict[tuple[BufferKind, int], torch.Tensor] = {}
 
     @property
-    def held(self) -> tuple[int, ...]:
-        """The buffers that hold memory at the moment."""
-        return self._buffers.held
+    def held_bytes(self) -> dict[int, int]:
+        """What buffers hold at the moment, of which a workspace counts with what the greediest of its kernels needs."""
+        taken_bytes, away_bytes = self._programme.taken_bytes, self._buffers.away_bytes
+        return {buffer: taken_bytes[buffer] - away_bytes[buffer] for buffer in self._buffers.held}
 
     def results_of(self, kind: BufferKind) -> dict[int, torch.Tensor]:
         """Return what was kept of a kind, flat, by index of the layer; there once the compute stream is done."""
@@ -115,7 +119,7 @@ class PlanWalk:
                     continue
                 case Alias():
                     self._change_memory(operation)
-                case Allocate() | Release():
+                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                     self._here = self.log.marks[self.position] = self._here or self._device.compute.mark()
                     self._change_memory(operation)
                 case _:
@@ -143,12 +147,10 @@ class PlanWalk:
         match operation:
             case Compute():
                 self._compute(self._programme.calls[position], lasts_s)
-            case Offload(buffer=buffer):
-                device_bytes = self._buffers.flat(buffer)
-                self._copy(self._slice(buffer), device_bytes, lasts_s)
-            case Prefetch(buffer=buffer):
-                device_bytes = self._buffers.flat(buffer)
-                self._copy(device_bytes, self._slice(buffer), lasts_s)
+            case Offload(buffer=buffer, extent=extent):
+                self._copy(self._slice(operation), self._buffers.flat(buffer, extent), lasts_s)
+            case Prefetch(buffer=buffer, extent=extent):
+                self._copy(self._buffers.flat(buffer, extent), self._slice(operation), lasts_s)
             case RecordEvent(event=event, stream=stream):
                 self._events[event] = self.log.marks[position] = self._streams[stream].mark()
             case WaitEvent(event=event, stream=stream):
@@ -169,8 +171,8 @@ class PlanWalk:
         self.log.issue_s[self.position] = self._device.now_s()
         self.log.intervals[self.position] = interval
 
-    def _slice(self, buffer: int) -> torch.Tensor:
-        return self._arena.slice(self._programme.copies.offsets[self.position], self._plan.buffers[buffer].nbytes)
+    def _slice(self, copy: Offload | Prefetch) -> torch.Tensor:
+        return self._arena.slice(self._programme.copies.offsets[self.position], self._plan.copied_bytes(copy))
 
     def _tensors(self, call: KernelCall) -> KernelTensors:
         def tensor(buffer: int | None) -> torch.Tensor | None:
@@ -192,7 +194,7 @@ class PlanWalk:
             workspace=self._workspaces.lend(call),
         )
 
-    def _change_memory(self, operation: Allocate | Alias | Release) -> None:
+    def _change_memory(self, operation: MemoryOperation) -> None:
         buffer = self._plan.buffers[operation.buffer]
         match operation:
             case Allocate() if buffer.kind is BufferKind.WORKSPACE:
@@ -203,13 +205,19 @@ class PlanWalk:
                 self._buffers.lay(operation.buffer, storage, buffer.nbytes)
             case Release() if buffer.kind is BufferKind.WORKSPACE:
                 self._workspaces.release(operation.buffer)
+            case AllocateExtent(extent=extent):
+                self._buffers.allocate_extent(operation.buffer, extent)
+            case ReleaseExtent(extent=extent):
+                self._keep(operation.buffer)
+                self._buffers.release_extent(operation.buffer, extent)
             case Release():  # pragma: no branch
-                if buffer.kind in self._kept:
-                    self._keep(operation.buffer)
+                self._keep(operation.buffer)
                 self._buffers.release(operation.buffer)
 
     def _keep(self, buffer: int) -> None:
-        """Copy what a buffer holds to the host before it goes."""
+        """Copy what a buffer holds to the host before it goes, or the first extent of it, if it is to be kept."""
+        if self._plan.buffers[buffer].kind not in self._kept or self._buffers.away_bytes[buffer]:
+            return
         number = self._plan.buffers[buffer].storage
         assert number is not None, "weights are of the step"
         content, storage = self._buffers[buffer], self._plan.workload.step.storages[number]

@@ -11,7 +11,7 @@ copies in flight are remembered, and whatever meets one is a bug of the plan che
 
 from dataclasses import dataclass
 
-from vdnnsim.plan.operations import AllReduce, Compute, Offload, Prefetch, Stream
+from vdnnsim.plan.operations import AllocateExtent, AllReduce, Compute, Offload, Prefetch, ReleaseExtent, Stream
 from vdnnsim.plan.placement import PlacedChange
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
@@ -86,7 +86,10 @@ class Recorder:
 
     def memory_change(self, change: PlacedChange, now_s: float) -> None:
         """The compute stream reaches an allocation or release."""
-        assert change.buffer not in self._in_flight, f"buffer {change.buffer} changes under a copy"
+        in_flight = self._in_flight.get(change.buffer)
+        assert in_flight is None or self._lie_apart(change.operation, in_flight), (
+            f"buffer {change.buffer} changes under a copy"
+        )
         self._memory.append(MemoryChange(now_s, change.operation, change.buffer, change.delta_bytes, change.offset))
 
     def event_recorded(self, event: int, stream: Stream) -> None:
@@ -123,6 +126,14 @@ class Recorder:
             host_bytes=host_bytes,
             host_issue_s=host_issue_s,
         )
+
+    def _lie_apart(self, change: int, in_flight: Offload | Prefetch | AllReduce) -> bool:
+        """Return whether memory is taken or given back for other bytes of a buffer than those that are on their way."""
+        operation = self._plan.operations[change]
+        if not isinstance(operation, AllocateExtent | ReleaseExtent) or isinstance(in_flight, AllReduce):
+            return False
+        extent, moved = operation.extent, in_flight.extent
+        return moved is not None and (extent.stop <= moved.start or moved.stop <= extent.start)
 
     def _copy_cause(self, copy: int) -> StallCause:
         match self._plan.operations[copy]:

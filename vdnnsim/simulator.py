@@ -17,14 +17,11 @@ from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.buckets import bucket_bytes
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Aggregation, AllReduce
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting, Trial
 from vdnnsim.trace import ServerTrace
-
-UNLIMITED_BYTES = 2**60
-"""Memory of the oracular GPU and its host."""
 
 Made = TypeVar("Made")
 
@@ -192,10 +189,7 @@ class Simulator:
 
     def place_unlimited(self, plan: TrainingPlan) -> Placement:
         """Place a plan on a GPU and a host without a capacity."""
-        unlimited = replace(self.limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES)
-        placement = place_plan(plan, unlimited)
-        assert isinstance(placement, Placement)
-        return placement
+        return place_unlimited(plan, self.limits)
 
 
 def _once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:

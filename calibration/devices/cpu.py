@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 
@@ -44,6 +45,8 @@ class CpuDevice:
         self.memory_bytes = machine_bytes if memory_limit_bytes is None else min(machine_bytes, memory_limit_bytes)
         self.compute_threads = max(1, len(os.sched_getaffinity(0)) - 1)
         self._live_bytes = self._peak_bytes = self._baseline_bytes = 0
+        # By address of what was allocated, the bytes of extents that were given back.
+        self._away_bytes: Counter[int] = Counter()
         self._host_threads = torch.get_num_threads()
         self._switch_interval_s = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
@@ -74,8 +77,21 @@ class CpuDevice:
 
     def release(self, tensor: torch.Tensor) -> None:
         """Give back what `allocate` returned."""
-        assert tensor.nbytes <= self._live_bytes, "more is released than was allocated"
-        self._live_bytes -= tensor.nbytes
+        held_bytes = tensor.nbytes - self._away_bytes.pop(_address(tensor), 0)
+        assert held_bytes <= self._live_bytes, "more is released than was allocated"
+        self._live_bytes -= held_bytes
+
+    def release_extent(self, extent: torch.Tensor) -> None:
+        """Count an extent as given back; the machine keeps it."""
+        self._away_bytes[_address(extent)] += extent.nbytes
+        self._live_bytes -= extent.nbytes
+
+    def allocate_extent(self, extent: torch.Tensor) -> None:
+        """Count an extent as taken again."""
+        self._check_room(extent.nbytes)
+        self._away_bytes[_address(extent)] -= extent.nbytes
+        self._live_bytes += extent.nbytes
+        self._peak_bytes = max(self._peak_bytes, self._live_bytes)
 
     def takes_for_itself(self, nbytes: int) -> None:
         """Count what the next kernel will allocate and free by itself."""
@@ -135,3 +151,8 @@ class CpuDevice:
             raise OutOfDeviceMemory(
                 f"{nbytes} bytes do not fit: {self._live_bytes} of {self.memory_bytes} bytes are in use"
             )
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Return where that begins in which a tensor lies."""
+    return tensor.untyped_storage().data_ptr()

@@ -7,7 +7,7 @@ was reached. All times are seconds since `begin`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -142,3 +142,18 @@ class Device(Protocol):
 
     def close(self) -> None:
         """End all streams; nothing can be launched afterwards."""
+
+
+@runtime_checkable
+class GivesBackExtents(Protocol):
+    """A device that can also give back the memory of an extent of an allocation."""
+
+    def release_extent(self, extent: torch.Tensor) -> None:
+        """Give back the memory of some bytes of what `allocate` returned; their content is lost."""
+
+    def allocate_extent(self, extent: torch.Tensor) -> None:
+        """Take again, on the compute stream, what `release_extent` gave back; `release` takes what is left.
+
+        Raises:
+            OutOfDeviceMemory: there is no room.
+        """

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.memory_requests import assert_tells_the_truth, rest_given_back, toggled
 from vdnnsim.memory.bfc import place_tensorflow
-from vdnnsim.memory.ideal import place_ideal
+from vdnnsim.memory.online import place_ideal
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import KIB, MIB
 

@@ -38,7 +38,7 @@ def timed_copies(trace: IterationTrace, server: Server, gpu: int) -> tuple[Timed
     for span in trace.spans_on(Stream.MEMORY):
         copy = trace.plan.operations[span.operation]
         assert isinstance(copy, Offload | Prefetch)
-        copies.append(TimedCopy(span, _alone_s(server, gpu, copy, trace.plan.buffers[copy.buffer].nbytes)))
+        copies.append(TimedCopy(span, _alone_s(server, gpu, copy, trace.plan.copied_bytes(copy))))
     return tuple(copies)
 
 

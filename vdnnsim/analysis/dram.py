@@ -102,7 +102,7 @@ def copied_bytes(trace: IterationTrace, span: Span) -> int:
     """Return the bytes that the copy of a span on the memory stream moves."""
     copy = trace.plan.operations[span.operation]
     assert isinstance(copy, Offload | Prefetch)
-    return trace.plan.buffers[copy.buffer].nbytes
+    return trace.plan.copied_bytes(copy)
 
 
 def copy_slowdown_bound(server: Server) -> float:

@@ -23,6 +23,7 @@ from vdnnsim.memory.choices import PinnedMemory
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllocateExtent,
     AllReduce,
     Compute,
     HostSynchronize,
@@ -31,6 +32,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
+    ReleaseExtent,
     Stream,
     WaitEvent,
     describe,
@@ -141,13 +143,13 @@ class _Iteration:
                 case Compute():
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
                     compute.put(position, clock_s, operation)
-                case Allocate() | Release():
+                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                     compute.put(position, clock_s, operation)
                 case Alias():
                     pass  # which bytes a buffer shares concerns the check of the plan, not its timing
-                case Offload(buffer=buffer, mechanism=mechanism):
+                case Offload(mechanism=mechanism):
                     if self._pinned is PinnedMemory.PER_OFFLOAD and isinstance(mechanism, Pinned):
-                        clock_s = self._spend(clock_s, pin_s(self._server.host, self._plan.buffers[buffer].nbytes))
+                        clock_s = self._spend(clock_s, pin_s(self._server.host, self._plan.copied_bytes(operation)))
                         self._recorder.host_pins(clock_s)
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
                     memory.put(position, clock_s, operation)

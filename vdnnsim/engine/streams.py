@@ -18,6 +18,7 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
 from vdnnsim.plan.operations import (
     Allocate,
+    AllocateExtent,
     AllReduce,
     Compute,
     Offload,
@@ -25,6 +26,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
@@ -35,7 +37,19 @@ from vdnnsim.recorder import Recorder
 Process = Generator[simpy.Event, Any, None]
 """A SimPy process."""
 
-Queued = Compute | Allocate | Release | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | simpy.Event
+Queued = (
+    Compute
+    | Allocate
+    | AllocateExtent
+    | Release
+    | ReleaseExtent
+    | Offload
+    | Prefetch
+    | AllReduce
+    | RecordEvent
+    | WaitEvent
+    | simpy.Event
+)
 """What may stand in a stream's queue; a SimPy event is the host's, and succeeds when all before it is done."""
 
 
@@ -148,7 +162,7 @@ class StreamProcess:
                     delay_s = start_s + self._durations_s[position] - env.now
                     self._recorder.kernel(position, operation, issue_s, start_s, env.now + delay_s)
                     yield env.timeout(delay_s)
-                case Allocate() | Release():
+                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                     # The Release of an alias frees nothing and so is no change.
                     if position in self._placement.changes:
                         self._recorder.memory_change(self._placement.changes[position], start_s)
@@ -176,7 +190,7 @@ class StreamProcess:
             yield grant
             begin_s = self._env.now
             self._recorder.copy_starts(copy, begin_s)
-            yield from self._engines.move(copy, self._plan.buffers[copy.buffer].nbytes)
+            yield from self._engines.move(copy, self._plan.copied_bytes(copy))
         self._recorder.copy_ends(position, copy, issue_s, begin_s, self._env.now)
 
     def _all_reduce(self, position: int, issue_s: float, start_s: float, all_reduce: AllReduce) -> Process:

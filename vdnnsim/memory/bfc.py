@@ -31,10 +31,11 @@ Assumptions: a later region lies above an earlier one; addresses decide only bet
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from vdnnsim.memory.cuda_malloc import Driver
 from vdnnsim.memory.free_pieces import FreePieces
+from vdnnsim.memory.online import Block, serve
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import GIB, MIB
 
@@ -54,29 +55,13 @@ def place_tensorflow(requests: Sequence[Request], capacity_bytes: int, granule_b
 
     What does not fit finds free what is left to the system as well, but no piece of it.
     """
-    allocator = _Allocator(capacity_bytes)
-    held: dict[int, tuple[int, int]] = {}
-    offsets: list[int | None] = []
-    deltas: list[int] = []
-    for position, request in enumerate(requests):
-        if request.nbytes is None:
-            start, size = held.pop(request.key)
-            allocator.free(start, size)
-            offsets.append(start)
-            deltas.append(-size)
-            continue
-        nbytes = round_up(round_up(request.nbytes, granule_bytes), LEAST_CHUNK_BYTES)
-        chunk = allocator.allocate(nbytes)
-        if chunk is None:
-            return Overflow(position, tuple(held), capacity_bytes - sum(deltas), allocator.largest_free(nbytes))
-        held[request.key] = chunk
-        offsets.append(chunk[0])
-        deltas.append(chunk[1])
-    return Placed(tuple(offsets), tuple(deltas), allocator.pool_bytes)
+    return serve(requests, _Regions(capacity_bytes), capacity_bytes, granule_bytes)
 
 
-class _Allocator:
+class _Regions:
     """Regions, and the free chunks in them."""
+
+    addressed: ClassVar[bool] = True
 
     def __init__(self, capacity_bytes: int) -> None:
         self._driver = Driver(capacity_bytes)
@@ -91,10 +76,11 @@ class _Allocator:
         """What the regions take of the GPU."""
         return self._driver.handed_out_bytes
 
-    def allocate(self, nbytes: int) -> tuple[int, int] | None:
-        """Return where a chunk of at least nbytes lies and how large it is; None where there is no room."""
+    def take(self, nbytes: int) -> Block | None:
+        """Return a chunk of at least nbytes; None where there is no room."""
         if not nbytes:
-            return 0, 0
+            return Block(0, 0)
+        nbytes = round_up(nbytes, LEAST_CHUNK_BYTES)
         found = self._free.best_fit(nbytes) or self._extend(nbytes)
         if found is None:
             return None
@@ -103,17 +89,18 @@ class _Allocator:
         if size >= 2 * nbytes or size - nbytes >= SPLIT_REST_BYTES:
             self._free.add(start + nbytes, size - nbytes)
             size = nbytes
-        return start, size
+        return Block(start, size)
 
-    def free(self, start: int, nbytes: int) -> None:
+    def give_back(self, block: Block) -> None:
         """Take a chunk back, and merge it with its free neighbours."""
-        self._free.give_back(start, nbytes)
+        self._free.give_back(*block)
 
     def largest_free(self, nbytes: int) -> int:
         """Return the largest of the free chunks and of what a region could have, where that is too little for nbytes.
 
         The GPU may have enough left and not be asked, for a region is tried smaller only once.
         """
+        nbytes = round_up(nbytes, LEAST_CHUNK_BYTES)
         left = min(self._driver.largest_free(nbytes), self._available_bytes)
         return max(self._free.largest_bytes, left if left < nbytes else 0)
 

@@ -16,11 +16,11 @@ release_cached_blocks) and c10/core/AllocatorConfig.h. Assumption: a later segme
 decide only between blocks of equal size.
 """
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
+from vdnnsim.memory.free_pieces import FreePieces
+from vdnnsim.memory.online import Block, serve
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import MIB
 
@@ -33,140 +33,75 @@ SEGMENT_GRANULE_BYTES: Final = 2 * MIB
 
 def place_caching(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
     """Serve requests one by one as PyTorch does in a process that has not allocated anything before."""
-    allocator = _Allocator(capacity_bytes, granule_bytes)
-    held: dict[int, _Block | None] = {}
-    offsets: list[int | None] = []
-    deltas: list[int] = []
-    for position, request in enumerate(requests):
-        if request.nbytes is None:
-            block = held.pop(request.key)
-            offsets.append(block.start if block else 0)
-            deltas.append(-block.nbytes if block else 0)
-            if block:
-                allocator.free(block)
-            continue
-        size = round_up(request.nbytes, granule_bytes)
-        block = allocator.allocate(size) if size else None
-        if size and block is None:
-            in_use = sum(each.nbytes for each in held.values() if each)
-            return Overflow(position, tuple(held), capacity_bytes - in_use, allocator.largest_free(size))
-        held[request.key] = block
-        offsets.append(block.start if block else 0)
-        deltas.append(block.nbytes if block else 0)
-    return Placed(tuple(offsets), tuple(deltas), allocator.peak_reserved_bytes)
+    return serve(requests, _Segments(capacity_bytes, granule_bytes), capacity_bytes, granule_bytes)
 
 
-@dataclass(slots=True, eq=False)
-class _Block:
-    """A piece of a segment, with its neighbours there."""
+class _Segments:
+    """The segments of both pools, and the free blocks in them."""
 
-    start: int
-    nbytes: int
-    free: bool = True
-    before: "_Block | None" = None
-    after: "_Block | None" = None
+    addressed: ClassVar[bool] = True
 
-
-@dataclass(slots=True)
-class _Pool:
-    """The free blocks of one pool, by size and then address.
-
-    Attributes:
-        least_rest_bytes: what must remain of a block for it to be cut.
-    """
-
-    least_rest_bytes: int
-    by_size: list[tuple[int, int]] = field(default_factory=list)
-    at: dict[int, _Block] = field(default_factory=dict)
-
-    def add(self, block: _Block) -> None:
-        insort(self.by_size, (block.nbytes, block.start))
-        self.at[block.start] = block
-
-    def remove(self, block: _Block) -> None:
-        del self.by_size[bisect_left(self.by_size, (block.nbytes, block.start))]
-        del self.at[block.start]
-
-    def best_fit(self, nbytes: int) -> _Block | None:
-        found = bisect_left(self.by_size, (nbytes, 0))
-        return self.at[self.by_size[found][1]] if found < len(self.by_size) else None
-
-
-class _Allocator:
     def __init__(self, capacity_bytes: int, granule_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
-        self._small = _Pool(granule_bytes)
-        self._large = _Pool(LARGEST_SMALL_BYTES + 1)
-        self._pool_of: dict[_Block, _Pool] = {}
+        self._granule_bytes = granule_bytes
+        # The segments by their start; blocks of two never merge.
+        self._segments: dict[int, int] = {}
+        self._small = FreePieces(self._segments)
+        self._large = FreePieces(self._segments)
+        self._pool_of: dict[int, FreePieces] = {}
         self._next_segment = 0
         self._reserved_bytes = 0
-        self.peak_reserved_bytes = 0
+        self.pool_bytes = 0
 
-    def allocate(self, nbytes: int) -> _Block | None:
-        """Return a block in use of at least nbytes; None where there is no room."""
+    def take(self, nbytes: int) -> Block | None:
+        """Return a block of at least nbytes; None where there is no room."""
+        if not nbytes:
+            return Block(0, 0)
         pool = self._pool(nbytes)
-        block = pool.best_fit(nbytes) or self._take_segment(pool, nbytes)
-        if block is None:
+        found = pool.best_fit(nbytes) or self._take_segment(nbytes)
+        if found is None:
             self._give_back_free_segments()
-            block = self._take_segment(pool, nbytes)
-        if block is None:
+            found = self._take_segment(nbytes)
+        if found is None:
             return None
-        pool.remove(block)
-        rest_bytes = block.nbytes - nbytes
-        if rest_bytes >= pool.least_rest_bytes:
-            rest = _Block(block.start + nbytes, rest_bytes, before=block, after=block.after)
-            if rest.after:
-                rest.after.before = rest
-            block.after, block.nbytes = rest, nbytes
-            pool.add(rest)
-        block.free = False
-        self._pool_of[block] = pool
-        return block
+        size, start = found
+        pool.remove(start, size)
+        least_rest_bytes = self._granule_bytes if pool is self._small else LARGEST_SMALL_BYTES + 1
+        if size - nbytes >= least_rest_bytes:
+            pool.add(start + nbytes, size - nbytes)
+            size = nbytes
+        self._pool_of[start] = pool
+        return Block(start, size)
 
-    def free(self, block: _Block) -> None:
+    def give_back(self, block: Block) -> None:
         """Take a block back, and merge it with its free neighbours."""
-        pool = self._pool_of.pop(block)
-        block.free = True
-        if block.after and block.after.free:
-            pool.remove(block.after)
-            self._swallow(block, block.after)
-        if block.before and block.before.free:
-            pool.remove(block.before)
-            block = self._swallow(block.before, block)
-        pool.add(block)
+        if block.nbytes:
+            self._pool_of.pop(block.start).give_back(*block)
 
     def largest_free(self, nbytes: int) -> int:
         """Return the size of the largest block that a request of nbytes could have been given."""
-        return self._pool(nbytes).by_size[-1][0] if self._pool(nbytes).by_size else 0
+        return self._pool(nbytes).largest_bytes
 
-    def _pool(self, nbytes: int) -> _Pool:
+    def _pool(self, nbytes: int) -> FreePieces:
         return self._small if nbytes <= LARGEST_SMALL_BYTES else self._large
 
-    def _take_segment(self, pool: _Pool, nbytes: int) -> _Block | None:
-        size = segment_bytes(nbytes)
+    def _take_segment(self, nbytes: int) -> tuple[int, int] | None:
+        size, start = segment_bytes(nbytes), self._next_segment
         if self._reserved_bytes + size > self._capacity_bytes:
             return None
-        block = _Block(self._next_segment, size)
+        self._segments[start] = size
         self._next_segment += size
         self._reserved_bytes += size
-        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self._reserved_bytes)
-        pool.add(block)
-        return block
+        self.pool_bytes = max(self.pool_bytes, self._reserved_bytes)
+        self._pool(nbytes).add(start, size)
+        return size, start
 
     def _give_back_free_segments(self) -> None:
         for pool in (self._small, self._large):
-            for block in list(pool.at.values()):
-                if block.before is None and block.after is None:
-                    pool.remove(block)
-                    self._reserved_bytes -= block.nbytes
-
-    @staticmethod
-    def _swallow(block: _Block, after: _Block) -> _Block:
-        block.nbytes += after.nbytes
-        block.after = after.after
-        if block.after:
-            block.after.before = block
-        return block
+            for size, start in [(size, start) for size, start in pool.by_size if self._segments.get(start) == size]:
+                pool.remove(start, size)
+                del self._segments[start]
+                self._reserved_bytes -= size
 
 
 def segment_bytes(nbytes: int) -> int:

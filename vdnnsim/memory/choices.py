@@ -13,6 +13,7 @@ class MemoryModel(Enum):
     `cuda_malloc` makes every buffer an allocation of its own, as Caffe does: the driver hands out blocks of 2 MiB.
     `mxnet` plans which buffers share a storage as MXNet does, and allocates every storage by itself.
     `tensorflow` places online as TensorFlow's BFC allocator does, in regions that it doubles and keeps.
+    `cuda_vmm` maps blocks of 2 MiB behind the addresses of each buffer, so that extents of it can be given back.
     """
 
     IDEAL = "ideal"
@@ -22,6 +23,7 @@ class MemoryModel(Enum):
     CUDA_MALLOC = "cuda_malloc"
     MXNET = "mxnet"
     TENSORFLOW = "tensorflow"
+    CUDA_VMM = "cuda_vmm"
 
 
 class PinnedMemory(Enum):

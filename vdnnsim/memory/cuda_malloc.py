@@ -19,9 +19,10 @@ Maxwell's days did the same; that a block goes back at once.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from vdnnsim.memory.free_pieces import FreePieces
+from vdnnsim.memory.online import Block, serve
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import MIB
 
@@ -34,25 +35,7 @@ _BLOCK_STRIDE: Final = 2 * BLOCK_BYTES
 
 def place_cuda_malloc(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
     """Serve requests one by one from what is left of the GPU."""
-    driver = Driver(capacity_bytes)
-    held: dict[int, tuple[int, int]] = {}
-    deltas: list[int] = []
-    peak = in_use = 0
-    for position, request in enumerate(requests):
-        if request.nbytes is None:
-            start, size = held.pop(request.key)
-            driver.give_back(start, size)
-            delta = -size
-        else:
-            delta = round_up(request.nbytes, granule_bytes)
-            found = driver.take(delta)
-            if found is None:
-                return Overflow(position, tuple(held), capacity_bytes - in_use, driver.largest_free(delta))
-            held[request.key] = (found, delta)
-            peak = max(peak, driver.handed_out_bytes)
-        in_use += delta
-        deltas.append(delta)
-    return Placed((None,) * len(deltas), tuple(deltas), peak)
+    return serve(requests, Driver(capacity_bytes), capacity_bytes, granule_bytes)
 
 
 def untaken_bytes(capacity_bytes: int, handed_out_bytes: int) -> int:
@@ -106,31 +89,35 @@ class Driver:
 
     Attributes:
         handed_out_bytes: whole blocks.
+        pool_bytes: the most that was handed out at once.
     """
+
+    addressed: ClassVar[bool] = False
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
         self._gaps = FreePieces()
         self._next_block = 0
         self.handed_out_bytes = 0
+        self.pool_bytes = 0
 
-    def take(self, nbytes: int) -> int | None:
+    def take(self, nbytes: int) -> Block | None:
         """Return where a buffer lies among the shared blocks, 0 if it has its own; None where there is no room."""
         if nbytes > LARGEST_SHARED_BYTES:
-            return 0 if self._hand_out(round_up(nbytes, BLOCK_BYTES)) else None
+            return Block(0, nbytes) if self._hand_out(round_up(nbytes, BLOCK_BYTES)) else None
         start = self._gaps.take(nbytes)
         if start is None and self._hand_out(BLOCK_BYTES):
             self._gaps.add(self._next_block, BLOCK_BYTES)
             self._next_block += _BLOCK_STRIDE
             start = self._gaps.take(nbytes)
-        return start
+        return None if start is None else Block(start, nbytes)
 
-    def give_back(self, start: int, nbytes: int) -> None:
+    def give_back(self, block: Block) -> None:
         """Take a buffer back, and with it the block that it leaves empty."""
-        if nbytes > LARGEST_SHARED_BYTES:
-            self.handed_out_bytes -= round_up(nbytes, BLOCK_BYTES)
+        if block.nbytes > LARGEST_SHARED_BYTES:
+            self.handed_out_bytes -= round_up(block.nbytes, BLOCK_BYTES)
             return
-        start, gap_bytes = self._gaps.give_back(start, nbytes)
+        start, gap_bytes = self._gaps.give_back(*block)
         if gap_bytes == BLOCK_BYTES:
             self._gaps.remove(start, gap_bytes)
             self.handed_out_bytes -= BLOCK_BYTES
@@ -144,4 +131,5 @@ class Driver:
         if self.handed_out_bytes + nbytes > self._capacity_bytes:
             return False
         self.handed_out_bytes += nbytes
+        self.pool_bytes = max(self.pool_bytes, self.handed_out_bytes)
         return True

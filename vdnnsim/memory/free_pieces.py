@@ -1,6 +1,7 @@
 """Free pieces of memory: the smallest that is large enough is taken, and neighbours merge."""
 
 from bisect import bisect_left, insort
+from collections.abc import Container
 
 
 class FreePieces:
@@ -10,15 +11,12 @@ class FreePieces:
         by_size: (bytes, start) of each, in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, borders: Container[int] = ()) -> None:
+        """Have no piece yet; pieces never merge where they meet at one of the borders."""
+        self._borders = borders
         self.by_size: list[tuple[int, int]] = []
         self._size_at: dict[int, int] = {}
         self._start_before: dict[int, int] = {}
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all pieces."""
-        return sum(size for size, _ in self.by_size)
 
     @property
     def largest_bytes(self) -> int:
@@ -47,11 +45,11 @@ class FreePieces:
         if not nbytes:
             return start, nbytes
         end = start + nbytes
-        if end in self._size_at:
+        if end in self._size_at and end not in self._borders:
             size = self._size_at[end]
             self.remove(end, size)
             end += size
-        if start in self._start_before:
+        if start in self._start_before and start not in self._borders:
             before = self._start_before[start]
             self.remove(before, start - before)
             start = before

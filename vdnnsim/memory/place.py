@@ -1,15 +1,15 @@
 """The choice of a memory model by name."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from vdnnsim.memory.best_fit import place_best_fit
 from vdnnsim.memory.bfc import place_tensorflow
 from vdnnsim.memory.caching import place_caching
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.cuda_malloc import place_cuda_malloc
-from vdnnsim.memory.ideal import place_ideal
+from vdnnsim.memory.online import MAPPED_BYTES, place_best_fit, place_ideal, place_mapped
 from vdnnsim.memory.planned import place_planned
-from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.memory.storages import place_mxnet
 
 _MODELS: Mapping[MemoryModel, Callable[[Sequence[Request], int, int], Placed | Overflow]] = {
@@ -20,7 +20,11 @@ _MODELS: Mapping[MemoryModel, Callable[[Sequence[Request], int, int], Placed | O
     MemoryModel.CUDA_MALLOC: place_cuda_malloc,
     MemoryModel.MXNET: place_mxnet,
     MemoryModel.TENSORFLOW: place_tensorflow,
+    MemoryModel.CUDA_VMM: place_mapped,
 }
+
+MODELS_WITH_EXTENTS: Final = (MemoryModel.IDEAL, MemoryModel.CUDA_VMM)
+"""Those that can give back some bytes of what a request was given, and take it again at the same addresses."""
 
 
 def place(
@@ -28,3 +32,9 @@ def place(
 ) -> Placed | Overflow:
     """Serve a whole sequence of requests by a memory model; each key is taken and given back in turn."""
     return _MODELS[model](requests, capacity_bytes, granule_bytes)
+
+
+def extent_granule_bytes(model: MemoryModel, granule_bytes: int) -> int:
+    """Return the unit in which one of `MODELS_WITH_EXTENTS` gives back and takes again extents of a buffer."""
+    assert model in MODELS_WITH_EXTENTS
+    return round_up(granule_bytes, MAPPED_BYTES) if model is MemoryModel.CUDA_VMM else granule_bytes

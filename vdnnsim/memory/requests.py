@@ -5,14 +5,24 @@ answers the whole sequence at once, so that an online model and one that plans a
 """
 
 from dataclasses import dataclass
+from typing import Final
+
+UNLIMITED_BYTES: Final = 2**60
+"""The capacity of a memory that has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Takes nbytes under a key; or, with nbytes None, gives back what the key holds."""
+    """Takes nbytes under a key; or, with nbytes None, gives back what the key holds.
+
+    Attributes:
+        resizes: whether the key, which is in use, holds nbytes from now on: extents of it were given back or taken
+            again. Only a model that states a granule for them can do so (`vdnnsim.memory.place.extent_granule_bytes`).
+    """
 
     key: int
     nbytes: int | None
+    resizes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

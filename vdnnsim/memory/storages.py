@@ -15,10 +15,10 @@ is free and keeps what it has, so for it that is the same; dW and workspaces tha
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from vdnnsim.memory.cuda_malloc import footprint_bytes, untaken_bytes
+from vdnnsim.memory.online import Block, serve
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 
 MATCH_RANGE: Final = 16
@@ -26,86 +26,77 @@ MATCH_RANGE: Final = 16
 
 def place_mxnet(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
     """Plan all requests, then allocate what the plan needs."""
-    storages = _Storages()
-    held: dict[int, tuple[int, int]] = {}
-    deltas: list[int] = []
-    for position, request in enumerate(requests):
-        if request.nbytes is None:
-            storage, delta = held.pop(request.key)
-            storages.release(storage)
-            deltas.append(-delta)
-            continue
-        delta = round_up(request.nbytes, granule_bytes)
-        held[request.key] = storages.request(position, request.nbytes), delta
-        deltas.append(delta)
-    sizes = [(growth.storage, round_up(growth.nbytes, granule_bytes)) for growth in storages.growths]
-    pool_bytes = _footprint(sizes)
-    if pool_bytes <= capacity_bytes:
-        return Placed((None,) * len(deltas), tuple(deltas), pool_bytes)
+    # Storages are matched by the bytes that are asked for, not by granules.
+    plan = _Storages(granule_bytes)
+    answer = serve(requests, plan, capacity_bytes, 1)
+    if plan.pool_bytes <= capacity_bytes:
+        return answer
     # One by one the storages come to more than there is; this is the growth that makes them do so.
-    numbers = range(len(sizes) + 1)
-    too_many = bisect_right(numbers, capacity_bytes, key=lambda number: _footprint(sizes[:number]))
-    untaken = untaken_bytes(capacity_bytes, _footprint(sizes[: too_many - 1]))
-    growth = storages.growths[too_many - 1]
-    return Overflow(
-        position=growth.position,
-        held=_held(requests[: growth.position]),
-        free_bytes=capacity_bytes - sum(deltas[: growth.position]),
-        largest_free_bytes=max(growth.before_bytes, untaken),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Growth:
-    """A storage as the request at a position made or enlarged it."""
-
-    position: int
-    storage: int
-    before_bytes: int
-    nbytes: int
+    numbers = range(len(plan.growths) + 1)
+    too_many = bisect_right(numbers, capacity_bytes, key=lambda number: _footprint(plan.growths[:number]))
+    untaken = untaken_bytes(capacity_bytes, _footprint(plan.growths[: too_many - 1]))
+    return serve(requests, _Storages(granule_bytes, too_many - 1, untaken), capacity_bytes, 1)
 
 
 class _Storages:
-    """The plan as it is made.
+    """The plan as it is made; a block starts at the number of its storage.
+
+    Args:
+        granule_bytes: to which sizes are rounded once they are allocated.
+        growths: how many there may be; None for any number.
+        left_bytes: what the GPU has left after so many.
 
     Attributes:
-        growths: in the order of the requests.
+        growths: a storage and its new size, whenever one is made or enlarged.
     """
 
-    def __init__(self) -> None:
-        self.growths: list[_Growth] = []
+    addressed: ClassVar[bool] = False
+
+    def __init__(self, granule_bytes: int, growths: int | None = None, left_bytes: int = 0) -> None:
+        self._granule_bytes = granule_bytes
+        self._growths = growths
+        self._left_bytes = left_bytes
+        self.growths: list[tuple[int, int]] = []
         self._sizes: list[int] = []
         self._free: list[tuple[int, int]] = []
 
-    def request(self, position: int, nbytes: int) -> int:
-        """Return the storage for a request."""
+    @property
+    def pool_bytes(self) -> int:
+        """What the storages take of a GPU."""
+        return _footprint(self.growths)
+
+    def take(self, nbytes: int) -> Block | None:
+        """Return a storage for a request; None where it would be one growth too many."""
         found = bisect_left(self._free, (nbytes,))
+        size = round_up(nbytes, self._granule_bytes)
         if found < len(self._free) and self._free[found][0] <= nbytes * MATCH_RANGE:
-            return self._free.pop(found)[1]
-        if found and self._free[found - 1][0] >= nbytes // MATCH_RANGE:
-            before_bytes, storage = self._free.pop(found - 1)
+            return Block(self._free.pop(found)[1], size)
+        if len(self.growths) == self._growths:
+            return None
+        if self._grows(nbytes):
+            _, storage = self._free.pop(found - 1)
             self._sizes[storage] = nbytes
         else:
-            before_bytes, storage = 0, len(self._sizes)
+            storage = len(self._sizes)
             self._sizes.append(nbytes)
-        self.growths.append(_Growth(position, storage, before_bytes, nbytes))
-        return storage
+        self.growths.append((storage, size))
+        return Block(storage, size)
 
-    def release(self, storage: int) -> None:
+    def give_back(self, block: Block) -> None:
         """Let others have a storage."""
-        insort(self._free, (self._sizes[storage], storage))
+        insort(self._free, (self._sizes[block.start], block.start))
+
+    def largest_free(self, nbytes: int) -> int:
+        """Return the larger of the storage that would grow and of what is left."""
+        return max(self._grows(nbytes), self._left_bytes)
+
+    def _grows(self, nbytes: int) -> int:
+        """Return the size of the storage that would grow for a request; 0 where it would be a new one."""
+        found = bisect_left(self._free, (nbytes,))
+        size = self._free[found - 1][0] if found else 0
+        return size if size >= nbytes // MATCH_RANGE else 0
 
 
 def _footprint(sizes: Sequence[tuple[int, int]]) -> int:
     """Return what storages take of a GPU; the size of each is the last one that is given for it."""
     return footprint_bytes(Counter(dict(sizes).values()))
-
-
-def _held(requests: Sequence[Request]) -> tuple[int, ...]:
-    held: dict[int, None] = {}
-    for request in requests:
-        if request.nbytes is None:
-            del held[request.key]
-        else:
-            held[request.key] = None
-    return tuple(held)

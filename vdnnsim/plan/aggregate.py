@@ -20,6 +20,7 @@ from vdnnsim.plan.operations import (
     Operation,
     RecordEvent,
     Release,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
@@ -94,7 +95,7 @@ def _touched(operation: Operation) -> tuple[Stream, tuple[int, ...]]:
     match operation:
         case Compute(reads=reads):
             return Stream.COMPUTE, reads
-        case Release(buffer=buffer):
+        case Release(buffer=buffer) | ReleaseExtent(buffer=buffer):
             return Stream.COMPUTE, (buffer,)
         case Offload(buffer=buffer):
             return Stream.MEMORY, (buffer,)

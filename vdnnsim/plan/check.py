@@ -9,20 +9,20 @@
   others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
 - A buffer may have several copies on the host, by their numbers; each is offloaded once and good for one prefetch.
 - What a Release gives up is gone; only a copy on the host brings it back.
+- What is true of a buffer is true of every piece of it: a kernel needs all of them, a copy those that it moves. An
+  extent is given back and taken again in turn, and what was in it is gone.
 - What lies in the bytes of another buffer covers it. The kernel that first writes it may still read what was there, as
   one that works in place.
-
-Order between streams is tracked as knowledge: for each stream and for the host, up to which position the other
-streams are known to be done. RecordEvent stores the knowledge of its stream, WaitEvent merges it into another,
-HostSynchronize gives it to everything issued later.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from vdnnsim.errors import PlanError
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllocateExtent,
     AllReduce,
     Compute,
     HostSynchronize,
@@ -31,10 +31,13 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
+    ReleaseExtent,
     Stream,
     WaitEvent,
     describe,
 )
+from vdnnsim.plan.order import NOTHING, StreamOrder
+from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.training_plan import TrainingPlan
 
 
@@ -48,31 +51,39 @@ def check_plan(plan: TrainingPlan) -> None:
 
 
 @dataclass(slots=True)
-class _BufferState:
-    """What is known of one buffer: positions of the last operations that matter for order, -1 for none."""
+class _Piece:
+    """What is known of some bytes of a buffer: positions of the last operations that matter for order."""
 
+    name: str
+    held: bool = False
+    written: bool = False
+    on_host: frozenset[int] = frozenset()
+    last_compute: int = NOTHING
+    last_compute_write: int = NOTHING
+    last_copy: dict[Stream, int] = field(default_factory=dict)
+    last_arrival: dict[Stream, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _BufferState:
+    """What is known of one buffer as a whole, and of its pieces in their order."""
+
+    pieces: list[_Piece]
     allocated: bool = False
     released: bool = False
     storage: int | None = None
-    written: bool = False
-    on_host: frozenset[int] = frozenset()
-    last_compute: int = -1
-    last_compute_write: int = -1
-    last_copy: dict[Stream, int] = field(default_factory=dict)
-    last_arrival: dict[Stream, int] = field(default_factory=dict)
     covered_by: int | None = None
 
 
 class _Checker:
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
-        self._states = [_BufferState() for _ in plan.buffers]
+        self._pieces = Pieces(plan)
+        self._states = [
+            _BufferState([_Piece(name) for name in self._pieces.names(buffer)]) for buffer in range(len(plan.buffers))
+        ]
         self._position = 0
-        # _done[a][b]: position up to which stream b is known to be done when stream a goes on.
-        self._done = {a: dict.fromkeys(Stream, -1) for a in Stream}
-        self._host = dict.fromkeys(Stream, -1)
-        self._last_on = dict.fromkeys(Stream, -1)
-        self._events: dict[int, dict[Stream, int]] = {}
+        self._order = StreamOrder()
 
     def check(self) -> None:
         for position, operation in enumerate(self._plan.operations):
@@ -88,14 +99,16 @@ class _Checker:
                 self._compute(reads, writes)
             case Allocate(buffer=buffer):
                 self._allocate(buffer)
+            case AllocateExtent(buffer=buffer, extent=extent):
+                self._allocate_extent(buffer, extent)
             case Alias(buffer=buffer, storage=storage):
                 self._alias(buffer, storage)
             case Release(buffer=buffer):
                 self._release(buffer)
-            case Offload(buffer=buffer, copy=copy):
-                self._offload(buffer, copy)
-            case Prefetch(buffer=buffer, keeps_copy=keeps_copy, copy=copy):
-                self._prefetch(buffer, copy, keeps_copy=keeps_copy)
+            case ReleaseExtent(buffer=buffer, extent=extent):
+                self._release_extent(buffer, extent)
+            case Offload() | Prefetch():
+                self._copy(operation)
             case AllReduce(buffers=buffers):
                 self._all_reduce(buffers)
             case RecordEvent(event=event, stream=stream):
@@ -103,122 +116,154 @@ class _Checker:
             case WaitEvent(event=event, stream=stream):
                 self._wait(event, stream)
             case HostSynchronize(streams=streams):  # pragma: no branch
-                for stream in streams:
-                    _merge(self._host, self._done[stream] | {stream: self._last_on[stream]})
+                self._order.synchronize(streams)
 
     def _alias(self, buffer: int, storage: int) -> None:
         below = self._use(storage)
         if self._plan.buffers[buffer].nbytes > self._plan.buffers[storage].nbytes:
             raise self._error(f"{self._name(buffer)} is larger than {self._name(storage)}, in which it is to lie")
-        self._reach(Stream.COMPUTE)
-        if self._unfinished(below.last_copy, Stream.COMPUTE):
-            raise self._error(f"{self._name(storage)} is covered before the compute stream waited for its copy")
+        self._order.reach(Stream.COMPUTE)
+        for piece in self._held(storage):
+            if self._unfinished(piece.last_copy, Stream.COMPUTE):
+                raise self._error(f"{piece.name} is covered before the compute stream waited for its copy")
         self._allocate(buffer)
         self._states[buffer].storage = storage
         below.covered_by = buffer
 
     def _record(self, event: int, stream: Stream) -> None:
-        if event in self._events:
+        if self._order.is_recorded(event):
             raise self._error(f"event {event} is recorded twice")
-        self._reach(stream)
-        self._events[event] = self._done[stream] | {stream: self._last_on[stream]}
+        self._order.record(event, stream)
 
     def _wait(self, event: int, stream: Stream) -> None:
-        if event not in self._events:
+        if not self._order.is_recorded(event):
             raise self._error(f"event {event} is waited for before it is recorded")
-        self._reach(stream)
-        _merge(self._done[stream], self._events[event])
+        self._order.wait(event, stream)
 
     def _compute(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
-        self._reach(Stream.COMPUTE)
+        self._order.reach(Stream.COMPUTE)
         for buffer in reads:
-            state = self._use(buffer, covered_for=writes)
-            if not state.written:
-                raise self._error(f"{self._name(buffer)} is read before anything was written to it")
-            if late := self._unfinished(state.last_arrival, Stream.COMPUTE):
-                what = "exchange" if Stream.COMMUNICATION in late else "prefetch"
-                raise self._error(f"{self._name(buffer)} is read before the compute stream waited for its {what}")
-            state.last_compute = self._position
+            self._use(buffer, covered_for=writes)
+            for piece in self._held(buffer):
+                if not piece.written:
+                    raise self._error(f"{piece.name} is read before anything was written to it")
+                if late := self._unfinished(piece.last_arrival, Stream.COMPUTE):
+                    what = "exchange" if Stream.COMMUNICATION in late else "prefetch"
+                    raise self._error(f"{piece.name} is read before the compute stream waited for its {what}")
+                piece.last_compute = self._position
         for buffer in writes:
             state = self._use(buffer)
-            if self._unfinished(state.last_copy, Stream.COMPUTE):
-                raise self._error(f"{self._name(buffer)} is written before the compute stream waited for its copy")
-            state.written = True
-            state.on_host = frozenset()
-            state.last_compute = state.last_compute_write = self._position
+            for piece in self._held(buffer):
+                if self._unfinished(piece.last_copy, Stream.COMPUTE):
+                    raise self._error(f"{piece.name} is written before the compute stream waited for its copy")
+                piece.written = True
+                piece.on_host = frozenset()
+                piece.last_compute = piece.last_compute_write = self._position
             if state.storage is not None:
-                self._states[state.storage].written = False
-        self._last_on[Stream.COMPUTE] = self._position
+                self._lose(state.storage)
+        self._order.run(Stream.COMPUTE, self._position)
 
     def _allocate(self, buffer: int) -> None:
         state = self._states[buffer]
-        self._reach(Stream.COMPUTE)
+        self._order.reach(Stream.COMPUTE)
         if state.allocated:
             raise self._error(f"{self._name(buffer)} is allocated twice")
         given = self._plan.buffers[buffer].given and not state.released
-        self._states[buffer] = _BufferState(allocated=True, written=given, on_host=state.on_host)
+        pieces = [self._taken(each, written=given) for each in state.pieces]
+        self._states[buffer] = _BufferState(pieces, allocated=True)
+
+    def _taken(self, piece: _Piece, *, written: bool = False) -> _Piece:
         # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.
-        self._states[buffer].last_compute = self._last_on[Stream.COMPUTE] = self._position
+        self._order.run(Stream.COMPUTE, self._position)
+        return _Piece(piece.name, held=True, written=written, on_host=piece.on_host, last_compute=self._position)
+
+    def _allocate_extent(self, buffer: int, extent: range) -> None:
+        state = self._use_extent(buffer, extent)
+        for number in self._pieces.covered(buffer, extent):
+            if state.pieces[number].held:
+                raise self._error(f"{state.pieces[number].name} is allocated twice")
+            state.pieces[number] = self._taken(state.pieces[number])
 
     def _release(self, buffer: int) -> None:
         state = self._use(buffer)
-        self._reach(Stream.COMPUTE)
-        if self._unfinished(state.last_copy, Stream.COMPUTE):
-            raise self._error(f"{self._name(buffer)} is released before the compute stream waited for its copy")
+        self._order.reach(Stream.COMPUTE)
+        pieces = [self._given_back(piece) if piece.held else piece for piece in state.pieces]
         if state.storage is not None:
-            below = self._states[state.storage]
-            below.covered_by = None
-            below.written = False
-            below.last_compute = self._last_on[Stream.COMPUTE] = self._position
-        self._states[buffer] = _BufferState(released=True, on_host=state.on_host)
+            self._states[state.storage].covered_by = None
+            self._lose(state.storage)
+            for piece in self._states[state.storage].pieces:
+                piece.last_compute = self._position
+            self._order.run(Stream.COMPUTE, self._position)
+        self._states[buffer] = _BufferState(pieces, released=True)
 
-    def _offload(self, buffer: int, copy: int) -> None:
-        state = self._use(buffer)
-        self._reach(Stream.MEMORY)
-        if not state.written:
-            raise self._error(f"{self._name(buffer)} is offloaded before anything was written to it")
-        if copy in state.on_host:
-            raise self._error(f"{self._name(buffer)} is offloaded twice")
-        if state.last_compute_write > self._done[Stream.MEMORY][Stream.COMPUTE]:
-            raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its kernel")
-        if self._unfinished(state.last_arrival, Stream.MEMORY):
-            raise self._error(f"{self._name(buffer)} is offloaded before the memory stream waited for its exchange")
-        state.on_host |= {copy}
-        state.last_copy[Stream.MEMORY] = self._last_on[Stream.MEMORY] = self._position
+    def _release_extent(self, buffer: int, extent: range) -> None:
+        state = self._use_extent(buffer, extent)
+        if state.storage is not None:
+            raise self._error(f"{self._name(buffer)} lies in {self._name(state.storage)} and has no memory of its own")
+        self._order.reach(Stream.COMPUTE)
+        for number, piece in zip(self._pieces.covered(buffer, extent), self._held(buffer, extent), strict=True):
+            state.pieces[number] = self._given_back(piece)
 
-    def _prefetch(self, buffer: int, copy: int, *, keeps_copy: bool) -> None:
-        state = self._use(buffer)
-        self._reach(Stream.MEMORY)
-        if copy not in state.on_host:
-            raise self._error(f"{self._name(buffer)} is prefetched but not on the host")
-        if state.last_compute > self._done[Stream.MEMORY][Stream.COMPUTE]:
-            raise self._error(f"{self._name(buffer)} is prefetched before the memory stream waited for its allocation")
+    def _given_back(self, piece: _Piece) -> _Piece:
+        if self._unfinished(piece.last_copy, Stream.COMPUTE):
+            raise self._error(f"{piece.name} is released before the compute stream waited for its copy")
+        return _Piece(piece.name, on_host=piece.on_host)
+
+    def _lose(self, storage: int) -> None:
+        """What lay in a storage is written over by what lies in it."""
+        for piece in self._states[storage].pieces:
+            piece.written = False
+
+    def _copy(self, operation: Offload | Prefetch) -> None:
+        self._use_extent(operation.buffer, operation.extent)
+        self._order.reach(Stream.MEMORY)
+        for piece in self._held(operation.buffer, operation.extent):
+            if isinstance(operation, Offload):
+                self._offload(piece, operation.copy)
+            else:
+                self._prefetch(piece, operation.copy, keeps_copy=operation.keeps_copy)
+        self._order.run(Stream.MEMORY, self._position)
+
+    def _offload(self, piece: _Piece, copy: int) -> None:
+        if not piece.written:
+            raise self._error(f"{piece.name} is offloaded before anything was written to it")
+        if copy in piece.on_host:
+            raise self._error(f"{piece.name} is offloaded twice")
+        if not self._order.knows(Stream.MEMORY, Stream.COMPUTE, piece.last_compute_write):
+            raise self._error(f"{piece.name} is offloaded before the memory stream waited for its kernel")
+        if self._unfinished(piece.last_arrival, Stream.MEMORY):
+            raise self._error(f"{piece.name} is offloaded before the memory stream waited for its exchange")
+        piece.on_host |= {copy}
+        piece.last_copy[Stream.MEMORY] = self._position
+
+    def _prefetch(self, piece: _Piece, copy: int, *, keeps_copy: bool) -> None:
+        if copy not in piece.on_host:
+            raise self._error(f"{piece.name} is prefetched but not on the host")
+        if not self._order.knows(Stream.MEMORY, Stream.COMPUTE, piece.last_compute):
+            raise self._error(f"{piece.name} is prefetched before the memory stream waited for its allocation")
         if not keeps_copy:
-            state.on_host -= {copy}
-        state.written = True
-        state.last_copy[Stream.MEMORY] = state.last_arrival[Stream.MEMORY] = self._position
-        self._last_on[Stream.MEMORY] = self._position
+            piece.on_host -= {copy}
+        piece.written = True
+        piece.last_copy[Stream.MEMORY] = piece.last_arrival[Stream.MEMORY] = self._position
 
     def _all_reduce(self, buffers: tuple[int, ...]) -> None:
-        self._reach(Stream.COMMUNICATION)
+        self._order.reach(Stream.COMMUNICATION)
         for buffer in buffers:
-            state = self._use(buffer)
-            if not state.written:
-                raise self._error(f"{self._name(buffer)} is exchanged before anything was written to it")
-            if state.last_compute > self._done[Stream.COMMUNICATION][Stream.COMPUTE]:
-                raise self._error(f"{self._name(buffer)} is exchanged before the stream waited for its kernel")
-            if self._unfinished(state.last_copy, Stream.COMMUNICATION):
-                raise self._error(f"{self._name(buffer)} is exchanged before the stream waited for its copy")
-            state.on_host = frozenset()
-            state.last_copy[Stream.COMMUNICATION] = state.last_arrival[Stream.COMMUNICATION] = self._position
-        self._last_on[Stream.COMMUNICATION] = self._position
+            self._use(buffer)
+            for piece in self._held(buffer):
+                if not piece.written:
+                    raise self._error(f"{piece.name} is exchanged before anything was written to it")
+                if not self._order.knows(Stream.COMMUNICATION, Stream.COMPUTE, piece.last_compute):
+                    raise self._error(f"{piece.name} is exchanged before the stream waited for its kernel")
+                if self._unfinished(piece.last_copy, Stream.COMMUNICATION):
+                    raise self._error(f"{piece.name} is exchanged before the stream waited for its copy")
+                piece.on_host = frozenset()
+                piece.last_copy[Stream.COMMUNICATION] = piece.last_arrival[Stream.COMMUNICATION] = self._position
+        self._order.run(Stream.COMMUNICATION, self._position)
 
     def _unfinished(self, copies: dict[Stream, int], stream: Stream) -> list[Stream]:
         """Return on which streams the last copy of a buffer may not be done, as far as another stream knows."""
-        return [each for each in copies if each is not stream and copies[each] > self._done[stream][each]]
-
-    def _reach(self, stream: Stream) -> None:
-        _merge(self._done[stream], self._host)
+        return [each for each in copies if not self._order.knows(stream, each, copies[each])]
 
     def _use(self, buffer: int, covered_for: tuple[int, ...] = ()) -> _BufferState:
         """Return what is known of a buffer in use; a kernel may read what it is to cover with what it writes."""
@@ -229,6 +274,21 @@ class _Checker:
             raise self._error(f"{self._name(buffer)} is used while {self._name(state.covered_by)} lies in it")
         return state
 
+    def _use_extent(self, buffer: int, extent: range | None) -> _BufferState:
+        """Return what is known of a buffer in use, of which an operation may name an extent."""
+        state, nbytes = self._use(buffer), self._plan.buffers[buffer].nbytes
+        if extent is not None and (len(extent) < 1 or extent.step != 1 or extent.start < 0 or extent.stop > nbytes):
+            raise self._error(f"{self._name(buffer)} has {nbytes} B, found {len(extent)} B from byte {extent.start} on")
+        return state
+
+    def _held(self, buffer: int, extent: range | None = None) -> Iterator[_Piece]:
+        """Yield the pieces of a buffer, or of an extent of it; all must have memory."""
+        for number in self._pieces.covered(buffer, extent):
+            piece = self._states[buffer].pieces[number]
+            if not piece.held:
+                raise self._error(f"{piece.name} is used while its memory is given back")
+            yield piece
+
     def _name(self, buffer: int) -> str:
         return self._plan.buffers[buffer].name
 
@@ -236,8 +296,3 @@ class _Checker:
         plan = self._plan
         text = describe(plan.operations[self._position], plan.buffer_names, plan.layers)
         return PlanError(f"{plan.policy}: operation {self._position} ({text}): {message}")
-
-
-def _merge(known: dict[Stream, int], more: dict[Stream, int]) -> None:
-    for stream, position in more.items():
-        known[stream] = max(known[stream], position)

@@ -75,6 +75,27 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseExtent:
+    """Gives the memory of some bytes of an allocated buffer back; it keeps its addresses and its other bytes.
+
+    A memory model hands memory back in granules, once no byte of one is held any more (`vdnnsim.memory.place`).
+    """
+
+    buffer: int
+    extent: range
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateExtent:
+    """Takes memory for some bytes of an allocated buffer again, on behalf of a phase of a layer; they are empty."""
+
+    buffer: int
+    extent: range
+    layer: int
+    phase: Phase
+
+
+@dataclass(frozen=True, slots=True)
 class Pinned:
     """One copy by a copy engine from or to pinned host memory, as cudaMemcpyAsync does it."""
 
@@ -102,6 +123,7 @@ class Offload:
     Attributes:
         layer, phase: on whose behalf; under vDNN the layer that has just read the buffer last in forward.
         copy: which of several copies of the same content on the host, where a system makes more than one.
+        extent: the bytes that it moves; None for all of the buffer.
     """
 
     buffer: int
@@ -109,6 +131,7 @@ class Offload:
     phase: Phase = Phase.FORWARD
     mechanism: Mechanism = Pinned()
     copy: int = 0
+    extent: range | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +143,7 @@ class Prefetch:
         on_demand: whether that layer itself needs the buffer, so that the copy cannot overlap with it.
         keeps_copy: whether the copy on the host stays, good until a kernel writes the buffer; else its memory is free.
         copy: which of several copies, as of the Offload.
+        extent: the bytes that it moves; None for all of the buffer. They may have left by other extents.
     """
 
     buffer: int
@@ -128,6 +152,7 @@ class Prefetch:
     keeps_copy: bool = False
     mechanism: Mechanism = Pinned()
     copy: int = 0
+    extent: range | None = None
 
 
 class Aggregation(Enum):
@@ -183,9 +208,10 @@ class HostSynchronize:
     streams: tuple[Stream, ...]
 
 
-Operation = (
-    Compute | Allocate | Alias | Release | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | HostSynchronize
-)
+MemoryOperation = Allocate | AllocateExtent | Alias | Release | ReleaseExtent
+"""What takes memory or gives it back, where the compute stream reaches it."""
+
+Operation = Compute | MemoryOperation | Offload | Prefetch | AllReduce | RecordEvent | WaitEvent | HostSynchronize
 
 
 def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: tuple[str, ...]) -> str:
@@ -201,15 +227,13 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
             return f"lay {buffer_names[buffer]} into {buffer_names[storage]}"
         case Release(buffer=buffer):
             return f"release {buffer_names[buffer]}"
-        case Offload(buffer=buffer, layer=layer, mechanism=Paged()):
-            return f"page-out of {buffer_names[buffer]} for {layer_names[layer]}"
-        case Prefetch(buffer=buffer, layer=layer, mechanism=Paged()):
-            return f"page-in of {buffer_names[buffer]} for {layer_names[layer]}"
-        case Offload(buffer=buffer, layer=layer):
-            return f"offload of {buffer_names[buffer]} during forward of {layer_names[layer]}"
-        case Prefetch(buffer=buffer, layer=layer, on_demand=on_demand):
-            kind = "fetch on demand" if on_demand else "prefetch"
-            return f"{kind} of {buffer_names[buffer]} during backward of {layer_names[layer]}"
+        case AllocateExtent(buffer=buffer, extent=extent):
+            return f"allocate {of_extent(buffer_names[buffer], extent)}"
+        case ReleaseExtent(buffer=buffer, extent=extent):
+            return f"release {of_extent(buffer_names[buffer], extent)}"
+        case Offload(buffer=buffer, layer=layer, extent=extent) | Prefetch(buffer=buffer, layer=layer, extent=extent):
+            kind, when = _copy_words(operation)
+            return f"{kind} of {of_extent(buffer_names[buffer], extent)} {when} {layer_names[layer]}"
         case AllReduce(aggregation=aggregation):
             return f"aggregation of the {exchanged(operation, layer_names)} ({aggregation.value})"
         case RecordEvent(event=event, stream=stream):
@@ -218,6 +242,19 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
             return f"wait for event {event} on the {stream.value} stream"
         case HostSynchronize(streams=streams):  # pragma: no branch
             return f"host synchronization with {' and '.join(stream.value for stream in streams)}"
+
+
+def _copy_words(copy: Offload | Prefetch) -> tuple[str, str]:
+    if isinstance(copy.mechanism, Paged):
+        return "page-out" if isinstance(copy, Offload) else "page-in", "for"
+    if isinstance(copy, Offload):
+        return "offload", "during forward of"
+    return "fetch on demand" if copy.on_demand else "prefetch", "during backward of"
+
+
+def of_extent(name: str, extent: range | None) -> str:
+    """Return the name of a buffer, or of some of its bytes: `bytes 0 to 511 of X`."""
+    return name if extent is None else f"bytes {extent.start} to {extent.stop - 1} of {name}"
 
 
 def exchanged(exchange: AllReduce, layer_names: tuple[str, ...]) -> str:

@@ -1,19 +1,33 @@
 """Whether a plan fits, and where: its allocations walked in issue order by a memory model, without a clock.
 
 Allocate and Release are ordered on the compute stream, so issue order is their order in time and the answer does not
-depend on durations. Host memory for copies is walked alongside: an offload takes the bytes of its buffer unless it has
-them, a prefetch gives them back unless it keeps the copy.
+depend on durations. Host memory for copies is walked alongside: an offload takes the bytes that it moves unless it has
+them, a prefetch gives them back unless it keeps the copy. A buffer takes the granules in which a byte of it is held.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import accumulate
 
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.place import place
-from vdnnsim.memory.requests import Overflow, Request, round_up
-from vdnnsim.plan.operations import Alias, Allocate, Offload, Prefetch, Release
+from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes, place
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    AllocateExtent,
+    Offload,
+    Operation,
+    Prefetch,
+    Release,
+    ReleaseExtent,
+    describe,
+)
+from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
@@ -68,6 +82,11 @@ class Placement:
     pool_bytes: int
     host_bytes: int
 
+    @property
+    def allocated_bytes(self) -> int:
+        """Device memory in use at its maximum, without gaps and what a pool keeps."""
+        return max(accumulate(change.delta_bytes for change in self.changes.values()), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class DoesNotFit:
@@ -106,14 +125,19 @@ class DoesNotFit:
 
 
 def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotFit:
-    """Walk the allocations of a plan; the first request that cannot be served decides."""
-    host = _walk_host(plan, limits.host_bytes)
-    positions, requests = _device_requests(plan)
+    """Walk the allocations of a plan; the first request that cannot be served decides.
+
+    Raises:
+        PolicyError: the plan gives back extents of buffers, which the memory model cannot.
+    """
+    pieces = Pieces(plan)
+    positions, requests = _device_requests(plan, limits, pieces)
+    host = _walk_host(plan, limits.host_bytes, pieces)
     answer = place(requests, limits.model, capacity_bytes=limits.pool_bytes(plan), granule_bytes=limits.granule_bytes)
     if isinstance(answer, Overflow):
         overflow = positions[answer.position]
         if isinstance(host, int) or overflow < host.operation:
-            return _device_overflow(plan, overflow, answer, limits)
+            return _device_overflow(plan, overflow, requests[: answer.position + 1], answer, limits)
     if not isinstance(host, int):
         return host
     assert not isinstance(answer, Overflow)
@@ -124,10 +148,24 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     return Placement(changes, answer.pool_bytes, host)
 
 
-def _device_requests(plan: TrainingPlan) -> tuple[list[int], list[Request]]:
+def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
+    """Place a plan on a GPU and a host without a capacity."""
+    placement = place_plan(plan, replace(limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES))
+    assert isinstance(placement, Placement)
+    return placement
+
+
+def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
+    """Return the peak of a plan by its lifetimes, wherever its buffers come to lie."""
+    return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
+
+
+def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> tuple[list[int], list[Request]]:
     positions: list[int] = []
     requests: list[Request] = []
     aliases: set[int] = set()
+    # Of the buffers of which extents were given back, the pieces that are still held.
+    held: dict[int, set[int]] = {}
     for position, operation in enumerate(plan.operations):
         match operation:
             case Allocate(buffer=buffer):
@@ -140,50 +178,86 @@ def _device_requests(plan: TrainingPlan) -> tuple[list[int], list[Request]]:
             case Release(buffer=buffer):
                 requests.append(Request(buffer, None))
                 positions.append(position)
+                held.pop(buffer, None)
+            case AllocateExtent(buffer=buffer, extent=extent) | ReleaseExtent(buffer=buffer, extent=extent):
+                if limits.model not in MODELS_WITH_EXTENTS:
+                    raise _without_extents(plan, operation, limits.model)
+                left = held.setdefault(buffer, set(pieces.covered(buffer)))
+                changed = pieces.covered(buffer, extent)
+                (left.update if isinstance(operation, AllocateExtent) else left.difference_update)(changed)
+                granule_bytes = extent_granule_bytes(limits.model, limits.granule_bytes)
+                nbytes = _held_bytes(pieces.ranges(buffer), left, granule_bytes)
+                requests.append(Request(buffer, nbytes, resizes=True))
+                positions.append(position)
             case _:
                 pass
     return positions, requests
 
 
-def _walk_host(plan: TrainingPlan, capacity_bytes: int) -> int | DoesNotFit:
+def _held_bytes(ranges: Sequence[range], held: Collection[int], granule_bytes: int) -> int:
+    """Return the granules in which pieces of a buffer are held, in bytes; one that several share counts once."""
+    nbytes = reached = 0
+    for number in sorted(held):
+        first = max(reached, ranges[number].start // granule_bytes * granule_bytes)
+        reached = round_up(ranges[number].stop, granule_bytes)
+        nbytes += max(0, reached - first)
+    return nbytes
+
+
+def _without_extents(plan: TrainingPlan, operation: Operation, model: MemoryModel) -> PolicyError:
+    text = describe(operation, plan.buffer_names, plan.layers)
+    able = " or ".join(repr(each.value) for each in MODELS_WITH_EXTENTS)
+    return PolicyError(
+        f"{plan.policy}: memory_model: found {model.value!r}, which gives buffers back as a whole and no part of one "
+        f"({text}), expected {able}"
+    )
+
+
+def _walk_host(plan: TrainingPlan, capacity_bytes: int, pieces: Pieces) -> int | DoesNotFit:
     """Return the maximum of pinned host memory in use, or the offload that found no room."""
-    # In the order of the offloads, by buffer and copy; a deep network holds thousands.
-    held: dict[tuple[int, int], None] = {}
+    # By buffer, copy and piece.
+    held: dict[tuple[int, int, int], int] = {}
     in_use = peak = 0
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Offload(buffer=buffer, layer=layer, phase=phase, copy=copy) if (buffer, copy) not in held:
-                nbytes = plan.buffers[buffer].nbytes
+            case Offload(buffer=buffer, extent=extent, copy=copy):
+                ranges = pieces.ranges(buffer)
+                coming = {(buffer, copy, each): len(ranges[each]) for each in pieces.covered(buffer, extent)}
+                nbytes = sum(coming[each] for each in coming if each not in held)
                 free = capacity_bytes - in_use
                 if nbytes > free:
-                    kinds = _by_kind(plan, [each for each, _ in held], granule_bytes=1)
                     return DoesNotFit(
                         plan,
                         Pool.HOST,
                         position,
                         buffer,
-                        layer,
-                        phase,
+                        operation.layer,
+                        operation.phase,
                         nbytes,
                         free,
                         free,
                         capacity_bytes,
-                        kinds,
+                        _by_kind(plan, ((each, size) for (each, _, _), size in held.items())),
                     )
-                held[buffer, copy] = None
+                held |= coming
                 in_use += nbytes
                 peak = max(peak, in_use)
-            case Prefetch(buffer=buffer, keeps_copy=False, copy=copy):
-                del held[buffer, copy]
-                in_use -= plan.buffers[buffer].nbytes
+            case Prefetch(buffer=buffer, keeps_copy=False, extent=extent, copy=copy):
+                in_use -= sum(held.pop((buffer, copy, each)) for each in pieces.covered(buffer, extent))
             case _:
                 pass
     return peak
 
 
-def _device_overflow(plan: TrainingPlan, position: int, overflow: Overflow, limits: MemoryLimits) -> DoesNotFit:
+def _device_overflow(
+    plan: TrainingPlan, position: int, requests: Sequence[Request], overflow: Overflow, limits: MemoryLimits
+) -> DoesNotFit:
     operation = plan.operations[position]
-    assert isinstance(operation, Allocate)
+    assert isinstance(operation, Allocate | AllocateExtent)
+    granule_bytes = limits.granule_bytes
+    # The last that a key asked for is what it holds.
+    sizes = {request.key: round_up(request.nbytes or 0, granule_bytes) for request in requests[:-1]}
+    requested_bytes = round_up(requests[-1].nbytes or 0, granule_bytes)
     return DoesNotFit(
         plan=plan,
         pool=Pool.DEVICE,
@@ -191,18 +265,17 @@ def _device_overflow(plan: TrainingPlan, position: int, overflow: Overflow, limi
         buffer=operation.buffer,
         layer=operation.layer,
         phase=operation.phase,
-        requested_bytes=round_up(plan.buffers[operation.buffer].nbytes, limits.granule_bytes),
+        requested_bytes=requested_bytes - (sizes[operation.buffer] if requests[-1].resizes else 0),
         free_bytes=overflow.free_bytes,
         largest_free_bytes=overflow.largest_free_bytes,
         capacity_bytes=limits.pool_bytes(plan),
-        held_bytes=_by_kind(plan, overflow.held, limits.granule_bytes),
+        held_bytes=_by_kind(plan, ((each, sizes[each]) for each in overflow.held)),
     )
 
 
-def _by_kind(
-    plan: TrainingPlan, buffers: list[int] | tuple[int, ...], granule_bytes: int
-) -> tuple[tuple[BufferKind, int], ...]:
-    held: Counter[BufferKind] = Counter()
-    for buffer in buffers:
-        held[plan.buffers[buffer].kind] += round_up(plan.buffers[buffer].nbytes, granule_bytes)
-    return tuple(sorted(held.items(), key=lambda item: -item[1]))
+def _by_kind(plan: TrainingPlan, held: Iterable[tuple[int, int]]) -> tuple[tuple[BufferKind, int], ...]:
+    """Add up bytes by the kind of their buffers."""
+    by_kind: Counter[BufferKind] = Counter()
+    for buffer, nbytes in held:
+        by_kind[plan.buffers[buffer].kind] += nbytes
+    return tuple(sorted(by_kind.items(), key=lambda item: -item[1]))

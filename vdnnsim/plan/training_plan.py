@@ -6,7 +6,7 @@ from functools import cached_property
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.operations import Operation
+from vdnnsim.plan.operations import Offload, Operation, Prefetch
 
 __all__ = ["Buffer", "BufferKind", "ProfilingPass", "TrainingPlan"]
 
@@ -80,3 +80,7 @@ class TrainingPlan:
     def buffer_names(self) -> tuple[str, ...]:
         """Names of the buffers by id."""
         return tuple(buffer.name for buffer in self.buffers)
+
+    def copied_bytes(self, copy: Offload | Prefetch) -> int:
+        """Return how many bytes a copy moves."""
+        return self.buffers[copy.buffer].nbytes if copy.extent is None else len(copy.extent)

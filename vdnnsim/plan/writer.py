@@ -8,6 +8,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
+    AllocateExtent,
     Compute,
     HostSynchronize,
     Mechanism,
@@ -17,6 +18,7 @@ from vdnnsim.plan.operations import (
     Prefetch,
     RecordEvent,
     Release,
+    ReleaseExtent,
     Stream,
     WaitEvent,
 )
@@ -60,6 +62,14 @@ class PlanWriter:
         """Give the memory of a buffer back, or end its alias."""
         self._operations.append(Release(buffer))
 
+    def allocate_extent(self, buffer: int, extent: range, layer: int, phase: Phase) -> None:
+        """Take memory again for an extent of a buffer that was given back."""
+        self._operations.append(AllocateExtent(buffer, extent, layer, phase))
+
+    def release_extent(self, buffer: int, extent: range) -> None:
+        """Give the memory of an extent of a buffer back."""
+        self._operations.append(ReleaseExtent(buffer, extent))
+
     def compute(
         self,
         layer: int,
@@ -85,9 +95,10 @@ class PlanWriter:
         *,
         mechanism: Mechanism | None = None,
         copy: int = 0,
+        extent: range | None = None,
     ) -> None:
         """Launch a copy to the host on the memory stream, by a copy engine unless told otherwise."""
-        self._operations.append(Offload(buffer, layer, phase, mechanism or Pinned(), copy))
+        self._operations.append(Offload(buffer, layer, phase, mechanism or Pinned(), copy, extent))
 
     def prefetch(
         self,
@@ -98,9 +109,10 @@ class PlanWriter:
         keeps_copy: bool = False,
         mechanism: Mechanism | None = None,
         copy: int = 0,
+        extent: range | None = None,
     ) -> None:
         """Launch a copy from the host on the memory stream, by a copy engine unless told otherwise."""
-        self._operations.append(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned(), copy))
+        self._operations.append(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned(), copy, extent))
 
     def record(self, stream: Stream) -> int:
         """Record a new event on a stream and return it."""

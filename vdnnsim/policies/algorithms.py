@@ -1,17 +1,21 @@
-"""Which algorithm each kernel uses: the rules of the vDNN paper and of TensorFlow, what a greedy pass makes of them.
+"""Which algorithm each kernel uses: the rules of the vDNN paper and of TensorFlow, and the fastest within a limit.
 
 TensorFlow before 1.3 times every algorithm of cuDNN once and takes the fastest, but leaves out Winograd's that is not
 fused unless the user asks for it (TF_ENABLE_WINOGRAD_NONFUSED; github.com/tensorflow/tensorflow/issues/9339), and what
 needs more than 4 GiB of workspace (`1LL << 32` beside TF_CUDNN_WORKSPACE_LIMIT_IN_MB in its kernels of convolutions).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
+from functools import partial
+from typing import Final
 
 from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import GIB
 
 
@@ -23,28 +27,65 @@ class Algorithms(Enum):
     TENSORFLOW = "tensorflow"
 
 
-_TENSORFLOW_WORKSPACE_BYTES = 4 * GIB
+TENSORFLOW_WORKSPACE_BYTES: Final = 4 * GIB
+"""The default of TF_CUDNN_WORKSPACE_LIMIT_IN_MB."""
 
 
 def choose_kernels(workload: Workload, costs: CostTable, algorithms: Algorithms) -> KernelChoice:
     """Choose the kernels of a whole workload by one rule."""
-    choose = _RULES[algorithms]
+    return _chosen(workload, partial(_RULES[algorithms], costs))
+
+
+def kernels_within(workload: Workload, costs: CostTable, limit_bytes: int) -> KernelChoice:
+    """Choose for each kernel of a workload the fastest algorithm within a limit of workspace."""
+    return _chosen(workload, partial(fastest_within, costs, limit_bytes=limit_bytes))
+
+
+def fastest_within(
+    costs: CostTable, layer: int, phase: Phase, limit_bytes: int, *, without: Collection[str] = ()
+) -> KernelCost:
+    """Return the fastest algorithm whose workspace keeps to a limit; where none does, the one with the least.
+
+    Algorithms named in `without` are not among the first.
+    """
+    options = (each for each in costs.options(layer, phase) if each.algorithm not in without)
+    within = (each for each in options if each.workspace_bytes <= limit_bytes)
+    return next(within, costs.memory_optimal(layer, phase))
+
+
+def downgraded_until_it_fits(
+    costs: CostTable, kernels: KernelChoice, limits: MemoryLimits, plan_with: Callable[[KernelChoice], TrainingPlan]
+) -> TrainingPlan:
+    """Take, while a workspace is what does not fit, the fastest algorithm with a smaller one in its place.
+
+    Ends with a plan that fits, or with one that overflows where no algorithm can help: in a map or gradient map, in
+    host memory, or in the smallest workspace that a layer can do with.
+    """
+    kernels = dict(kernels)
+    while True:
+        plan = plan_with(kernels)
+        overflow = place_plan(plan, limits)
+        if not isinstance(overflow, DoesNotFit) or plan.buffers[overflow.buffer].kind is not BufferKind.WORKSPACE:
+            return plan
+        where = overflow.layer, overflow.phase
+        smaller = fastest_within(costs, *where, kernels[where].workspace_bytes - 1)
+        if smaller.workspace_bytes >= kernels[where].workspace_bytes:
+            return plan
+        kernels[where] = smaller
+
+
+def _chosen(workload: Workload, choose: Callable[[int, Phase], KernelCost]) -> KernelChoice:
     return {
-        (layer.index, phase): choose(costs, layer.index, phase)
+        (layer.index, phase): choose(layer.index, phase)
         for layer in workload.graph.layers
         for phase in workload.phases(layer)
     }
 
 
-def _tensorflow(costs: CostTable, layer: int, phase: Phase) -> KernelCost:
-    for kernel in costs.options(layer, phase):
-        if kernel.algorithm != WINOGRAD_NONFUSED and kernel.workspace_bytes <= _TENSORFLOW_WORKSPACE_BYTES:
-            return kernel
-    return costs.memory_optimal(layer, phase)
-
-
 _RULES: Mapping[Algorithms, Callable[[CostTable, int, Phase], KernelCost]] = {
     Algorithms.MEMORY_OPTIMAL: CostTable.memory_optimal,
     Algorithms.PERFORMANCE_OPTIMAL: CostTable.fastest,
-    Algorithms.TENSORFLOW: _tensorflow,
+    Algorithms.TENSORFLOW: partial(
+        fastest_within, limit_bytes=TENSORFLOW_WORKSPACE_BYTES, without=(WINOGRAD_NONFUSED,)
+    ),
 }

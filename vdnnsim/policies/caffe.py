@@ -18,7 +18,8 @@ from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.caffe_layers import cudnn_handles, hold_what_layers_keep, kernels_within
+from vdnnsim.policies.algorithms import kernels_within
+from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES, cudnn_handles, hold_what_layers_keep
 from vdnnsim.policies.port import Policy, Setting
 
 
@@ -31,7 +32,8 @@ class Caffe(Policy, frozen=True, kw_only=True):
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels that Caffe's limit of workspace admits."""
         workload = setting.workload
-        kernels, handles = kernels_within(workload, setting.costs), cudnn_handles(workload)
+        kernels = kernels_within(workload, setting.costs, WORKSPACE_LIMIT_BYTES)
+        handles = cudnn_handles(workload)
         return lower(
             iteration(workload), workload, kernels, _Blobs, label=self.label, algorithms="limited", handles=handles
         )

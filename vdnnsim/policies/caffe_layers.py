@@ -16,8 +16,7 @@ src/caffe/layers/base_data_layer.cpp), of which the one that is trained on is th
 
 from typing import Final
 
-from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost
-from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind
@@ -31,20 +30,6 @@ TEMPORARY_MAPS: Final = 2
 
 BATCH_AHEAD_NAMES: Final = ("batch 1 ahead", "batch 2 ahead", "batch 3 ahead")
 """The buffers of those on the GPU beside the input that is trained on."""
-
-
-def kernels_within(workload: Workload, costs: CostTable, limit_bytes: int = WORKSPACE_LIMIT_BYTES) -> KernelChoice:
-    """Return, for each phase of each layer, the fastest kernel within a limit of workspace; else the least greedy."""
-
-    def choose(layer: Layer, phase: Phase) -> KernelCost:
-        within = (each for each in costs.options(layer.index, phase) if each.workspace_bytes <= limit_bytes)
-        return next(within, costs.memory_optimal(layer.index, phase))
-
-    return {
-        (layer.index, phase): choose(layer, phase)
-        for layer in workload.graph.layers
-        for phase in workload.phases(layer)
-    }
 
 
 def cudnn_handles(workload: Workload) -> int:

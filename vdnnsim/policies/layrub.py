@@ -51,7 +51,8 @@ from vdnnsim.plan.schedule import (
 )
 from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.caffe_layers import cudnn_handles, hold_what_layers_keep, kernels_within
+from vdnnsim.policies.algorithms import kernels_within
+from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES, cudnn_handles, hold_what_layers_keep
 from vdnnsim.policies.layrub_kept import KeptInPlace, records, temporary_maps
 from vdnnsim.policies.layrub_layout import Layout, lay_out
 from vdnnsim.policies.port import Setting
@@ -71,7 +72,8 @@ class Reuse:
 def layrub_plan(setting: Setting, reuse: Reuse, *, label: str) -> TrainingPlan:
     """Return the plan of an iteration under Layrub."""
     workload = setting.workload
-    kernels, handles = kernels_within(workload, setting.costs), cudnn_handles(workload)
+    kernels = kernels_within(workload, setting.costs, WORKSPACE_LIMIT_BYTES)
+    handles = cudnn_handles(workload)
     layout = lay_out(
         workload,
         gradient_over_map=reuse.within_layers,

@@ -30,9 +30,8 @@ from math import isqrt, sqrt
 from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.plan.schemes import ByLifetime
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
@@ -40,7 +39,6 @@ from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
 
 _GUESSES, _TRIALS = 3, 6
-_NO_LIMIT_BYTES = 2**62
 
 
 class Segmentation(Enum):
@@ -74,7 +72,7 @@ class Memonger(Policy, frozen=True, kw_only=True):
         def guess(budget_bytes: int) -> int:
             groups, stored_bytes, largest_bytes = segments_within(setting.workload, budget_bytes)
             plan = self._plan_with(setting, groups)
-            found.append((_needed_bytes(plan, setting.limits), plan))
+            found.append((needed_bytes(plan, setting.limits.granule_bytes), plan))
             largest_segments.append(largest_bytes)
             return int(sqrt(stored_bytes * largest_bytes / 2))
 
@@ -116,11 +114,3 @@ def segments_within(workload: Workload, budget_bytes: int) -> tuple[list[list[ra
             local_bytes = 0
             groups.append([])
     return [group for group in groups if group], stored_bytes, largest_bytes
-
-
-def _needed_bytes(plan: TrainingPlan, limits: MemoryLimits) -> int:
-    """What a plan takes by its lifetimes, wherever its buffers come to lie."""
-    unlimited = MemoryLimits(MemoryModel.IDEAL, _NO_LIMIT_BYTES, _NO_LIMIT_BYTES, limits.granule_bytes)
-    placement = place_plan(plan, unlimited)
-    assert isinstance(placement, Placement)
-    return placement.pool_bytes

@@ -17,6 +17,7 @@ from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lifetimes import lifetimes
 from vdnnsim.plan.placement import MemoryLimits
 from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait
+from vdnnsim.policies.algorithms import fastest_within
 
 
 class TensorCache:
@@ -47,15 +48,14 @@ class TensorCache:
         for position, run in enumerate(runs):
             reads, writes = self._buffers.touched(run.layer, run.phase)
             missing = [buffer for buffer in dict.fromkeys(reads) if buffer in self._away]
-            options = self._costs.options(run.layer.index, run.phase)
-            least = min(options, key=lambda kernel: kernel.workspace_bytes)
+            least = self._costs.memory_optimal(run.layer.index, run.phase)
             needed_bytes = sum(self._size_bytes(buffer) for buffer in lived.begins[position] + missing)
             self._make_room(needed_bytes + self._rounded(least.workspace_bytes), run, {*reads, *writes})
             for buffer in missing:
                 self._fetch(buffer, run, on_demand=True)
             self._in_use_bytes += sum(self._size_bytes(buffer) for buffer in lived.begins[position])
             self._prefetch(runs, position, self._rounded(least.workspace_bytes))
-            self._choose(run, options, least)
+            self._choose(run)
             self.steps.append(run)
             for buffer in dict.fromkeys(reads + writes):
                 if buffer in self._cached:
@@ -104,9 +104,9 @@ class TensorCache:
                 below = layer
             yield from (buffer for buffer in self._buffers.touched(layer, runs[index].phase)[0] if buffer in self._away)
 
-    def _choose(self, run: Run, options: tuple[KernelCost, ...], least: KernelCost) -> None:
-        fitting = (kernel for kernel in options if self._rounded(kernel.workspace_bytes) <= self._free_bytes)
-        chosen = next(fitting, least)
+    def _choose(self, run: Run) -> None:
+        free_bytes = self._free_bytes // self._limits.granule_bytes * self._limits.granule_bytes
+        chosen = fastest_within(self._costs, run.layer.index, run.phase, free_bytes)
         before = self.kernels.get((run.layer.index, run.phase), chosen)
         self.kernels[run.layer.index, run.phase] = min(before, chosen, key=lambda kernel: kernel.workspace_bytes)
 

@@ -24,18 +24,11 @@ What is read into it:
 
 from typing import ClassVar
 
-from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.schedule import iteration
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import TENSORFLOW_WORKSPACE_BYTES, downgraded_until_it_fits, kernels_within
 from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.units import GIB
-
-WORKSPACE_LIMIT_BYTES = 4 * GIB
-"""The default of TF_CUDNN_WORKSPACE_LIMIT_IN_MB."""
 
 
 class TensorFlow(Policy, frozen=True, kw_only=True):
@@ -48,26 +41,9 @@ class TensorFlow(Policy, frozen=True, kw_only=True):
         """Plan with the algorithms that autotuning would find, as long as a workspace is what does not fit."""
         workload = setting.workload
         steps = iteration(workload)
-        kernels = dict(_within_limit(workload, setting.costs))
-        while True:
-            plan = lower(steps, workload, kernels, label=self.label, algorithms="autotuned")
-            overflow = place_plan(plan, setting.limits)
-            if not isinstance(overflow, DoesNotFit) or plan.buffers[overflow.buffer].kind is not BufferKind.WORKSPACE:
-                return plan
-            where = overflow.layer, overflow.phase
-            room_bytes = kernels[where].workspace_bytes - 1
-            smaller = [each for each in setting.costs.options(*where) if each.workspace_bytes <= room_bytes]
-            if not smaller:
-                return plan
-            kernels[where] = smaller[0]
-
-
-def _within_limit(workload: Workload, costs: CostTable) -> KernelChoice:
-    """Return the fastest algorithms whose workspace keeps to the limit; where none does, the one with the least."""
-    chosen: dict[tuple[int, Phase], KernelCost] = {}
-    for layer in workload.graph.layers:
-        for phase in workload.phases(layer):
-            options = costs.options(layer.index, phase)
-            within = (each for each in options if each.workspace_bytes <= WORKSPACE_LIMIT_BYTES)
-            chosen[layer.index, phase] = next(within, costs.memory_optimal(layer.index, phase))
-    return chosen
+        return downgraded_until_it_fits(
+            setting.costs,
+            kernels_within(workload, setting.costs, TENSORFLOW_WORKSPACE_BYTES),
+            setting.limits,
+            lambda kernels: lower(steps, workload, kernels, label=self.label, algorithms="autotuned"),
+        )

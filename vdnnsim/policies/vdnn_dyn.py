@@ -19,9 +19,9 @@ from enum import Enum
 from typing import ClassVar
 
 from vdnnsim.cost.table import KernelChoice
-from vdnnsim.plan.placement import DoesNotFit, Pool, place_plan
-from vdnnsim.plan.training_plan import BufferKind, ProfilingPass, TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.plan.placement import DoesNotFit, Pool
+from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels, downgraded_until_it_fits
 from vdnnsim.policies.base import network_wide_plan
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting, Trial
@@ -99,26 +99,11 @@ class _Profiler:
         )
 
     def _greedy(self, fastest: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
-        """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace.
-
-        Ends with a plan that fits, or with one that overflows where no algorithm can help: in a map or gradient map, in
-        host memory, or in the smallest workspace that a layer can do with.
-        """
-        kernels = dict(fastest)
-        while True:
-            plan = self._layerwise(kernels, maps, algorithms)
-            overflow = place_plan(plan, self._setting.limits)
-            if not isinstance(overflow, DoesNotFit) or plan.buffers[overflow.buffer].kind is not BufferKind.WORKSPACE:
-                return plan
-            where = overflow.layer, overflow.phase
-            smaller = [
-                kernel
-                for kernel in self._setting.costs.options(*where)
-                if kernel.workspace_bytes < kernels[where].workspace_bytes
-            ]
-            if not smaller:
-                return plan
-            kernels[where] = smaller[0]
+        """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace."""
+        setting = self._setting
+        return downgraded_until_it_fits(
+            setting.costs, fastest, setting.limits, lambda kernels: self._layerwise(kernels, maps, algorithms)
+        )
 
     def _passes_with(self, plan: TrainingPlan, name: str) -> bool:
         return self._try(plan, name).fits

@@ -20,9 +20,8 @@ from enum import Enum
 from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.liveness import needed_in_backward
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.asynchronous import asynchronous_plan
@@ -30,8 +29,6 @@ from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.triggers import JUST_IN_TIME
 from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
-
-_NO_LIMIT_BYTES = 2**62
 
 
 class Offloaded(Enum):
@@ -56,10 +53,9 @@ class VdnnPlusPlus(Policy, frozen=True, kw_only=True):
         kernels = choose_kernels(workload, setting.costs, self.algorithms)
         maps = self._maps(workload)
         vdnn = layerwise_plan(workload, kernels, maps, PrefetchSearch.FIG10, label=label, algorithms=algorithms)
-        unlimited = MemoryLimits(MemoryModel.IDEAL, _NO_LIMIT_BYTES, _NO_LIMIT_BYTES, setting.limits.granule_bytes)
-        placed = place_plan(vdnn, unlimited)
-        assert isinstance(placed, Placement)
-        as_much = replace(setting.limits, device_bytes=min(placed.pool_bytes, setting.limits.device_bytes))
+        limits = setting.limits
+        of_vdnn_bytes = needed_bytes(vdnn, limits.granule_bytes)
+        as_much = replace(limits, device_bytes=min(of_vdnn_bytes, limits.device_bytes))
         triggers = dict.fromkeys(sorted(maps), JUST_IN_TIME)
         return asynchronous_plan(workload, kernels, triggers, as_much, label=label, algorithms=algorithms)
 

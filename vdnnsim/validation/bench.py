@@ -10,7 +10,7 @@ from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Compute
-from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.placement import DoesNotFit, needed_bytes, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting, TrialPort
@@ -21,7 +21,7 @@ from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.pacing import Pacing, given_durations
 from vdnnsim.validation.port import Executor
-from vdnnsim.validation.reading import Peaks, Reading, predicted_peaks, requested_peak
+from vdnnsim.validation.reading import Peaks, Reading, predicted_peaks
 from vdnnsim.validation.row import Outcome, Raw, Row
 from vdnnsim.validation.runs import Given, Runs, run_free, run_paced
 from vdnnsim.validation.trials import DeviceTrials
@@ -54,7 +54,7 @@ class ValidationBench:
         bench.cost_model.table(bench.workload)
         if case.memory_share is not None:
             everything = Base().plan(Setting(bench.workload, bench.cost_model, bench.limits, bench))
-            share_bytes = round(case.memory_share * requested_peak(everything))
+            share_bytes = round(case.memory_share * needed_bytes(everything))
             bench = replace(bench, limits=replace(bench.limits, device_bytes=share_bytes))
         return cls(case, executor, method, bench)
 

@@ -79,10 +79,10 @@ def given_durations(plan: TrainingPlan, cost_model: CostModel, link: Link) -> Ma
         match operation:
             case Compute(layer=layer, phase=phase, algorithm=algorithm, barrier_s=barrier_s):
                 durations_s[position] = costs.find(layer, phase, algorithm).seconds + barrier_s
-            case Offload(buffer=buffer):
-                durations_s[position] = copy_s(link, Direction.D2H, plan.buffers[buffer].nbytes)
-            case Prefetch(buffer=buffer):
-                durations_s[position] = copy_s(link, Direction.H2D, plan.buffers[buffer].nbytes)
+            case Offload():
+                durations_s[position] = copy_s(link, Direction.D2H, plan.copied_bytes(operation))
+            case Prefetch():
+                durations_s[position] = copy_s(link, Direction.H2D, plan.copied_bytes(operation))
             case _:
                 pass
     return durations_s

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from vdnnsim.analysis.timing import stall_seconds
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.operations import Alias, Allocate, Offload, Release, Stream
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.operations import Offload, Stream
+from vdnnsim.plan.placement import MemoryLimits, Placement, needed_bytes, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace, StallCause
 from vdnnsim.validation.port import MemoryPeaks
@@ -60,14 +60,14 @@ class Reading:
     @classmethod
     def of(cls, trace: IterationTrace, peaks: Peaks) -> "Reading":
         """Read a trace."""
-        operations, buffers = trace.plan.operations, trace.plan.buffers
-        copies = [operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
+        plan = trace.plan
+        copies = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
         return cls(
             trace=trace,
             peaks=peaks,
             iteration_s=trace.iteration_s,
             stall_by_cause=stall_seconds(trace),
-            offloaded_bytes=sum(buffers[copy.buffer].nbytes for copy in copies if isinstance(copy, Offload)),
+            offloaded_bytes=sum(plan.copied_bytes(copy) for copy in copies if isinstance(copy, Offload)),
         )
 
 
@@ -76,31 +76,8 @@ def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocat
 
     The allocator's numbers are None where even its model finds no room.
     """
+    requested_bytes = needed_bytes(plan)
     placement = place_plan(plan, replace(limits, model=MemoryModel.PYTORCH)) if caching_allocator else None
     if not isinstance(placement, Placement):
-        return Peaks(requested_peak(plan), None, None)
-    in_use = allocated = 0
-    for change in placement.changes.values():
-        in_use += change.delta_bytes
-        allocated = max(allocated, in_use)
-    return Peaks(requested_peak(plan), allocated, placement.pool_bytes)
-
-
-def requested_peak(plan: TrainingPlan) -> int:
-    """Return the most bytes that a plan has asked for at once, not rounded to anything."""
-    in_use = peak = 0
-    aliases: set[int] = set()
-    for operation in plan.operations:
-        match operation:
-            case Allocate(buffer=buffer):
-                in_use += plan.buffers[buffer].nbytes
-                peak = max(peak, in_use)
-            case Alias(buffer=buffer):
-                aliases.add(buffer)
-            case Release(buffer=buffer) if buffer in aliases:
-                aliases.remove(buffer)
-            case Release(buffer=buffer):
-                in_use -= plan.buffers[buffer].nbytes
-            case _:
-                pass
-    return peak
+        return Peaks(requested_bytes, None, None)
+    return Peaks(requested_bytes, placement.allocated_bytes, placement.pool_bytes)

@@ -133,3 +133,20 @@ def test_one_core_computes_and_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     device = CpuDevice()
     assert device.compute_threads == 1
     device.close()
+
+
+def test_a_part_that_was_given_back_makes_room_and_may_find_none_again(device: CpuDevice) -> None:
+    """Of 100 B one takes 80 and gives 50 back; another 60 fit then, and 40 of the 50 do not."""
+    device.memory_bytes = 100
+    device.begin()
+    one = device.allocate(80)
+    device.release_extent(one[10:60])
+    other = device.allocate(60)
+
+    with pytest.raises(OutOfDeviceMemory, match="40 bytes do not fit: 90 of 100 bytes are in use"):
+        device.allocate_extent(one[10:50])
+    device.allocate_extent(one[50:60])
+    assert device.peaks().requested_bytes == 100
+    device.release(one)
+    device.release(other)
+    device.release(device.allocate(100))

@@ -6,7 +6,7 @@ from time import sleep
 
 import torch
 
-from calibration.devices.port import Device, DeviceStream, Interval, Mark, MemoryPeaks
+from calibration.devices.port import Device, DeviceStream, GivesBackExtents, Interval, Mark, MemoryPeaks
 
 _POISON = 0xFF
 """A byte of which any floating point number is made up is not a number."""
@@ -58,6 +58,16 @@ class PoisonedDevice:
     def release(self, tensor: torch.Tensor) -> None:
         self._device.compute.launch(partial(_poison, tensor))
         self._device.release(tensor)
+
+    def release_extent(self, extent: torch.Tensor) -> None:
+        self._device.compute.launch(partial(_poison, extent))
+        assert isinstance(self._device, GivesBackExtents)
+        self._device.release_extent(extent)
+
+    def allocate_extent(self, extent: torch.Tensor) -> None:
+        assert isinstance(self._device, GivesBackExtents)
+        self._device.allocate_extent(extent)
+        self._device.compute.launch(partial(_poison, extent))
 
     def takes_for_itself(self, nbytes: int) -> None:
         self._device.takes_for_itself(nbytes)

@@ -99,3 +99,24 @@ def test_no_two_copies_share_bytes(steps: list[tuple[int, bool]], sizes: list[in
         copies = [i for i in range(begin, end) if i in layout.offsets and operations[i].buffer == buffer]  # type: ignore[union-attr]
         assert {layout.offsets[i] for i in copies} == {layout.offsets[begin]}
         assert layout.offsets[begin] + sizes[buffer] <= layout.nbytes
+
+
+def test_parts_lie_in_the_slice_of_their_buffer_until_the_last_is_back() -> None:
+    """0 has 1000 B in 1024 and leaves and comes back by other ranges; 1 takes its slice once half of that is back."""
+    layout = lay_copies(
+        plan_of(
+            (1000, 1000),
+            Offload(0, 0, extent=range(600)),
+            Offload(0, 0, extent=range(600, 1000)),
+            Prefetch(0, 0, on_demand=False, extent=range(500, 1000)),
+            Offload(1, 0),
+            Prefetch(0, 0, on_demand=False, extent=range(500)),
+            Offload(0, 0),
+            back(0),
+            back(1),
+        )
+    )
+    first, second = layout.offsets[0], layout.offsets[3]
+    assert {first, second} == {0, 1024}
+    assert [layout.offsets[each] for each in (1, 2, 4, 5, 6)] == [first + 600, first + 500, first, first, first]
+    assert layout.nbytes == 2048

@@ -1,6 +1,6 @@
 import pytest
 
-from vdnnsim.memory.best_fit import place_best_fit
+from vdnnsim.memory.online import place_best_fit
 from vdnnsim.memory.requests import Overflow, Placed, Request
 
 # Five buffers fill 100 B: 0 at 0 (30 B), 1 at 30 (10 B), 2 at 40 (20 B), 3 at 60 (10 B), 4 at 70 (30 B).

@@ -1,4 +1,4 @@
-from vdnnsim.memory.ideal import place_ideal
+from vdnnsim.memory.online import place_ideal
 from vdnnsim.memory.requests import Overflow, Placed, Request
 
 

@@ -9,7 +9,7 @@ REQUESTS = [Request(0, 40), Request(1, 20), Request(0, None), Request(2, 60), Re
 def test_each_model_answers_in_its_own_way() -> None:
     """100 B. `ideal` knows no addresses; `best_fit` leaves 40 B on either side of 1; `planned` lays 1 at the bottom.
 
-    `pytorch`, `cuda_malloc`, `mxnet` and `tensorflow` take no less than 2 MiB from a GPU.
+    The others take no less than 2 MiB from a GPU.
     """
     answers = {model: place(REQUESTS, model, capacity_bytes=100, granule_bytes=1) for model in MemoryModel}
 
@@ -21,11 +21,13 @@ def test_each_model_answers_in_its_own_way() -> None:
         MemoryModel.CUDA_MALLOC: Overflow(0, (), 100, 0),
         MemoryModel.MXNET: Overflow(0, (), 100, 0),
         MemoryModel.TENSORFLOW: Overflow(0, (), 100, 0),
+        MemoryModel.CUDA_VMM: Overflow(0, (), 100, 100),
     }
 
 
 def test_every_model_rounds_to_the_granule() -> None:
-    """Granule 512: one byte takes 512."""
-    answers = [place([Request(0, 1)], model, capacity_bytes=2**21, granule_bytes=512) for model in MemoryModel]
+    """Granule 512: one byte takes 512; mapped by itself, it takes a block of 2 MiB."""
+    answers = {model: place([Request(0, 1)], model, capacity_bytes=2**21, granule_bytes=512) for model in MemoryModel}
+    deltas = {model: answer.deltas for model, answer in answers.items() if isinstance(answer, Placed)}
 
-    assert [answer.deltas for answer in answers if isinstance(answer, Placed)] == [(512,)] * len(MemoryModel)
+    assert deltas == {**dict.fromkeys(MemoryModel, (512,)), MemoryModel.CUDA_VMM: (2**21,)}

@@ -1,4 +1,4 @@
-from vdnnsim.memory.best_fit import place_best_fit
+from vdnnsim.memory.online import place_best_fit
 from vdnnsim.memory.planned import place_planned
 from vdnnsim.memory.requests import Overflow, Placed, Request
 

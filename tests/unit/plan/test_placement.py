@@ -4,9 +4,10 @@ import pytest
 
 from tests.toy import TOY_LIMITS, touching, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.placement import DoesNotFit, PlacedChange, Placement, Pool, place_plan
+from vdnnsim.plan.placement import DoesNotFit, PlacedChange, Placement, Pool, needed_bytes, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.vdnn import VdnnAll
@@ -264,4 +265,82 @@ def test_vdnn_all_needs_what_lives_at_once() -> None:
     assert overflow.explain() == (
         "backward data of fc asked for 10 B (gradient of conv1) of GPU memory; 9 B of 175 B were free; "
         "held: weights 72 B, weight gradients 72 B, feature maps 20 B, gradient maps 2 B"
+    )
+
+
+def changed_by(plan: TrainingPlan, granule_bytes: int) -> list[int]:
+    """Return by how many bytes what is in use changes, one after the other."""
+    answer = place_plan(plan, replace(TOY_LIMITS, granule_bytes=granule_bytes))
+    assert isinstance(answer, Placement)
+    return [change.delta_bytes for change in answer.changes.values()]
+
+
+@pytest.mark.parametrize(
+    ("granule_bytes", "expected"),
+    [
+        (1, [30, -10, -5, -5, 10, -20]),
+        (10, [30, -10, 0, -10, 20, -30]),
+        (16, [32, 0, 0, -16, 16, -32]),
+        (64, [64, 0, 0, 0, 0, -64]),
+    ],
+)
+def test_a_granule_is_given_back_once_no_byte_of_it_is_held(
+    writer: PlanWriter, granule_bytes: int, expected: list[int]
+) -> None:
+    """Of 30 B go 0 to 9, 15 to 19 and 10 to 14; 5 to 14 come again.
+
+    In granules of 10 the second goes with its last half, and comes again, as the first does, with one half.
+    """
+    x = take(writer, "x", 30)
+    for first, nbytes in ((0, 10), (15, 5), (10, 5)):
+        writer.release_extent(x, range(first, first + nbytes))
+    writer.allocate_extent(x, range(5, 15), 0, W)
+    writer.release(x)
+
+    assert changed_by(writer.finish("hand", "m"), granule_bytes) == expected
+
+
+def test_a_part_for_which_there_is_no_room(writer: PlanWriter) -> None:
+    """Of 40 B x holds 20 of its 30 and y 20, when x asks for the other 10 again."""
+    x = take(writer, "x", 30)
+    writer.release_extent(x, range(10))
+    take(writer, "y", 20, WEIGHTS)
+    writer.allocate_extent(x, range(10), 1, W)
+    plan = writer.finish("hand", "m")
+
+    assert must_overflow(plan, device_bytes=40).explain() == (
+        "backward weights of conv2 asked for 10 B (x) of GPU memory; 0 B of 40 B were free; held: feature maps 20 B, "
+        "weights 20 B"
+    )
+    assert needed_bytes(plan) == 50
+
+
+def test_what_the_host_holds_is_walked_by_parts(writer: PlanWriter) -> None:
+    """6 of 10 B leave, then the others: 10. 8 come back, of the parts that left one and a half, and 4 of y leave: 6."""
+    x, y = take(writer, "x", 10), take(writer, "y", 4)
+    writer.offload(x, 0, extent=range(6))
+    writer.offload(x, 0, extent=range(6, 10))
+    writer.prefetch(x, 0, on_demand=True, extent=range(8))
+    writer.offload(y, 0)
+    plan = writer.finish("hand", "m")
+
+    placed = place_plan(plan, TOY_LIMITS)
+    assert isinstance(placed, Placement)
+    assert placed.host_bytes == 10
+    refusal = must_overflow(plan, host_bytes=9)
+    assert (refusal.operation, refusal.requested_bytes, refusal.free_bytes) == (3, 4, 3)
+    assert refusal.held_bytes == ((MAP, 6),)
+
+
+@pytest.mark.parametrize("model", set(MemoryModel) - {MemoryModel.IDEAL, MemoryModel.CUDA_VMM})
+def test_a_model_that_gives_back_no_parts_refuses_them_by_name(writer: PlanWriter, model: MemoryModel) -> None:
+    x = take(writer, "x", 10)
+    writer.release_extent(x, range(4))
+
+    with pytest.raises(PolicyError) as refusal:
+        place_plan(writer.finish("hand", "m"), replace(TOY_LIMITS, model=model))
+
+    assert str(refusal.value) == (
+        f"hand: memory_model: found '{model.value}', which gives buffers back as a whole and no part of one (release "
+        "bytes 0 to 3 of x), expected 'ideal' or 'cuda_vmm'"
     )

@@ -17,8 +17,9 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plan.operations import Compute
 from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import Caffe
-from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES, kernels_within
+from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES
 from vdnnsim.trace import IterationTrace
 
 
@@ -101,7 +102,8 @@ def test_the_fastest_kernel_within_8_mib_and_else_the_least_greedy() -> None:
     forward = (0, Phase.FORWARD)
 
     def chosen(*options: KernelCost) -> str:
-        return kernels_within(workload, CostTable({**costs.kernels, forward: options}))[forward].algorithm
+        table = CostTable({**costs.kernels, forward: options})
+        return kernels_within(workload, table, WORKSPACE_LIMIT_BYTES)[forward].algorithm
 
     assert chosen(greedy, within, least) == "within"
     assert chosen(least, greedy) == "greedy"

@@ -6,10 +6,10 @@ from tests.unit.validation.conftest import reading
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.operations import Alias, Allocate, Release
-from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.placement import MemoryLimits, needed_bytes
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.trace import StallCause
-from vdnnsim.validation.reading import Peaks, predicted_peaks, requested_peak
+from vdnnsim.validation.reading import Peaks, predicted_peaks
 
 
 def plan(sizes: tuple[int, ...], *operations: object) -> TrainingPlan:
@@ -34,12 +34,12 @@ def test_a_trace_is_read_as_its_spans_say() -> None:
 
 def test_the_peak_is_of_bytes_asked_for_and_of_no_granule() -> None:
     """30 B at first, 20 B after the release of x, 60 B at the end; the other plan holds 1020 B."""
-    assert requested_peak(move_trace().plan) == 60
-    assert requested_peak(keep_trace().plan) == 1020
+    assert needed_bytes(move_trace().plan) == 60
+    assert needed_bytes(keep_trace().plan) == 1020
 
 
 def test_what_lies_in_another_buffer_asks_for_nothing() -> None:
-    assert requested_peak(plan((10, 7), take(0), Alias(1, 0), Release(1), Release(0))) == 10
+    assert needed_bytes(plan((10, 7), take(0), Alias(1, 0), Release(1), Release(0))) == 10
 
 
 def test_the_caching_allocator_gives_blocks_from_segments() -> None:

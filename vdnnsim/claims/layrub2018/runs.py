@@ -19,14 +19,14 @@ from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Aggregation, Allocate, Release
-from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plan.placement import Placement, needed_bytes, place_plan, place_unlimited
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe_layers import BATCH_AHEAD_NAMES
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.simulator import UNLIMITED_BYTES, Simulator
+from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import MIB
 
@@ -215,29 +215,15 @@ def _pool_of(policy: str) -> MemoryModel:
 
 def _place(bench: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
     """Place a plan on its GPU, where TensorFlow's last region is what is left; on one without a capacity if need be."""
-    placement = place_plan(plan, replace(bench.limits, model=model))
-    if isinstance(placement, Placement):
-        return placement
-    unlimited = replace(bench.limits, model=model, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES)
-    placement = place_plan(plan, unlimited)
-    assert isinstance(placement, Placement)
-    return placement
+    limits = replace(bench.limits, model=model)
+    placement = place_plan(plan, limits)
+    return placement if isinstance(placement, Placement) else place_unlimited(plan, limits)
 
 
 def _most_at_once(plan: TrainingPlan) -> int:
-    counted = {
-        number
-        for number, buffer in enumerate(plan.buffers)
-        if buffer.kind in _MAPS and buffer.name not in BATCH_AHEAD_NAMES
-    }
-    in_use = most = 0
-    allocated = set()
-    for operation in plan.operations:
-        if isinstance(operation, Allocate) and operation.buffer in counted:
-            allocated.add(operation.buffer)
-            in_use += plan.buffers[operation.buffer].nbytes
-            most = max(most, in_use)
-        elif isinstance(operation, Release) and operation.buffer in allocated:
-            allocated.remove(operation.buffer)
-            in_use -= plan.buffers[operation.buffer].nbytes
-    return most
+    """Return what maps and their gradients take at most, batches ahead aside."""
+    buffers = (
+        each if each.kind in _MAPS and each.name not in BATCH_AHEAD_NAMES else replace(each, nbytes=0)
+        for each in plan.buffers
+    )
+    return needed_bytes(replace(plan, buffers=tuple(buffers)))

@@ -12,7 +12,17 @@ from typing import Final
 
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import AllReduce, Compute, Offload, Operation, Prefetch, Stream, describe, exchanged
+from vdnnsim.plan.operations import (
+    AllReduce,
+    Compute,
+    Offload,
+    Operation,
+    Prefetch,
+    Stream,
+    describe,
+    exchanged,
+    of_extent,
+)
 from vdnnsim.trace import IterationTrace, ServerTrace
 
 _THREADS = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
@@ -86,9 +96,8 @@ def _about(operation: Operation, trace: IterationTrace) -> tuple[str, str, str]:
     category = "offload"
     if isinstance(operation, Prefetch):
         category = "fetch on demand" if operation.on_demand else "prefetch"
-    buffer = plan.buffers[operation.buffer]
-    arguments = f'"bytes":{buffer.nbytes},"during":{_json(plan.layers[operation.layer])}'
-    return f"{category} {buffer.name}", category, arguments
+    arguments = f'"bytes":{plan.copied_bytes(operation)},"during":{_json(plan.layers[operation.layer])}'
+    return f"{category} {of_extent(plan.buffers[operation.buffer].name, operation.extent)}", category, arguments
 
 
 def _stalls(row: PolicyResult) -> Iterator[str]:

@@ -1,0 +1,136 @@
+"""Copies in chunks and memory in parts, on a device: the results of the whole, and memory to the byte."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, refuse_more_than
+from calibration.devices.port import OutOfDeviceMemory
+from calibration.executor import Executor
+from tests.calibration.executor.bench import (
+    NETWORKS,
+    UNLIMITED,
+    Bench,
+    assert_order_is_the_plans,
+    assert_results_are_the_references,
+    every_second_explicit,
+)
+from tests.calibration.executor.poisoned_device import PoisonedDevice
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.networks.tiny import tiny_linear
+from vdnnsim.errors import ExecutionRefused
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.chunks import in_chunks
+from vdnnsim.plan.operations import (
+    Allocate,
+    AllocateExtent,
+    Offload,
+    Operation,
+    Prefetch,
+    Release,
+    ReleaseExtent,
+    Stream,
+)
+from vdnnsim.plan.placement import DoesNotFit, place_unlimited
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.vdnn import VdnnAll
+
+CHUNK_BYTES = 5000
+
+
+def with_addresses_kept(plan: TrainingPlan) -> TrainingPlan:
+    """Let what leaves in chunks keep its addresses: its memory is taken again part by part, before each comes back."""
+    parted = {each.buffer for each in plan.operations if isinstance(each, Prefetch) and each.extent is not None}
+    left: dict[int, int] = {}
+    operations: list[Operation] = []
+    for operation in plan.operations:
+        match operation:
+            case ReleaseExtent(buffer=buffer, extent=extent):
+                left[buffer] = extent.stop
+                operations.append(operation)
+            case Release(buffer=buffer) if buffer in left and buffer in parted:
+                rest = range(left[buffer], plan.buffers[buffer].nbytes)
+                operations.append(ReleaseExtent(buffer, rest))
+            case Allocate(buffer=buffer, layer=layer, phase=phase) if buffer in left and buffer in parted:
+                chunks = [
+                    each.extent for each in plan.operations if isinstance(each, Prefetch) and each.buffer == buffer
+                ]
+                operations += [AllocateExtent(buffer, each, layer, phase) for each in chunks if each is not None]
+                del left[buffer]
+            case _:
+                operations.append(operation)
+    return replace(plan, operations=tuple(operations))
+
+
+@pytest.fixture
+def plan(bench: Bench) -> TrainingPlan:
+    """vdnn_all in chunks, which come back to the addresses that they left."""
+    whole = bench.plan(bench.workload(tiny_linear), VdnnAll(), every_second_explicit)
+    return with_addresses_kept(in_chunks(whole, CHUNK_BYTES))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_chunks_compute_what_the_whole_does(bench: Bench, network: Callable[[], LayerGraph]) -> None:
+    """On a device that fills with no numbers whatever is given back or taken, parts included."""
+    workload = bench.workload(network)
+    whole = bench.plan(workload, VdnnAll(), every_second_explicit)
+    chunked = with_addresses_kept(in_chunks(whole, CHUNK_BYTES))
+    check_plan(chunked)
+    assert {type(each) for each in chunked.operations} >= {AllocateExtent, ReleaseExtent}
+    assert any(isinstance(each, Offload) and each.extent is not None for each in chunked.operations)
+
+    run = replace(bench, device=PoisonedDevice(bench.device)).execute(workload, chunked)
+
+    assert_results_are_the_references(bench, workload, chunked, run)
+    assert_order_is_the_plans(chunked, run.trace)
+    placement = place_unlimited(chunked, UNLIMITED)
+    assert run.trace.host_bytes == placement.host_bytes
+    assert run.peaks.requested_bytes == placement.pool_bytes
+    assert [(change.operation, change.delta_bytes) for change in run.trace.memory] == [
+        (change.operation, change.delta_bytes) for change in placement.changes.values()
+    ]
+    copies = [chunked.operations[span.operation] for span in run.trace.spans_on(Stream.MEMORY)]
+    assert all(isinstance(each, Offload | Prefetch) and chunked.copied_bytes(each) <= CHUNK_BYTES for each in copies)
+
+
+def test_a_device_that_has_no_room_for_a_part(bench: Bench, plan: TrainingPlan) -> None:
+    """The answer names the part; what was held is what the plan has in use there, less what was given back of maps."""
+    asked = next(i for i, each in enumerate(plan.operations) if isinstance(each, AllocateExtent))
+    operation = plan.operations[asked]
+    assert isinstance(operation, AllocateExtent)
+    changes = place_unlimited(plan, UNLIMITED).changes
+    in_use = sum(change.delta_bytes for position, change in changes.items() if position < asked)
+
+    answer = Executor(_Full(bench.device), bench.workload(tiny_linear), bench.library).execute(plan, UNLIMITED)
+
+    assert isinstance(answer, DoesNotFit)
+    assert (answer.operation, answer.buffer, answer.phase) == (asked, operation.buffer, operation.phase)
+    assert answer.requested_bytes == len(operation.extent)
+    assert sum(nbytes for _, nbytes in answer.held_bytes) == in_use
+
+
+def test_a_device_that_gives_back_no_parts_refuses_them(bench: Bench, plan: TrainingPlan) -> None:
+    """PyTorch's allocator on a GPU is one."""
+    refuse_more_than(EXECUTOR_CAPABILITIES, plan)
+
+    with pytest.raises(ExecutionRefused) as refusal:
+        Executor(_Whole(bench.device), bench.workload(tiny_linear), bench.library).execute(plan, UNLIMITED)
+
+    assert "release bytes 0 to 4999 of map" in str(refusal.value)
+    assert str(refusal.value).endswith(f"this executor cannot do {Capability.EXTENTS_OF_MEMORY.value}")
+
+
+class _Whole(PoisonedDevice):
+    """Gives back no parts."""
+
+    release_extent = None  # type: ignore[assignment]
+    allocate_extent = None  # type: ignore[assignment]
+
+
+class _Full(PoisonedDevice):
+    """Has no room for parts."""
+
+    def allocate_extent(self, part: torch.Tensor) -> None:
+        raise OutOfDeviceMemory(f"no room for {part.nbytes} bytes")

@@ -1,0 +1,228 @@
+"""Chunks on the toy machine, by hand: 1 B/s over the link, and a GPU of 15 B.
+
+The map x has 10 B. K0 writes it in 2 s, K1 needs another 10 B for 6 s, K2 reads x in 1 s.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, replay, touching, toy_chain, toy_costs, toy_workload
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.chunks import in_chunks
+from vdnnsim.plan.operations import Compute, Offload, ReleaseExtent, Stream, describe
+from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.trace import IterationTrace, Stall, StallCause
+
+F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS
+COMPUTE, MEMORY = Stream.COMPUTE, Stream.MEMORY
+WORKLOAD = toy_workload(toy_chain(1))
+COSTS = toy_costs(WORKLOAD, {("conv1", F): 2.0, ("fc", F): 6.0, ("conv1", W): 1.0})
+LIMITS = replace(TOY_LIMITS, device_bytes=15)
+LEFT, RIGHT = range(5), range(5, 10)
+
+
+class Script:
+    """Writes the plan of a test."""
+
+    def __init__(self) -> None:
+        self.plan = PlanWriter(WORKLOAD)
+        self.x, self.y = (self.plan.buffer(name, BufferKind.FEATURE_MAP, 10, Stage.FEATURES) for name in ("x", "y"))
+        self.plan.allocate(self.x, 0, F)
+        self.plan.compute(0, F, "only", touching(writes=[self.x]))
+        self.order(COMPUTE, MEMORY)
+
+    def order(self, first: Stream, then: Stream) -> None:
+        """Let one stream wait for all that another has been given so far."""
+        self.plan.wait(self.plan.record(first), then)
+
+    def leaves(self, extent: range | None = None) -> int:
+        """Copy x to the host, and return the end of the copy."""
+        self.plan.offload(self.x, 0, extent=extent)
+        return self.plan.record(MEMORY)
+
+    def comes(self, extent: range | None = None) -> None:
+        """Take memory for x, and copy it back."""
+        if extent is None:
+            self.plan.allocate(self.x, 0, W)
+        else:
+            self.plan.allocate_extent(self.x, extent, 0, W)
+        self.order(COMPUTE, MEMORY)
+        self.plan.prefetch(self.x, 0, on_demand=False, extent=extent)
+
+    def takes_y(self) -> None:
+        self.plan.allocate(self.y, 1, F)
+
+    def k1(self) -> None:
+        """Run K1 and give up its memory."""
+        self.plan.compute(1, F, "only", touching(writes=[self.y]))
+        self.plan.release(self.y)
+
+    def finished(self) -> TrainingPlan:
+        """Run K2 once x is back."""
+        self.order(MEMORY, COMPUTE)
+        self.plan.compute(0, W, "only", touching(reads=[self.x]))
+        self.plan.release(self.x)
+        return self.plan.finish("hand", "m")
+
+
+def whole() -> TrainingPlan:
+    """X leaves, K1 runs, x comes back."""
+    script = Script()
+    script.plan.wait(script.leaves(), COMPUTE)
+    script.plan.release(script.x)
+    script.takes_y()
+    script.k1()
+    script.comes()
+    return script.finished()
+
+
+def offload_in_chunks() -> TrainingPlan:
+    """K1 runs as soon as the left part has left, for which there is room then."""
+    script = Script()
+    left, right = script.leaves(LEFT), script.leaves(RIGHT)
+    script.plan.wait(left, COMPUTE)
+    script.plan.release_extent(script.x, LEFT)
+    script.takes_y()
+    script.k1()
+    script.plan.wait(right, COMPUTE)
+    script.plan.release_extent(script.x, RIGHT)
+    script.comes(LEFT)
+    script.comes(RIGHT)
+    return script.finished()
+
+
+def prefetch_in_chunks() -> TrainingPlan:
+    """The left part comes back while K1 runs, for which there is room, and the right part behind it."""
+    script = Script()
+    script.plan.wait(script.leaves(), COMPUTE)
+    script.plan.release_extent(script.x, range(10))
+    script.comes(LEFT)
+    script.takes_y()
+    script.k1()
+    script.comes(RIGHT)
+    return script.finished()
+
+
+def told(trace: IterationTrace) -> list[str]:
+    """Tell what ran when."""
+    plan = trace.plan
+    names = {0: "K0", 1: "K1"}
+
+    def name(position: int) -> str:
+        operation = plan.operations[position]
+        if isinstance(operation, Compute):
+            return "K2" if operation.phase is W else names[operation.layer]
+        return describe(operation, plan.buffer_names, plan.layers).partition(" during")[0]
+
+    return [f"{name(span.operation)}: {span.start_s:g} to {span.end_s:g}" for span in trace.spans]
+
+
+def test_whole_copies_run_beside_nothing() -> None:
+    """There is room for x or y: x leaves from 2 to 12, K1 runs until 18, x comes until 28, K2 runs until 29."""
+    trace = replay(whole(), COSTS, limits=LIMITS)
+
+    assert told(trace) == [
+        "K0: 0 to 2",
+        "offload of x: 2 to 12",
+        "K1: 12 to 18",
+        "prefetch of x: 18 to 28",
+        "K2: 28 to 29",
+    ]
+    assert trace.iteration_s == 29
+    assert trace.pool_bytes == 10
+
+
+def test_a_chunk_that_has_left_makes_room_for_a_kernel_beside_the_next() -> None:
+    """At 7 the left 5 B are gone, and the y of K1 has room beside the right ones: 5 s less than whole."""
+    trace = replay(offload_in_chunks(), COSTS, limits=LIMITS)
+
+    assert told(trace) == [
+        "K0: 0 to 2",
+        "offload of bytes 0 to 4 of x: 2 to 7",
+        "offload of bytes 5 to 9 of x: 7 to 12",
+        "K1: 7 to 13",
+        "prefetch of bytes 0 to 4 of x: 13 to 18",
+        "prefetch of bytes 5 to 9 of x: 18 to 23",
+        "K2: 23 to 24",
+    ]
+    assert trace.stalls[0] == Stall(2, 7, StallCause.OFFLOAD, blocked=11, waited_for=4)
+    assert [(each.time_s, each.delta_bytes) for each in trace.memory] == [
+        (0, 10),
+        (7, -5),
+        (7, 10),
+        (13, -10),
+        (13, -5),
+        (13, 5),
+        (13, 5),
+        (24, -10),
+    ]
+    assert trace.pool_bytes == 15
+    assert trace.host_bytes == 10
+
+
+def test_a_chunk_comes_back_beside_a_kernel_that_leaves_no_room_for_the_whole() -> None:
+    """The left 5 B come from 12 to 17 beside K1, the right ones when y is gone, from 18 to 23."""
+    trace = replay(prefetch_in_chunks(), COSTS, limits=LIMITS)
+
+    assert told(trace) == [
+        "K0: 0 to 2",
+        "offload of x: 2 to 12",
+        "prefetch of bytes 0 to 4 of x: 12 to 17",
+        "K1: 12 to 18",
+        "prefetch of bytes 5 to 9 of x: 18 to 23",
+        "K2: 23 to 24",
+    ]
+    assert trace.iteration_s == 24
+    assert trace.pool_bytes == 15
+
+
+@pytest.mark.parametrize("plan", [offload_in_chunks, prefetch_in_chunks])
+def test_a_byte_less_is_too_little_for_half_of_x_beside_y(plan: Callable[[], TrainingPlan]) -> None:
+    """Of 14 B the part of x holds 5 when y asks for 10."""
+    refusal = place_plan(plan(), replace(LIMITS, device_bytes=14))
+
+    assert isinstance(refusal, DoesNotFit)
+    assert refusal.explain() == (
+        "forward of fc asked for 10 B (y) of GPU memory; 9 B of 14 B were free; held: feature maps 5 B"
+    )
+
+
+def test_a_plan_in_chunks_gives_back_what_has_left_where_it_waited_for_the_whole() -> None:
+    """Chunks of 4 B leave at 6, 10 and 12. The first two are given back then, the last with the rest of x."""
+    plan = in_chunks(whole(), 4)
+    check_plan(plan)
+    trace = replay(plan, COSTS, limits=LIMITS)
+
+    assert [each.extent for each in plan.operations if isinstance(each, Offload)] == [
+        range(4),
+        range(4, 8),
+        range(8, 10),
+    ]
+    released = [each.extent for each in plan.operations if isinstance(each, ReleaseExtent)]
+    assert released == [range(4), range(4, 8)]
+    assert trace.iteration_s == 29
+    assert [(each.time_s, each.delta_bytes) for each in trace.memory[:4]] == [(0, 10), (6, -4), (10, -4), (12, -2)]
+
+
+def test_memory_is_given_back_in_whole_granules() -> None:
+    """Granules of 4 B: x takes 12 B. Without bytes 0 to 4 it holds 8, for byte 5 lies in the second granule."""
+    plan = offload_in_chunks()
+    trace = replay(plan, COSTS, limits=replace(LIMITS, device_bytes=20, granule_bytes=4))
+
+    changes = [each.delta_bytes for each in trace.memory if plan.buffers[each.buffer].name == "x"]
+    assert changes == [12, -4, -8, 8, 4, -12]
+
+
+def test_blocks_that_are_mapped_by_themselves_are_given_back_at_2_mib() -> None:
+    """X takes a block of 2 MiB, which is gone once both parts are."""
+    limits = replace(LIMITS, model=MemoryModel.CUDA_VMM, device_bytes=2**22)
+    trace = replay(offload_in_chunks(), COSTS, limits=limits)
+
+    mib = 2**20
+    assert [each.delta_bytes // mib for each in trace.memory] == [2, 0, 2, -2, -2, 2, 0, -2]
