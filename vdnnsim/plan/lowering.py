@@ -3,7 +3,6 @@
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.errors import PlanError
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lifetimes import Lifetimes, lifetimes, touched
 from vdnnsim.plan.operations import Stream
@@ -30,7 +29,7 @@ def lower(
 
     Raises:
         PlanError: something is offloaded that is neither released nor fetched after, or the like
-            (`vdnnsim.plan.lifetimes`); or a copy is of a part of a buffer.
+            (`vdnnsim.plan.lifetimes`).
     """
     buffers = buffers or IterationBuffers(workload)
     draft = Draft(workload, kernels, schedule, PlanWriter(workload, buffers.buffers), buffers)
@@ -88,9 +87,9 @@ class _Lowering:
         match step:
             case Run():
                 self._run(position, step)
-            case Offload(extent=None):
+            case Offload():
                 self._offload(position, step)
-            case Fetch(extent=None):
+            case Fetch():
                 self._follow_compute()
                 for buffer in step.what:
                     self._plan.prefetch(
@@ -100,6 +99,7 @@ class _Lowering:
                         keeps_copy=step.keeps_copy,
                         mechanism=step.mechanism,
                         copy=step.copy,
+                        extent=step.extent,
                     )
                     self._mark(position, buffer)
                     self._coming.add(buffer)
@@ -109,9 +109,6 @@ class _Lowering:
                 self._plan.synchronize()
                 self._under_way.clear()
                 self._coming.clear()
-            case Offload() | Fetch():
-                name = self._buffers.buffers[step.what[0]].name
-                raise PlanError(f"{name} is copied in parts, which is not lowered yet")
             case _:
                 pass
 
@@ -131,7 +128,9 @@ class _Lowering:
             self._plan.wait(self._ready, Stream.MEMORY)
             self._ready = None
         for buffer in step.what:
-            self._plan.offload(buffer, step.layer.index, step.phase, mechanism=step.mechanism, copy=step.copy)
+            self._plan.offload(
+                buffer, step.layer.index, step.phase, mechanism=step.mechanism, copy=step.copy, extent=step.extent
+            )
             self._mark(position, buffer)
             if (position, buffer) in self._lived.departing:
                 self._allocation.leaves(buffer)
