@@ -49,7 +49,9 @@ class KernelShape:
     @classmethod
     def of(cls, workload: Workload, layer: Layer, phase: Phase) -> "KernelShape":
         """Return the shape of a phase of a layer."""
-        element_type = workload.element_type
+        # A table of float32 says of itself whether products took TF32.
+        computed = workload.arithmetic_type(layer, phase)
+        element_type = ElementType.FLOAT32 if computed is ElementType.TF32 else computed
         if phase is Phase.UPDATE:
             return cls(workload.optimizer.value, phase, 1, element_type, (MapShape(layer.parameters),), "")
         gradients = _gradients(workload, layer) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else ""

@@ -24,6 +24,7 @@ from vdnnsim.cost.workspace import algorithms, workspace_bytes
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Server
 
 
@@ -36,14 +37,17 @@ class MaxwellCosts(CostModel):
         self._origin = model_origin(server)
 
     def _build(self, workload: Workload) -> CostTable:
-        machine = Machine.of_server(self._server, workload.element_type)
+        machines: dict[ElementType, Machine] = {}
         known: dict[Hashable, tuple[KernelCost, ...]] = {}
         kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
         for layer in workload.graph.layers:
             for phase in workload.phases(layer):
-                key = _same_cost(workload, layer, phase)
+                element_type = workload.arithmetic_type(layer, phase)
+                if element_type not in machines:
+                    machines[element_type] = Machine.of_server(self._server, element_type)
+                key = element_type, _same_cost(workload, layer, phase)
                 if key not in known:
-                    known[key] = self._options(machine, workload, layer, phase)
+                    known[key] = self._options(machines[element_type], workload, layer, phase)
                 kernels[layer.index, phase] = known[key]
         return CostTable(kernels)
 

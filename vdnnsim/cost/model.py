@@ -56,8 +56,35 @@ class ServerCosts(CostModel):
         self._gaps: dict[ElementType, str] = {}
 
     def _build(self, workload: Workload) -> CostTable:
+        half = workload.graph.autocast
         table = self.of_type(workload.element_type).table(workload)
-        return replace(table, gap=self._gaps[workload.element_type])
+        gap = self._gaps[workload.element_type]
+        if half is None:
+            return replace(table, gap=gap)
+        narrow, narrow_gap = self._narrow(half)
+        layers, narrow_table = workload.graph.layers, narrow.table(workload)
+        kernels = {
+            (layer, phase): (narrow_table if workload.arithmetic_type(layers[layer], phase) is half else table).options(
+                layer, phase
+            )
+            for layer, phase in table.kernels
+        }
+        return CostTable(kernels, narrow_gap or gap)
+
+    def _narrow(self, half: ElementType) -> tuple[CostModel, str]:
+        """Return what times kernels in the narrow type of mixed precision, those of float32 where nothing else does."""
+        server, rates = self._server, self._server.gpu.flop_per_s
+        if half in rates:
+            try:
+                return self.of_type(half), self._gaps[half]
+            except ProfileError:
+                assert server.kernels is not None, "without a table the cost model was checked for float32"
+                rows = read_measured_kernels(server.kernels)
+                gap = f"{server.kernels.table.name} times no kernel in {half.value}; those of float32 stand in"
+                return MeasuredCosts(rows, peak_roofline(server, half), ElementType.FLOAT32), gap
+        gpu = replace(server.gpu, flop_per_s={**rates, half: rates[ElementType.FLOAT32]})
+        gap = f"{server.name} states no gpu.peak for {half.value}; the rate of float32 stands in"
+        return ServerCosts(replace(server, gpu=gpu)).of_type(half), gap
 
     def of_type(self, element_type: ElementType) -> CostModel:
         """Return what times kernels of an element type.
@@ -74,6 +101,8 @@ class ServerCosts(CostModel):
         models = bool(server.cost_model) and server.cost_model_kind != TABLE
         if server.kernels is not None:
             rows = read_measured_kernels(server.kernels)
+            if element_type is ElementType.TF32 and server.kernels.tf32:
+                return MeasuredCosts(rows, peak_roofline(server, ElementType.FLOAT32), ElementType.FLOAT32), ""
             if element_type.value in _timed(rows):
                 return MeasuredCosts(rows, peak_roofline(server, element_type), element_type), ""
             untimed = f"times no kernel in {element_type.value}, only in {', '.join(sorted(_timed(rows))) or 'none'}"

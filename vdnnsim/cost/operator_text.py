@@ -9,6 +9,7 @@ from typing import Any, Final
 from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
+    Cast,
     Concat,
     Convolution,
     ElementwiseAdd,
@@ -38,6 +39,7 @@ _PARAMETRIC: Final[tuple[type[Operator], ...]] = (
     Linear,
     Attention,
     Lstm,
+    Cast,
 )
 """Operators whose text is their name, then each parameter by its own."""
 

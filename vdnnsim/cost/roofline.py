@@ -52,20 +52,19 @@ class RooflineCosts(CostModel):
         self._values = roofline_parameters(server.name, server.cost_model)
 
     def _build(self, workload: Workload) -> CostTable:
-        peak = peak_flop_per_s(self._server, workload.element_type)
         return CostTable(
             {
-                (layer.index, phase): (self._cost(workload, layer, phase, peak),)
+                (layer.index, phase): (self._cost(workload, layer, phase),)
                 for layer in workload.graph.layers
                 for phase in workload.phases(layer)
             }
         )
 
-    def _cost(self, workload: Workload, layer: Layer, phase: Phase, peak_flop_per_s: float) -> KernelCost:
+    def _cost(self, workload: Workload, layer: Layer, phase: Phase) -> KernelCost:
         operation = workload.step.operation(layer.index, phase)
         name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
-        element_type = workload.element_type
-        flop_per_s = peak_flop_per_s * self._fraction(name, element_type, "flop")
+        element_type = workload.arithmetic_type(layer, phase)
+        flop_per_s = peak_flop_per_s(self._server, element_type) * self._fraction(name, element_type, "flop")
         bytes_per_s = self._server.gpu.dram_bytes_per_s * self._fraction(name, element_type, "dram")
         nbytes = operation.bytes_moved
         seconds = max(sum(operation.flop.values()) / flop_per_s, nbytes / bytes_per_s) + self._values[OVERHEAD]

@@ -7,9 +7,9 @@ from functools import cached_property
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layer_step import step_of
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.operator import Autocast, SavingRule
+from vdnnsim.dnn.operator import Arithmetic, Autocast, SavingRule
 from vdnnsim.dnn.step import INDEX_BYTES, Step, WeightGradients
-from vdnnsim.element_type import ElementType
+from vdnnsim.element_type import ElementType, Precision
 
 
 class Mode(Enum):
@@ -56,6 +56,25 @@ class Workload:
     parts: int = 1
     weight_gradients: WeightGradients = WeightGradients.HELD
 
+    @classmethod
+    def in_precision(
+        cls,
+        graph: LayerGraph,
+        batch_size: int,
+        precision: Precision,
+        optimizer: Optimizer = Optimizer.NONE,
+        mode: Mode = Mode.TRAINING,
+    ) -> "Workload":
+        """Return the workload of a network in a precision; mixed precision puts casts into the network."""
+        run = graph.under_autocast(precision.autocast) if precision.autocast else graph
+        return cls(run, batch_size, precision.element_type, optimizer, mode)
+
+    @property
+    def precision(self) -> Precision:
+        """In what it computes."""
+        half = self.graph.autocast
+        return Precision(f"amp_{half.value}" if half else self.element_type.value)
+
     def saved_by(self, rule: SavingRule) -> "Workload":
         """Return the workload whose forward keeps what a rule says."""
         return self if rule is self.graph.saving else replace(self, graph=self.graph.saved_by(rule))
@@ -84,6 +103,16 @@ class Workload:
     def map_type(self, index: int) -> ElementType:
         """How an element of feature map `index` and of its gradient is stored."""
         return self.graph.maps[index].element_type or self.element_type
+
+    def arithmetic_type(self, layer: Layer, phase: Phase) -> ElementType:
+        """In what a phase of a layer computes: a cast in the wider of its types, an update as weights are stored."""
+        operator, half = layer.operator, self.graph.autocast
+        if half and operator.autocast is Autocast.HALF and phase is not Phase.UPDATE:
+            return half
+        types = [self.map_type(index) for index in (*layer.inputs, layer.output)]
+        widest = self.element_type if phase is Phase.UPDATE else max(types, key=lambda each: each.nbytes)
+        is_product = operator.arithmetic is Arithmetic.PRODUCT and phase is not Phase.UPDATE
+        return ElementType.FLOAT32 if widest is ElementType.TF32 and not is_product else widest
 
     def narrow_weight_bytes(self, layer: Layer) -> int:
         """Bytes of the copy of W, biases aside, that autograd keeps of a layer under autocast; 0 where it keeps W."""

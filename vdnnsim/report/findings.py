@@ -60,7 +60,7 @@ def caption(asked: Question, batch: str | None = None) -> str:
     gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
     size = batch or f"batch {workload.batch_size}{texts}"
     return (
-        f"{workload.graph.name}, {size}{each}, {workload.element_type.value}, "
+        f"{workload.graph.name}, {size}{each}, {workload.precision.value}, "
         f"{workload.mode.value} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
         f"({asked.memory_model.value} memory model)"
     )

@@ -29,7 +29,7 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
     workload = scenario.workload
     several = f" with {scenario.gpus} GPUs" if scenario.gpus > 1 else ""
     return (
-        f"{file_name(path)}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.element_type.value}, "
+        f"{file_name(path)}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.precision.value}, "
         f"{workload.mode.value} on {scenario.server.name}{several}, under {labels}"
     )
 

@@ -1,7 +1,7 @@
 """Reading a scenario.
 
     schema_version: 1
-    workload: {network: vgg416, batch_size: 32, element_type: float32}
+    workload: {network: vgg416, batch_size: 32, precision: float32}
     hardware: titan_x_maxwell
     policies: [base(p), vdnn_dyn, {policy: vdnn_all, algorithms: m}]
 
@@ -10,6 +10,7 @@ Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_mo
 `read_scenario` returns can be simulated.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ from vdnnsim.cost.model import ServerCosts, check_cost_model
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.file_kind import FileKind, check_kind
@@ -34,8 +35,8 @@ from vdnnsim.yaml_file import YamlFile, read_yaml
 SCHEMA_VERSION: Final = 1
 LARGEST_BATCH: Final = 1_000_000
 LONGEST_POLICY: Final = 300
-_REQUIRED = ("network", "batch_size", "element_type")
-_OPTIONAL = ("optimizer", "mode")
+_REQUIRED = ("network", "batch_size")
+_OPTIONAL = ("precision", "element_type", "optimizer", "mode")
 _CHOICES = ("memory_model", "pinned_memory", "gpus", "gradients")
 MOST_GPUS: Final = 1000
 
@@ -76,12 +77,13 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     if "pinned_memory" in keys:
         pinned_memory = keys["pinned_memory"].choice(PinnedMemory, "a way to pin memory")
     profile = _profile(keys["hardware"], path.parent)
-    if workload.element_type not in profile.server.gpu.flop_per_s:
+    kernels = profile.server.kernels
+    in_tf32 = workload.element_type is ElementType.TF32 and kernels is not None and kernels.tf32
+    if workload.element_type not in profile.server.gpu.flop_per_s and not in_tf32:
         stated = ", ".join(element_type.value for element_type in profile.server.gpu.flop_per_s)
-        raise (
-            keys["workload"]
-            .members(_REQUIRED, _OPTIONAL)["element_type"]
-            .wrong(f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}")
+        named = keys["workload"].members(_REQUIRED, _OPTIONAL)
+        raise named.get("precision", named.get("element_type", keys["workload"])).wrong(
+            f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}"
         )
     # Messages name the file.
     ServerCosts(replace(profile.server, name=profile.file)).of_type(workload.element_type)
@@ -108,13 +110,22 @@ def _workload(entry: Entry) -> Workload:
         mode = keys["mode"].choice(Mode, "a mode")
     if mode is Mode.INFERENCE and optimizer is not Optimizer.NONE:
         raise keys["optimizer"].expected("'none', for inference updates no weights")
-    return Workload(
+    return Workload.in_precision(
         graph=_network(keys["network"]),
         batch_size=keys["batch_size"].integer(1, LARGEST_BATCH),
-        element_type=keys["element_type"].choice(ElementType, "an element type"),
+        precision=_precision(keys),
         optimizer=optimizer,
         mode=mode,
     )
+
+
+def _precision(keys: Mapping[str, Entry]) -> Precision:
+    """Return the precision; `element_type` is what it was called before it could be mixed."""
+    if "precision" in keys and "element_type" in keys:
+        raise keys["element_type"].wrong("stands beside 'precision', expected one of the two")
+    if "element_type" in keys:
+        return Precision(keys["element_type"].choice(ElementType, "an element type").value)
+    return keys["precision"].choice(Precision, "a precision") if "precision" in keys else Precision.FLOAT32
 
 
 def _network(entry: Entry) -> LayerGraph:

@@ -49,6 +49,7 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
                 "parameters": workload.graph.parameters,
                 "batch_size": workload.batch_size,
                 "element_type": workload.element_type.value,
+                "precision": workload.precision.value,
                 "optimizer": workload.optimizer.value,
                 "mode": workload.mode.value,
             },
