@@ -93,6 +93,9 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
     if plan.layers != tuple(layer.name for layer in workload.graph.layers):
         name = workload.graph.name
         raise ExecutionRefused(f"{plan.policy}: found a plan of another network, expected one of {name}")
+    mine = workload.saved_by(plan.workload.graph.saving)
+    if len(mine.step.storages) != len(plan.workload.step.storages):
+        raise ExecutionRefused(f"{plan.policy}: found a plan of another mode or optimizer")
     kernels = [each for each in plan.operations if isinstance(each, Compute)]
     touched = {operand.memory for each in kernels for operand in each.operands}
     records = _records(plan, kernels)
@@ -102,7 +105,7 @@ def _forms(plan: TrainingPlan, workload: Workload, *, channels_last: bool) -> tu
         if number in records:
             forms.append(record_form(plan.workload, records[number], channels_last=channels_last))
             continue
-        form = form_of(plan.workload, buffer, channels_last=channels_last)
+        form = form_of(mine, buffer, channels_last=channels_last)
         # What a framework's own kernels keep beside maps, as Caffe's temporary maps, is moved here and not computed.
         means_nothing_here = buffer.kind in (BufferKind.WORKSPACE, BufferKind.STATISTICS)
         if form is None and not means_nothing_here and number in touched - storages:
@@ -138,6 +141,7 @@ class _Binder:
 
     def bind(self, library: KernelLibrary) -> KernelCall:
         """Return the kernel with its buffers."""
+        self._check_operands()
         kernel, workspace = self._kernel(library), self._first(Role.WORKSPACE)
         planned_bytes = 0 if workspace is None else self._plan.buffers[workspace].nbytes
         operation = self._plan.workload.step.operation(self._layer.index, self._operation.phase)
@@ -171,6 +175,21 @@ class _Binder:
                 return kernel
         names = " or ".join(kernel.algorithm for kernel in offered)
         raise self._refusal(f"the device has no such algorithm for this layer, expected {names}")
+
+    def _check_operands(self) -> None:
+        """Refuse a kernel that lacks an operand, or has one of which nobody knows what it is."""
+        buffers, step = self._plan.buffers, self._plan.workload.step
+        named = {(each.role, each.position) for each in self._operation.operands}
+        for operand in self._operation.operands:
+            buffer = buffers[operand.memory]
+            if buffer.storage is None and buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP):
+                raise self._refusal(f"{buffer.name} does not say what it belongs to")
+        expected = step.operation(self._layer.index, self._operation.phase).operands
+        for operand, storage in zip(expected, step.storages_of(expected), strict=True):
+            # The record of a rectifier takes the place of its map.
+            stands_in = operand.role is Role.OUTPUT and self._first(Role.STATISTICS) is not None
+            if (operand.role, operand.position) not in named and not stands_in:
+                raise self._refusal(f"it does not name its operand {operand.role.value}: {storage.name}")
 
     def _first(self, role: Role) -> int | None:
         return next((each.memory for each in self._all(role)), None)

@@ -5,7 +5,7 @@ import torch
 from calibration.kernels.initial import fill
 from calibration.kernels.port import KernelTensors
 from calibration.kernels.tensors import dtype_of, map_view
-from vdnnsim.dnn.convolutional import BatchNormalization, SoftmaxLoss
+from vdnnsim.dnn.convolutional import BatchNormalization, Pooling, SoftmaxLoss
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
@@ -41,6 +41,13 @@ def operands_alone(
             for position, (x, shape) in enumerate(zip(layer.inputs, layer.in_shapes, strict=True))
         )
 
+    def statistics() -> torch.Tensor | None:
+        if isinstance(layer.operator, BatchNormalization):
+            return filled(2 * layer.in_shapes[0].channels, "statistics", torch.float32)
+        # The indices of a pooling, each that of the first element.
+        nbytes = workload.statistics_bytes(layer) if isinstance(layer.operator, Pooling) else 0
+        return torch.zeros(nbytes // torch.float32.itemsize, device=device_type) if nbytes else None
+
     inputs = tuple(filled_map(shape, f"X {position}") for position, shape in enumerate(layer.in_shapes))
     output = inputs[0] if layer.in_place else filled_map(layer.out_shape, "Y")
     is_loss = isinstance(layer.operator, SoftmaxLoss)
@@ -48,7 +55,6 @@ def operands_alone(
     output_gradient = None
     if phase.is_backward and not is_loss:
         output_gradient = input_gradients[0] if layer.in_place else filled_map(layer.out_shape, "dY")
-    is_normalization = isinstance(layer.operator, BatchNormalization)
     return KernelTensors(
         inputs=inputs,
         output=output,
@@ -60,7 +66,7 @@ def operands_alone(
         states=tuple(filled(layer.parameters, f"state {n}") for n in range(workload.optimizer.states))
         if layer.parameters
         else (),
-        statistics=filled(2 * layer.in_shapes[0].channels, "statistics", torch.float32) if is_normalization else None,
+        statistics=statistics(),
         labels=torch.zeros(workload.batch_size, dtype=torch.int64, device=device_type) if is_loss else None,
         loss=torch.zeros(1, dtype=torch.float32, device=device_type) if is_loss else None,
     )

@@ -119,7 +119,8 @@ def _average_backward(operator: Pooling) -> Run:
         result = sums[0] if sums else dx
         torch.ops.aten.avg_pool2d_backward.grad_input(
             given(tensors.output_gradient),
-            tensors.inputs[0],
+            # Asked for its sizes alone; X may be gone.
+            dx,
             operator.kernel,
             operator.stride,
             operator.padding,

@@ -30,6 +30,7 @@ from vdnnsim.dnn.convolutional import (
     SoftmaxLoss,
 )
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 
@@ -52,7 +53,7 @@ class PyTorchLibrary:
 
     device_type: str
     channels_last: bool = False
-    _measured: dict[tuple[KernelShape, str, int], int] = field(default_factory=dict, repr=False)
+    _measured: dict[tuple[KernelShape, SavingRule, str, int], int] = field(default_factory=dict, repr=False)
 
     def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
         """Return every way to compute a phase of a layer, the framework's own first.
@@ -68,7 +69,8 @@ class PyTorchLibrary:
     def _with_workspace(self, site: Site, phase: Phase, kernel: Kernel) -> Kernel:
         if self.device_type != "cpu":
             return kernel
-        key = (KernelShape.of(site.workload, site.layer, phase), kernel.algorithm, torch.get_num_threads())
+        saving = site.workload.graph.saving
+        key = (KernelShape.of(site.workload, site.layer, phase), saving, kernel.algorithm, torch.get_num_threads())
         if key not in self._measured:
             self._measured[key] = self._taken_bytes(site, phase, kernel)
         return replace(kernel, workspace_bytes=kernel.passed_bytes + self._measured[key])

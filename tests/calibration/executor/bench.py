@@ -12,8 +12,8 @@ from calibration.executor import Executor
 from calibration.kernels.port import Kernel, KernelLibrary
 from calibration.reference import run_reference
 from tests.calibration.kernels.plain_network import run_plainly
-from tests.toy import ReplayTrials, ToyCosts
-from vdnnsim.cost.table import KernelCost
+from tests.toy import ReplayTrials
+from vdnnsim.cost.table import CostModel, CostTable, KernelCost
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
@@ -70,6 +70,34 @@ def every_second_explicit(layer: Layer, _phase: Phase, place: int) -> float:
     return 0.010 + 0.004 * (place if layer.index % 2 else 1 / (1 + place))
 
 
+class LibraryCosts(CostModel):
+    """The kernels of a library, for whatever workload, with made-up times and their own workspaces."""
+
+    def __init__(self, library: KernelLibrary, seconds: Seconds) -> None:
+        super().__init__()
+        self._library = library
+        self._seconds = seconds
+
+    def _build(self, workload: Workload) -> CostTable:
+        def options(layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+            offered = self._library.kernels(workload, layer, phase)
+            costs = [
+                KernelCost(
+                    kernel.algorithm, self._seconds(layer, phase, place), workspace_bytes(kernel), Origin.ASSUMED
+                )
+                for place, kernel in enumerate(offered)
+            ]
+            return tuple(sorted(costs, key=lambda cost: cost.seconds))
+
+        return CostTable(
+            {
+                (layer.index, phase): options(layer, phase)
+                for layer in workload.graph.layers
+                for phase in workload.phases(layer)
+            }
+        )
+
+
 @dataclass(frozen=True)
 class Bench:
     """A device, its kernels and the plans for it."""
@@ -89,29 +117,14 @@ class Bench:
             for kernel in self.library.kernels(workload, layer, phase)
         )
 
-    def costs(self, workload: Workload, seconds: Seconds) -> ToyCosts:
+    def costs(self, seconds: Seconds) -> CostModel:
         """Return the kernels of the library with made-up times and their own workspaces."""
-
-        def options(layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
-            offered = self.library.kernels(workload, layer, phase)
-            costs = [
-                KernelCost(kernel.algorithm, seconds(layer, phase, place), workspace_bytes(kernel), Origin.ASSUMED)
-                for place, kernel in enumerate(offered)
-            ]
-            return tuple(sorted(costs, key=lambda cost: cost.seconds))
-
-        return ToyCosts(
-            {
-                (layer.index, phase): options(layer, phase)
-                for layer in workload.graph.layers
-                for phase in workload.phases(layer)
-            }
-        )
+        return LibraryCosts(self.library, seconds)
 
     def plan(
         self, workload: Workload, policy: Policy, seconds: Seconds = framework_first, limits: MemoryLimits = UNLIMITED
     ) -> TrainingPlan:
-        costs = self.costs(workload, seconds)
+        costs = self.costs(seconds)
         return policy.plan(Setting(workload, costs, limits, ReplayTrials(costs, limits, SERVER)))
 
     def tight_limits(self, workload: Workload, seconds: Seconds) -> MemoryLimits:
@@ -234,7 +247,7 @@ def assert_order_is_the_plans(plan: TrainingPlan, trace: IterationTrace) -> None
 
 def paced(bench: Bench, workload: Workload, plan: TrainingPlan, seconds: Seconds) -> dict[int, float]:
     """Return how long each operation of a plan takes on `SERVER`, by its position."""
-    costs = bench.costs(workload, seconds)
+    costs = bench.costs(seconds)
     pace = {}
     for position, operation in enumerate(plan.operations):
         match operation:

@@ -58,7 +58,7 @@ def test_a_paced_iteration_takes_what_its_simulation_does(
     plan = bench.plan(workload, policy, every_second_explicit)
     placement = place_plan(plan, UNLIMITED)
     assert isinstance(placement, Placement)
-    costs = bench.costs(workload, every_second_explicit)
+    costs = bench.costs(every_second_explicit)
     simulated = simulate(plan, costs, SERVER, placement, PinnedMemory.ARENA)
     pace = paced(bench, workload, plan, every_second_explicit)
 

@@ -9,6 +9,7 @@ from calibration.capabilities import Capability, refuse_more_than
 from calibration.executor import Executor
 from tests.calibration.executor.bench import REFUSED, UNLIMITED, Bench, every_second_explicit
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
+from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import ExecutionRefused, PlanError
 from vdnnsim.plan.operations import (
@@ -100,6 +101,12 @@ def test_a_plan_of_another_batch_size(bench: Bench) -> None:
     )
 
 
+def test_a_plan_of_another_mode(bench: Bench) -> None:
+    message = refused(bench, bench.plan(replace(bench.workload(tiny_linear), mode=Mode.INFERENCE), Base()))
+
+    assert message == "base(p): found a plan of another mode or optimizer"
+
+
 def nameless(kind: BufferKind) -> Callable[[TrainingPlan], TrainingPlan]:
     def strip(plan: TrainingPlan) -> TrainingPlan:
         buffers = [replace(buffer, storage=None) if buffer.kind is kind else buffer for buffer in plan.buffers]
@@ -130,7 +137,7 @@ def test_a_kernel_over_memory_into_which_others_are_laid(bench: Bench) -> None:
     position = next(i for i, each in enumerate(plan.operations) if isinstance(each, Compute))
     kernel = plan.operations[position]
     assert isinstance(kernel, Compute)
-    wider = replace(kernel, writes=(*kernel.writes, slot))
+    wider = replace(kernel, operands=(*kernel.operands, Operand(Role.OUTPUT_GRADIENT, slot, Access.WRITE)))
     operations = (*plan.operations[:position], wider, *plan.operations[position + 1 :])
 
     message = refused(bench, replace(plan, operations=operations))
@@ -143,12 +150,12 @@ def test_a_kernel_that_does_not_name_an_operand(bench: Bench) -> None:
     position = next(i for i, each in enumerate(plan.operations) if isinstance(each, Compute))
     kernel = plan.operations[position]
     assert isinstance(kernel, Compute)
-    blind = replace(kernel, reads=kernel.reads[1:])
+    blind = replace(kernel, operands=kernel.operands[1:])
     operations = (*plan.operations[:position], blind, *plan.operations[position + 1 :])
 
     message = refused(bench, replace(plan, operations=operations))
 
-    assert message.endswith("it does not name its operand among the feature maps: that of input")
+    assert message.endswith("it does not name its operand X: map input")
 
 
 def test_what_is_given_and_nobody_knows(bench: Bench) -> None:

@@ -107,16 +107,16 @@ def test_what_is_computed_has_its_arithmetic() -> None:
 def test_forward_keeps_what_a_rule_says() -> None:
     """The paper keeps the input, conv, pool and the loss: 32 + 32 + 8 + 8 B.
 
-    Autograd keeps pool's map for fc alone, and pool's indices, 8 B for each image.
+    Autograd keeps pool's map for fc alone, pool's indices, 8 B for each image, and the labels, another 8 B each.
     """
     autograd = SMALL.saved_by(SavingRule.AUTOGRAD).step
 
     assert [each.saves for each in STEP.operations[:5]] == [(0,), (1,), (1, 2), (2,), (4,)]
     assert (STEP.saved, STEP.saved_bytes) == ((0, 1, 2, 4), 80)
     assert [autograd.storages[each].name for each in autograd.saved] == [
-        *("map input", "map conv", "statistics of pool", "map pool", "map loss")
+        *("map input", "map conv", "statistics of pool", "map pool", "map loss", "labels")
     ]
-    assert autograd.saved_bytes == 96
+    assert autograd.saved_bytes == 96 + 16
     assert {each.access for each in autograd.operation(2, F).of_role(Role.STATISTICS)} == {WRITE}
     assert {each.access for each in autograd.operation(2, D).of_role(Role.STATISTICS)} == {READ}
 
@@ -125,7 +125,8 @@ def test_a_rule_gives_the_same_workload_each_time() -> None:
     autograd = SMALL.saved_by(SavingRule.AUTOGRAD)
 
     assert autograd.graph is SMALL.saved_by(SavingRule.AUTOGRAD).graph
-    assert autograd.saved_by(SavingRule.PAPER) == SMALL
+    assert autograd.saved_by(SavingRule.AUTOGRAD) is autograd
+    assert SMALL.saved_by(SavingRule.PAPER) is SMALL
     assert hash(autograd.graph) != hash(SMALL.graph)
 
 

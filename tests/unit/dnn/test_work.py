@@ -1,5 +1,7 @@
 """What operators say of their work on one image, by both rules of what forward keeps."""
 
+from dataclasses import replace
+
 import pytest
 
 from vdnnsim.dnn.convolutional import (
@@ -28,18 +30,17 @@ FEW, IMAGE, SQUARE = MapShape(5), MapShape(2, 3, 3), MapShape(1, 4, 4)
         (
             Convolution(3, (2, 2)),
             (IMAGE,),
-            Work(forward_flop=192, backward_flop=192, weights=27, filter_elements=8, saved_inputs=(0,)),
+            Work(forward_flop=192, backward_flop=192, weights=27, biases=3, filter_elements=8, saved_inputs=(0,)),
         ),
         # Two features over 18 elements and a bias.
         (
             FullyConnected(2),
             (IMAGE,),
-            Work(forward_flop=72, backward_flop=72, weights=38, filter_elements=18, saved_inputs=(0,)),
+            Work(forward_flop=72, backward_flop=72, weights=38, biases=2, filter_elements=18, saved_inputs=(0,)),
         ),
         (Activation(), (FEW,), Work(forward_flop=5, backward_flop=5, saved_outputs=(0,))),
         (Concat(), (FEW, FEW), Work(forward_flop=0, backward_flop=0)),
         (ElementwiseAdd(), (FEW, FEW), Work(forward_flop=5, backward_flop=0)),
-        (SoftmaxLoss(), (FEW,), Work(forward_flop=25, backward_flop=25, saved_outputs=(0,))),
         # 18 elements of 2 channels: gamma and beta, mean and inverse deviation in float32, X twice.
         (
             BatchNormalization(),
@@ -76,6 +77,14 @@ def test_both_rules_agree(operator: Operator, inputs: tuple[MapShape, ...], work
 def test_the_rules_differ_in_pooling(operator: Operator, rule: SavingRule, work: Work) -> None:
     """4 outputs, each from a window of 4."""
     assert operator.work((SQUARE,), rule) == work
+
+
+def test_autograd_takes_a_loss_in_two_and_holds_what_is_between_them() -> None:
+    """Softmax's gradient is as large as the 5 logits, beside what the loss reads."""
+    work = Work(forward_flop=25, backward_flop=25, saved_outputs=(0,))
+
+    assert SoftmaxLoss().work((FEW,), PAPER) == work
+    assert SoftmaxLoss().work((FEW,), AUTOGRAD) == replace(work, temporaries=5)
 
 
 def test_channels_are_joined() -> None:
