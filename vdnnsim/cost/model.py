@@ -56,7 +56,11 @@ class ServerCosts(CostModel):
         self._gaps: dict[ElementType, str] = {}
 
     def _build(self, workload: Workload) -> CostTable:
-        half = workload.graph.autocast
+        half, rates = workload.graph.autocast, self._server.gpu.flop_per_s
+        if half and half not in rates:
+            gpu = replace(self._server.gpu, flop_per_s={**rates, half: rates[ElementType.FLOAT32]})
+            gap = f"{self._server.name} states no gpu.peak for {half.value}; the rate of float32 stands in"
+            return replace(ServerCosts(replace(self._server, gpu=gpu)).table(workload), gap=gap)
         table = self.of_type(workload.element_type).table(workload)
         gap = self._gaps[workload.element_type]
         if half is None:
@@ -73,18 +77,14 @@ class ServerCosts(CostModel):
 
     def _narrow(self, half: ElementType) -> tuple[CostModel, str]:
         """Return what times kernels in the narrow type of mixed precision, those of float32 where nothing else does."""
-        server, rates = self._server, self._server.gpu.flop_per_s
-        if half in rates:
-            try:
-                return self.of_type(half), self._gaps[half]
-            except ProfileError:
-                assert server.kernels is not None, "without a table the cost model was checked for float32"
-                rows = read_measured_kernels(server.kernels)
-                gap = f"{server.kernels.table.name} times no kernel in {half.value}; those of float32 stand in"
-                return MeasuredCosts(rows, peak_roofline(server, half), ElementType.FLOAT32), gap
-        gpu = replace(server.gpu, flop_per_s={**rates, half: rates[ElementType.FLOAT32]})
-        gap = f"{server.name} states no gpu.peak for {half.value}; the rate of float32 stands in"
-        return ServerCosts(replace(server, gpu=gpu)).of_type(half), gap
+        try:
+            return self.of_type(half), self._gaps[half]
+        except ProfileError:
+            kernels = self._server.kernels
+            assert kernels is not None, "without a table the cost model has served float32"
+            gap = f"{kernels.table.name} times no kernel in {half.value}; those of float32 stand in"
+            peaks = peak_roofline(self._server, half)
+            return MeasuredCosts(read_measured_kernels(kernels), peaks, ElementType.FLOAT32), gap
 
     def of_type(self, element_type: ElementType) -> CostModel:
         """Return what times kernels of an element type.
