@@ -95,6 +95,7 @@ class _Lowering:
                     self._plan.prefetch(
                         buffer,
                         step.layer.index,
+                        step.phase,
                         on_demand=step.on_demand,
                         keeps_copy=step.keeps_copy,
                         mechanism=step.mechanism,

@@ -139,7 +139,7 @@ class Prefetch:
     """Copies a buffer back from the host.
 
     Attributes:
-        layer: the layer for which, or under vDNN during whose backward, the copy was launched.
+        layer, phase: the kernel for which, or under vDNN beside which, the copy was launched.
         on_demand: whether that layer itself needs the buffer, so that the copy cannot overlap with it.
         keeps_copy: whether the copy on the host stays, good until a kernel writes the buffer; else its memory is free.
         copy: which of several copies, as of the Offload.
@@ -153,6 +153,7 @@ class Prefetch:
     mechanism: Mechanism = Pinned()
     copy: int = 0
     extent: range | None = None
+    phase: Phase = Phase.BACKWARD
 
 
 class Aggregation(Enum):
@@ -247,9 +248,10 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
 def _copy_words(copy: Offload | Prefetch) -> tuple[str, str]:
     if isinstance(copy.mechanism, Paged):
         return "page-out" if isinstance(copy, Offload) else "page-in", "for"
+    when = f"during {'backward' if copy.phase.is_backward else 'forward'} of"
     if isinstance(copy, Offload):
-        return "offload", "during forward of"
-    return "fetch on demand" if copy.on_demand else "prefetch", "during backward of"
+        return "offload", when
+    return "fetch on demand" if copy.on_demand else "prefetch", when
 
 
 def of_extent(name: str, extent: range | None) -> str:

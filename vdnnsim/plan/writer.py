@@ -104,6 +104,7 @@ class PlanWriter:
         self,
         buffer: int,
         layer: int,
+        phase: Phase = Phase.BACKWARD,
         *,
         on_demand: bool,
         keeps_copy: bool = False,
@@ -112,7 +113,9 @@ class PlanWriter:
         extent: range | None = None,
     ) -> None:
         """Launch a copy from the host on the memory stream, by a copy engine unless told otherwise."""
-        self._operations.append(Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned(), copy, extent))
+        self._operations.append(
+            Prefetch(buffer, layer, on_demand, keeps_copy, mechanism or Pinned(), copy, extent, phase)
+        )
 
     def record(self, stream: Stream) -> int:
         """Record a new event on a stream and return it."""
