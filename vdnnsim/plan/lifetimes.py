@@ -128,7 +128,7 @@ class _Survey:
 
     def _follow_copies(self, position: int, step: Step, buffers: list[int]) -> None:
         match step:
-            case Offload(beside=True) if not isinstance(self._schedule[max(0, position - 1)], Run | Offload | Fetch):
+            case Offload(beside=True) if not self._is_beside_a_kernel(position):
                 raise self._error(f"{self._name(buffers[0])} is offloaded beside no kernel, expected one before it")
             case Offload() | Fetch():
                 self._under_way |= {buffer: (position, place) for place, buffer in enumerate(buffers)}
@@ -147,6 +147,9 @@ class _Survey:
                 self._awaited.add((start, last))
             case _:
                 pass
+
+    def _is_beside_a_kernel(self, position: int) -> bool:
+        return position > 0 and isinstance(self._schedule[position - 1], Run | Offload | Fetch)
 
     def _follow_layer(self, step: Step, buffers: list[int]) -> None:
         if isinstance(step, Run | Offload | Fetch | Allocate):
