@@ -80,12 +80,12 @@ class _Survey:
     def lifetimes(self) -> Lifetimes:
         """Return those of the whole schedule."""
         for position, step in enumerate(self._schedule):
+            reads, writes = touched(step, self._buffers)
             if isinstance(step, Synchronize):
                 self._touch(position, list(self._of_layer), [])
                 self._of_layer = {}
                 self._under_way = {}
                 continue
-            reads, writes = touched(step, self._buffers)
             if isinstance(step, Fetch):
                 self._fetched |= {(buffer, step.copy): position for buffer in writes}
             self._touch(position, reads, writes)
@@ -120,8 +120,6 @@ class _Survey:
 
     def _begins_anew(self, life: _Life, position: int) -> bool:
         """Whether a step that writes a buffer wants new memory: not if it was just allocated, or is still leaving."""
-        if life.buffer in self._throughout:
-            return False
         if isinstance(self._schedule[position], Fetch) and life.buffer in self._under_way:
             return False
         return not isinstance(self._schedule[life.touched_by[-1]], Allocate)
