@@ -274,7 +274,7 @@ class _StepBuilder:
             if not self._workload.narrow_weight_bytes(layer):
                 yield from self._weights(layer, Access.READ)
             yield from self._kept(layer, Access.READ)
-        elif self._workload.narrow_weight_bytes(layer):
+        elif self._workload.narrow_weight_bytes(layer) or not layer.needs_input_gradient:
             yield from self._kept(layer, Access.READ)
         if layer.weights_of is not None and not data:
             adds = layer.shares_weights or self._workload.weight_gradients is WeightGradients.KEPT
