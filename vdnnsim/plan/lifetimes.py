@@ -80,12 +80,12 @@ class _Survey:
     def lifetimes(self) -> Lifetimes:
         """Return those of the whole schedule."""
         for position, step in enumerate(self._schedule):
+            reads, writes = touched(step, self._buffers)
             if isinstance(step, Synchronize):
                 self._touch(position, list(self._of_layer), [])
                 self._of_layer = {}
                 self._under_way = {}
                 continue
-            reads, writes = touched(step, self._buffers)
             if isinstance(step, Fetch):
                 self._fetched |= {(buffer, step.copy): position for buffer in writes}
             self._touch(position, reads, writes)
@@ -120,15 +120,13 @@ class _Survey:
 
     def _begins_anew(self, life: _Life, position: int) -> bool:
         """Whether a step that writes a buffer wants new memory: not if it was just allocated, or is still leaving."""
-        if life.buffer in self._throughout:
-            return False
         if isinstance(self._schedule[position], Fetch) and life.buffer in self._under_way:
             return False
         return not isinstance(self._schedule[life.touched_by[-1]], Allocate)
 
     def _follow_copies(self, position: int, step: Step, buffers: list[int]) -> None:
         match step:
-            case Offload(beside=True) if not isinstance(self._schedule[max(0, position - 1)], Run | Offload | Fetch):
+            case Offload(beside=True) if not self._is_beside_a_kernel(position):
                 raise self._error(f"{self._name(buffers[0])} is offloaded beside no kernel, expected one before it")
             case Offload() | Fetch():
                 self._under_way |= {buffer: (position, place) for place, buffer in enumerate(buffers)}
@@ -147,6 +145,9 @@ class _Survey:
                 self._awaited.add((start, last))
             case _:
                 pass
+
+    def _is_beside_a_kernel(self, position: int) -> bool:
+        return position > 0 and isinstance(self._schedule[position - 1], Run | Offload | Fetch)
 
     def _follow_layer(self, step: Step, buffers: list[int]) -> None:
         if isinstance(step, Run | Offload | Fetch | Allocate):

@@ -46,10 +46,6 @@ class PlanWriter:
         """Return the size of a buffer."""
         return self._buffers[buffer].nbytes
 
-    def kind(self, buffer: int) -> BufferKind:
-        """Return what a buffer holds."""
-        return self._buffers[buffer].kind
-
     def allocate(self, buffer: int, layer: int, phase: Phase) -> None:
         """Take memory for a buffer on behalf of a phase of a layer."""
         self._operations.append(Allocate(buffer, layer, phase))

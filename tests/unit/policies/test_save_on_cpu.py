@@ -13,8 +13,10 @@ import pytest
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.trace import IterationTrace
@@ -146,3 +148,11 @@ def test_inference_copies_nothing(*, overlap: bool) -> None:
 
     assert all(isinstance(trace.plan.operations[span.operation], Compute) for span in trace.spans)
     assert trace.iteration_s == 40
+
+
+def test_what_an_embedding_saves_is_awaited_by_its_backward() -> None:
+    """GPT-2 numbers its tokens: its embedding saves the numbers, and only its weight gradient reads them."""
+    workload = Workload(build_network("gpt2_small"), 1)
+    plan = SaveOnCpu(overlap=True).plan(toy_setting(workload, toy_costs(workload, {})))
+
+    check_plan(plan)
