@@ -7,9 +7,9 @@ leaves what remains of it free; a piece that is given back merges at once with i
 every buffer addresses of its own, behind which it maps blocks of 2 MiB of the GPU, each of which can be given back by
 itself: the virtual memory management of CUDA's driver (cuMemAddressReserve, cuMemCreate, cuMemMap).
 
-Sources: github.com/NVIDIA/cnmem, src/cnmem.cpp (findBestBlock, releaseBlock); for the block, which the driver tells by
-cuMemGetAllocationGranularity, Perry and Sakharnykh, Introducing Low-Level GPU Virtual Memory Management, NVIDIA's
-developer blog, 2020.
+Sources: github.com/NVIDIA/cnmem, src/cnmem.cpp (findBestBlock, releaseBlock); for the size of a page, 2 MiB on GPUs of
+today, the note on expandable segments in c10/cuda/CUDACachingAllocator.cpp of PyTorch, which also says that to map and
+unmap pages is expensive and holds up the GPU to some degree. Assumption: here it takes no time, as no allocation does.
 """
 
 from collections.abc import Sequence

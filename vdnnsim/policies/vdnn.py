@@ -7,14 +7,17 @@ element-wise addition, which the paper does not have, are X of feature-extractio
 reads no more, as the X of an addition alone, is released and not copied.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import InputError
+from vdnnsim.plan.chunks import in_chunks
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.units import Dimension, parse_quantity
 
 
 def maps_of_all(workload: Workload) -> frozenset[int]:
@@ -32,11 +35,32 @@ def maps_of_conv(workload: Workload) -> frozenset[int]:
     return frozenset(i for i in maps_of_all(workload) if workload.graph.map_kind(i) is LayerKind.CONV)
 
 
+WHOLE: Final = "whole"
+
+
 class _Static(Policy, frozen=True, kw_only=True):
-    """Offload a fixed set of maps."""
+    """Offload a fixed set of maps.
+
+    Attributes:
+        chunk: the most that a copy moves, as `64 MiB`; what has left of a map is given back while the rest of it leaves
+            (`vdnnsim.plan.chunks`). Under `whole`, as in the paper, a copy moves a map.
+    """
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
+    chunk: str = WHOLE
+
+    def __post_init__(self) -> None:
+        """Check the size of a chunk.
+
+        Raises:
+            ValueError: it is no size, or less than a byte; msgspec makes that the refusal of the option.
+        """
+        try:
+            if self.chunk != WHOLE and parse_quantity(self.chunk, Dimension.BYTES) < 1:
+                raise ValueError(f"chunk: found {self.chunk!r}, expected at least a byte, or {WHOLE}")
+        except InputError as failure:
+            raise ValueError(f"chunk: {failure}, or {WHOLE}") from None
 
     def maps(self, workload: Workload) -> frozenset[int]:
         """Indices of the maps to offload."""
@@ -47,7 +71,8 @@ class _Static(Policy, frozen=True, kw_only=True):
         workload = setting.workload
         kernels = choose_kernels(workload, setting.costs, self.algorithms)
         maps, label, algorithms = self.maps(workload), self.label, self.algorithms.value
-        return layerwise_plan(workload, kernels, maps, self.prefetch_search, label=label, algorithms=algorithms)
+        plan = layerwise_plan(workload, kernels, maps, self.prefetch_search, label=label, algorithms=algorithms)
+        return plan if self.chunk == WHOLE else in_chunks(plan, int(parse_quantity(self.chunk, Dimension.BYTES)))
 
 
 class VdnnAll(_Static, frozen=True, kw_only=True):

@@ -25,7 +25,8 @@ def test_short_forms() -> None:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_the_label_of_a_policy_asks_for_it(name: str) -> None:
-    """With every option at another value than its default: another choice or truth value, one more, 20 us."""
+    """With every option at another value than its default: another choice or truth value, one more, 20 us or MiB."""
+    texts = {"35 us": "20 us", "whole": "20 MiB"}
     others: dict[str, object] = {}
     for option in msgspec.structs.fields(TYPES[name]):
         if isinstance(option.default, bool):
@@ -33,7 +34,7 @@ def test_the_label_of_a_policy_asks_for_it(name: str) -> None:
         elif isinstance(option.default, Enum):
             others[option.name] = next(each for each in type(option.default) if each is not option.default).value
         else:
-            others[option.name] = option.default + 1 if isinstance(option.default, int) else "20 us"
+            others[option.name] = option.default + 1 if isinstance(option.default, int) else texts[option.default]
     policy = resolve_policy({"policy": name, **others}, TYPES)
 
     assert all(getattr(policy, option.name) != option.default for option in msgspec.structs.fields(TYPES[name]))
@@ -73,12 +74,14 @@ def test_a_mapping_gives_options() -> None:
         ),
         (
             {"policy": "vdnn_all", "prefetch": "fig10"},
-            "vdnn_all: 'prefetch' is not an option; did you mean 'prefetch_search'? (algorithms, prefetch_search)",
+            "vdnn_all: 'prefetch' is not an option; did you mean 'prefetch_search'? (algorithms, prefetch_search, ",
         ),
         (
             {"policy": "vdnn_all", "prefetch_search": 10},
             "vdnn_all: prefetch_search: found 10, expected one of fig10, fig10_without_pool",
         ),
+        ("vdnn_all(chunk=16)", "vdnn_all: chunk: found '16', expected a number with one of the units B, kB, MB, "),
+        ("vdnn_all(chunk=0 B)", "vdnn_all: chunk: found '0 B', expected at least a byte, or whole"),
         (
             {"policy": "page_migration", "page_latency": 30},
             "page_migration: page_latency: found 30, expected text, as '35 us'",
@@ -101,6 +104,7 @@ class _WithChoice(Base, frozen=True, kw_only=True):
 def test_options_are_listed_with_their_values_default_first() -> None:
     """`base` and the rest of the paper's take (p) where nothing is said; the choices of Fig. 10 come in its order."""
     assert describe_options(TYPES["base"]) == "algorithms: p | m | tensorflow"
-    assert describe_options(VdnnAll) == "algorithms: p | m | tensorflow, prefetch_search: fig10 | fig10_without_pool"
+    of_vdnn = "algorithms: p | m | tensorflow, prefetch_search: fig10 | fig10_without_pool, chunk: whole"
+    assert describe_options(VdnnAll) == of_vdnn
     assert describe_options(_WithChoice) == "algorithms: p | m | tensorflow, search: fig10 | fig10_without_pool"
     assert describe_options(TYPES["page_migration"]) == "algorithms: p | m | tensorflow, page_latency: 35 us"

@@ -1,12 +1,17 @@
+from dataclasses import replace
+
 import pytest
 
-from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch
+from vdnnsim.errors import PolicyError
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch, ReleaseExtent
+from vdnnsim.plan.placement import place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.layerwise import PrefetchSearch
 from vdnnsim.policies.port import Policy
@@ -154,6 +159,41 @@ def test_the_update_runs_last() -> None:
 
     kernels = [(plan.layers[op.layer], op.phase) for op in plan.operations if isinstance(op, Compute)]
     assert kernels[-3:] == [("conv1", Phase.UPDATE), ("conv2", Phase.UPDATE), ("fc", Phase.UPDATE)]
+
+
+def test_maps_may_leave_and_come_back_in_chunks() -> None:
+    """Of 10 B leave 4, 4 and 2, at 1 B/s beside kernels of 1 s; of the first two memory is given back on the way.
+
+    The input leaves with conv1 from 0 to 10, conv1's Y with conv2 from 10 to 20: nothing takes longer or more memory.
+    """
+    workload = toy_workload(toy_chain(2))
+    costs = toy_costs(workload, {})
+    setting = toy_setting(workload, costs)
+
+    whole = replay(VdnnAll().plan(setting), costs)
+    chunked = replay(VdnnAll(chunk="4 B").plan(setting), costs)
+
+    assert chunked.plan.policy == "vdnn_all(p, chunk=4 B)"
+    moved = [chunked.plan.copied_bytes(each) for each in chunked.plan.operations if isinstance(each, Offload)]
+    assert moved == [4, 4, 2, 4, 4, 2]
+    given_back = [(op.buffer, op.extent) for op in chunked.plan.operations if isinstance(op, ReleaseExtent)]
+    assert given_back == [(0, range(4)), (0, range(4, 8)), (1, range(4)), (1, range(4, 8))]
+    times_s = [each.time_s for each in chunked.memory if each.operation in _positions(chunked.plan, ReleaseExtent)]
+    assert times_s == [4, 8, 14, 18]
+    assert (chunked.iteration_s, chunked.pool_bytes) == (whole.iteration_s, whole.pool_bytes)
+    assert chunked.host_bytes == whole.host_bytes == 20
+
+
+def test_a_memory_model_that_gives_back_no_extents_refuses_chunks() -> None:
+    workload = toy_workload(toy_chain(2))
+    plan = VdnnAll(chunk="4 B").plan(toy_setting(workload, toy_costs(workload, {})))
+
+    with pytest.raises(PolicyError, match=r"^vdnn_all\(p, chunk=4 B\): memory_model: found 'best_fit', which gives "):
+        place_plan(plan, replace(TOY_LIMITS, model=MemoryModel.BEST_FIT))
+
+
+def _positions(plan: TrainingPlan, kind: type[ReleaseExtent]) -> list[int]:
+    return [position for position, each in enumerate(plan.operations) if isinstance(each, kind)]
 
 
 def test_a_workspace_lives_as_long_as_its_kernel() -> None:
