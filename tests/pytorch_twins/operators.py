@@ -234,4 +234,7 @@ def _(operator: Lstm, operands: Operands) -> torch.Tensor:
 
 @forward.register
 def _(_: SoftmaxLoss, operands: Operands) -> torch.Tensor:
-    return functional.cross_entropy(operands.inputs[0].reshape(len(operands.labels), -1), operands.labels)
+    (x,), labels = operands.inputs, operands.labels
+    if x.dim() == 4:
+        return functional.cross_entropy(x, labels.view(len(x), *x.shape[2:]))
+    return functional.cross_entropy(x.reshape(len(labels), -1), labels)

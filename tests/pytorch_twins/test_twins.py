@@ -49,6 +49,27 @@ def test_nothing_depends_on_storage_under_autocast(network: str, monkeypatch: py
     assert Twin(graph, 2, torch.device("cpu"), amp=True).saved_bytes() == fake
 
 
-def test_the_twin_of_resnet50_saves_what_torchvision_s_does() -> None:
-    """Counted over torchvision's with a batch of 64."""
-    assert Twin(build_network("resnet50"), 64).saved_bytes() == 5_498_677_252
+@pytest.mark.parametrize(
+    ("network", "parameters", "saved_bytes"),
+    [
+        ("resnet18", 11_689_512, 177_509_188),
+        ("resnet34", 21_797_672, 257_820_484),
+        ("resnet50", 25_557_032, 687_520_580),
+        ("resnet101", 44_549_160, 1_015_278_404),
+        ("resnet152", 60_192_808, 1_420_081_988),
+    ],
+)
+def test_twins_save_what_torchvision_s_modules_do(network: str, parameters: int, saved_bytes: int) -> None:
+    """Counted over torchvision 0.28's modules in training, with a batch of 8, parameters and buffers aside."""
+    twin = Twin(build_network(network), 8)
+
+    assert sum(parameter.numel() for parameter in twin.parameters) == parameters
+    assert twin.saved_bytes() == saved_bytes
+
+
+def test_the_twin_of_resnet50_holds_what_torchvision_s_module_does() -> None:
+    """But for the number of batches that each of its 53 batch normalizations has seen, an int64."""
+    live = Twin(build_network("resnet50"), 8)
+
+    assert live.live_bytes(gradients_kept=False).peak.live_bytes == 838_069_808 - 53 * 8
+    assert live.live_bytes(gradients_kept=True).peak.live_bytes == 900_451_280 - 53 * 8

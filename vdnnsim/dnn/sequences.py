@@ -221,7 +221,6 @@ class Lstm(Operator):
             forward_flop=flop,
             backward_flop=2 * flop,
             weights=4 * self.cells * (filter_elements + 2),
-            biases=8 * self.cells,
             filter_elements=filter_elements,
             saved_inputs=(0,),
             saved_outputs=(0,),
