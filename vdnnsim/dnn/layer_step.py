@@ -10,11 +10,11 @@ Statistics are written by forward for backward; those of a batch, in inference, 
 training left, and forward reads them.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from vdnnsim.dnn.gradients import Gradients, LayerGradients, gradients_of
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic, SavingRule
@@ -47,21 +47,6 @@ def step_of(workload: "Workload") -> Step:
     return _StepBuilder(workload).build()
 
 
-@dataclass(frozen=True, slots=True)
-class _Gradients:
-    """The gradient maps of backward of one layer.
-
-    Attributes:
-        incoming: numbers of the storages of dY, by position of the output.
-        outgoing: number of the storage of each dX, and what is done with it, by position of the input.
-        temporary_bytes: of what is computed apart before it is added to a gradient.
-    """
-
-    incoming: Mapping[int, int]
-    outgoing: Mapping[int, tuple[int, Access]]
-    temporary_bytes: int
-
-
 class _StepBuilder:
     def __init__(self, workload: "Workload") -> None:
         self._workload = workload
@@ -71,13 +56,13 @@ class _StepBuilder:
         self._storages: list[Storage] = []
         self._tensors: list[Tensor] = []
         self._numbers: dict[_Key, int] = {}
-        self._gradients: dict[int, _Gradients] = {}
+        self._gradients: Mapping[int, LayerGradients] = {}
 
     def build(self) -> Step:
         for each in self._graph.maps:
             self._add_map(BufferKind.FEATURE_MAP, each, f"map {each.name}", given=each.producer is None)
         if self._training:
-            self._gradients = self._autograd_gradients() if self._autograd else self._paper_gradients()
+            self._add_gradients(gradients_of(self._workload))
         for layer in self._graph.layers:
             self._add_memory_of(layer)
         operations = tuple(self._operation(layer, phase) for layer, phase in self._order())
@@ -98,80 +83,13 @@ class _StepBuilder:
         sizes = (each.shape.channels, each.shape.height, each.shape.width)
         return self._add(storage, (self._workload.part_size, *steps, *sizes), ordinal)
 
-    def _paper_gradients(self) -> dict[int, _Gradients]:
-        """One storage for each gradient, in place where the layer is, and added to by kernels as they compute."""
-        maps = self._graph.maps
-        number = {
-            each.index: self._add_map(BufferKind.GRADIENT_MAP, each, f"gradient of {each.name}")
-            for each in maps
-            if each.needs_gradient
-        }
-        return {
-            layer.index: _Gradients(
-                {at: number[index] for at, index in enumerate(layer.outputs) if index in number},
-                {
-                    at: (number[x], Access.UPDATE if self._workload.accumulates(layer, x) else Access.WRITE)
-                    for at, x in enumerate(layer.inputs)
-                    if x in number
-                },
-                0,
-            )
-            for layer in self._graph.layers
-        }
-
-    def _autograd_gradients(self) -> dict[int, _Gradients]:
-        """As the engine of autograd hands gradients on.
-
-        Each node writes new memory, in place or not, but that a sum hands its dY on to all its inputs. The first
-        gradient of a map to arrive is held, and the next is added to it, computed apart; where the one held is at the
-        same time that of another map, that sum must have handed on a copy.
-        """
-        copied: set[tuple[int, int]] = set()
-        while True:
-            found = self._handed_on(copied)
-            if isinstance(found, dict):
-                return found
-            copied.add(found)
-
-    def _handed_on(self, copied: Collection[tuple[int, int]]) -> "dict[int, _Gradients] | tuple[int, int]":
-        """Return the gradients of all layers; or the layer and the input to which it must hand on a copy."""
+    def _add_gradients(self, gradients: Gradients) -> None:
         first = len(self._storages)
-        pending: dict[int, int] = {}
-        handed_on: dict[int, tuple[int, int]] = {}
-        versions: Counter[int] = Counter()
-        found: dict[int, _Gradients] = {}
-        for layer in reversed(self._graph.layers):
-            incoming = {at: pending.pop(index) for at, index in enumerate(layer.outputs) if index in pending}
-            outgoing: dict[int, tuple[int, Access]] = {}
-            temporary_bytes = 0
-            for at, x in enumerate(layer.inputs if layer.backward_phases else ()):
-                if not self._graph.maps[x].needs_gradient:
-                    continue
-                types = {self._workload.map_type(index) for index in (x, layer.output)}
-                passes = layer.operator.passes_gradient and len(types) == 1
-                if x in pending:
-                    if list(pending.values()).count(pending[x]) > 1:
-                        self._forget_from(first)
-                        return handed_on[x]
-                    outgoing[at] = pending[x], Access.UPDATE
-                    temporary_bytes += 0 if passes else self._workload.map_bytes(x)
-                elif passes and (layer.index, at) not in copied:
-                    pending[x], handed_on[x] = incoming[0], (layer.index, at)
-                    outgoing[at] = incoming[0], Access.READ
-                else:
-                    pending[x] = self._add_gradient(x, versions[x])
-                    versions[x] += 1
-                    outgoing[at] = pending[x], Access.WRITE
-            found[layer.index] = _Gradients(incoming, outgoing, temporary_bytes)
-        return found
-
-    def _add_gradient(self, index: int, version: int) -> int:
-        each = self._graph.maps[index]
-        name = f"gradient of {each.name}" + " before its rectifier" * bool(version)
-        return self._add_map(BufferKind.GRADIENT_MAP, each, name, ordinal=version)
-
-    def _forget_from(self, number: int) -> None:
-        del self._storages[number:], self._tensors[number:]
+        for index, version in gradients.maps:
+            each = self._graph.maps[index]
+            name = f"gradient of {each.name}" + " before its rectifier" * bool(version)
+            self._add_map(BufferKind.GRADIENT_MAP, each, name, ordinal=version)
+        self._gradients = {layer: each.shifted(first) for layer, each in gradients.layers.items()}
 
     def _add_memory_of(self, layer: Layer) -> None:
         workload = self._workload
