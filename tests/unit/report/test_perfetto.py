@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import Prefetch
+from vdnnsim.plan.operations import Offload, Prefetch
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.trace import Stall, StallCause
 
@@ -57,6 +57,21 @@ def test_kernels_copies_and_stalls_are_slices_in_microseconds(result: ScenarioRe
         "blocked": "forward of fc (only)",
         "waited_for": "offload of map input during forward of conv1",
     }
+
+
+def test_a_copy_of_some_bytes_says_which(result: ScenarioResult, move: PolicyResult) -> None:
+    plan = move.trace.plan
+    operations = tuple(
+        replace(each, extent=range(6, 10)) if isinstance(each, Offload) else each for each in plan.operations
+    )
+    row = replace(move, trace=replace(move.trace, plan=replace(plan, operations=operations)))
+
+    slices = {each["name"]: each["args"] for each in events(result, row) if each["ph"] == "X"}
+
+    assert slices["offload bytes 6 to 9 of map input"] == {"bytes": 4, "during": "conv1", "issued_us": 0.0}
+    assert (
+        slices["waits for an offload"]["waited_for"] == "offload of bytes 6 to 9 of map input during forward of conv1"
+    )
 
 
 def test_memory_is_a_counter_by_kind_and_in_all(result: ScenarioResult, move: PolicyResult) -> None:
