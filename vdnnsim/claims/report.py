@@ -1,13 +1,15 @@
-"""What the reports of all papers have: figures as a CSV and a slide each, and the content of run.json."""
+"""What the reports of all papers have: checked claims, a CSV and a slide of each figure, and what run.json says."""
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vdnnsim.analysis.columns import Row
-from vdnnsim.claims.claim import ClaimsFile
+from vdnnsim.claims.claim import ClaimsFile, Verdict
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.report import markdown
 from vdnnsim.report.chart import Chart
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.provenance import versions
@@ -61,3 +63,28 @@ def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
         **chance,
     }
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def claims_table(rows: Sequence[ClaimRow]) -> str:
+    """Return every row in Markdown: what the paper states, what the replay shows, the verdict."""
+    return markdown.table(
+        ("claim", "where", "metric", "paper", "replay", "error", "verdict"),
+        (
+            (row.id, row.where, row.metric, row.expected, row.simulated, row.error, _verdict(row.verdict))
+            for row in rows
+        ),
+    )
+
+
+def reasons(rows: Sequence[ClaimRow]) -> tuple[str, ...]:
+    """Return a section with the reason of each row that has one; nothing where none has."""
+    lines = [
+        markdown.Ready(f"{markdown.code(row.id)} ({_verdict(row.verdict)}): {markdown.escape(row.reason)}")
+        for row in rows
+        if row.reason
+    ]
+    return markdown.section("Why, and what to know of them", lines, level=3)
+
+
+def _verdict(verdict: Verdict) -> str:
+    return markdown.bold("not reproduced") if verdict is Verdict.NOT_REPRODUCED else verdict.value

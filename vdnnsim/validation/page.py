@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from vdnnsim.report import markdown
 from vdnnsim.units import format_seconds
 from vdnnsim.validation.columns import COLUMNS
 from vdnnsim.validation.method import Method
@@ -55,30 +56,30 @@ def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Seq
     judged = requirements(validation.rows, validation.method.tolerance)
     paced = validation.method.pacing is not None
     sections = [
-        f"# Measured against simulated on {_escape(validation.server.name)}",
+        markdown.heading(f"Measured against simulated on {validation.server.name}", 1),
         _introduction(validation),
         _verdict(judged),
-        _table(
+        markdown.table(
             ("what", "required", "found", "holds"),
             [(each.name, each.required, each.found, "yes" if each.holds else "NO") for each in judged],
             left=4,
         ),
-        *_listed("Which rows break a requirement?", _broken(judged)),
-        *(f"![{_escape(text)}]({name})" for name, text in pictures.items()),
+        *markdown.section("Which rows break a requirement?", _broken(judged)),
+        *(markdown.image(text, name) for name, text in pictures.items()),
         "## What does this prove, and what not?",
         _PACED_PROOF if paced else _FREE_PROOF,
         _NEVER_PROVEN,
         "## What came of every row?",
-        _table(HEADER, summary_cells(validation.rows), left=3),
+        markdown.table(HEADER, summary_cells(validation.rows), left=3),
         _READING,
-        *_listed("What was not compared, and why?", _notes(validation.rows)),
-        *_listed("Does vdnn_dyn decide alike when it profiles on the device?", _decisions(validation.rows)),
+        *markdown.section("What was not compared, and why?", _notes(validation.rows)),
+        *markdown.section("Does vdnn_dyn decide alike when it profiles on the device?", _decisions(validation.rows)),
         *(_raw(validation.rows) if paced else ()),
-        *_listed("What was it run on?", _provenance(validation, warnings)),
+        *markdown.section("What was it run on?", _provenance(validation, warnings)),
         "## What do the columns of validation.csv mean?",
-        "\n".join(f"- `{column.name}`: {_escape(column.meaning)}" for column in COLUMNS),
+        markdown.definitions((column.name, column.meaning) for column in COLUMNS),
     ]
-    return "\n\n".join(sections) + "\n"
+    return markdown.page(sections)
 
 
 def _introduction(validation: Validation) -> str:
@@ -89,8 +90,8 @@ def _introduction(validation: Validation) -> str:
     told = " and ".join(text for text, labels in zip(cases, (under_all, others), strict=True) if labels)
     return (
         f"{len(rows)} rows: {told}. Each policy wrote one plan of one training iteration; "
-        f"{_escape(validation.device)} executed it, the simulator replayed it from the profile "
-        f"{_escape(validation.server.name)}. {_how(method)}"
+        f"{markdown.escape(validation.device)} executed it, the simulator replayed it from the profile "
+        f"{markdown.escape(validation.server.name)}. {_how(method)}"
     )
 
 
@@ -155,7 +156,7 @@ def _raw(rows: Sequence[Row]) -> tuple[str, ...]:
     return (
         "## And without given durations?",
         _UNGIVEN,
-        _table(("network", "policy", "time", "simulated", "error"), lines),
+        markdown.table(("network", "policy", "time", "simulated", "error"), lines, left=2),
     )
 
 
@@ -166,20 +167,3 @@ def _provenance(validation: Validation, warnings: Sequence[str]) -> tuple[str, .
         *(f"input {name}, SHA-256 {sha256}" for name, sha256 in validation.sources),
         f"rows with both sides: {len(compared(validation.rows))} of {len(validation.rows)}; run.json has every number",
     )
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 2) -> str:
-    rule = ["---" if number < left else "---:" for number in range(len(header))]
-    lines = (header, rule, *([_escape(cell) for cell in row] for row in rows))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _listed(question: str, lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a section with one item per line, or no section where there is nothing to say."""
-    return (f"## {question}", "\n".join(f"- {_escape(line)}" for line in lines)) if lines else ()
-
-
-def _escape(text: str) -> str:
-    for character in "\\|*<":
-        text = text.replace(character, f"\\{character}")
-    return text

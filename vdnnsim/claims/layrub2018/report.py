@@ -30,9 +30,9 @@ from vdnnsim.claims.layrub2018.tables import (
     text_7,
     text_8,
 )
-from vdnnsim.claims.markdown import claims_table, escape, markdown_table, reasons
-from vdnnsim.claims.report import figure_files, manifest
+from vdnnsim.claims.report import claims_table, figure_files, manifest, reasons
 from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
+from vdnnsim.report import markdown
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.units import MIB
 
@@ -116,17 +116,14 @@ def page_text(
         text_8(tables["table8"]),
         "## Figures 9 to 14",
         _FIGURES,
-        *(f"![{escape(title)}]({stem}.png)" for stem, title in figures),
+        *(markdown.image(title, f"{stem}.png") for stem, title in figures),
         "## Every number that the paper states",
         claims_table(rows),
         *reasons(rows),
         "## What would other readings give?",
-        markdown_table(
-            ("claim", "read otherwise", "paper", "taken", "alternative"),
-            [tuple(map(escape, each.cells)) for each in readings],
-        ),
+        markdown.table(("claim", "read otherwise", "paper", "taken", "alternative"), (each.cells for each in readings)),
     ]
-    return "\n\n".join(parts) + "\n"
+    return markdown.page(parts)
 
 
 def _introduction(rows: Sequence[ClaimRow]) -> str:

@@ -7,7 +7,7 @@ from vdnnsim.analysis.columns import Row
 from vdnnsim.claims.layrub2018.metrics import epoch_change, two_nodes_speedup, weight_bytes
 from vdnnsim.claims.layrub2018.pace import ITERATIONS, PASSES, TABLE_5, at_paper_pace, one_node_iteration_s
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
-from vdnnsim.claims.markdown import markdown_table
+from vdnnsim.report import markdown
 from vdnnsim.units import GIB, MIB
 
 HYBRID: Final = "layrub_hybrid"
@@ -181,7 +181,7 @@ def text_1(rows: list[Row]) -> str:
         (f"{row[0]} ({row[1]})", f"{row[2]} MB", f"{float(row[3]):.1f} MiB", f"{row[4]} GB", f"{float(row[5]):.2f} GiB")
         for row in rows
     ]
-    return markdown_table(
+    return markdown.table(
         ("network", "weights, paper", "weights, replay", "intermediate data, paper", "blobs, replay"), cells
     )
 
@@ -198,7 +198,7 @@ def text_5(rows: list[Row]) -> str:
         )
         for row in rows
     ]
-    return markdown_table(
+    return markdown.table(
         (
             "network",
             "system",
@@ -222,9 +222,10 @@ def text_6(rows: list[Row]) -> str:
         shown = f"{float(mib):.0f}{'' if fits == 'yes' else ', does not fit'}"
         verdict = "" if figure == "" else f"{float(error):+.1%}"
         if paper_fits != fits:
-            verdict += " **fits only here**" if fits == "yes" else " **fits only there**"
-        cells.append((str(hardware), str(network), str(system), stated, shown, verdict.strip()))
-    return markdown_table(("GPU", "network", "system", "paper, MB", "replay, MB", ""), cells)
+            differs = markdown.bold("fits only here" if fits == "yes" else "fits only there")
+            verdict = markdown.Ready(f"{verdict} {differs}".strip())
+        cells.append((str(hardware), str(network), str(system), stated, shown, verdict))
+    return markdown.table(("GPU", "network", "system", "paper, MB", "replay, MB", ""), cells)
 
 
 def text_7(rows: list[Row]) -> str:
@@ -233,7 +234,7 @@ def text_7(rows: list[Row]) -> str:
         (f"{row[0]} ({row[1]})", str(row[2]), str(row[3]), f"{float(row[4]):+.1%}", f"{float(row[5]):+.1%}")
         for row in rows
     ]
-    return markdown_table(
+    return markdown.table(
         ("network", "largest batch, paper", "largest batch, replay", "epoch, paper", "epoch, replay"), cells
     )
 
@@ -253,6 +254,6 @@ def text_8(rows: list[Row]) -> str:
                 f"{float(exchange_s):.2f} s",
             )
         )
-    return markdown_table(
+    return markdown.table(
         ("network", "paper", "replay at the paper's pace", "at its own", "iteration, paper", "exchange alone"), cells
     )

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from vdnnsim.claims.claim import Verdict
-from vdnnsim.claims.markdown import claims_table, escape, markdown_table, reasons
 from vdnnsim.claims.readings import ReadingRows
+from vdnnsim.claims.report import claims_table, reasons
 from vdnnsim.claims.row import ClaimCount, ClaimRow
 from vdnnsim.claims.swap2018.runs import SwapReading
 from vdnnsim.claims.swap2018.stated import TABLE_I, VGG, line_of_table_1
 from vdnnsim.claims.swap2018.tables import Cell, table_1_text, throughput_text
+from vdnnsim.report import markdown
 
 Compared = Sequence[ReadingRows[SwapReading]]
 
@@ -44,16 +45,16 @@ def page_text(
             for part in (f"## {name}: images per second of each of {title}", throughput_text(tables, name))
         ),
         "## Pictures",
-        *(f"![{escape(title)}]({name})" for name, title in pictures),
+        *(markdown.image(title, name) for name, title in pictures),
         "## Every number that the paper states, and every ratio of Tables II and III",
         claims_table(rows),
         *reasons(rows),
         "## What would other readings give?",
         _READINGS_INTRODUCTION,
         _matrix(rows, compared),
-        "\n".join(f"- `{each.reading.name}`: {escape(each.reading.question)}" for each in compared),
+        markdown.definitions((each.reading.name, each.reading.question) for each in compared),
     ]
-    return "\n\n".join(parts) + "\n"
+    return markdown.page(parts)
 
 
 def _introduction(rows: Sequence[ClaimRow]) -> str:
@@ -142,8 +143,8 @@ def _matrix(rows: Sequence[ClaimRow], compared: Compared) -> str:
     shown = [row for row in rows if row.id in _MATRIX]
     header = ("reading", *(row.id for row in shown), "t-2 and t-3")
     paper = ("paper", *(row.expected for row in shown), "")
-    lines = [("default", rows), *((f"`{each.reading.name}`", each.rows) for each in compared)]
-    return markdown_table(header, (paper, *((name, *_line(found, shown)) for name, found in lines)))
+    lines = [("default", rows), *((markdown.code(each.reading.name), each.rows) for each in compared)]
+    return markdown.table(header, (paper, *((name, *_line(found, shown)) for name, found in lines)))
 
 
 def _line(rows: Sequence[ClaimRow | None], shown: Sequence[ClaimRow]) -> list[str]:
@@ -155,4 +156,4 @@ def _line(rows: Sequence[ClaimRow | None], shown: Sequence[ClaimRow]) -> list[st
 def _cell(row: ClaimRow | None) -> str:
     if row is None:
         return "-"
-    return f"**{row.simulated}**" if row.verdict is Verdict.REPRODUCED else row.simulated
+    return markdown.bold(row.simulated) if row.verdict is Verdict.REPRODUCED else row.simulated

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vdnnsim.claims.markdown import markdown_table
 from vdnnsim.claims.swap2018.runs import ServerRuns
 from vdnnsim.claims.swap2018.stated import NONE, STAGGERED, SWAP, TABLE_I, TABLES_OF_SPEED, VGG, Place
+from vdnnsim.report import markdown
 
 COLUMNS = ("table", "network", "gpus", "policy", "batch_size", "paper_images_per_s", "images_per_s", "fits")
 """Columns of tables.csv; of Table I the batch is the largest, in the paper and beside it."""
@@ -99,7 +99,7 @@ def table_1_text(cells: Sequence[Cell]) -> str:
         "images/s: paper",
         "replay",
     )
-    return markdown_table(header, rows)
+    return markdown.table(header, rows)
 
 
 def throughput_text(cells: Sequence[Cell], table: str) -> str:
@@ -115,7 +115,7 @@ def throughput_text(cells: Sequence[Cell], table: str) -> str:
         texts = [text for cell in (none, swap, staggered) for text in (_paper(cell), _replay(cell))]
         paper = staggered.paper_images_per_s / swap.paper_images_per_s
         rows.append((str(batch), *texts, f"{paper:.3f}", f"{staggered.images_per_s / swap.images_per_s:.3f}"))
-    return markdown_table((*header, *gains), rows)
+    return markdown.table((*header, *gains), rows)
 
 
 def _paper(cell: Cell) -> str:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.markdown import markdown_table
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
+from vdnnsim.report import markdown
 
 LATENCIES = ("20 us", "50 us")
 """The range that the paper gives for a page of 4 KB."""
@@ -57,4 +57,4 @@ def paging_text(costs: tuple[PagingCost, ...]) -> str:
         for each in costs
     ]
     columns = ("network", "a page takes", "s per iteration", "speed", "speed of vdnn_dyn")
-    return f"{intro}\n\n{markdown_table(columns, cells, left=2)}"
+    return f"{intro}\n\n{markdown.table(columns, cells, left=2)}"

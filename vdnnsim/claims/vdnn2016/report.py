@@ -10,9 +10,8 @@ from pathlib import Path
 from statistics import fmean
 
 from vdnnsim.claims.claim import ClaimsFile, Verdict
-from vdnnsim.claims.markdown import claims_table, escape, markdown_table, reasons
 from vdnnsim.claims.readings import ReadingRows, effects_csv
-from vdnnsim.claims.report import figure_files, manifest
+from vdnnsim.claims.report import claims_table, figure_files, manifest, reasons
 from vdnnsim.claims.row import COLUMNS, ClaimCount, ClaimRow, cells
 from vdnnsim.claims.vdnn2016.figures import paper_figures
 from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure
@@ -24,6 +23,7 @@ from vdnnsim.claims.vdnn2016.sensitivity import DRAWS, SEED, Sensitivity, sensit
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
 from vdnnsim.element_type import ElementType
+from vdnnsim.report import markdown
 from vdnnsim.report.csv_file import csv_text
 
 _SENSITIVITY_COLUMNS = ("id", "draws_met_share", "least", "most", "unit", "driver", "rank_correlation")
@@ -74,7 +74,7 @@ def _readings_text(compared: Iterable[ReadingRows[VdnnReading]], rows: Sequence[
         gained = len(turned) - lost
         which = "The rows whose verdict turns:" if turned else "No verdict turns; readings.csv has the values."
         parts += [
-            f"### `{each.reading.name}`",
+            markdown.heading(markdown.code(each.reading.name), 3),
             each.reading.question,
             f"{len(effects)} rows move, {lost} are no longer met, {gained} are met that were not. {which}",
         ]
@@ -83,7 +83,7 @@ def _readings_text(compared: Iterable[ReadingRows[VdnnReading]], rows: Sequence[
                 (e.default.id, e.default.metric, e.default.expected, e.default.simulated, e.alternative.simulated)
                 for e in turned
             ]
-            parts.append(markdown_table(("row", "what", "paper", "default", "alternative"), cells_of_turned))
+            parts.append(markdown.table(("row", "what", "paper", "default", "alternative"), cells_of_turned))
     return "\n\n".join(parts)
 
 
@@ -101,7 +101,7 @@ def _sensitivity_text(drawn: Sequence[Sensitivity], draws: int) -> str:
         least, most = ("" if value is None else f"{value:.3g}" for value in (each.least, each.most))
         strength = "" if each.rank_correlation is None else f"{each.rank_correlation:+.2f}"
         lines.append((each.claim.id, f"{each.met:.0%}", least, most, each.driver or "", strength))
-    return f"{intro}\n\n{markdown_table(columns, lines, left=1)}"
+    return f"{intro}\n\n{markdown.table(columns, lines, left=1)}"
 
 
 def _sensitivity_cells(each: Sensitivity) -> tuple[str | float, ...]:
@@ -119,7 +119,7 @@ def _kernels_text(rows: Sequence[FitRow], machine: Machine) -> str:
     for role, group in sorted({(row.role, row.group) for row in rows}):
         errors = [row.relative_error(machine) for row in rows if (row.role, row.group) == (role, group)]
         lines.append((role, group, str(len(errors)), f"{fmean(map(abs, errors)):.1%}", f"{fmean(errors):+.1%}"))
-    table = markdown_table(("role", "rows", "number", "mean absolute error", "mean error"), lines, left=2)
+    table = markdown.table(("role", "rows", "number", "mean absolute error", "mean error"), lines, left=2)
     held_out = [row.relative_error(machine) for row in rows if row.role == "held_out"]
     return f"{intro}\n\n{table}\n\nMean absolute error over all held-out rows: {fmean(map(abs, held_out)):.1%}."
 
@@ -155,7 +155,7 @@ def page_text(figures: Sequence[PaperFigure], claim_rows: Sequence[ClaimRow], se
         *reasons(claim_rows),
         *(part for heading, text in sections.items() for part in (f"## {heading}", text.strip())),
     ]
-    return "\n\n".join(parts) + "\n"
+    return markdown.page(parts)
 
 
 def _introduction(figures: Sequence[PaperFigure], rows: Sequence[ClaimRow]) -> str:
@@ -171,13 +171,9 @@ def _introduction(figures: Sequence[PaperFigure], rows: Sequence[ClaimRow]) -> s
 def _figure(figure: PaperFigure) -> tuple[str, ...]:
     return (
         f"## {figure.name}",
-        f"![{escape(figure.chart.title)}]({figure.stem}.png)",
-        f"{escape(figure.caption)} Numbers: [{figure.stem}.csv]({figure.stem}.csv).",
-        _listed("What the paper says", figure.paper_says),
-        _listed("What the replay shows", figure.replay_shows),
-        _listed("Where and why they differ", figure.differs),
+        markdown.image(figure.chart.title, f"{figure.stem}.png"),
+        f"{markdown.escape(figure.caption)} Numbers: [{figure.stem}.csv]({figure.stem}.csv).",
+        *(markdown.bold("What the paper says"), markdown.bullets(figure.paper_says)),
+        *(markdown.bold("What the replay shows"), markdown.bullets(figure.replay_shows)),
+        *(markdown.bold("Where and why they differ"), markdown.bullets(figure.differs)),
     )
-
-
-def _listed(heading: str, sentences: tuple[str, ...]) -> str:
-    return "\n".join((f"**{heading}**", "", *(f"- {escape(sentence)}" for sentence in sentences)))
