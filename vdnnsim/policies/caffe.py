@@ -20,7 +20,7 @@ from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES, cudnn_handles, hold_what_layers_keep
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 class Caffe(Policy, frozen=True, kw_only=True):
@@ -28,6 +28,7 @@ class Caffe(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "caffe"
     summary: ClassVar[str] = "network-wide activations and gradients, as Caffe allocates them (Layrub paper, 5.1)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels that Caffe's limit of workspace admits."""

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.layrub import Reuse, layrub_plan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 class LayrubHybrid(Policy, frozen=True, kw_only=True):
@@ -12,6 +12,7 @@ class LayrubHybrid(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "layrub_hybrid"
     summary: ClassVar[str] = "reuses memory within and between layers (Layrub paper, 3.4)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels that Caffe's limit of workspace admits."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.layrub import Reuse, layrub_plan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 class LayrubIntra(Policy, frozen=True, kw_only=True):
@@ -15,6 +15,7 @@ class LayrubIntra(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "layrub_intra"
     summary: ClassVar[str] = "lays gradients over activations (Layrub paper, 3.2)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels that Caffe's limit of workspace admits."""

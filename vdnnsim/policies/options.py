@@ -1,5 +1,9 @@
-"""Options of policies: what each of them may be, from YAML or from text, and how they are told."""
+"""Options of policies: what each of them may be, from YAML or in one line, and how they are told.
 
+In one line a policy stands as results print it: `vdnn_all(m)`, `swap(p, interval=2, stagger=True)`.
+"""
+
+import re
 from enum import Enum
 
 import msgspec
@@ -17,12 +21,45 @@ _PLAIN_TYPES: dict[object, tuple[tuple[type, ...], str]] = {
 }
 """Of the types of options that are plain values: the types of right values, and what messages call them."""
 
+_SHORT_FORM = re.compile(r"(\w+)\s*(?:\(([^()]*)\))?")
+_OPENING, _CLOSING = "({[", ")}]"
 _TRUTH = {"true": True, "false": False}
 
 
 def describe_options(policy: type[Policy]) -> str:
     """Return the options of a policy with their values, the default first: `algorithms: p | m | tensorflow`."""
     return ", ".join(f"{field.name}: {_values(field)}" for field in msgspec.structs.fields(policy))
+
+
+def parse_short_form(text: str) -> tuple[str, dict[str, str]] | None:
+    """Return the name of a policy and the texts of its options; None of what has another form.
+
+    What stands first in the brackets, without a name, are the algorithms.
+    """
+    match = _SHORT_FORM.fullmatch(text.strip())
+    if match is None:
+        return None
+    options: dict[str, str] = {}
+    for number, option in enumerate([] if match[2] is None else match[2].split(",")):
+        key, equals, value = (part.strip() for part in option.partition("="))
+        if not equals:
+            key, value = "algorithms", key
+        if key in options or (not equals and number):
+            return None
+        options[key] = value
+    return match[1], options
+
+
+def split_policies(text: str) -> list[str]:
+    """Return what commas part that stand outside of brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in _OPENING) - (character in _CLOSING)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def option_value(text: str, kind: object) -> object:

@@ -24,7 +24,7 @@ from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import forward, update
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.cheap_layers import backward_with_recomputation, recomputed_maps
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.tensor_cache import TensorCache
 
 
@@ -35,6 +35,7 @@ class SuperNeurons(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = (
         "recomputes cheap layers, caches the other maps, workspace from the rest (Wang et al. 2018)"
     )
+    decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan within the memory of the setting."""

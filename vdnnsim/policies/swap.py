@@ -22,7 +22,7 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.asynchronous import asynchronous_plan
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.triggers import JUST_IN_TIME, Triggers, find_triggers
 
 
@@ -70,6 +70,13 @@ class Swap(Policy, frozen=True, kw_only=True):
         if self.synchronization is Synchronization.LAYER and self.swap_in is not SwapIn.JUST_IN_TIME:
             message = f"swap_in: found {self.swap_in.value!r}, which needs synchronization: none"
             raise ValueError(message)
+
+    @property
+    def decided_by(self) -> DecidedBy:
+        """Triggers are found by trials; without synchronization, maps under way take what memory there is."""
+        if self.swap_in is SwapIn.ADAPTIVE:
+            return DecidedBy.TRIALS
+        return DecidedBy.COSTS if self.synchronization is Synchronization.LAYER else DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan the first GPU."""

@@ -16,7 +16,7 @@ from vdnnsim.plan.chunks import in_chunks
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.units import Dimension, parse_quantity
 
 
@@ -80,6 +80,7 @@ class VdnnAll(_Static, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "vdnn_all"
     summary: ClassVar[str] = "offloads the input maps of all feature-extraction layers (vDNN paper, III-C)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def maps(self, workload: Workload) -> frozenset[int]:
         """Maps that only feature-extraction layers read."""
@@ -91,6 +92,7 @@ class VdnnConv(_Static, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "vdnn_conv"
     summary: ClassVar[str] = "offloads the input maps of the CONV layers (vDNN paper, III-C)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def maps(self, workload: Workload) -> frozenset[int]:
         """Maps that a CONV layer reads, among those of `vdnn_all`."""

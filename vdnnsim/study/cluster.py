@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from vdnnsim.errors import StudyError
-from vdnnsim.messages import one_line
+from vdnnsim.messages import describe_exception, one_line
 from vdnnsim.study.chunk import Chunk, Finished, Workers, compute_chunk
 
 _AHEAD = 2
@@ -34,7 +34,7 @@ def _compute(chunks: Iterator[Chunk], address: str) -> Iterator[Finished]:
             except StudyError:
                 raise
             except Exception as failure:  # noqa: BLE001  # whatever a cluster may answer
-                raise StudyError(f"--cluster: {address}: {one_line(f'{type(failure).__name__}: {failure}')}") from None
+                raise StudyError(f"--cluster: {address}: {describe_exception(failure)}") from None
             future.release()
             for chunk in islice(chunks, 1):
                 waiting.add(client.submit(compute_chunk, chunk, pure=False))

@@ -1,25 +1,25 @@
 """Computes points one after the other and keeps what the next of them may share.
 
-A cost table depends on workload and kernels; a plan on costs and policy, and on memory or trials only where the policy
-looked at them; a replay on plan and copies, and where nothing is copied on neither link nor pinning. So of points that
-differ in memory alone one is replayed, and those that differ in the link alone share everything but their replays.
+A cost table depends on workload and kernels; a plan on costs and policy, and on memory only where the policy declares
+so; what trials decide is decided anew for each point; a replay depends on plan and copies, and where nothing is copied
+on neither link nor pinning. So of points that differ in memory alone one is replayed, and those that differ in the link
+alone share everything but their replays.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
 
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.experiment import simulator_of
-from vdnnsim.messages import one_line
+from vdnnsim.messages import describe_exception
 from vdnnsim.plan.operations import Offload, Prefetch
 from vdnnsim.plan.placement import DoesNotFit, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, make_plans
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
 from vdnnsim.study.kept import Kept
@@ -30,8 +30,6 @@ _MODELS = 4
 _PLANS = 24
 _PLACEMENTS = 100
 _REPLAYS = 2048
-_LIMITS = "limits"
-_TRIALS = frozenset({"trials", "server_trials"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +46,6 @@ class _Plans:
     copies: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _WatchedSetting(Setting):
-    """A setting that remembers whether somebody looked at memory or at the port for trials."""
-
-    looked_at: set[str] = field(default_factory=set)
-
-    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401  # whatever the attribute is
-        if name == _LIMITS or name in _TRIALS:
-            object.__getattribute__(self, "looked_at").add(name)
-        return object.__getattribute__(self, name)
-
-
 class PointRunner:
     """Computes points; of equal intermediate results it keeps the last ones, so its memory stays what it is."""
 
@@ -72,7 +58,6 @@ class PointRunner:
         self._watch = watch
         self._models: Kept[CostModel] = Kept(_MODELS)
         self._plans: Kept[_Plans] = Kept(_PLANS)
-        self._looks: Kept[set[str]] = Kept(_REPLAYS)
         self._placements: Kept[tuple[Placement | DoesNotFit, ...]] = Kept(_PLACEMENTS)
         self._replays: Kept[RunMetrics] = Kept(_REPLAYS)
         self._numbers = count()
@@ -86,7 +71,7 @@ class PointRunner:
         except VdnnsimError as failure:
             return failed(str(failure))
         except Exception as failure:  # noqa: BLE001  # a bug in one point, or in a user's policy, ends no study
-            return failed(one_line(f"{type(failure).__name__}: {failure}"))
+            return failed(describe_exception(failure))
 
     def _run(self, point: Resolved, scenario: Scenario) -> Outcome:
         simulator = self._simulator(point, scenario)
@@ -112,20 +97,16 @@ class PointRunner:
         return simulator_of(scenario, costs)
 
     def _planned(self, point: Resolved, simulator: Simulator, policy: Policy) -> _Plans:
-        """Return the plans of a policy; of the last ones that it would decide equally, if there are such."""
-        setting = simulator.setting()
-        decided_by = (point.costs_key, type(policy), policy, setting.gpus, setting.groups, simulator.gradients)
-        looked_at = self._looks.get(decided_by, set)
-        if looked_at & _TRIALS:
-            return self._make_plans(simulator, policy, looked_at)
-        # Plans of a policy that turns out to look at memory are filed without it, where nobody looks a second time.
-        limits = simulator.limits if _LIMITS in looked_at else None
-        return self._plans.get((*decided_by, limits), lambda: self._make_plans(simulator, policy, looked_at))
+        """Return the plans of a policy; of the last ones that were decided by the same, if there are such."""
+        if policy.decided_by is DecidedBy.TRIALS:
+            return self._make_plans(simulator, policy)
+        setting = simulator.setting().of(policy.decided_by)
+        known = (setting.known_limits, setting.gpus, setting.groups, simulator.gradients)
+        key = (point.costs_key, type(policy), policy, *known)
+        return self._plans.get(key, lambda: self._make_plans(simulator, policy))
 
-    def _make_plans(self, simulator: Simulator, policy: Policy, looked_at: set[str]) -> _Plans:
-        setting = simulator.setting()
-        known = {each.name: getattr(setting, each.name) for each in fields(setting)}
-        plans = simulator.ready(policy.plans(_WatchedSetting(**known, looked_at=looked_at)), policy.label)
+    def _make_plans(self, simulator: Simulator, policy: Policy) -> _Plans:
+        plans = simulator.ready(make_plans(policy, simulator.setting()), policy.label)
         copies = simulator.gpus > 1 or any(isinstance(each, Offload | Prefetch) for each in plans[0].operations)
         return _Plans(next(self._numbers), plans, copies)
 

@@ -16,7 +16,7 @@ from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.port import Policy, is_shipped
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.kept import Kept
 from vdnnsim.study.keys import COMPUTE_SPEED, POLICY
@@ -173,7 +173,7 @@ def _copies_text(server: Server) -> str:
 @cache
 def _source(policy: type[Policy]) -> str:
     """Return the digest of the module of a user's policy; those of vdnnsim are in the version of the model."""
-    if policy.__module__.partition(".")[0] == "vdnnsim":
+    if is_shipped(policy):
         return ""
     file = inspect.getsourcefile(policy)
     return "" if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()

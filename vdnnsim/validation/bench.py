@@ -13,7 +13,7 @@ from vdnnsim.plan.operations import Compute
 from vdnnsim.plan.placement import DoesNotFit, needed_bytes, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Policy, Setting, TrialPort
+from vdnnsim.policies.port import Policy, Setting, TrialPort, make_plan
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
@@ -85,7 +85,7 @@ class ValidationBench:
         yield replace(self._row(on_device), decision=decision, profiled_on_device=True)
 
     def _plan(self, policy: Policy, trials: TrialPort) -> TrainingPlan:
-        plan = policy.plan(Setting(self.bench.workload, self.bench.cost_model, self.bench.limits, trials))
+        plan = make_plan(policy, Setting(self.bench.workload, self.bench.cost_model, self.bench.limits, trials))
         check_plan(plan)
         return plan
 

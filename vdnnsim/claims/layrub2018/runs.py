@@ -121,7 +121,7 @@ class LayrubRuns:
             setting = self.bench(case).setting()
             limits = replace(setting.limits, model=_pool_of(policy))
             self._last_plan.clear()
-            self._last_plan[key] = self._policy(policy).plan(replace(setting, limits=limits))
+            self._last_plan[key] = self._policy(policy).plan(replace(setting, known_limits=limits))
         return self._last_plan[key]
 
     def memory(self, case: LayrubCase, policy: str) -> Memory:
