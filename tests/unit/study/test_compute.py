@@ -17,10 +17,9 @@ from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.compute import PointRunner
-from vdnnsim.study.keys import Value
-from vdnnsim.study.outcome import Outcome, computed, failed
-from vdnnsim.study.resolve import Resolver
+from vdnnsim.study.points.compute import PointRunner
+from vdnnsim.study.points.outcome import Outcome, computed, failed
+from vdnnsim.study.points.resolve import Resolver, Value
 
 SCENARIO = """
 schema_version: 1

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from threading import Thread
 
 from vdnnsim.errors import StudyError
-from vdnnsim.study.chunk import Chunk, Finished, Workers, compute_chunk, in_this_process
+from vdnnsim.study.workers.chunk import Chunk, Finished, Workers, compute_chunk, in_this_process
 
 _AHEAD = 2
 """Chunks that wait for each process, so that none waits for a chunk."""

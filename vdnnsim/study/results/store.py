@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from vdnnsim.errors import OutputError, StudyError
-from vdnnsim.study.outcome import OUTCOME, Outcome
+from vdnnsim.study.points.outcome import OUTCOME, Outcome
 
 DATABASE: Final = "study.sqlite"
 _LOCK: Final = "study.lock"

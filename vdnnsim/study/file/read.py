@@ -11,8 +11,8 @@
       - {name: speed, title: Speed, kind: lines, x: gpu.memory_bytes, y: images_per_s, by: policy}
 
 `scenario` is the path of one, from the study's folder, or the mapping itself. Without an axis `policy`, the policies of
-the scenario are one. `vdnnsim.study.keys` says what can be an axis, `vdnnsim.study.axis` what ranges there are,
-`vdnnsim.report.study.picture` what pictures.
+the scenario are one. `keys` beside this file says what can be an axis, `axis` what ranges there are, `where` what
+conditions, and `vdnnsim.report.study.picture` what pictures.
 """
 
 from dataclasses import replace
@@ -20,18 +20,19 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.entry import Entry
-from vdnnsim.errors import StudyError
-from vdnnsim.file_kind import FileKind, check_kind
-from vdnnsim.messages import printable
+from vdnnsim.errors import InputError, StudyError
+from vdnnsim.file_kind import FileKind, check_kind, kind_of
+from vdnnsim.messages import file_name, printable
 from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.report.study.picture import read_pictures
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.axis import Axis, read_axis
-from vdnnsim.study.keys import POLICY, study_keys
-from vdnnsim.study.results import table_header
-from vdnnsim.study.study import MOST_POINTS, Study
-from vdnnsim.study.where import Condition, read_condition
+from vdnnsim.study.file.axis import read_axis
+from vdnnsim.study.file.keys import study_keys
+from vdnnsim.study.file.where import read_condition
+from vdnnsim.study.points.resolve import POLICY
+from vdnnsim.study.results.rows import table_header
+from vdnnsim.study.study import MOST_POINTS, Axis, Condition, Study
 from vdnnsim.yaml_file import YamlFile, read_yaml
 
 SCHEMA_VERSION: Final = 1
@@ -80,6 +81,29 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     if "pictures" in members:
         study = replace(study, pictures=read_pictures(members["pictures"], table_header(study)))
     return study
+
+
+def is_study(path: Path) -> bool:
+    """Say whether a file is a study, by its keys.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    return kind_of(read_yaml(path, InputError).root) is FileKind.STUDY
+
+
+def check_study(path: Path, policy_types: PolicyTypes) -> str:
+    """Return one line about a study that is right.
+
+    Raises:
+        InputError: something in the file, its scenario or their profile is wrong.
+    """
+    study = read_study(path, policy_types)
+    axes = " x ".join(f"{len(axis.values)} {axis.key}" for axis in study.axes)
+    points = f"{study.grid_size} points"
+    if study.where and study.grid_size <= MOST_POINTS:
+        points = f"{sum(1 for _ in study.points())} of {points}"
+    return f"{file_name(path)}: a study of {study.base.name} on {study.base.server.name}: {axes}: {points}"
 
 
 def _base(file: YamlFile, entry: Entry, path: Path, types: PolicyTypes) -> Scenario:

@@ -13,11 +13,11 @@ from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.study.axis import StudyCells, shows
 from vdnnsim.report.study.picture import StudyPicture
-from vdnnsim.study.keys import shown
-from vdnnsim.study.results import progress_of, study_rows, table_header, table_row
-from vdnnsim.study.store import Store
+from vdnnsim.study.points.resolve import shown
+from vdnnsim.study.results.rows import progress_of, study_rows, table_header, table_row
+from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study
-from vdnnsim.study.version import model_version
+from vdnnsim.study.version import covered_digests, model_version
 
 FORMAT_VERSION: Final = 1
 """Of `run.json`; raised when a key is renamed or removed."""
@@ -41,6 +41,7 @@ def _manifest(study: Study, store: Store) -> bytes:
         "format_version": FORMAT_VERSION,
         "versions": versions(),
         "model": model_version(),
+        "model_covers": covered_digests(),
         "inputs": [{"name": name, "sha256": sha256} for name, sha256 in _inputs(study).items()],
         # Nothing is drawn by chance.
         "seed": None,

@@ -2,10 +2,12 @@
 
 import hashlib
 import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
@@ -18,12 +20,18 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy, is_shipped
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.kept import Kept
-from vdnnsim.study.keys import COMPUTE_SPEED, POLICY
-from vdnnsim.study.machine import with_figures
-from vdnnsim.study.study import Point
+from vdnnsim.study.points.figures import COMPUTE_SPEED, with_figures
 from vdnnsim.study.version import model_version
 
+Value: TypeAlias = int | float | str | Policy
+"""One value of a point: figures are SI numbers, choices the words of a scenario."""
+
+Point: TypeAlias = Mapping[str, Value]
+"""One combination: a value for the key of every axis."""
+
+Made = TypeVar("Made")
+
+POLICY: Final = "policy"
 _FIGURES: Final = ("gpu.", "link.", "host.", "cost_model.")
 _KEPT: Final = 4096
 _KEPT_GRAPHS: Final = 32
@@ -48,6 +56,24 @@ class Resolved:
     costs_key: str = ""
     copies_key: str = ""
     error: str = ""
+
+
+class Kept(Generic[Made]):
+    """What was made last, kept for who asks again: up to `most` things by key."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._made: OrderedDict[Hashable, Made] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what was made under a key, or make it."""
+        if key in self._made:
+            self._made.move_to_end(key)
+            return self._made[key]
+        made = self._made[key] = make()
+        if len(self._made) > self._most:
+            self._made.popitem(last=False)
+        return made
 
 
 class Resolver:
@@ -133,6 +159,11 @@ class Resolver:
             return server, _costs_text(server), _copies_text(server)
 
         return self._servers.get((name, *sorted(figures.items())), make)
+
+
+def shown(value: Value) -> int | float | str:
+    """Return a value as tables have it."""
+    return value.label if isinstance(value, Policy) else value
 
 
 def _gradients(point: Point, base: Scenario, gpus: int, mode: Mode) -> Aggregation | None:

@@ -10,26 +10,18 @@ far apart.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.entry import Entry
 from vdnnsim.messages import describe
-from vdnnsim.study.keys import Key, Value, find_key, shown
+from vdnnsim.study.file.keys import Key, find_key
+from vdnnsim.study.points.resolve import Value, shown
+from vdnnsim.study.study import Axis
 
 MOST_VALUES: Final = 1_000_000
 _KINDS: Final = ("step", "factor", "count")
 _SLACK: Final = 1e-9
 """Of the last value of a range, what rounding may put it above the end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One axis: the key path of what is varied, its name in tables, and its values, each once."""
-
-    key: str
-    column: str
-    values: tuple[Value, ...]
 
 
 def read_axis(name: str, entry: Entry, parent: Entry, keys: Mapping[str, Key]) -> Axis:

@@ -10,7 +10,7 @@ from typing import Any
 
 from vdnnsim.errors import StudyError
 from vdnnsim.messages import describe_exception, one_line
-from vdnnsim.study.chunk import Chunk, Finished, Workers, compute_chunk
+from vdnnsim.study.workers.chunk import Chunk, Finished, Workers, compute_chunk
 
 _AHEAD = 2
 """Chunks that wait for each thread of the cluster, so that none waits for a chunk."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from vdnnsim.cost.transfer import line_s
 from vdnnsim.errors import StudyError
@@ -9,7 +10,11 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.figures import with_number
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.hardware.topology import FabricPort, PeerLink, Topology, TopologyLink
-from vdnnsim.study.keys import BANDWIDTH, COMPUTE_SPEED
+
+COMPUTE_SPEED: Final = "gpu.compute_speed"
+"""A factor: every kernel takes its time over it, whether it was measured or predicted; no figure of a machine."""
+BANDWIDTH: Final = "link.bandwidth"
+"""Both ways at once."""
 
 _OF_TOPOLOGY = {"link.h2d": "down_bytes_per_s", "link.d2h": "up_bytes_per_s", "link.latency": "latency_s"}
 

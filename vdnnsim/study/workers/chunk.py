@@ -6,9 +6,9 @@ from functools import cache
 from typing import Final, TypeAlias
 
 from vdnnsim.errors import StudyError
-from vdnnsim.study.compute import PointRunner
-from vdnnsim.study.outcome import Outcome
-from vdnnsim.study.resolve import Resolved
+from vdnnsim.study.points.compute import PointRunner
+from vdnnsim.study.points.outcome import Outcome
+from vdnnsim.study.points.resolve import Resolved
 from vdnnsim.study.version import model_version
 
 POINTS: Final = 20

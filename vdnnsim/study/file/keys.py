@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
-from typing import Final, TypeAlias
 
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
@@ -24,16 +23,11 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.messages import not_one_of, one_line
 from vdnnsim.plan.operations import Aggregation
-from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
+from vdnnsim.study.points.figures import BANDWIDTH, COMPUTE_SPEED
+from vdnnsim.study.points.resolve import POLICY, Value
 
-Value: TypeAlias = int | float | str | Policy
-"""One value of an axis: figures are SI numbers, choices the words of a scenario."""
-
-COMPUTE_SPEED: Final = "gpu.compute_speed"
-BANDWIDTH: Final = "link.bandwidth"
-POLICY: Final = "policy"
 _LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
 
 
@@ -86,11 +80,6 @@ def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
     if name not in keys:
         raise entry.wrong(not_one_of(name, keys, "a value of a scenario or a figure of a machine"))
     return keys[name]
-
-
-def shown(value: Value) -> int | float | str:
-    """Return a value as tables have it."""
-    return value.label if isinstance(value, Policy) else value
 
 
 def _figures() -> Iterator[Key]:

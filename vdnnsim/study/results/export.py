@@ -9,8 +9,8 @@ from typing import Final
 from vdnnsim.analysis.columns import Value
 from vdnnsim.errors import OutputError, StudyError
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.study.results import batches, study_rows, table_header, table_row
-from vdnnsim.study.store import Store
+from vdnnsim.study.results.rows import batches, study_rows, table_header, table_row
+from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study
 
 _AT_ONCE: Final = 1000

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from vdnnsim.analysis.columns import Row, Value
-from vdnnsim.study.keys import shown
-from vdnnsim.study.outcome import OUTCOME, Outcome
-from vdnnsim.study.resolve import Resolved, Resolver
-from vdnnsim.study.store import Store
-from vdnnsim.study.study import Point, Study
+from vdnnsim.study.points.outcome import OUTCOME, Outcome
+from vdnnsim.study.points.resolve import Point, Resolved, Resolver, shown
+from vdnnsim.study.results.store import Store
+from vdnnsim.study.study import Study
 
 Item = TypeVar("Item")
 

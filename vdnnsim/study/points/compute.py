@@ -22,9 +22,8 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import DecidedBy, Policy, make_plans
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
-from vdnnsim.study.kept import Kept
-from vdnnsim.study.outcome import Outcome, computed, failed
-from vdnnsim.study.resolve import Resolved
+from vdnnsim.study.points.outcome import Outcome, computed, failed
+from vdnnsim.study.points.resolve import Kept, Resolved
 
 _MODELS = 4
 _PLANS = 24

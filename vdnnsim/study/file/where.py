@@ -9,14 +9,13 @@ than letters, digits and any of _.-+/ stands in quotes. `not` binds closer than 
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.messages import not_one_of, quote
-from vdnnsim.study.keys import Key, Value, shown
-
-Condition: TypeAlias = Callable[[Mapping[str, Value]], bool]
-"""Says of the values of a point, by key, whether it stays."""
+from vdnnsim.study.file.keys import Key
+from vdnnsim.study.points.resolve import Value, shown
+from vdnnsim.study.study import Condition
 
 _TOKEN = re.compile(r"\s*(?:(==|!=|<=|>=|<|>|\(|\))|'([^']*)'|\"([^\"]*)\"|([A-Za-z0-9_.+/-]+))")
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
