@@ -1,4 +1,4 @@
-"""What is compared: the numbers of one iteration, read in the same way from a measured and from a simulated trace."""
+"""One side of a row: the numbers of an iteration, read in the same way from a measured and from a simulated trace."""
 
 from dataclasses import dataclass, replace
 
@@ -32,7 +32,7 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Side:
     """One iteration, on a device or in the simulator.
 
     Attributes:
@@ -58,7 +58,7 @@ class Reading:
         return sum((seconds for cause, seconds in self.stall_by_cause if cause in copies), 0.0)
 
     @classmethod
-    def of(cls, trace: IterationTrace, peaks: Peaks) -> "Reading":
+    def of(cls, trace: IterationTrace, peaks: Peaks) -> "Side":
         """Read a trace."""
         plan = trace.plan
         copies = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]

@@ -17,46 +17,45 @@ from vdnnsim.policies.port import Policy, Setting, TrialPort, make_plan
 from vdnnsim.policies.vdnn_dyn import VdnnDyn
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
-from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.pacing import Pacing, given_durations
 from vdnnsim.validation.port import Executor
-from vdnnsim.validation.reading import Peaks, Reading, predicted_peaks
 from vdnnsim.validation.row import Outcome, Raw, Row
-from vdnnsim.validation.runs import Given, Runs, run_free, run_paced
-from vdnnsim.validation.trials import DeviceTrials
-from vdnnsim.validation.workspaces import stated_workspaces
+from vdnnsim.validation.run.device import DeviceTrials, stated_workspaces
+from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
+from vdnnsim.validation.run.side import Peaks, Side, predicted_peaks
+from vdnnsim.validation.subjects import Subject
 
 
 @dataclass(frozen=True, slots=True)
-class ValidationBench:
+class BothSides:
     """A workload, set up on both sides.
 
     Attributes:
         bench: the simulator, with the calibrated times; plans are made with these.
     """
 
-    case: Case
+    subject: Subject
     executor: Executor
     method: Method
     bench: Simulator
 
     @classmethod
-    def of(cls, case: Case, server: Server, executor: Executor, method: Method) -> "ValidationBench":
-        """Build the cost tables and the limits of a case.
+    def of(cls, subject: Subject, server: Server, executor: Executor, method: Method) -> "BothSides":
+        """Build the cost tables and the limits of a subject.
 
         Raises:
             ProfileError: the machine's times do not cover the workload.
             ExecutionRefused: the device cannot compute a layer of it.
         """
-        bench = Simulator.of(case.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+        bench = Simulator.of(subject.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
         bench = replace(bench, cost_model=stated_workspaces(bench.cost_model, executor))
         bench.cost_model.table(bench.workload)
-        if case.memory_share is not None:
+        if subject.memory_share is not None:
             everything = Base().plan(Setting(bench.workload, bench.cost_model, bench.limits, bench))
-            share_bytes = round(case.memory_share * needed_bytes(everything))
+            share_bytes = round(subject.memory_share * needed_bytes(everything))
             bench = replace(bench, limits=replace(bench.limits, device_bytes=share_bytes))
-        return cls(case, executor, method, bench)
+        return cls(subject, executor, method, bench)
 
     def rows(self, policy: Policy) -> Iterator[Row]:
         """Execute and replay a policy.
@@ -67,7 +66,7 @@ class ValidationBench:
         try:
             plan = self._plan(policy, self.bench)
         except PolicyError as refusal:
-            yield Row(self.case, policy.label, Outcome.REFUSED, note=str(refusal))
+            yield Row(self.subject, policy.label, Outcome.REFUSED, note=str(refusal))
             return
         if not isinstance(policy, VdnnDyn):
             yield self._row(plan)
@@ -98,7 +97,7 @@ class ValidationBench:
         ]
         predicted = [cost for cost in costs if cost.origin is not Origin.MEASURED]
         row = Row(
-            case=self.case,
+            subject=self.subject,
             policy=plan.policy,
             outcome=Outcome.RAN,
             algorithms=plan.algorithms,
@@ -121,8 +120,8 @@ class ValidationBench:
             answer = self.executor.execute(plan, self.bench.limits)
             if isinstance(answer, DoesNotFit):
                 return replace(row, outcome=Outcome.DOES_NOT_FIT, note=answer.explain())
-            reading = Reading.of(answer.trace, Peaks.counted(answer.peaks))
-            return replace(row, measured=reading, note=f"fits on the device alone; simulated: {replayed.explain()}")
+            side = Side.of(answer.trace, Peaks.counted(answer.peaks))
+            return replace(row, measured=side, note=f"fits on the device alone; simulated: {replayed.explain()}")
         method, limits = self.method, self.bench.limits
         runs = run_free(self.executor, plan, limits, replayed, method.free_runs, method.tolerance)
         raw = None
@@ -141,9 +140,9 @@ class ValidationBench:
             order_fault=runs.order_fault,
         )
 
-    def _simulated(self, replay: IterationTrace) -> Reading:
+    def _simulated(self, replay: IterationTrace) -> Side:
         caching = self.method.caching_allocator
-        return Reading.of(replay, predicted_peaks(replay.plan, self.bench.limits, caching_allocator=caching))
+        return Side.of(replay, predicted_peaks(replay.plan, self.bench.limits, caching_allocator=caching))
 
     def _given(self, plan: TrainingPlan, pacing: Pacing, stretch: float) -> Given:
         slower = pacing.times(stretch)

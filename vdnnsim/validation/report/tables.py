@@ -1,15 +1,17 @@
-"""The columns of `validation.csv`: the one place that says which there are and what each of them means.
+"""The tables of a validation: the columns of `validation.csv`, and the short table that a person reads.
 
-A cell is empty where its side has no such number.
+The first says which columns there are and what each of them means; a cell is empty where its side has no such number.
+The second is the same on the terminal and in the report.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vdnnsim.analysis.columns import Value
 from vdnnsim.trace import StallCause
-from vdnnsim.validation.reading import Reading
-from vdnnsim.validation.row import STILL_CALIBRATED, Row
+from vdnnsim.units import format_bytes, format_seconds
+from vdnnsim.validation.row import STILL_CALIBRATED, Outcome, Row
+from vdnnsim.validation.run.side import Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def cells(row: Row) -> tuple[Value, ...]:
     return tuple("" if value is None else value for value in values)
 
 
-def _sides(name: str, meaning: str, read: Callable[[Reading], Value | None]) -> Iterator[Column]:
+def _sides(name: str, meaning: str, read: Callable[[Side], Value | None]) -> Iterator[Column]:
     """Yield a column of the measured and one of the simulated side."""
     yield Column(
         f"measured_{name}", f"{meaning}, on the device", lambda row: read(row.measured) if row.measured else None
@@ -50,7 +52,7 @@ def _sides(name: str, meaning: str, read: Callable[[Reading], Value | None]) -> 
 
 
 def _stall(cause: StallCause) -> Iterator[Column]:
-    def seconds(side: Reading) -> float:
+    def seconds(side: Side) -> float:
         return dict(side.stall_by_cause).get(cause, 0.0)
 
     yield from _sides(f"stall_{cause.name.lower()}_s", f"seconds of it: {cause.value}", seconds)
@@ -66,12 +68,12 @@ _CAUSES = (
 """What can hold up one GPU."""
 
 COLUMNS: tuple[Column, ...] = (
-    Column("network", "the network that is trained", lambda row: row.case.network),
-    Column("batch_size", "images per iteration", lambda row: row.case.batch_size),
+    Column("network", "the network that is trained", lambda row: row.subject.network),
+    Column("batch_size", "images per iteration", lambda row: row.subject.batch_size),
     Column(
         "memory_share",
         "device memory that plans may use, as a share of what base(p) asks for; empty for all that the device has",
-        lambda row: row.case.memory_share,
+        lambda row: row.subject.memory_share,
     ),
     Column("policy", "the policy with its options", lambda row: row.policy),
     Column(
@@ -147,3 +149,49 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("note", "why nothing was compared", lambda row: row.note),
 )
+
+HEADER = (
+    "network",
+    "policy",
+    "calibrated",
+    "time",
+    "simulated",
+    "error",
+    "stalls",
+    "simulated",
+    "memory",
+    "simulated",
+    "",
+)
+"""Titles of the columns of the short table; what was measured stands before what was simulated."""
+
+
+def summary_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return a row of text for each row; what did not run says so in the last column."""
+    return [
+        (
+            row.subject.label,
+            row.label,
+            "" if not row.kernels else "yes" if row.calibrated else "no",
+            *_both(row, lambda side: format_seconds(side.iteration_s)),
+            "" if row.time_error is None else f"{100 * row.time_error:+.1f} %",
+            *_both(row, lambda side: format_seconds(side.stall_s)),
+            *_both(row, lambda side: format_bytes(side.peaks.requested_bytes)),
+            _remark(row),
+        )
+        for row in rows
+    ]
+
+
+def _both(row: Row, text: Callable[[Side], str]) -> tuple[str, ...]:
+    return tuple("" if side is None else text(side) for side in (row.measured, row.simulated))
+
+
+def _remark(row: Row) -> str:
+    if row.outcome is not Outcome.RAN:
+        return str(row.outcome.value)
+    if row.simulated is None:
+        return "fits on the device alone"
+    if row.order_fault is not None:
+        return "order"
+    return f"memory {100 * row.memory_error:+.2g} %" if row.memory_error else ""

@@ -2,14 +2,14 @@ import pytest
 
 from tests.toy import toy_chain, toy_workload
 from tests.unit.report.conftest import keep_trace, move_trace
-from tests.unit.validation.conftest import reading
+from tests.unit.validation.conftest import one_side
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.operations import Alias, Allocate, Release
 from vdnnsim.plan.placement import MemoryLimits, needed_bytes
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.trace import StallCause
-from vdnnsim.validation.reading import Peaks, predicted_peaks
+from vdnnsim.validation.run.side import Peaks, predicted_peaks
 
 
 def plan(sizes: tuple[int, ...], *operations: object) -> TrainingPlan:
@@ -27,7 +27,7 @@ def limits(device_bytes: int = 2**30) -> MemoryLimits:
 
 def test_a_trace_is_read_as_its_spans_say() -> None:
     """Of 8 s it stalls 2 s for the offload and 2 s on demand; 10 B go to the host."""
-    side = reading()
+    side = one_side()
     assert (side.iteration_s, side.stall_s, side.copy_stall_s, side.offloaded_bytes) == (8.0, 4.0, 4.0, 10)
     assert dict(side.stall_by_cause) == {StallCause.OFFLOAD: 2.0, StallCause.ON_DEMAND: 2.0}
 

@@ -1,17 +1,38 @@
-"""Workspaces of kernels that were never measured, as the device's own library states them.
+"""What a device itself says before a plan is made for it: how trials go on it, and the workspaces of its kernels.
 
 A predicted workspace that is a byte too small makes a plan that no device can execute. Libraries tell how much each
-algorithm needs without running it, and which there are, so a plan that is to be executed counts what they say.
+algorithm needs without running it, and which there are, so a plan that is to be executed counts what they say of the
+kernels that were never measured.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import Trial
 from vdnnsim.validation.port import Executor
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTrials:
+    """Runs each trial as one iteration on a device, as fast as it goes; one before it warms up."""
+
+    executor: Executor
+    limits: MemoryLimits
+
+    def run_trial(self, plan: TrainingPlan) -> Trial:
+        """Execute a plan; one that does not fit is not begun, and so costs nothing."""
+        check_plan(plan)
+        _, execution = (self.executor.execute(plan, self.limits) for _ in range(2))
+        if isinstance(execution, DoesNotFit):
+            return Trial(execution, 0.0)
+        return Trial(execution.trace, execution.trace.iteration_s)
 
 
 def stated_workspaces(model: CostModel, executor: Executor) -> CostModel:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from vdnnsim.report.chart import Pair, Parity
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes, format_seconds
-from vdnnsim.validation.reading import Reading
 from vdnnsim.validation.row import Row
+from vdnnsim.validation.run.side import Side
 from vdnnsim.validation.validate import Validation
 from vdnnsim.validation.verdict import compared, mean_absolute_error
 
@@ -59,7 +59,7 @@ def _parity(validation: Validation, rows: Sequence[Row]) -> Parity:
         ),
         subtitle=f"every policy that ran on {validation.device}{_how(validation)}; a red rim marks what is outside",
         pairs=tuple(
-            Pair(row.case.label, int(not row.calibrated), row.measured.iteration_s, row.simulated.iteration_s)
+            Pair(row.subject.label, int(not row.calibrated), row.measured.iteration_s, row.simulated.iteration_s)
             for row in rows
             if row.measured and row.simulated
         ),
@@ -74,10 +74,10 @@ def _how(validation: Validation) -> str:
 
 
 def _subject(row: Row) -> str:
-    return f"{row.label}, {row.case.label}"
+    return f"{row.label}, {row.subject.label}"
 
 
-def _timeline_title(row: Row, measured: Reading, simulated: Reading) -> str:
+def _timeline_title(row: Row, measured: Side, simulated: Side) -> str:
     stalls = (percent(side.stall_s / side.iteration_s) for side in (measured, simulated))
     return (
         f"{row.policy}: {format_seconds(measured.iteration_s)} measured, {format_seconds(simulated.iteration_s)} "
@@ -85,7 +85,7 @@ def _timeline_title(row: Row, measured: Reading, simulated: Reading) -> str:
     )
 
 
-def _memory_title(row: Row, measured: Reading, simulated: Reading) -> str:
+def _memory_title(row: Row, measured: Side, simulated: Side) -> str:
     one, other = measured.peaks.requested_bytes, simulated.peaks.requested_bytes
     if one == other:
         return f"{row.policy}: the device was asked for {format_bytes(one)} at most, as simulated"

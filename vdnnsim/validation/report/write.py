@@ -9,9 +9,9 @@ from typing import Any
 from vdnnsim.replace import replace_files
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.provenance import origin, source_commit
-from vdnnsim.validation.columns import cells, column_names
-from vdnnsim.validation.page import page_text
-from vdnnsim.validation.pictures import draw_validation
+from vdnnsim.validation.report.page import page_text
+from vdnnsim.validation.report.pictures import draw_validation
+from vdnnsim.validation.report.tables import cells, column_names
 from vdnnsim.validation.row import Row
 from vdnnsim.validation.validate import Validation
 from vdnnsim.validation.verdict import requirements

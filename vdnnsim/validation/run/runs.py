@@ -13,9 +13,9 @@ from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.method import Tolerance
-from vdnnsim.validation.order import order_fault
 from vdnnsim.validation.port import Execution, Executor
-from vdnnsim.validation.reading import Peaks, Reading
+from vdnnsim.validation.run.order import order_fault
+from vdnnsim.validation.run.side import Peaks, Side
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Runs:
         order_fault: the first departure from the order of the replay in any run; None where there is none.
     """
 
-    measured: Reading
+    measured: Side
     replay: IterationTrace
     seconds: tuple[float, ...]
     order_fault: str | None
@@ -71,7 +71,7 @@ class Runs:
         largest = max((run.execution.peaks for run in runs), key=lambda peaks: peaks.requested_bytes)
         faults = (order_fault(run.execution.trace, run.replay, tolerance.clock_s) for run in runs)
         return cls(
-            measured=Reading.of(counts.execution.trace, Peaks.counted(largest)),
+            measured=Side.of(counts.execution.trace, Peaks.counted(largest)),
             replay=counts.replay,
             seconds=tuple(run.seconds for run in runs),
             order_fault=next(filter(None, faults), None),

@@ -22,7 +22,7 @@ _VDNN_PAPER: Final = frozenset({"base", "none", "vdnn_all", "vdnn_conv", "vdnn_d
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Subject:
     """One workload.
 
     Attributes:
@@ -56,31 +56,31 @@ class Case:
         return f"{self.network} ({self.batch_size}){share}"
 
 
-CPU_CASES: Final = (
-    Case("tiny_linear", 8, paper_alone=True),
-    Case("tiny_forked", 8),
-    Case("tiny_residual", 8, paper_alone=True),
-    Case("tiny_forked", 8, memory_share=0.75),
-    Case("tiny_linear", 12, paper_alone=True),
-    Case("cifar10_quick", 8),
+CPU_SUBJECTS: Final = (
+    Subject("tiny_linear", 8, paper_alone=True),
+    Subject("tiny_forked", 8),
+    Subject("tiny_residual", 8, paper_alone=True),
+    Subject("tiny_forked", 8, memory_share=0.75),
+    Subject("tiny_linear", 12, paper_alone=True),
+    Subject("cifar10_quick", 8),
 )
 """Networks of a few layers, for a machine of two cores; the batch of 12 and the last network were never calibrated.
 
 The memory of a share decides what is offloaded, so there every policy is of interest again.
 """
 
-GPU_CASES: Final = (
-    Case("alexnet", 128, paper_alone=True),
-    Case("overfeat", 128, paper_alone=True),
-    Case("googlenet", 128),
-    Case("vgg16", 64, paper_alone=True),
-    Case("vgg16", 128, memory_share=0.5),
-    Case("vgg16", 256, paper_alone=True),
-    Case("resnet50", 64),
-    Case("vgg_d_13conv", 96, paper_alone=True),
-    Case("vgg_a_8conv", 80, paper_alone=True),
-    Case("resnet50", 48, paper_alone=True),
-    Case("alexnet", 200),
+GPU_SUBJECTS: Final = (
+    Subject("alexnet", 128, paper_alone=True),
+    Subject("overfeat", 128, paper_alone=True),
+    Subject("googlenet", 128),
+    Subject("vgg16", 64, paper_alone=True),
+    Subject("vgg16", 128, memory_share=0.5),
+    Subject("vgg16", 256, paper_alone=True),
+    Subject("resnet50", 64),
+    Subject("vgg_d_13conv", 96, paper_alone=True),
+    Subject("vgg_a_8conv", 80, paper_alone=True),
+    Subject("resnet50", 48, paper_alone=True),
+    Subject("alexnet", 200),
 )
 """Of the paper's networks and ResNet-50 those that fit ten minutes; the last four were never calibrated."""
 

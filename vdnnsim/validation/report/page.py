@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from vdnnsim.units import format_seconds
-from vdnnsim.validation.columns import COLUMNS
 from vdnnsim.validation.method import Method
+from vdnnsim.validation.report.tables import COLUMNS, HEADER, summary_cells
 from vdnnsim.validation.row import Outcome, Row
-from vdnnsim.validation.table import HEADER, summary_cells
 from vdnnsim.validation.validate import Validation
 from vdnnsim.validation.verdict import Requirement, compared, requirements
 
@@ -83,10 +82,10 @@ def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Seq
 
 def _introduction(validation: Validation) -> str:
     rows, method = validation.rows, validation.method
-    under_all = "; ".join(case.label for case in method.cases if not case.paper_alone)
-    others = "; ".join(case.label for case in method.cases if case.paper_alone)
-    cases = (f"every policy on {under_all}", f"those of the vDNN paper on {others}")
-    told = " and ".join(text for text, labels in zip(cases, (under_all, others), strict=True) if labels)
+    under_all = "; ".join(subject.label for subject in method.subjects if not subject.paper_alone)
+    others = "; ".join(subject.label for subject in method.subjects if subject.paper_alone)
+    told_of = (f"every policy on {under_all}", f"those of the vDNN paper on {others}")
+    told = " and ".join(text for text, labels in zip(told_of, (under_all, others), strict=True) if labels)
     return (
         f"{len(rows)} rows: {told}. Each policy wrote one plan of one training iteration; "
         f"{_escape(validation.device)} executed it, the simulator replayed it from the profile "
@@ -112,7 +111,7 @@ def _verdict(judged: Sequence[Requirement]) -> str:
 
 def _broken(judged: Iterable[Requirement]) -> tuple[str, ...]:
     return tuple(
-        f"{each.name}: {row.label}, {row.case.label}{_reason(row)}" for each in judged for row in each.broken_by
+        f"{each.name}: {row.label}, {row.subject.label}{_reason(row)}" for each in judged for row in each.broken_by
     )
 
 
@@ -130,18 +129,18 @@ def _notes(rows: Iterable[Row]) -> tuple[str, ...]:
     for row in rows:
         if row.outcome is not Outcome.RAN or row.note:
             reason = f"{row.outcome.value}: {row.note}" if row.outcome is not Outcome.RAN else row.note
-            labels.setdefault(reason, []).append(f"{row.label}, {row.case.label}")
+            labels.setdefault(reason, []).append(f"{row.label}, {row.subject.label}")
     return tuple(f"{'; '.join(names)}: {reason}" for reason, names in labels.items())
 
 
 def _decisions(rows: Iterable[Row]) -> tuple[str, ...]:
-    return tuple(f"{row.case.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device)
+    return tuple(f"{row.subject.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device)
 
 
 def _raw(rows: Sequence[Row]) -> tuple[str, ...]:
     lines = [
         (
-            row.case.label,
+            row.subject.label,
             row.label,
             format_seconds(row.raw.measured_s),
             format_seconds(row.raw.simulated_s),
