@@ -10,7 +10,7 @@ import torch
 from tests.gpu.test_calibrate import QUICK, vdnnsim
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.validation.method import FREE_GPU
-from vdnnsim.validation.subjects import Subject
+from vdnnsim.validation.tasks import Task
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,11 +26,11 @@ def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.M
     Whether times are within the tolerance is what the report says of networks large enough to keep a GPU busy.
     """
     policies = tuple(resolve_policy(name, known_policies()) for name in POLICIES)
-    subjects = Subject("alexnet", 32), Subject("alexnet", 32, memory_share=0.8), Subject("tiny_residual", 48)
+    tasks = Task("alexnet", 32), Task("alexnet", 32, memory_share=0.8), Task("tiny_residual", 48)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("calibration.measure.extent.GPU_EXTENT", QUICK)
-    monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, subjects=subjects))
-    monkeypatch.setattr("vdnnsim.validation.subjects.every_policy", lambda _types: policies)
+    monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, tasks=tasks))
+    monkeypatch.setattr("vdnnsim.validation.tasks.every_policy", lambda _types: policies)
     status, _, talk = vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")
     assert status == 0, talk
     status, _, talk = vdnnsim("validate", "--profile", "here.yaml", "--out", "report")

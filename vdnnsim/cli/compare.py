@@ -68,7 +68,7 @@ def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list
     """Return each policy once, in the order in which they were asked for."""
     from vdnnsim.policies.options import split_policies
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.validation.subjects import every_policy
+    from vdnnsim.validation.tasks import every_policy
 
     if names == _ALL:
         chosen = [*every_policy(types), *own]

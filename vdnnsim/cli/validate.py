@@ -85,7 +85,7 @@ def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Valid
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.policies.registry import known_policies
     from vdnnsim.validation.method import FREE_GPU, PACED_CPU
-    from vdnnsim.validation.subjects import every_policy
+    from vdnnsim.validation.tasks import every_policy
     from vdnnsim.validation.validate import Validation, validation_rows
 
     kernels = machine.server.kernels
@@ -94,7 +94,7 @@ def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Valid
     library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
     laboratory = DeviceLaboratory(device, library, keeps_results=False)
     with arithmetic(tf32=tf32), ProgressBar() as bar:
-        bar.expect(sum(len(subject.chosen(policies)) for subject in method.subjects))
+        bar.expect(sum(len(task.chosen(policies)) for task in method.tasks))
         rows = validation_rows(laboratory, machine.server, method, policies, bar.done)
     sources = [(machine.file, machine.sha256)]
     if kernels is not None:

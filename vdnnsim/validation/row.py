@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Final
 
 from vdnnsim.validation.run.side import Side
-from vdnnsim.validation.subjects import Subject
+from vdnnsim.validation.tasks import Task
 
 STILL_CALIBRATED: Final = 0.05
 """Share of its kernel time that may be predicted in a row that counts as calibrated.
@@ -49,7 +49,7 @@ class Row:
         order_fault: where any run departed from the order of the replay; None where none did.
     """
 
-    subject: Subject
+    task: Task
     policy: str
     outcome: Outcome
     algorithms: str = ""

@@ -1,4 +1,4 @@
-"""A validation: every subject under its policies, one row after the other, on one device."""
+"""A validation: every task under its policies, one row after the other, on one device."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def validation_rows(
     policies: Sequence[Policy],
     done: Callable[[str], None],
 ) -> tuple[Row, ...]:
-    """Execute and replay each subject of a method under those of the policies that it is to run under.
+    """Execute and replay each task of a method under those of the policies that it is to run under.
 
     A row whose memory runs out or whose plan is refused says so, and the others go on.
 
@@ -53,24 +53,24 @@ def validation_rows(
         server: the machine that its profile describes.
         method: what to run and how.
         policies: in the order of the rows.
-        done: is told of each subject and policy that is finished.
+        done: is told of each task and policy that is finished.
 
     Raises:
         ProfileError: the machine's times do not cover a workload.
     """
     rows: list[Row] = []
-    for subject in method.subjects:
+    for task in method.tasks:
         try:
-            sides = BothSides.of(subject, server, laboratory.executor(subject.workload), method)
+            sides = BothSides.of(task, server, laboratory.executor(task.workload), method)
         except (DeviceError, ExecutionRefused) as failure:
             outcome = Outcome.REFUSED if isinstance(failure, ExecutionRefused) else Outcome.OUT_OF_MEMORY
-            for policy in subject.chosen(policies):
-                rows.append(Row(subject, policy.label, outcome, note=str(failure)))
-                done(f"{subject.label}, {policy.label}")
+            for policy in task.chosen(policies):
+                rows.append(Row(task, policy.label, outcome, note=str(failure)))
+                done(f"{task.label}, {policy.label}")
             continue
-        for policy in subject.chosen(policies):
+        for policy in task.chosen(policies):
             rows += sides.rows(policy)
-            done(f"{subject.label}, {policy.label}")
+            done(f"{task.label}, {policy.label}")
     return tuple(rows)
 
 

@@ -9,7 +9,7 @@ from tests.unit.report.conftest import move_trace
 from tests.unit.validation.fake_device import slowed
 from vdnnsim.validation.row import Outcome, Row
 from vdnnsim.validation.run.side import Peaks, Side
-from vdnnsim.validation.subjects import Subject
+from vdnnsim.validation.tasks import Task
 
 RowMaker = Callable[..., Row]
 
@@ -32,7 +32,7 @@ def make_row() -> RowMaker:
         order_fault: str | None = None,
     ) -> Row:
         return replace(
-            Row(Subject(network, 1), "move(m)", Outcome.RAN, "m"),
+            Row(Task(network, 1), "move(m)", Outcome.RAN, "m"),
             kernels=4,
             unmeasured_kernels=1 if predicted_share else 0,
             predicted_share=predicted_share,

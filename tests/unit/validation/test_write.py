@@ -18,11 +18,11 @@ from vdnnsim.validation.report.page import page_text
 from vdnnsim.validation.report.tables import COLUMNS, HEADER, cells, column_names, summary_cells
 from vdnnsim.validation.report.write import validation_files, write_validation
 from vdnnsim.validation.row import Outcome, Raw, Row
-from vdnnsim.validation.subjects import Subject
+from vdnnsim.validation.tasks import Task
 from vdnnsim.validation.validate import Validation
 
-UNFIT = Row(Subject("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT, note="conv1 asked for 2 B")
-REFUSED = Row(Subject("vgg16", 1), "page_migration(p)", Outcome.REFUSED, note="copies page by page")
+UNFIT = Row(Task("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT, note="conv1 asked for 2 B")
+REFUSED = Row(Task("vgg16", 1), "page_migration(p)", Outcome.REFUSED, note="copies page by page")
 
 
 def validation(method: Method, *rows: Row) -> Validation:
@@ -59,12 +59,10 @@ def test_equal_validations_give_equal_bytes(make_row: RowMaker) -> None:
 
 
 def test_the_page_says_which_policies_ran_on_what(make_row: RowMaker) -> None:
-    subjects = Subject("vgg16", 1), Subject("alexnet", 1, paper_alone=True), Subject("alexnet", 2, paper_alone=True)
+    tasks = Task("vgg16", 1), Task("alexnet", 1, paper_alone=True), Task("alexnet", 2, paper_alone=True)
     told = "2 rows: every policy on vgg16 (1) and those of the vDNN paper on alexnet (1); alexnet (2). Each"
-    assert told in page(replace(FREE_GPU, subjects=subjects), make_row(), UNFIT)
-    assert "2 rows: every policy on vgg16 (1). Each" in page(
-        replace(FREE_GPU, subjects=subjects[:1]), make_row(), UNFIT
-    )
+    assert told in page(replace(FREE_GPU, tasks=tasks), make_row(), UNFIT)
+    assert "2 rows: every policy on vgg16 (1). Each" in page(replace(FREE_GPU, tasks=tasks[:1]), make_row(), UNFIT)
 
 
 def test_the_page_says_what_holds_and_what_does_not(make_row: RowMaker) -> None:

@@ -82,8 +82,8 @@ def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Seq
 
 def _introduction(validation: Validation) -> str:
     rows, method = validation.rows, validation.method
-    under_all = "; ".join(subject.label for subject in method.subjects if not subject.paper_alone)
-    others = "; ".join(subject.label for subject in method.subjects if subject.paper_alone)
+    under_all = "; ".join(task.label for task in method.tasks if not task.paper_alone)
+    others = "; ".join(task.label for task in method.tasks if task.paper_alone)
     told_of = (f"every policy on {under_all}", f"those of the vDNN paper on {others}")
     told = " and ".join(text for text, labels in zip(told_of, (under_all, others), strict=True) if labels)
     return (
@@ -111,7 +111,7 @@ def _verdict(judged: Sequence[Requirement]) -> str:
 
 def _broken(judged: Iterable[Requirement]) -> tuple[str, ...]:
     return tuple(
-        f"{each.name}: {row.label}, {row.subject.label}{_reason(row)}" for each in judged for row in each.broken_by
+        f"{each.name}: {row.label}, {row.task.label}{_reason(row)}" for each in judged for row in each.broken_by
     )
 
 
@@ -129,18 +129,18 @@ def _notes(rows: Iterable[Row]) -> tuple[str, ...]:
     for row in rows:
         if row.outcome is not Outcome.RAN or row.note:
             reason = f"{row.outcome.value}: {row.note}" if row.outcome is not Outcome.RAN else row.note
-            labels.setdefault(reason, []).append(f"{row.label}, {row.subject.label}")
+            labels.setdefault(reason, []).append(f"{row.label}, {row.task.label}")
     return tuple(f"{'; '.join(names)}: {reason}" for reason, names in labels.items())
 
 
 def _decisions(rows: Iterable[Row]) -> tuple[str, ...]:
-    return tuple(f"{row.subject.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device)
+    return tuple(f"{row.task.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device)
 
 
 def _raw(rows: Sequence[Row]) -> tuple[str, ...]:
     lines = [
         (
-            row.subject.label,
+            row.task.label,
             row.label,
             format_seconds(row.raw.measured_s),
             format_seconds(row.raw.simulated_s),

@@ -59,7 +59,7 @@ def _parity(validation: Validation, rows: Sequence[Row]) -> Parity:
         ),
         subtitle=f"every policy that ran on {validation.device}{_how(validation)}; a red rim marks what is outside",
         pairs=tuple(
-            Pair(row.subject.label, int(not row.calibrated), row.measured.iteration_s, row.simulated.iteration_s)
+            Pair(row.task.label, int(not row.calibrated), row.measured.iteration_s, row.simulated.iteration_s)
             for row in rows
             if row.measured and row.simulated
         ),
@@ -74,7 +74,7 @@ def _how(validation: Validation) -> str:
 
 
 def _subject(row: Row) -> str:
-    return f"{row.label}, {row.subject.label}"
+    return f"{row.label}, {row.task.label}"
 
 
 def _timeline_title(row: Row, measured: Side, simulated: Side) -> str:

@@ -68,12 +68,12 @@ _CAUSES = (
 """What can hold up one GPU."""
 
 COLUMNS: tuple[Column, ...] = (
-    Column("network", "the network that is trained", lambda row: row.subject.network),
-    Column("batch_size", "images per iteration", lambda row: row.subject.batch_size),
+    Column("network", "the network that is trained", lambda row: row.task.network),
+    Column("batch_size", "images per iteration", lambda row: row.task.batch_size),
     Column(
         "memory_share",
         "device memory that plans may use, as a share of what base(p) asks for; empty for all that the device has",
-        lambda row: row.subject.memory_share,
+        lambda row: row.task.memory_share,
     ),
     Column("policy", "the policy with its options", lambda row: row.policy),
     Column(
@@ -170,7 +170,7 @@ def summary_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return a row of text for each row; what did not run says so in the last column."""
     return [
         (
-            row.subject.label,
+            row.task.label,
             row.label,
             "" if not row.kernels else "yes" if row.calibrated else "no",
             *_both(row, lambda side: format_seconds(side.iteration_s)),

@@ -24,7 +24,7 @@ from vdnnsim.validation.row import Outcome, Raw, Row
 from vdnnsim.validation.run.device import DeviceTrials, stated_workspaces
 from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
 from vdnnsim.validation.run.side import Peaks, Side, predicted_peaks
-from vdnnsim.validation.subjects import Subject
+from vdnnsim.validation.tasks import Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +32,30 @@ class BothSides:
     """A workload, set up on both sides.
 
     Attributes:
-        bench: the simulator, with the calibrated times; plans are made with these.
+        simulator: the simulator, with the calibrated times; plans are made with these.
     """
 
-    subject: Subject
+    task: Task
     executor: Executor
     method: Method
-    bench: Simulator
+    simulator: Simulator
 
     @classmethod
-    def of(cls, subject: Subject, server: Server, executor: Executor, method: Method) -> "BothSides":
-        """Build the cost tables and the limits of a subject.
+    def of(cls, task: Task, server: Server, executor: Executor, method: Method) -> "BothSides":
+        """Build the cost tables and the limits of a task.
 
         Raises:
             ProfileError: the machine's times do not cover the workload.
             ExecutionRefused: the device cannot compute a layer of it.
         """
-        bench = Simulator.of(subject.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
-        bench = replace(bench, cost_model=stated_workspaces(bench.cost_model, executor))
-        bench.cost_model.table(bench.workload)
-        if subject.memory_share is not None:
-            everything = Base().plan(Setting(bench.workload, bench.cost_model, bench.limits, bench))
-            share_bytes = round(subject.memory_share * needed_bytes(everything))
-            bench = replace(bench, limits=replace(bench.limits, device_bytes=share_bytes))
-        return cls(subject, executor, method, bench)
+        simulator = Simulator.of(task.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+        simulator = replace(simulator, cost_model=stated_workspaces(simulator.cost_model, executor))
+        simulator.cost_model.table(simulator.workload)
+        if task.memory_share is not None:
+            everything = Base().plan(Setting(simulator.workload, simulator.cost_model, simulator.limits, simulator))
+            share_bytes = round(task.memory_share * needed_bytes(everything))
+            simulator = replace(simulator, limits=replace(simulator.limits, device_bytes=share_bytes))
+        return cls(task, executor, method, simulator)
 
     def rows(self, policy: Policy) -> Iterator[Row]:
         """Execute and replay a policy.
@@ -64,15 +64,15 @@ class BothSides:
         it is a row of its own.
         """
         try:
-            plan = self._plan(policy, self.bench)
+            plan = self._plan(policy, self.simulator)
         except PolicyError as refusal:
-            yield Row(self.subject, policy.label, Outcome.REFUSED, note=str(refusal))
+            yield Row(self.task, policy.label, Outcome.REFUSED, note=str(refusal))
             return
         if not isinstance(policy, VdnnDyn):
             yield self._row(plan)
             return
         try:
-            on_device = self._plan(policy, DeviceTrials(self.executor, self.bench.limits))
+            on_device = self._plan(policy, DeviceTrials(self.executor, self.simulator.limits))
         except (DeviceError, ExecutionRefused) as failure:
             yield replace(self._row(plan), decision=f"no trials on the device: {failure}")
             return
@@ -84,12 +84,14 @@ class BothSides:
         yield replace(self._row(on_device), decision=decision, profiled_on_device=True)
 
     def _plan(self, policy: Policy, trials: TrialPort) -> TrainingPlan:
-        plan = make_plan(policy, Setting(self.bench.workload, self.bench.cost_model, self.bench.limits, trials))
+        plan = make_plan(
+            policy, Setting(self.simulator.workload, self.simulator.cost_model, self.simulator.limits, trials)
+        )
         check_plan(plan)
         return plan
 
     def _row(self, plan: TrainingPlan) -> Row:
-        table = self.bench.cost_model.table(plan.workload)
+        table = self.simulator.cost_model.table(plan.workload)
         costs = [
             table.find(operation.layer, operation.phase, operation.algorithm)
             for operation in plan.operations
@@ -97,7 +99,7 @@ class BothSides:
         ]
         predicted = [cost for cost in costs if cost.origin is not Origin.MEASURED]
         row = Row(
-            subject=self.subject,
+            task=self.task,
             policy=plan.policy,
             outcome=Outcome.RAN,
             algorithms=plan.algorithms,
@@ -105,7 +107,7 @@ class BothSides:
             unmeasured_kernels=len(predicted),
             predicted_share=sum(cost.seconds for cost in predicted) / sum(cost.seconds for cost in costs),
         )
-        replayed = _replay(plan, self.bench)
+        replayed = _replay(plan, self.simulator)
         if not isinstance(replayed, DoesNotFit):
             row = replace(row, simulated=self._simulated(replayed))
         try:
@@ -117,12 +119,12 @@ class BothSides:
 
     def _compared(self, row: Row, plan: TrainingPlan, replayed: IterationTrace | DoesNotFit) -> Row:
         if isinstance(replayed, DoesNotFit):
-            answer = self.executor.execute(plan, self.bench.limits)
+            answer = self.executor.execute(plan, self.simulator.limits)
             if isinstance(answer, DoesNotFit):
                 return replace(row, outcome=Outcome.DOES_NOT_FIT, note=answer.explain())
             side = Side.of(answer.trace, Peaks.counted(answer.peaks))
             return replace(row, measured=side, note=f"fits on the device alone; simulated: {replayed.explain()}")
-        method, limits = self.method, self.bench.limits
+        method, limits = self.method, self.simulator.limits
         runs = run_free(self.executor, plan, limits, replayed, method.free_runs, method.tolerance)
         raw = None
         if method.pacing is not None and isinstance(runs, Runs):
@@ -142,20 +144,22 @@ class BothSides:
 
     def _simulated(self, replay: IterationTrace) -> Side:
         caching = self.method.caching_allocator
-        return Side.of(replay, predicted_peaks(replay.plan, self.bench.limits, caching_allocator=caching))
+        return Side.of(replay, predicted_peaks(replay.plan, self.simulator.limits, caching_allocator=caching))
 
     def _given(self, plan: TrainingPlan, pacing: Pacing, stretch: float) -> Given:
         slower = pacing.times(stretch)
         paced = replace(
-            self.bench, server=slower.server(self.bench.server), cost_model=slower.costs(self.bench.cost_model)
+            self.simulator,
+            server=slower.server(self.simulator.server),
+            cost_model=slower.costs(self.simulator.cost_model),
         )
         replay = _replay(plan, paced)
         assert isinstance(replay, IterationTrace), "durations do not decide what fits"
         return Given(given_durations(plan, paced.cost_model, paced.server.link), replay)
 
 
-def _replay(plan: TrainingPlan, bench: Simulator) -> IterationTrace | DoesNotFit:
-    placement = place_plan(plan, bench.limits)
+def _replay(plan: TrainingPlan, simulator: Simulator) -> IterationTrace | DoesNotFit:
+    placement = place_plan(plan, simulator.limits)
     if isinstance(placement, DoesNotFit):
         return placement
-    return simulate(plan, bench.cost_model, bench.server, placement, bench.pinned)
+    return simulate(plan, simulator.cost_model, simulator.server, placement, simulator.pinned)

@@ -2,7 +2,7 @@ import pytest
 
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.validation.subjects import CPU_SUBJECTS, GPU_SUBJECTS, Subject, every_policy
+from vdnnsim.validation.tasks import CPU_TASKS, GPU_TASKS, Task, every_policy
 
 
 def test_every_policy_comes_once_for_each_choice_of_algorithms() -> None:
@@ -15,25 +15,25 @@ def test_every_policy_comes_once_for_each_choice_of_algorithms() -> None:
     assert "base(tensorflow)" not in labels
 
 
-@pytest.mark.parametrize("subject", [*CPU_SUBJECTS, *GPU_SUBJECTS], ids=lambda subject: subject.label)
-def test_every_subject_names_a_network_there_is(subject: Subject) -> None:
-    assert subject.network in NETWORKS
-    assert subject.workload.batch_size == subject.batch_size
+@pytest.mark.parametrize("task", [*CPU_TASKS, *GPU_TASKS], ids=lambda task: task.label)
+def test_every_task_names_a_network_there_is(task: Task) -> None:
+    assert task.network in NETWORKS
+    assert task.workload.batch_size == task.batch_size
 
 
-def test_a_label_tells_subjects_of_one_network_apart() -> None:
-    assert len({subject.label for subject in GPU_SUBJECTS}) == len(GPU_SUBJECTS)
-    assert Subject("vgg16", 64, memory_share=0.7).label == "vgg16 (64), memory 70 %"
+def test_a_label_tells_tasks_of_one_network_apart() -> None:
+    assert len({task.label for task in GPU_TASKS}) == len(GPU_TASKS)
+    assert Task("vgg16", 64, memory_share=0.7).label == "vgg16 (64), memory 70 %"
 
 
-@pytest.mark.parametrize("subjects", [CPU_SUBJECTS, GPU_SUBJECTS])
-def test_every_policy_runs_somewhere_and_the_papers_everywhere(subjects: tuple[Subject, ...]) -> None:
+@pytest.mark.parametrize("tasks", [CPU_TASKS, GPU_TASKS])
+def test_every_policy_runs_somewhere_and_the_papers_everywhere(tasks: tuple[Task, ...]) -> None:
     """Every policy in enough memory and in too little; nine that the paper has, with both rules for algorithms."""
     policies = every_policy(known_policies())
-    assert {subject.memory_share is None for subject in subjects if subject.chosen(policies) == policies} == {
+    assert {task.memory_share is None for task in tasks if task.chosen(policies) == policies} == {
         True,
         False,
     }
-    alone = [policy.label for policy in Subject("vgg16", 64, paper_alone=True).chosen(policies)]
+    alone = [policy.label for policy in Task("vgg16", 64, paper_alone=True).chosen(policies)]
     assert alone[:4] == ["base(m)", "base(p)", "none(m)", "none(p)"]
     assert alone[4:] == ["vdnn_all(m)", "vdnn_all(p)", "vdnn_conv(m)", "vdnn_conv(p)", "vdnn_dyn"]

@@ -22,7 +22,7 @@ _VDNN_PAPER: Final = frozenset({"base", "none", "vdnn_all", "vdnn_conv", "vdnn_d
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Task:
     """One workload.
 
     Attributes:
@@ -56,31 +56,31 @@ class Subject:
         return f"{self.network} ({self.batch_size}){share}"
 
 
-CPU_SUBJECTS: Final = (
-    Subject("tiny_linear", 8, paper_alone=True),
-    Subject("tiny_forked", 8),
-    Subject("tiny_residual", 8, paper_alone=True),
-    Subject("tiny_forked", 8, memory_share=0.75),
-    Subject("tiny_linear", 12, paper_alone=True),
-    Subject("cifar10_quick", 8),
+CPU_TASKS: Final = (
+    Task("tiny_linear", 8, paper_alone=True),
+    Task("tiny_forked", 8),
+    Task("tiny_residual", 8, paper_alone=True),
+    Task("tiny_forked", 8, memory_share=0.75),
+    Task("tiny_linear", 12, paper_alone=True),
+    Task("cifar10_quick", 8),
 )
 """Networks of a few layers, for a machine of two cores; the batch of 12 and the last network were never calibrated.
 
 The memory of a share decides what is offloaded, so there every policy is of interest again.
 """
 
-GPU_SUBJECTS: Final = (
-    Subject("alexnet", 128, paper_alone=True),
-    Subject("overfeat", 128, paper_alone=True),
-    Subject("googlenet", 128),
-    Subject("vgg16", 64, paper_alone=True),
-    Subject("vgg16", 128, memory_share=0.5),
-    Subject("vgg16", 256, paper_alone=True),
-    Subject("resnet50", 64),
-    Subject("vgg_d_13conv", 96, paper_alone=True),
-    Subject("vgg_a_8conv", 80, paper_alone=True),
-    Subject("resnet50", 48, paper_alone=True),
-    Subject("alexnet", 200),
+GPU_TASKS: Final = (
+    Task("alexnet", 128, paper_alone=True),
+    Task("overfeat", 128, paper_alone=True),
+    Task("googlenet", 128),
+    Task("vgg16", 64, paper_alone=True),
+    Task("vgg16", 128, memory_share=0.5),
+    Task("vgg16", 256, paper_alone=True),
+    Task("resnet50", 64),
+    Task("vgg_d_13conv", 96, paper_alone=True),
+    Task("vgg_a_8conv", 80, paper_alone=True),
+    Task("resnet50", 48, paper_alone=True),
+    Task("alexnet", 200),
 )
 """Of the paper's networks and ResNet-50 those that fit ten minutes; the last four were never calibrated."""
 
