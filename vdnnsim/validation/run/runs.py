@@ -32,7 +32,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PairedRun:
     """One run beside its replay."""
 
     execution: Execution
@@ -66,7 +66,7 @@ class Runs:
     order_fault: str | None
 
     @classmethod
-    def of(cls, runs: Sequence[Run], counts: Run, tolerance: Tolerance) -> "Runs":
+    def of(cls, runs: Sequence[PairedRun], counts: PairedRun, tolerance: Tolerance) -> "Runs":
         """Put together what came of all runs."""
         largest = max((run.execution.peaks for run in runs), key=lambda peaks: peaks.requested_bytes)
         faults = (order_fault(run.execution.trace, run.replay, tolerance.clock_s) for run in runs)
@@ -92,13 +92,13 @@ def run_free(
         ExecutionRefused: the executor cannot execute the plan.
         DeviceError: the device failed.
     """
-    done: list[Run] = []
+    done: list[PairedRun] = []
     for number in range(1 + runs):
         execution = executor.execute(plan, limits)
         if isinstance(execution, DoesNotFit):
             return execution
         if number:  # the first one warms up
-            done.append(Run(execution, replay))
+            done.append(PairedRun(execution, replay))
     middle_s = median_low(run.seconds for run in done)
     return Runs.of(done, next(run for run in done if run.seconds == middle_s), tolerance)
 
@@ -125,13 +125,13 @@ def run_paced(
         ExecutionRefused: the executor cannot execute the plan.
         DeviceError: the device failed.
     """
-    done: list[Run] = []
+    done: list[PairedRun] = []
     for stretch in stretches:
         both = given(stretch)
         execution = executor.execute(plan, limits, both.durations_s)
         if isinstance(execution, DoesNotFit):
             return execution
-        done.append(Run(execution, both.replay))
+        done.append(PairedRun(execution, both.replay))
         if done[-1].error <= tolerance.calibrated:
             break
     return Runs.of(done, min(done, key=lambda run: run.error), tolerance)
