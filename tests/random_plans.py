@@ -17,7 +17,7 @@ from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.swap import StaggeredSwap, Swap, SwapIn, Synchronization

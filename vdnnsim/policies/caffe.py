@@ -6,8 +6,8 @@ whose outputs share the data and have a diff each (src/caffe/layers/split_layer.
 diffs. Counted so, with batch normalization in place, ResNet-152 at batch 32 has the 11.61 GB (GiB) of Table 1.
 
 Caffe's batch normalization keeps a copy of what it normalized all the same, data and diff: here its X and dX, which
-stand among the maps and gradients. Its temporary maps (`vdnnsim.policies.caffe_layers`), which are no blobs of the
-network either, count as statistics of their layer.
+stand among the maps and gradients. Its temporary maps, which are no blobs of the network either, count as statistics of
+their layer (`vdnnsim.policies.iterations.caffe_layers`).
 """
 
 from typing import ClassVar
@@ -19,7 +19,7 @@ from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
-from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES, cudnn_handles, hold_what_layers_keep
+from vdnnsim.policies.iterations.caffe_layers import WORKSPACE_LIMIT_BYTES, cudnn_handles, hold_what_layers_keep
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 

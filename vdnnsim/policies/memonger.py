@@ -35,8 +35,8 @@ from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.plan.schemes import ByLifetime
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
-from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
 
 _GUESSES, _TRIALS = 3, 6
 

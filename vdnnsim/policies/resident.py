@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 

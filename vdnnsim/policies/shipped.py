@@ -8,9 +8,7 @@ from vdnnsim.policies.boundary_search import BoundarySearch
 from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.geeps import GeePS
-from vdnnsim.policies.layrub_hybrid import LayrubHybrid
-from vdnnsim.policies.layrub_inter import LayrubInter
-from vdnnsim.policies.layrub_intra import LayrubIntra
+from vdnnsim.policies.layrub import LayrubHybrid, LayrubInter, LayrubIntra
 from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy

@@ -6,8 +6,8 @@ fourth spends what is left:
 
 - liveness analysis (3.2): everything is freed after its last reader;
 - the unified tensor pool (3.3): maps of CONV layers are offloaded and prefetched, through a cache that copies only when
-  memory is short, the least recently used first (`vdnnsim.policies.tensor_cache`);
-- cost-aware recomputation (3.4) of POOL, ACTV, LRN, BN and dropout layers (`vdnnsim.policies.cheap_layers`);
+  memory is short, the least recently used first (`vdnnsim.policies.iterations.tensor_cache`);
+- cost-aware recomputation (3.4) of POOL, ACTV, LRN, BN and dropout layers (`vdnnsim.policies.iterations.cheap_layers`);
 - for each kernel the fastest algorithm whose workspace fits into what is left (3.5).
 
 What the text leaves open and how it is read here: recomputation is always on, as a build of the code has it or has not,
@@ -23,9 +23,9 @@ from typing import ClassVar
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import forward, update
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.cheap_layers import backward_with_recomputation, recomputed_maps
+from vdnnsim.policies.iterations.cheap_layers import backward_with_recomputation, recomputed_maps
+from vdnnsim.policies.iterations.tensor_cache import TensorCache
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
-from vdnnsim.policies.tensor_cache import TensorCache
 
 
 class SuperNeurons(Policy, frozen=True, kw_only=True):

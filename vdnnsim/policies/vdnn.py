@@ -15,7 +15,7 @@ from vdnnsim.errors import InputError
 from vdnnsim.plan.chunks import in_chunks
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.units import Dimension, parse_quantity
 

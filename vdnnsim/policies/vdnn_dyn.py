@@ -23,7 +23,7 @@ from vdnnsim.plan.placement import DoesNotFit, Pool
 from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels, downgraded_until_it_fits
 from vdnnsim.policies.base import network_wide_plan
-from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting, Trial
 from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
 

@@ -24,10 +24,10 @@ from vdnnsim.plan.liveness import needed_in_backward
 from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.asynchronous import asynchronous_plan
-from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.iterations.asynchronous import asynchronous_plan
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
-from vdnnsim.policies.triggers import JUST_IN_TIME
+from vdnnsim.policies.swap import JUST_IN_TIME
 from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
 
 

@@ -11,9 +11,9 @@ from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.policies import registry
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.options import describe_options
 from vdnnsim.policies.port import make_plan, make_plans
 from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.policies.registry.options import describe_options
 
 TYPES = known_policies()
 

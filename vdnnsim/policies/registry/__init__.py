@@ -15,8 +15,8 @@ import msgspec
 
 from vdnnsim.errors import PolicyError
 from vdnnsim.messages import describe, describe_exception, not_one_of, one_line, quote
-from vdnnsim.policies.options import check_option, option_value, parse_short_form
 from vdnnsim.policies.port import DecidedBy, Policy
+from vdnnsim.policies.registry.options import check_option, option_value, parse_short_form
 from vdnnsim.policies.shipped import SHIPPED
 
 PolicyTypes = Mapping[str, type[Policy]]

@@ -39,7 +39,7 @@ from vdnnsim.plan.schedule import (
 )
 from vdnnsim.plan.schemes import Pool
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.layerwise import offloads_by_layer
+from vdnnsim.policies.iterations.layerwise import offloads_by_layer
 
 
 def asynchronous_plan(
