@@ -21,8 +21,8 @@ from vdnnsim import __version__
 
 COVERED: Final = (
     "analysis",
-    "bench",
     "cost",
+    "csv_table",
     "dnn",
     "element_type",
     "engine",
@@ -37,6 +37,7 @@ COVERED: Final = (
     "policies",
     "recorder",
     "scenario",
+    "simulator",
     "study.points",
     "trace",
     "units",
