@@ -21,8 +21,7 @@ from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.swap import StaggeredSwap, Swap, SwapIn, Synchronization
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 from vdnnsim.trace import IterationTrace
 
 ROOMY = replace(TOY_LIMITS, device_bytes=10**9, host_bytes=10**9)

@@ -18,8 +18,7 @@ from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.policies.superneurons import SuperNeurons
 from vdnnsim.policies.swap import StaggeredSwap, Swap
 from vdnnsim.policies.tensorflow import TensorFlow
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 from vdnnsim.policies.vdnn_pp import VdnnPlusPlus
 
 SHIPPED: Final[tuple[type[Policy], ...]] = (

@@ -9,8 +9,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.policies.registry.options import describe_options
-from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 
 TYPES = known_policies()
 

@@ -26,7 +26,7 @@ from vdnnsim.plan.operations import Compute, Offload
 from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
-from vdnnsim.policies.vdnn_dyn import NoOffloadPass, VdnnDyn
+from vdnnsim.policies.vdnn import NoOffloadPass, VdnnDyn
 
 W = Phase.BACKWARD_WEIGHTS
 

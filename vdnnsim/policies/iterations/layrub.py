@@ -27,7 +27,7 @@ from vdnnsim.plan.schedule import (
 )
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
-from vdnnsim.policies.iterations.caffe_layers import WORKSPACE_LIMIT_BYTES, cudnn_handles
+from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, cudnn_handles
 from vdnnsim.policies.iterations.layrub_layout import Layout, lay_out
 from vdnnsim.policies.iterations.layrub_spaces import Buffers, Reuse, Spaces
 from vdnnsim.policies.port import Setting

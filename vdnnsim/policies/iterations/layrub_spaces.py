@@ -1,7 +1,7 @@
 """Where everything lies under Layrub, and what a layer in place keeps for its backward beside maps.
 
 A rectifier keeps a record, one byte for each element of Y, which tells its backward where Y is above zero without Y
-(4.2). A batch normalization keeps temporary maps (`caffe_layers` beside this file), which layers share once maps leave
+(4.2). A batch normalization keeps temporary maps (`vdnnsim.policies.caffe`), which layers share once maps leave
 the GPU: the authors' code moves them like maps (github.com/CGCL-codes/Layrub at 0657919,
 src/caffe/layers/batch_norm_layer.cpp and scale_layer.cpp, TransferDataToCPU).
 
@@ -21,7 +21,7 @@ from vdnnsim.plan.regions import Stay, share_regions
 from vdnnsim.plan.schedule import backward_layers
 from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import Buffer, BufferKind
-from vdnnsim.policies.iterations.caffe_layers import TEMPORARY_MAPS, hold_what_layers_keep
+from vdnnsim.policies.caffe import TEMPORARY_MAPS, hold_what_layers_keep
 
 
 @dataclass(frozen=True, slots=True)

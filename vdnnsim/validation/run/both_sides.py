@@ -14,7 +14,7 @@ from vdnnsim.plan.placement import DoesNotFit, needed_bytes, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting, TrialPort, make_plan
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnDyn
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.method import Method
