@@ -232,13 +232,11 @@ def _telling(policy: Policy, member: str) -> Iterator[None]:
     """Make what fails in a user's policy say which it is; the frames, which its author needs, are in a note."""
     try:
         yield
-    except VdnnsimError as error:
-        if is_shipped(type(policy)) or str(error).startswith(f"{policy.label}: "):
-            raise
-        raise PolicyError(f"{policy.label}: {member}: {error}") from error
     except Exception as error:
-        if is_shipped(type(policy)):
+        ours = isinstance(error, VdnnsimError)
+        if is_shipped(type(policy)) or (ours and str(error).startswith(f"{policy.label}: ")):
             raise
-        failure = PolicyError(f"{policy.label}: {member}: {describe_exception(error)}")
-        failure.add_note(traceback.format_exc())
+        failure = PolicyError(f"{policy.label}: {member}: {error if ours else describe_exception(error)}")
+        if not ours:
+            failure.add_note(traceback.format_exc())
         raise failure from error
