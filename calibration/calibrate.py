@@ -15,7 +15,7 @@ from calibration.measure.extent import Extent
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
 from calibration.measure.link_times import link_steps, measure_link
-from calibration.measure.machine import Machine, Measurements, machine_of
+from calibration.measure.machine import MeasuredMachine, Measurements, machine_of
 from calibration.measure.session import Listener, Session
 from calibration.measure.statistics import Sample
 from calibration.measure.subjects import Subject, distinct_subjects
@@ -155,7 +155,7 @@ class Calibrator:
             host = measure_host(device, session, extent, kernel)
         return Measurements(rates, measure_link(device, session, extent, rates), host)
 
-    def _server(self, machine: Machine, table: str, copies: str) -> Server:
+    def _server(self, machine: MeasuredMachine, table: str, copies: str) -> Server:
         """Return what the profile states, with what the tables of kernels and copies hold."""
         kernels = kernels_beside(self.out, table, tf32=self.settings.tf32, channels_last=self.library.channels_last)
         return Server(

@@ -28,7 +28,7 @@ import click
 from calibration.kernels.cudnn_graphs import PlanFinder, Target, described_device, frontend
 from calibration.measure.subjects import distinct_subjects
 from calibration.workspaces_gpus import GPUS, DescribedGpu
-from calibration.workspaces_rows import Settings, convolution_rows, other_row
+from calibration.workspaces_rows import KernelSettings, convolution_rows, other_row
 from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.convolutional import Convolution
@@ -61,7 +61,7 @@ def asked_workloads(texts: Iterable[str], element_type: ElementType) -> tuple[Wo
 
 
 def generate(
-    gpu: DescribedGpu, workloads: Iterable[Workload], settings: Settings
+    gpu: DescribedGpu, workloads: Iterable[Workload], settings: KernelSettings
 ) -> tuple[tuple[KernelRow, ...], frozenset[str]]:
     """Return the rows of all kernels of these workloads on a GPU, and the names of plans that could not be built.
 
@@ -96,7 +96,7 @@ def main(
     """Write the kernel table TABLE of a GPU that need not be there."""
     try:
         workloads = asked_workloads(networks, ElementType(element_type))
-        rows, left_out = generate(GPUS[gpu], workloads, Settings(tf32, channels_last))
+        rows, left_out = generate(GPUS[gpu], workloads, KernelSettings(tf32, channels_last))
         replace_file(table, kernel_table_text(rows).encode())
     except InputError as failure:
         sys.stderr.write(f"{failure}\n")

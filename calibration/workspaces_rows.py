@@ -40,7 +40,7 @@ _PRODUCTS: Final = frozenset({LayerKind.FC, LayerKind.ATTENTION, LayerKind.RNN})
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KernelSettings:
     """How kernels are to compute.
 
     Attributes:
@@ -80,7 +80,7 @@ def convolution_rows(
     ]
 
 
-def other_row(gpu: DescribedGpu, subject: Subject, settings: Settings) -> KernelRow:
+def other_row(gpu: DescribedGpu, subject: Subject, settings: KernelSettings) -> KernelRow:
     """Return the row of a kernel that is no convolution."""
     flop, nbytes = _work(subject)
     element_type = subject.workload.element_type

@@ -17,12 +17,11 @@ from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.swap import StaggeredSwap, Swap, SwapIn, Synchronization
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 from vdnnsim.trace import IterationTrace
 
 ROOMY = replace(TOY_LIMITS, device_bytes=10**9, host_bytes=10**9)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
 from vdnnsim.plan.placement import DoesNotFit, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.port import Policy, Setting, Trial
+from vdnnsim.policies.port import Policy, Setting, Trial, make_plans
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
@@ -126,7 +126,7 @@ class _Simulators:
         """What a policy may know at a batch, with trials that are only placed."""
         setting = self[batch].setting()
         trials = _PlacedTrials(self[batch])
-        return replace(setting, trials=trials, server_trials=trials)
+        return replace(setting, known_trials=trials, server_trials=trials)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _edge(setting_of: Callable[[int], Setting], simulators: _Simulators, policy:
 
     def need(count: int) -> Need:
         batch = count * multiple
-        return _need(simulators[batch], policy.plans(setting_of(batch)))
+        return _need(simulators[batch], make_plans(policy, setting_of(batch)))
 
     return multiple * find_edge(need, guess, largest)
 
@@ -177,7 +177,7 @@ def _hold_against_trials(simulators: _Simulators, policy: Policy, batch: int) ->
     kernels = KernelOrigins()
     if batch > 0:
         simulator = simulators[batch]
-        plans = policy.plans(simulator.setting())
+        plans = make_plans(policy, simulator.setting())
         trials = simulator.run_server_trial(plans)
         if not all(trial.fits for trial in trials):
             return None
@@ -203,7 +203,9 @@ def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
 
 def _refusal(simulator: Simulator, policy: Policy) -> DoesNotFit | None:
     """Return what does not fit on the first GPU where something does not."""
-    placements = (simulator.place(plan) for plan in _distinct(simulator.exchanging(policy.plans(simulator.setting()))))
+    placements = (
+        simulator.place(plan) for plan in _distinct(simulator.exchanging(make_plans(policy, simulator.setting())))
+    )
     return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 
 

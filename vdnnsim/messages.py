@@ -36,6 +36,11 @@ def describe(value: object) -> str:
     return one_line(repr(value))[:LONGEST_SHOWN]
 
 
+def describe_exception(error: Exception) -> str:
+    """Return an exception that is none of ours on one line: its class and what it says."""
+    return f"{type(error).__name__}: {one_line(str(error))}".removesuffix(": ")
+
+
 def one_line(text: str) -> str:
     """Return a message of somebody else on one line, with escapes for what cannot be printed."""
     return printable(" ".join(text.split()))

@@ -20,7 +20,7 @@ from vdnnsim.plan.operations import Aggregation, AllReduce
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Policy, Setting, Trial
+from vdnnsim.policies.port import Policy, Setting, Trial, make_plans
 from vdnnsim.trace import ServerTrace
 
 Made = TypeVar("Made")
@@ -80,8 +80,8 @@ class Simulator:
         return Setting(
             workload=self.workload,
             cost_model=self.cost_model,
-            limits=limits,
-            trials=self,
+            known_limits=limits,
+            known_trials=self,
             gpus=self.gpus,
             groups=self._groups(),
             server_trials=self if self.gpus > 1 else None,
@@ -96,7 +96,7 @@ class Simulator:
             PolicyError: the policy plans for another number of GPUs.
             PlanError: a plan breaks the contract, or the plans do not fit together.
         """
-        plans = self.ready(policy.plans(self.setting()), policy.label)
+        plans = self.ready(make_plans(policy, self.setting()), policy.label)
         placements = _once(self.place, plans)
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]
         server_trace = self.replay(plans, _once(self.place_unlimited, plans) if refusals else placements)

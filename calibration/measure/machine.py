@@ -33,7 +33,7 @@ class Measurements:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MeasuredMachine:
     """All of a machine but its kernels, as a profile states it."""
 
     gpu: Gpu
@@ -42,7 +42,7 @@ class Machine:
     figures: tuple[Figure, ...]
 
 
-def machine_of(device: Device, measurements: Measurements, link_name: str) -> Machine:
+def machine_of(device: Device, measurements: Measurements, link_name: str) -> MeasuredMachine:
     """Return what was measured of a device as a machine.
 
     Args:
@@ -57,7 +57,7 @@ def machine_of(device: Device, measurements: Measurements, link_name: str) -> Ma
     gpu = _gpu(device, measurements.rates, figures)
     link = _link(link_name, measurements.link, figures)
     host = _host(measurements.host, figures)
-    return Machine(gpu, link, host, tuple(figures.stated))
+    return MeasuredMachine(gpu, link, host, tuple(figures.stated))
 
 
 class _Figures:

@@ -21,7 +21,7 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.layrub_hybrid import LayrubHybrid
+from vdnnsim.policies.layrub import LayrubHybrid
 from vdnnsim.policies.port import Setting
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.simulator import Simulator

@@ -8,7 +8,7 @@ from calibration.kernels.cudnn_plans import DOWN_CONVERT_NOTE, NONDETERMINISTIC_
 from calibration.measure.subjects import Subject, distinct_subjects
 from calibration.workspaces import PAPER_AND_RESNET, asked_workloads, main
 from calibration.workspaces_gpus import GPUS, H200
-from calibration.workspaces_rows import Settings, convolution_rows, other_row
+from calibration.workspaces_rows import KernelSettings, convolution_rows, other_row
 from tests.calibration.kernels.frontend_double import Engine, Frontend
 from vdnnsim.cost.kernel_file import read_kernel_table
 from vdnnsim.cost.kernel_table import KernelRow
@@ -21,8 +21,8 @@ from vdnnsim.hardware.server import Origin
 PROFILES = Path(__file__).parents[2] / "hw_profiles"
 SEVERAL = ("alexnet:128", "vgg16:64", "resnet50:64", "gpt2_small:4")
 """In the tables of all profiles of GPUs but the H200."""
-TF32 = Settings(tf32=True, channels_last=False)
-FLOAT32 = Settings(tf32=False, channels_last=False)
+TF32 = KernelSettings(tf32=True, channels_last=False)
+FLOAT32 = KernelSettings(tf32=False, channels_last=False)
 
 
 def subject(network: str, layer: str, phase: Phase) -> Subject:
@@ -103,7 +103,7 @@ def test_a_gradient_that_is_added_to_another_lies_in_the_workspace_first() -> No
 
 
 @pytest.mark.parametrize(("settings", "seconds"), [(TF32, 87.2e-6), (FLOAT32, 196.3e-6)])
-def test_tf32_is_for_all_products(settings: Settings, seconds: float) -> None:
+def test_tf32_is_for_all_products(settings: KernelSettings, seconds: float) -> None:
     """The first FC of VGG-16 at batch 64: 2 x 64 x 25,088 x 4,096 FLOPs take 26.6 us in TF32, 196.3 us in float32.
 
     Its memory takes 4 B x (64 x 25,088 + 25,088 x 4,096 + 4,096 + 64 x 4,096) / 4.8 TB/s = 87.2 us.
@@ -121,7 +121,7 @@ def test_tf32_is_for_all_products(settings: Settings, seconds: float) -> None:
         ("h0.attn", FLOAT32, 96.2e-6),
     ],
 )
-def test_so_it_is_for_those_of_tokens_and_of_attention(layer: str, settings: Settings, seconds: float) -> None:
+def test_so_it_is_for_those_of_tokens_and_of_attention(layer: str, settings: KernelSettings, seconds: float) -> None:
     """GPT-2 with 4 x 1,024 tokens: 2 x 4,096 x 768 x 3,072 FLOPs, 39.07 us in TF32 and 288.5 us in float32.
 
     Attention is two products of 4 x 1,024 tokens with the 512 before them, in the mean, each 768 wide, and a softmax:

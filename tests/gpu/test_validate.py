@@ -9,8 +9,8 @@ import torch
 
 from tests.gpu.test_calibrate import QUICK, vdnnsim
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import FREE_GPU
+from vdnnsim.validation.tasks import Task
 
 pytestmark = [
     pytest.mark.gpu,
@@ -26,11 +26,11 @@ def test_memory_and_order_are_as_simulated(tmp_path: Path, monkeypatch: pytest.M
     Whether times are within the tolerance is what the report says of networks large enough to keep a GPU busy.
     """
     policies = tuple(resolve_policy(name, known_policies()) for name in POLICIES)
-    cases = Case("alexnet", 32), Case("alexnet", 32, memory_share=0.8), Case("tiny_residual", 48)
+    tasks = Task("alexnet", 32), Task("alexnet", 32, memory_share=0.8), Task("tiny_residual", 48)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("calibration.measure.extent.GPU_EXTENT", QUICK)
-    monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, cases=cases))
-    monkeypatch.setattr("vdnnsim.validation.case.every_policy", lambda _types: policies)
+    monkeypatch.setattr("vdnnsim.validation.method.FREE_GPU", replace(FREE_GPU, tasks=tasks))
+    monkeypatch.setattr("vdnnsim.validation.tasks.every_policy", lambda _types: policies)
     status, _, talk = vdnnsim("calibrate", "--network", "alexnet", "--batch-size", "32", "--out", "here.yaml")
     assert status == 0, talk
     status, _, talk = vdnnsim("validate", "--profile", "here.yaml", "--out", "report")

@@ -22,8 +22,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.resident import Resident
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 
 ROOMY = replace(TOY_LIMITS, device_bytes=2**45, host_bytes=2**45)
 POLICIES: tuple[Policy, ...] = (Base(), Resident(), VdnnAll(), VdnnConv(), VdnnDyn(), PageMigration())

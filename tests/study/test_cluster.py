@@ -10,12 +10,12 @@ from distributed import LocalCluster
 
 from tests.study.kills import study_file
 from tests.unit.test_cli import vdnnsim
-from vdnnsim.study.cluster import cluster_workers
-from vdnnsim.study.export import write_results
-from vdnnsim.study.read import read_study
-from vdnnsim.study.results import progress_of, study_rows
-from vdnnsim.study.store import writing
+from vdnnsim.study.file.read import read_study
+from vdnnsim.study.results.export import write_results
+from vdnnsim.study.results.rows import progress_of, study_rows
+from vdnnsim.study.results.store import writing
 from vdnnsim.study.sweep import sweep
+from vdnnsim.study.workers.cluster import cluster_workers
 
 
 class KillsOne:
@@ -59,7 +59,7 @@ def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path,
 
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens at the port of `discard`."""
-    monkeypatch.setattr("vdnnsim.study.cluster._CONNECT_S", 1)
+    monkeypatch.setattr("vdnnsim.study.workers.cluster._CONNECT_S", 1)
     file = study_file(tmp_path, 1)
 
     done = vdnnsim("sweep", str(file), "--cluster", "tcp://127.0.0.1:9", folder=tmp_path)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from vdnnsim.errors import StudyError
-from vdnnsim.study.chunk import Chunk, Finished
-from vdnnsim.study.local import local_workers
-from vdnnsim.study.resolve import Resolved
+from vdnnsim.study.points.resolve import Resolved
 from vdnnsim.study.version import model_version
+from vdnnsim.study.workers.chunk import Chunk, Finished
+from vdnnsim.study.workers.local import local_workers
 
 NOWHERE = Resolved("key", None, error="no such machine")
 

@@ -9,9 +9,8 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.experiment import run_scenario
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.layerwise import PrefetchSearch
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.trace import StallCause
 from vdnnsim.units import GIB

@@ -32,7 +32,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.swap import StaggeredSwap, Swap
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnDyn
 from vdnnsim.scenario.read import LARGEST_BATCH, read_scenario
 from vdnnsim.scenario.scenario import Scenario
 

@@ -22,8 +22,7 @@ from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.swap import StaggeredSwap
-from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace

@@ -67,8 +67,8 @@ def compare(scenario: Path, names: str, out: Path | None, csv_file: Path | None,
 def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list["Policy"]:
     """Return each policy once, in the order in which they were asked for."""
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.policies.short_form import split_policies
-    from vdnnsim.validation.case import every_policy
+    from vdnnsim.policies.registry.options import split_policies
+    from vdnnsim.validation.tasks import every_policy
 
     if names == _ALL:
         chosen = [*every_policy(types), *own]

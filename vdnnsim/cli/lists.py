@@ -61,7 +61,7 @@ def networks(csv_file: Path | None) -> None:
 @POLICY_MODULE
 def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
     """List the policies and what their options may be, the default first."""
-    from vdnnsim.policies.options import describe_options
+    from vdnnsim.policies.registry.options import describe_options
 
     rows = [(name, describe_options(policy), policy.summary) for name, policy in policies_with(policy_modules).items()]
     print_list(("name", "options", "summary"), rows, csv_file, ("options",))

@@ -57,7 +57,7 @@ def _said(written: "Written") -> str:
 def check(file: Path, policy_modules: Sequence[str]) -> None:
     """Read and resolve FILE, a scenario, a study or a hardware profile, and run nothing."""
     from vdnnsim.scenario.check import check_file
-    from vdnnsim.study.check import check_study, is_study
+    from vdnnsim.study.file.read import check_study, is_study
 
     checked = check_study if is_study(file) else check_file
     write_result(checked(file, policies_with(policy_modules)) + "\n")

@@ -13,9 +13,9 @@ from vdnnsim.cli.study_help import STUDY, StudyCommand
 from vdnnsim.errors import StudyError
 
 if TYPE_CHECKING:
-    from vdnnsim.study.chunk import Workers
-    from vdnnsim.study.results import Progress
+    from vdnnsim.study.results.rows import Progress
     from vdnnsim.study.study import Study
+    from vdnnsim.study.workers.chunk import Workers
 
 _COLUMNS = ("done", "failed", "missing")
 _RESULTS = "results.csv"
@@ -47,9 +47,9 @@ def sweep(  # noqa: PLR0913  # one for each option
 
     What was computed is kept in DIR, so a study that is repeated, extended or killed goes on where it was.
     """
-    from vdnnsim.study.read import read_study
-    from vdnnsim.study.results import progress_of, study_rows
-    from vdnnsim.study.store import Store
+    from vdnnsim.study.file.read import read_study
+    from vdnnsim.study.results.rows import progress_of, study_rows
+    from vdnnsim.study.results.store import Store
     from vdnnsim.study.study import MOST_POINTS
 
     asked = read_study(study, policies_with(policy_modules))
@@ -71,10 +71,10 @@ def _compute(
 ) -> "Progress":
     from vdnnsim.cli.progress import StudyBar
     from vdnnsim.replace import replace_files
-    from vdnnsim.study.export import write_parquet, write_results
-    from vdnnsim.study.report import report_files
-    from vdnnsim.study.results import progress_of, study_rows
-    from vdnnsim.study.store import writing
+    from vdnnsim.study.results.export import write_parquet, write_results
+    from vdnnsim.study.results.report import report_files
+    from vdnnsim.study.results.rows import progress_of, study_rows
+    from vdnnsim.study.results.store import writing
     from vdnnsim.study.sweep import sweep as compute
 
     with writing(folder) as store:
@@ -101,7 +101,7 @@ def _interrupted(before: "Progress", finished: int) -> StudyError:
 
 
 def _check(csv_file: Path | None, parquet: Path | None) -> None:
-    from vdnnsim.study.export import check_parquet
+    from vdnnsim.study.results.export import check_parquet
 
     for path in (csv_file, parquet):
         if path is not None:
@@ -111,8 +111,8 @@ def _check(csv_file: Path | None, parquet: Path | None) -> None:
 
 
 def _workers(count: int | None, cluster: str | None) -> "Workers":
-    from vdnnsim.study.cluster import cluster_workers
-    from vdnnsim.study.local import local_workers
+    from vdnnsim.study.workers.cluster import cluster_workers
+    from vdnnsim.study.workers.local import local_workers
 
     if cluster is not None:
         return cluster_workers(cluster)

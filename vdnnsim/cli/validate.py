@@ -36,11 +36,10 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     """
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.tables.fitted import plain_table
-    from vdnnsim.validation.columns import cells, column_names
-    from vdnnsim.validation.differences import differences
-    from vdnnsim.validation.table import HEADER, summary_cells
+    from vdnnsim.validation.report.tables import HEADER, cells, column_names, summary_cells
+    from vdnnsim.validation.report.write import write_validation
+    from vdnnsim.validation.validate import differences
     from vdnnsim.validation.verdict import requirements
-    from vdnnsim.validation.write import write_validation
 
     with opened(kind, gpu) as device:
         machine = _profile(profile, device, kind)
@@ -85,8 +84,8 @@ def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Valid
     from calibration.kernels.cudnn_library import library_for
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.policies.registry import known_policies
-    from vdnnsim.validation.case import every_policy
     from vdnnsim.validation.method import FREE_GPU, PACED_CPU
+    from vdnnsim.validation.tasks import every_policy
     from vdnnsim.validation.validate import Validation, validation_rows
 
     kernels = machine.server.kernels
@@ -95,7 +94,7 @@ def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Valid
     library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
     laboratory = DeviceLaboratory(device, library, keeps_results=False)
     with arithmetic(tf32=tf32), ProgressBar() as bar:
-        bar.expect(sum(len(case.chosen(policies)) for case in method.cases))
+        bar.expect(sum(len(task.chosen(policies)) for task in method.tasks))
         rows = validation_rows(laboratory, machine.server, method, policies, bar.done)
     sources = [(machine.file, machine.sha256)]
     if kernels is not None:

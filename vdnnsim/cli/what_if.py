@@ -12,7 +12,7 @@ from vdnnsim.cli.study_help import StudyCommand
 
 if TYPE_CHECKING:
     from vdnnsim.report.tables.fitted import FittedTable
-    from vdnnsim.study.results import StudyRow
+    from vdnnsim.study.results.rows import StudyRow
     from vdnnsim.study.what_if import Change
 
 _TIMES = ("before", "after")
@@ -42,7 +42,7 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
     from vdnnsim.report.tables.summary import FOOTNOTE
     from vdnnsim.report.tables.terminal import titled_table
     from vdnnsim.scenario.read import read_scenario
-    from vdnnsim.study.outcome import OUTCOME
+    from vdnnsim.study.points.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
 
     types = policies_with(policy_modules)

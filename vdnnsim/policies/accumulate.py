@@ -28,7 +28,7 @@ from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.schedule import Run, backward, forward, update
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 MOST_PARTS: Final = 512
 _UNLIKE = 2
@@ -55,6 +55,11 @@ class Accumulate(Policy, frozen=True, kw_only=True):
         if self.steps < 0:
             message = f"steps: found {self.steps}, expected a number of steps, or 0 for the fewest that fit"
             raise ValueError(message)
+
+    @property
+    def decided_by(self) -> DecidedBy:
+        """The fewest parts that fit are as many as memory takes."""
+        return DecidedBy.COSTS if self.steps else DecidedBy.MEMORY
 
     @property
     def batch_multiple(self) -> int:

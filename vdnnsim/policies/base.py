@@ -14,7 +14,7 @@ from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.schemes import NetworkWide
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 class Base(Policy, frozen=True, kw_only=True):
@@ -22,6 +22,7 @@ class Base(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "base"
     summary: ClassVar[str] = "network-wide allocation, nothing is offloaded (vDNN paper, IV-A)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
 

@@ -26,7 +26,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.liveness import needed_in_backward
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
-from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.vdnn import maps_of_all
 

@@ -22,9 +22,9 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.pytorch import pytorch_loop
-from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
 
 
 class Checkpoint(Policy, frozen=True, kw_only=True):
@@ -37,6 +37,7 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "checkpoint"
     summary: ClassVar[str] = "recomputes segments, the last one aside (PyTorch's checkpoint_sequential)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     set_to_none: bool = True

@@ -40,7 +40,7 @@ from vdnnsim.plan.schedule import (
 )
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 class GeePS(Policy, frozen=True, kw_only=True):
@@ -48,6 +48,7 @@ class GeePS(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "geeps"
     summary: ClassVar[str] = "a double-buffered pool, all local data on the host (GeePS, Cui et al. 2016)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
 

@@ -35,8 +35,8 @@ from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.plan.schemes import ByLifetime
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.segments import Segment, joined, modules, segmented_steps
+from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 _GUESSES, _TRIALS = 3, 6
 
@@ -56,6 +56,11 @@ class Memonger(Policy, frozen=True, kw_only=True):
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     segmentation: Segmentation = Segmentation.SQRT
+
+    @property
+    def decided_by(self) -> DecidedBy:
+        """A search counts what plans take in granules."""
+        return DecidedBy.MEMORY if self.segmentation is Segmentation.BUDGET else DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""

@@ -33,7 +33,7 @@ from vdnnsim.plan.schedule import Allocate, Fetch, Offload, Release, Run, Step, 
 from vdnnsim.plan.schemes import AsScheduled
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.units import KIB, Dimension, parse_quantity
 
 PAGE_BYTES = 4 * KIB
@@ -51,6 +51,7 @@ class PageMigration(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "page_migration"
     summary: ClassVar[str] = "pages of 4 KB on demand, least recently used out first (vDNN paper, II-C)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     page_latency: str = "35 us"

@@ -3,11 +3,17 @@
 A policy is a frozen msgspec Struct: its fields are its options, read from a scenario with unknown ones refused, and
 `plan` is a pure function of them and of its `Setting`. The trials of a dynamic policy run wherever the caller plugs
 the port in: on the simulator, or on a real GPU.
+
+`make_plan` and `make_plans` are how plans are asked for: they keep from a policy what it does not declare to be decided
+by, so that a study may give one plan to all points that agree in what it does, and they turn whatever fails in a user's
+policy into one line that names it.
 """
 
+import traceback
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar, Protocol
 
@@ -15,6 +21,8 @@ import msgspec
 
 from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import PolicyError, VdnnsimError
+from vdnnsim.messages import describe, describe_exception
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
@@ -51,13 +59,25 @@ class ServerTrialPort(Protocol):
         """Run a plan on each GPU, begun together, and say how each went."""
 
 
+class DecidedBy(Enum):
+    """What decides a plan besides the options of its policy; each includes those before it.
+
+    The workload, its costs and the GPUs that train together; the memory that there is; and what trials say, in which
+    the whole machine takes part.
+    """
+
+    COSTS = "costs"
+    MEMORY = "memory"
+    TRIALS = "trials"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """All that a policy may know.
 
     Attributes:
         cost_model: what the kernels of any workload cost on the machine.
-        limits: the memory of one GPU, and its part of that of the host.
+        known_limits, known_trials: None where they are kept from the policy, which reads `limits` and `trials`.
         gpus: how many GPUs train together.
         groups: their numbers by the switch on which they hang.
         server_trials: the port for trials of all of them; None for one GPU alone.
@@ -65,8 +85,8 @@ class Setting:
 
     workload: Workload
     cost_model: CostModel
-    limits: MemoryLimits
-    trials: TrialPort
+    known_limits: MemoryLimits | None
+    known_trials: TrialPort | None
     gpus: int = 1
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     server_trials: ServerTrialPort | None = None
@@ -80,11 +100,47 @@ class Setting:
         """Return what the kernels of a workload cost."""
         return self.cost_model.table(workload)
 
+    @property
+    def limits(self) -> MemoryLimits:
+        """The memory of one GPU, and its part of that of the host.
+
+        Raises:
+            PolicyError: the policy does not declare that memory decides its plans.
+        """
+        if self.known_limits is None:
+            raise _undeclared("limits", DecidedBy.MEMORY)
+        return self.known_limits
+
+    @property
+    def trials(self) -> TrialPort:
+        """The port for trials of one GPU.
+
+        Raises:
+            PolicyError: the policy does not declare that trials decide its plans.
+        """
+        if self.known_trials is None:
+            raise _undeclared("trials", DecidedBy.TRIALS)
+        return self.known_trials
+
     def run_together(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
         """Run a trial iteration of all GPUs."""
         if self.server_trials is not None:
             return self.server_trials.run_server_trial(plans)
         return tuple(self.trials.run_trial(plan) for plan in plans)
+
+    def of(self, decided_by: DecidedBy) -> "Setting":
+        """Return as much of it as a policy may know that is decided by no more than this."""
+        if decided_by is DecidedBy.TRIALS:
+            return self
+        limits = self.known_limits if decided_by is DecidedBy.MEMORY else None
+        return replace(self, known_limits=limits, known_trials=None, server_trials=None)
+
+
+def _undeclared(name: str, decided_by: DecidedBy) -> PolicyError:
+    return PolicyError(
+        f"found a look at setting.{name}, expected of a policy that takes it: decided_by: ClassVar[DecidedBy] = "
+        f"DecidedBy.{decided_by.name}"
+    )
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,6 +168,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return f"{self.name}({', '.join(shown)})" if shown else self.name
 
     @property
+    def decided_by(self) -> DecidedBy:
+        """What its plans are decided by, and so all that it is told; everything, where a policy does not say."""
+        return DecidedBy.TRIALS
+
+    @property
     def batch_multiple(self) -> int:
         """Of what a batch must be a multiple."""
         return 1
@@ -127,4 +188,55 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def plans(self, setting: Setting) -> tuple[TrainingPlan, ...]:
         """Decide one iteration of every GPU of the server; all do the same unless a policy says otherwise."""
-        return (self.plan(setting),) * setting.gpus
+        return (make_plan(self, setting),) * setting.gpus
+
+
+def make_plan(policy: Policy, setting: Setting) -> TrainingPlan:
+    """Let a policy decide one iteration of one GPU.
+
+    Raises:
+        PolicyError: it refuses, looks at what it does not declare, or, one of a user's own, fails or returns no plan.
+    """
+    with _telling(policy, "plan"):
+        return _checked_plan(policy.plan(setting.of(policy.decided_by)))
+
+
+def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
+    """Let a policy decide one iteration of every GPU of a server.
+
+    Raises:
+        PolicyError: as `make_plan`; or the plans are not one for each GPU.
+    """
+    with _telling(policy, "plans"):
+        made: object = policy.plans(setting.of(policy.decided_by))
+        if not isinstance(made, tuple):
+            raise PolicyError(f"found {describe(made)}, expected a tuple of TrainingPlans")
+        if len(made) != setting.gpus:
+            raise PolicyError(f"found {len(made)} plans, expected {setting.gpus}, one for each GPU")
+        return tuple(_checked_plan(plan) for plan in made)
+
+
+def is_shipped(policy: type[Policy]) -> bool:
+    """Say whether a policy is one of vdnnsim's."""
+    return policy.__module__.partition(".")[0] == "vdnnsim"
+
+
+def _checked_plan(made: object) -> TrainingPlan:
+    if not isinstance(made, TrainingPlan):
+        raise PolicyError(f"found {describe(made)}, expected a TrainingPlan")
+    return made
+
+
+@contextmanager
+def _telling(policy: Policy, member: str) -> Iterator[None]:
+    """Make what fails in a user's policy say which it is; the frames, which its author needs, are in a note."""
+    try:
+        yield
+    except Exception as error:
+        ours = isinstance(error, VdnnsimError)
+        if is_shipped(type(policy)) or (ours and str(error).startswith(f"{policy.label}: ")):
+            raise
+        failure = PolicyError(f"{policy.label}: {member}: {error if ours else describe_exception(error)}")
+        if not ours:
+            failure.add_note(traceback.format_exc())
+        raise failure from error

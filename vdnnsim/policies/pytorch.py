@@ -24,7 +24,7 @@ from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 def pytorch_loop(workload: Workload, *, set_to_none: bool) -> Workload:
@@ -42,6 +42,7 @@ class PyTorch(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "pytorch"
     summary: ClassVar[str] = "keeps what PyTorch's autograd saves, frees all else at once"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     set_to_none: bool = True

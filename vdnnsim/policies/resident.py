@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 class Resident(Policy, frozen=True, kw_only=True):
@@ -16,6 +16,7 @@ class Resident(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "offloads nothing, allocates and releases layer by layer"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
 

@@ -42,7 +42,7 @@ from vdnnsim.plan.schedule import (
 )
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.pytorch import pytorch_loop
 
 
@@ -56,6 +56,7 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "save_on_cpu"
     summary: ClassVar[str] = "copies all that autograd saves to the host and back (PyTorch's save_on_cpu)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     set_to_none: bool = True

@@ -6,8 +6,8 @@ fourth spends what is left:
 
 - liveness analysis (3.2): everything is freed after its last reader;
 - the unified tensor pool (3.3): maps of CONV layers are offloaded and prefetched, through a cache that copies only when
-  memory is short, the least recently used first (`vdnnsim.policies.tensor_cache`);
-- cost-aware recomputation (3.4) of POOL, ACTV, LRN, BN and dropout layers (`vdnnsim.policies.cheap_layers`);
+  memory is short, the least recently used first;
+- cost-aware recomputation (3.4) of POOL, ACTV, LRN, BN and dropout layers (`vdnnsim.policies.iterations.cheap_layers`);
 - for each kernel the fastest algorithm whose workspace fits into what is left (3.5).
 
 What the text leaves open and how it is read here: recomputation is always on, as a build of the code has it or has not,
@@ -16,16 +16,30 @@ would fit. What may leave are the input and all maps that are not recomputed, fo
 like CONV. An in-place activation belongs to its layer, and where that is CONV nothing of it is recomputed. A fetch
 gives up the copy on the host. The cache counts bytes: under a memory model that places buffers at addresses, gaps may
 leave less room than it thinks.
+
+The cache (3.3.2) and the choice of algorithms (3.5): the runs of an iteration are walked with the memory of the GPU in
+view. What a kernel needs and is not there is allocated or fetched; where there is no room, the maps that were used
+least recently leave until there is. As long as all fits, nothing is copied. While a CONV layer runs in backward, the
+next map that is away and wanted before the CONV layer below has run comes back, if there is room for it (3.3.1). Each
+kernel then takes the fastest of its algorithms whose workspace fits into what is left.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.lifetimes import lifetimes
 from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import forward, update
+from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait, forward, update
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.cheap_layers import backward_with_recomputation, recomputed_maps
-from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.tensor_cache import TensorCache
+from vdnnsim.policies.algorithms import fastest_within
+from vdnnsim.policies.iterations.cheap_layers import backward_with_recomputation, recomputed_maps
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 class SuperNeurons(Policy, frozen=True, kw_only=True):
@@ -35,6 +49,7 @@ class SuperNeurons(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = (
         "recomputes cheap layers, caches the other maps, workspace from the rest (Wang et al. 2018)"
     )
+    decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan within the memory of the setting."""
@@ -44,3 +59,100 @@ class SuperNeurons(Policy, frozen=True, kw_only=True):
         cache = TensorCache(workload, setting.costs, setting.limits, cached)
         cache.walk(runs)
         return lower(cache.steps, workload, cache.kernels, label=self.label, algorithms="what is left")
+
+
+class TensorCache:
+    """One walk.
+
+    Attributes:
+        steps: the runs walked and the copies between them.
+        kernels: the algorithm of each; of a kernel that runs more than once, the one with the least workspace.
+    """
+
+    def __init__(self, workload: Workload, costs: CostTable, limits: MemoryLimits, cached: frozenset[int]) -> None:
+        """Prepare a walk in which only the cached maps, by index, may leave."""
+        self._costs = costs
+        self._limits = limits
+        self._buffers = IterationBuffers(workload)
+        self._cached = {self._buffers.maps[index] for index in cached}
+        self._held = frozenset(buffer for buffer, _ in self._buffers.held(with_statistics=False))
+        self._in_use_bytes = sum(self._size_bytes(each) for each in (*self._held, self._buffers.maps[0]))
+        # Cached maps on the GPU, the least recently used first, and those that have left.
+        self._recent: dict[int, None] = {}
+        self._away: set[int] = set()
+        self.steps: list[Step] = []
+        self.kernels: dict[tuple[int, Phase], KernelCost] = {}
+
+    def walk(self, runs: Sequence[Run]) -> None:
+        """Walk all runs."""
+        lived = lifetimes(runs, self._buffers, self._held)
+        for position, run in enumerate(runs):
+            reads, writes = self._buffers.touched(run.layer, run.phase)
+            missing = [buffer for buffer in dict.fromkeys(reads) if buffer in self._away]
+            least = self._costs.memory_optimal(run.layer.index, run.phase)
+            needed_bytes = sum(self._size_bytes(buffer) for buffer in lived.begins[position] + missing)
+            self._make_room(needed_bytes + self._rounded(least.workspace_bytes), run, {*reads, *writes})
+            for buffer in missing:
+                self._fetch(buffer, run, on_demand=True)
+            self._in_use_bytes += sum(self._size_bytes(buffer) for buffer in lived.begins[position])
+            self._prefetch(runs, position, self._rounded(least.workspace_bytes))
+            self._choose(run)
+            self.steps.append(run)
+            for buffer in dict.fromkeys(reads + writes):
+                if buffer in self._cached:
+                    self._recent.pop(buffer, None)
+                    self._recent[buffer] = None
+            for buffer in lived.ends[position]:
+                self._recent.pop(buffer, None)
+                self._in_use_bytes -= self._size_bytes(buffer)
+
+    @property
+    def _free_bytes(self) -> int:
+        return self._limits.device_bytes - self._in_use_bytes
+
+    def _make_room(self, needed_bytes: int, run: Run, operands: set[int]) -> None:
+        for buffer in tuple(self._recent):
+            if self._free_bytes >= needed_bytes:
+                return
+            if buffer not in operands:
+                self.steps += [Offload((buffer,), run.layer, run.phase), Wait((buffer,))]
+                del self._recent[buffer]
+                self._away.add(buffer)
+                self._in_use_bytes -= self._size_bytes(buffer)
+
+    def _fetch(self, buffer: int, run: Run, *, on_demand: bool) -> None:
+        self.steps.append(Fetch((buffer,), run.layer, run.phase, on_demand))
+        self._away.remove(buffer)
+        self._recent[buffer] = None
+        self._in_use_bytes += self._size_bytes(buffer)
+
+    def _prefetch(self, runs: Sequence[Run], position: int, reserved_bytes: int) -> None:
+        """Prefetch, with the first kernel of backward of a CONV layer, the next map that is wanted, if it fits."""
+        run = runs[position]
+        if run.layer.kind is LayerKind.CONV and run.phase is run.layer.backward_phases[0]:
+            wanted = next(self._wanted_after(runs, position), None)
+            if wanted is not None and self._size_bytes(wanted) + reserved_bytes <= self._free_bytes:
+                self._fetch(wanted, run, on_demand=False)
+
+    def _wanted_after(self, runs: Sequence[Run], position: int) -> Iterator[int]:
+        """Yield what is away and read by the runs up to those of the CONV layer below, that included."""
+        below = None
+        for index in range(position + 1, len(runs)):
+            layer = runs[index].layer
+            if below is not None and layer is not below:
+                return
+            if layer.kind is LayerKind.CONV and layer is not runs[position].layer:
+                below = layer
+            yield from (buffer for buffer in self._buffers.touched(layer, runs[index].phase)[0] if buffer in self._away)
+
+    def _choose(self, run: Run) -> None:
+        free_bytes = self._free_bytes // self._limits.granule_bytes * self._limits.granule_bytes
+        chosen = fastest_within(self._costs, run.layer.index, run.phase, free_bytes)
+        before = self.kernels.get((run.layer.index, run.phase), chosen)
+        self.kernels[run.layer.index, run.phase] = min(before, chosen, key=lambda kernel: kernel.workspace_bytes)
+
+    def _size_bytes(self, buffer: int) -> int:
+        return self._rounded(self._buffers.nbytes(buffer))
+
+    def _rounded(self, nbytes: int) -> int:
+        return round_up(nbytes, self._limits.granule_bytes)

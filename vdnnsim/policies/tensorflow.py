@@ -28,7 +28,7 @@ from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import TENSORFLOW_WORKSPACE_BYTES, downgraded_until_it_fits, kernels_within
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 
 
 class TensorFlow(Policy, frozen=True, kw_only=True):
@@ -36,6 +36,7 @@ class TensorFlow(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "tensorflow"
     summary: ClassVar[str] = "liveness and the fastest algorithms for which there is room (TensorFlow 1)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the algorithms that autotuning would find, as long as a workspace is what does not fit."""

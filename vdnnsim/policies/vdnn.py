@@ -1,22 +1,41 @@
-"""`vdnn_all` and `vdnn_conv`: the static policies of vDNN (MICRO 2016, III-C).
+"""`vdnn_all`, `vdnn_conv` and `vdnn_dyn`: the policies of vDNN (MICRO 2016, III-C).
 
 `vdnn_all` offloads the X of every feature-extraction layer, `vdnn_conv` of the CONV layers alone. A map that several
 layers read counts as a CONV layer's if any of them is one. The classifier's input stays, for vDNN leaves the
 classification layers unchanged (IV-A); an in-place ACTV has no X of its own. The X of batch normalization and of
 element-wise addition, which the paper does not have, are X of feature-extraction layers like any other; what backward
 reads no more, as the X of an addition alone, is released and not copied.
+
+`vdnn_dyn` decides by profiling passes which maps to offload and which algorithms to use. The passes in the paper's
+order, each one trial iteration, the first that succeeds from the second on is taken:
+
+1. vdnn_all with memory-optimal algorithms: can the network be trained at all? It needs the least GPU memory, so there
+   the passes end if it fails; where only host memory is short they go on, for the others need less of that;
+2. the fastest algorithms without any offload, `none(p)`: maps stay, but everything is still allocated and released
+   layer by layer. Whether this pass succeeds is a named choice, `NoOffloadPass`;
+3. the fastest algorithms with vdnn_conv, then
+4. with vdnn_all;
+5. greedy vdnn_conv, then
+6. greedy vdnn_all: a layer whose fastest algorithm would overflow takes the next one that fits;
+7. the configuration of pass 1.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
 from typing import ClassVar, Final
 
+from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError
 from vdnnsim.plan.chunks import in_chunks
-from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.plan.placement import DoesNotFit, Pool
+from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels, downgraded_until_it_fits
+from vdnnsim.policies.base import network_wide_plan
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.port import DecidedBy, Policy, Setting, Trial
 from vdnnsim.units import Dimension, parse_quantity
 
 
@@ -80,6 +99,7 @@ class VdnnAll(_Static, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "vdnn_all"
     summary: ClassVar[str] = "offloads the input maps of all feature-extraction layers (vDNN paper, III-C)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def maps(self, workload: Workload) -> frozenset[int]:
         """Maps that only feature-extraction layers read."""
@@ -91,7 +111,97 @@ class VdnnConv(_Static, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "vdnn_conv"
     summary: ClassVar[str] = "offloads the input maps of the CONV layers (vDNN paper, III-C)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def maps(self, workload: Workload) -> frozenset[int]:
         """Maps that a CONV layer reads, among those of `vdnn_all`."""
         return maps_of_conv(workload)
+
+
+class NoOffloadPass(Enum):
+    """When the pass without any offload succeeds.
+
+    `network_wide`: where base(p) fits, the trial being an iteration of it. Only so does the paper's VGG-16 (128), whose
+    layer-wise iteration would fit into 12 GB, need offloading (V-A), while the averages that it reports for vDNN_dyn
+    (49 % and 69 % less memory) are those of a layer-wise iteration. `layer_wise`: where that iteration itself fits.
+    """
+
+    NETWORK_WIDE = "network_wide"
+    LAYER_WISE = "layer_wise"
+
+
+class VdnnDyn(Policy, frozen=True, kw_only=True):
+    """Profile, then offload as little as fits."""
+
+    name: ClassVar[str] = "vdnn_dyn"
+    summary: ClassVar[str] = "finds offloads and algorithms by profiling passes (vDNN paper, III-C)"
+
+    prefetch_search: PrefetchSearch = PrefetchSearch.FIG10
+    no_offload_pass: NoOffloadPass = NoOffloadPass.NETWORK_WIDE
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Run the passes until one is taken; a network that even all(m) cannot train gets the plan of all(m)."""
+        return _Profiler(setting, self).decide()
+
+
+class _Profiler:
+    def __init__(self, setting: Setting, options: VdnnDyn) -> None:
+        self._setting = setting
+        self._options = options
+        self._passes: list[ProfilingPass] = []
+
+    def decide(self) -> TrainingPlan:
+        workload, costs = self._setting.workload, self._setting.costs
+        fastest = choose_kernels(workload, costs, Algorithms.PERFORMANCE_OPTIMAL)
+        least = choose_kernels(workload, costs, Algorithms.MEMORY_OPTIMAL)
+        conv, everything = maps_of_conv(workload), maps_of_all(workload)
+        smallest = self._layerwise(least, everything, "all(m)")
+        first = self._try(smallest, "all(m)")
+        # Of host memory all(m) wants the most, and later passes want less.
+        if isinstance(first.outcome, DoesNotFit) and first.outcome.pool is Pool.DEVICE:
+            return self._finished(smallest)
+        resident = self._layerwise(fastest, frozenset(), "none(p)")
+        if self._passes_without_offload(fastest, resident):
+            return self._finished(resident)
+        attempts: tuple[tuple[str, Callable[[], TrainingPlan]], ...] = (
+            ("conv(p)", lambda: self._layerwise(fastest, conv, "conv(p)")),
+            ("all(p)", lambda: self._layerwise(fastest, everything, "all(p)")),
+            ("greedy conv", lambda: self._greedy(fastest, conv, "greedy conv")),
+            ("greedy all", lambda: self._greedy(fastest, everything, "greedy all")),
+        )
+        for name, build in attempts:
+            plan = build()
+            if self._passes_with(plan, name):
+                return self._finished(plan)
+        self._passes_with(smallest, "all(m)")
+        return self._finished(smallest)
+
+    def _passes_without_offload(self, fastest: KernelChoice, resident: TrainingPlan) -> bool:
+        if self._options.no_offload_pass is NoOffloadPass.LAYER_WISE:
+            return self._passes_with(resident, "none(p)")
+        workload, label = self._setting.workload, self._options.label
+        return self._passes_with(network_wide_plan(workload, fastest, label=label, algorithms="base(p)"), "base(p)")
+
+    def _layerwise(self, kernels: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
+        workload, options = self._setting.workload, self._options
+        return layerwise_plan(
+            workload, kernels, maps, options.prefetch_search, label=options.label, algorithms=algorithms
+        )
+
+    def _greedy(self, fastest: KernelChoice, maps: frozenset[int], algorithms: str) -> TrainingPlan:
+        """Downgrade, layer by layer, the algorithm that overflows to the fastest one with a smaller workspace."""
+        setting = self._setting
+        return downgraded_until_it_fits(
+            setting.costs, fastest, setting.limits, lambda kernels: self._layerwise(kernels, maps, algorithms)
+        )
+
+    def _passes_with(self, plan: TrainingPlan, name: str) -> bool:
+        return self._try(plan, name).fits
+
+    def _try(self, plan: TrainingPlan, name: str) -> Trial:
+        trial = self._setting.trials.run_trial(plan)
+        self._passes.append(ProfilingPass(name, trial.fits, trial.cost_s))
+        return trial
+
+    def _finished(self, plan: TrainingPlan) -> TrainingPlan:
+        return replace(plan, passes=tuple(self._passes))

@@ -24,10 +24,10 @@ from vdnnsim.plan.liveness import needed_in_backward
 from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.asynchronous import asynchronous_plan
-from vdnnsim.policies.layerwise import PrefetchSearch, layerwise_plan
-from vdnnsim.policies.port import Policy, Setting
-from vdnnsim.policies.triggers import JUST_IN_TIME
+from vdnnsim.policies.iterations.asynchronous import asynchronous_plan
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.swap import JUST_IN_TIME
 from vdnnsim.policies.vdnn import maps_of_all, maps_of_conv
 
 
@@ -43,6 +43,7 @@ class VdnnPlusPlus(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "vdnn_pp"
     summary: ClassVar[str] = "vDNN without synchronization at layer ends (vDNN++, Shriram et al. 2019)"
+    decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
     maps: Offloaded = Offloaded.ALL

@@ -2,24 +2,32 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from vdnnsim.report.study.picture import StudyPicture
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.axis import Axis
-from vdnnsim.study.keys import POLICY, Value
-from vdnnsim.study.where import Condition
-
-Point: TypeAlias = Mapping[str, Value]
-"""One combination: a value for the key of every axis."""
+from vdnnsim.study.points.resolve import POLICY, Point, Value
 
 MOST_POINTS: Final = 1_000_000
 """Of a grid that is computed without being asked for twice."""
 
 _COPIES: Final = ("link.", "host.", "pinned_memory")
 _MEMORY: Final = ("gpu.memory", "host.memory", "memory_model")
+
+
+Condition: TypeAlias = Callable[[Point], bool]
+"""Says of a point whether it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: the key path of what is varied, its name in tables, and its values, each once."""
+
+    key: str
+    column: str
+    values: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)

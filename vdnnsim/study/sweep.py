@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from vdnnsim.study.chunk import POINTS, Chunk, Workers
-from vdnnsim.study.keys import shown
-from vdnnsim.study.resolve import Resolved
-from vdnnsim.study.results import StudyRow, batches, study_rows
-from vdnnsim.study.store import Store
-from vdnnsim.study.study import Point, Study
+from vdnnsim.study.points.resolve import Point, Resolved, shown
+from vdnnsim.study.results.rows import StudyRow, batches, study_rows
+from vdnnsim.study.results.store import Store
+from vdnnsim.study.study import Study
 from vdnnsim.study.version import model_version
+from vdnnsim.study.workers.chunk import POINTS, Chunk, Workers
 
 
 class Watcher(Protocol):

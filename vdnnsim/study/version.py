@@ -1,30 +1,95 @@
-"""The version of the model: of vdnnsim, and of every line that decides a result.
+"""The version of the model, under which results are kept: that of vdnnsim, and a digest of all that decides a result.
 
-Whoever changes the model without a new number of its version would otherwise mix old results with new ones.
+    0.1.0+ee4000dc28cd173c
+
+Whoever changes the model without a new number of its version would otherwise mix old results with new ones. `run.json`
+of a study states it as `model`, and as `model_covers` the digest of each part; so of two studies it shows which parts
+of the model differ.
+
+Covered is whatever computing a point imports, and the policies that it may name. A digest is of the contents of a
+part's files, whatever these are called. What a point reads (its scenario, profile, kernel table, a policy of the user's
+own) is no part of the model; it is in the key of the point.
 """
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from vdnnsim import __version__
 
-_NO_RESULT: Final = frozenset({"cli", "report", "claims", "validation", "__pycache__"})
-"""Parts that show results, or hold them against others."""
+COVERED: Final = (
+    "analysis",
+    "cost",
+    "csv_table",
+    "dnn",
+    "element_type",
+    "engine",
+    "entry",
+    "errors",
+    "experiment",
+    "file_kind",
+    "hardware",
+    "memory",
+    "messages",
+    "plan",
+    "policies",
+    "recorder",
+    "scenario",
+    "simulator",
+    "study.points",
+    "trace",
+    "units",
+    "yaml_file",
+)
+"""Packages and modules of vdnnsim that decide a result, or how its error reads."""
 
-_OF_STUDIES: Final = frozenset({"compute.py", "kept.py", "machine.py", "outcome.py", "resolve.py"})
-"""Modules of this package that decide a result; the others ask for it, keep it or show it."""
+NOT_COVERED: Final[Mapping[str, str]] = {
+    "claims": "holds results against papers",
+    "cli": "asks, and shows results",
+    "compare": "asks for results",
+    "largest_batch": "asks for results",
+    "replace": "writes files",
+    "report": "shows results",
+    "study.file": "reads what is asked",
+    "study.results": "keeps and writes results",
+    "study.study": "says what is asked",
+    "study.sweep": "asks for results",
+    "study.version": "names the model",
+    "study.what_if": "asks for results",
+    "study.workers": "hands points over and outcomes back",
+    "validation": "holds results against a device",
+}
+"""All others, and what they do instead."""
+
+_PACKAGE: Final = Path(__file__).parents[1]
+_DIGITS: Final = 16
 
 
 @cache
 def model_version() -> str:
-    """Return the version and a digest of the source."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        name = path.relative_to(package)
-        asks = name.parts[0] == "study" and name.name not in _OF_STUDIES
-        if name.parts[0] not in _NO_RESULT and not asks:
-            digest.update(f"{name.as_posix()}\0".encode() + path.read_bytes())
-    return f"{__version__}+{digest.hexdigest()[:16]}"
+    """Return the version."""
+    return version_of(covered_digests())
+
+
+def version_of(digests: Mapping[str, str]) -> str:
+    """Return the version of a model whose parts have these digests."""
+    return f"{__version__}+{_digest(sorted(digests.items()))}"
+
+
+def covered_digests(package: Path = _PACKAGE) -> Mapping[str, str]:
+    """Return the digest of each part that is covered, of vdnnsim as it stands in a folder."""
+    return {part: _digest(sorted(map(_content, _files(package.joinpath(*part.split(".")))))) for part in COVERED}
+
+
+def _files(part: Path) -> list[Path]:
+    return list(part.rglob("*.py")) if part.is_dir() else [part.with_suffix(".py")]
+
+
+def _content(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:_DIGITS]

@@ -11,11 +11,11 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
-from vdnnsim.study.compute import PointRunner
-from vdnnsim.study.keys import POLICY, Key, Value, find_key, study_keys
-from vdnnsim.study.resolve import Resolver
-from vdnnsim.study.results import StudyRow
-from vdnnsim.study.where import plain_value
+from vdnnsim.study.file.keys import Key, find_key, study_keys
+from vdnnsim.study.file.where import plain_value
+from vdnnsim.study.points.compute import PointRunner
+from vdnnsim.study.points.resolve import POLICY, Resolver, Value
+from vdnnsim.study.results.rows import StudyRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from vdnnsim.validation.case import CPU_CASES, GPU_CASES, Case
 from vdnnsim.validation.pacing import Pacing
+from vdnnsim.validation.tasks import CPU_TASKS, GPU_TASKS, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Method:
         caching_allocator: whether memory comes from PyTorch's caching allocator.
     """
 
-    cases: tuple[Case, ...]
+    tasks: tuple[Task, ...]
     pacing: Pacing | None
     free_runs: int
     caching_allocator: bool
@@ -44,7 +44,7 @@ class Method:
 
 
 PACED_CPU: Final = Method(
-    cases=CPU_CASES,
+    tasks=CPU_TASKS,
     pacing=Pacing(
         kernel_factor=3.0,
         least_kernel_s=8e-3,
@@ -59,7 +59,7 @@ PACED_CPU: Final = Method(
 """Given durations: they are met in every row, and memory to the byte, or something is wrong."""
 
 FREE_GPU: Final = Method(
-    cases=GPU_CASES,
+    tasks=GPU_TASKS,
     pacing=None,
     free_runs=3,
     caching_allocator=True,

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from vdnnsim.validation.case import Case
-from vdnnsim.validation.reading import Reading
+from vdnnsim.validation.run.side import Side
+from vdnnsim.validation.tasks import Task
 
 STILL_CALIBRATED: Final = 0.05
 """Share of its kernel time that may be predicted in a row that counts as calibrated.
@@ -49,7 +49,7 @@ class Row:
         order_fault: where any run departed from the order of the replay; None where none did.
     """
 
-    case: Case
+    task: Task
     policy: str
     outcome: Outcome
     algorithms: str = ""
@@ -59,8 +59,8 @@ class Row:
     unmeasured_kernels: int = 0
     predicted_share: float = 0.0
     note: str = ""
-    measured: Reading | None = None
-    simulated: Reading | None = None
+    measured: Side | None = None
+    simulated: Side | None = None
     raw: Raw | None = None
     runs_s: tuple[float, ...] = ()
     order_fault: str | None = None

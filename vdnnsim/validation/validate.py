@@ -1,15 +1,21 @@
-"""A validation: every case under its policies, one row after the other, on one device."""
+"""A validation: every task under its policies, one row after the other, on one device."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from vdnnsim.errors import DeviceError, ExecutionRefused
 from vdnnsim.hardware.server import Server
 from vdnnsim.policies.port import Policy
-from vdnnsim.validation.bench import ValidationBench
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.port import Laboratory
 from vdnnsim.validation.row import Outcome, Row
+from vdnnsim.validation.run.both_sides import BothSides
+
+Provenance = tuple[tuple[str, str], ...]
+
+_PASSING: Final = ("date", "sm_clock", "memory_clock", "pcie")
+"""What changes from one run to the next on the same machine, for a GPU at rest slows clocks and link down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class Validation:
     """
 
     device: str
-    provenance: tuple[tuple[str, str], ...]
+    provenance: Provenance
     server: Server
     sources: tuple[tuple[str, str], ...]
     method: Method
@@ -38,7 +44,7 @@ def validation_rows(
     policies: Sequence[Policy],
     done: Callable[[str], None],
 ) -> tuple[Row, ...]:
-    """Execute and replay each case of a method under those of the policies that it is to run under.
+    """Execute and replay each task of a method under those of the policies that it is to run under.
 
     A row whose memory runs out or whose plan is refused says so, and the others go on.
 
@@ -47,22 +53,39 @@ def validation_rows(
         server: the machine that its profile describes.
         method: what to run and how.
         policies: in the order of the rows.
-        done: is told of each case and policy that is finished.
+        done: is told of each task and policy that is finished.
 
     Raises:
         ProfileError: the machine's times do not cover a workload.
     """
     rows: list[Row] = []
-    for case in method.cases:
+    for task in method.tasks:
         try:
-            bench = ValidationBench.of(case, server, laboratory.executor(case.workload), method)
+            sides = BothSides.of(task, server, laboratory.executor(task.workload), method)
         except (DeviceError, ExecutionRefused) as failure:
             outcome = Outcome.REFUSED if isinstance(failure, ExecutionRefused) else Outcome.OUT_OF_MEMORY
-            for policy in case.chosen(policies):
-                rows.append(Row(case, policy.label, outcome, note=str(failure)))
-                done(f"{case.label}, {policy.label}")
+            for policy in task.chosen(policies):
+                rows.append(Row(task, policy.label, outcome, note=str(failure)))
+                done(f"{task.label}, {policy.label}")
             continue
-        for policy in case.chosen(policies):
-            rows += bench.rows(policy)
-            done(f"{case.label}, {policy.label}")
+        for policy in task.chosen(policies):
+            rows += sides.rows(policy)
+            done(f"{task.label}, {policy.label}")
     return tuple(rows)
+
+
+def differences(server: Server, now: Provenance) -> tuple[str, ...]:
+    """Return a line for each thing in which a device differs: what the profile says of its machine, and what is here.
+
+    Args:
+        server: the machine as its profile describes it.
+        now: what the device and its software say of themselves, as (name, text).
+    """
+    if server.kernels is None:
+        return (f"{server.name}: no kernel of this machine was measured, all of its times are predicted",)
+    measured, found = ({name: text for name, text in each if name not in _PASSING} for each in (server.provenance, now))
+    return tuple(
+        f"{name}: {measured.get(name, 'nothing')} in the profile {server.name}, {found.get(name, 'nothing')} here"
+        for name in {**measured, **found}
+        if measured.get(name) != found.get(name)
+    )

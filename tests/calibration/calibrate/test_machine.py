@@ -8,7 +8,7 @@ import torch
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.host_costs import HostCosts
 from calibration.measure.link_times import MATRIX_PRODUCT, MORE_STREAMS, OTHER_DIRECTION, Alone, Beside, LinkTimes
-from calibration.measure.machine import Machine, Measurements, machine_of
+from calibration.measure.machine import MeasuredMachine, Measurements, machine_of
 from calibration.measure.statistics import Sample
 from tests.calibration.calibrate.fake_device import FakeDevice
 from vdnnsim.element_type import ElementType
@@ -59,11 +59,11 @@ class _Gpu(FakeDevice):
     torch_device = torch.device("cuda", 0)
 
 
-def machine(measured: Measurements, device: FakeDevice | None = None) -> Machine:
+def machine(measured: Measurements, device: FakeDevice | None = None) -> MeasuredMachine:
     return machine_of(device or FakeDevice(), measured, "a link")
 
 
-def figure(stated: Machine, path: str) -> Figure:
+def figure(stated: MeasuredMachine, path: str) -> Figure:
     return next(each for each in stated.figures if each.path == path)
 
 

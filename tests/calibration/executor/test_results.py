@@ -45,8 +45,7 @@ from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy
-from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 from vdnnsim.validation.port import Laboratory
 
 BOTH_ALGORITHMS = {PYTORCH, EXPLICIT_GEMM}

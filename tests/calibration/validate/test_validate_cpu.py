@@ -12,8 +12,8 @@ from tests.calibration.calibrate.test_calibrate_cpu import CALIBRATE, QUICK, min
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import PACED_CPU, Method
+from vdnnsim.validation.tasks import Task
 
 POLICIES = ("base(p)", "vdnn_all(m)", "vdnn_dyn", "page_migration(p)")
 VALIDATE = ("validate", "--device", "cpu")
@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def shorten(monkeypatch: pytest.MonkeyPatch, method: Method, *names: str) -> None:
     """Run so much of a validation as a test has time for."""
     monkeypatch.setattr("vdnnsim.validation.method.PACED_CPU", method)
-    monkeypatch.setattr("vdnnsim.validation.case.every_policy", lambda _types: policies(*names))
+    monkeypatch.setattr("vdnnsim.validation.tasks.every_policy", lambda _types: policies(*names))
 
 
 def test_calibrate_then_validate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,8 +55,8 @@ def test_calibrate_then_validate(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     text = profile.read_text(encoding="utf-8")
     assert text.count("\n  torch: ") == 1
     profile.write_text(text.replace("\n  torch: ", '\n  torch: "0.1"  # '), encoding="utf-8")
-    cases = Case("minimal", 2), Case("minimal", 2, memory_share=0.8), Case("minimal", 3)
-    shorten(monkeypatch, replace(PACED_CPU, cases=cases), *POLICIES)
+    tasks = Task("minimal", 2), Task("minimal", 2, memory_share=0.8), Task("minimal", 3)
+    shorten(monkeypatch, replace(PACED_CPU, tasks=tasks), *POLICIES)
     done = vdnnsim(*VALIDATE, "--profile", str(profile), "--csv", "table.csv")
     assert done.returncode == 0, done.stderr + done.stdout
     assert "warning: torch: 0.1 in the profile cpu" in done.stderr
@@ -89,7 +89,7 @@ def test_times_beyond_the_tolerance_are_exit_status_3(monkeypatch: pytest.Monkey
     """Kernels are given a thousandth of what they take: the work does not fit in, and the device is late."""
     assert PACED_CPU.pacing is not None
     hurried = replace(PACED_CPU.pacing, kernel_factor=1e-3, least_kernel_s=0.0, copy_latency_s=0.0, stretches=(1.0,))
-    shorten(monkeypatch, replace(PACED_CPU, cases=(Case("minimal", 2),), pacing=hurried), "base(p)")
+    shorten(monkeypatch, replace(PACED_CPU, tasks=(Task("minimal", 2),), pacing=hurried), "base(p)")
     done = vdnnsim(*VALIDATE, "--out", "late")
     assert done.returncode == 3
     assert "FAILS: iteration time" in done.stderr
@@ -105,8 +105,8 @@ def test_without_a_profile_calibrate_is_what_to_run(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("option", ["--out", "--csv"])
 def test_where_nothing_can_be_written_nothing_is_measured(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case that names no network would be refused as soon as it began."""
-    shorten(monkeypatch, replace(PACED_CPU, cases=(Case("no such network", 1),)), "base(p)")
+    """A task that names no network would be refused as soon as it began."""
+    shorten(monkeypatch, replace(PACED_CPU, tasks=(Task("no such network", 1),)), "base(p)")
     Path("taken").touch()
     done = vdnnsim(*VALIDATE, option, "taken/table.csv")
     assert done.returncode == 1

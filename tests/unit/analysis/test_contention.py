@@ -39,7 +39,7 @@ def test_where_no_engine_copies_nothing_is_stretched(policy: Base | PageMigratio
     """Base copies nothing. Of page migration not all fits into 150 B, and each buffer is one page of 35 us."""
     setting = toy_setting(WORKLOAD, COSTS)
     limits = replace(setting.limits, device_bytes=150)
-    plan = policy.plan(replace(setting, limits=limits))
+    plan = policy.plan(replace(setting, known_limits=limits))
     trace = replay(plan, COSTS)
 
     copies = timed_copies(trace, TOY_SERVER, 0)

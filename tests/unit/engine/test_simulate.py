@@ -15,7 +15,7 @@ from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.plan.writer import PlanWriter
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import StallCause
 

@@ -83,7 +83,7 @@ def test_every_plan_keeps_the_contract(policy: Policy, optimizer: Optimizer) -> 
     """Page migration has no room for all of dW at once, and so pages sums out."""
     workload = replace(toy_workload(toy_chain(3)), optimizer=optimizer)
     setting = toy_setting(workload, toy_costs(workload, {}))
-    plan = policy.plan(replace(setting, limits=replace(setting.limits, device_bytes=300)))
+    plan = policy.plan(replace(setting, known_limits=replace(setting.limits, device_bytes=300)))
 
     aggregated = aggregate_gradients(plan, Aggregation.GPU)
     check_plan(aggregated)

@@ -13,7 +13,7 @@ from vdnnsim.errors import PlanError
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import describe
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 

@@ -23,7 +23,7 @@ from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Releas
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
-from vdnnsim.policies.asynchronous import asynchronous_plan, backward_steps, steps_before_backward_use
+from vdnnsim.policies.iterations.asynchronous import asynchronous_plan, backward_steps, steps_before_backward_use
 from vdnnsim.trace import IterationTrace
 
 SERVER = replace(TOY_SERVER, link=replace(TOY_SERVER.link, h2d_bytes_per_s=2.0, d2h_bytes_per_s=2.0))

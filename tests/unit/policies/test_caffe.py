@@ -18,8 +18,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.plan.operations import Compute
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.policies.algorithms import kernels_within
-from vdnnsim.policies.caffe import Caffe
-from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES
+from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, Caffe
 from vdnnsim.trace import IterationTrace
 
 

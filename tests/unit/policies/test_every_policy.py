@@ -18,7 +18,7 @@ from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Releas
 from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import Policy, Setting, make_plan
 from vdnnsim.policies.registry import known_policies
 
 POLICIES = known_policies()
@@ -38,7 +38,7 @@ def setting_of(network: str, mode: Mode = Mode.TRAINING) -> Setting:
 @cache
 def plan_of(name: str, network: str) -> TrainingPlan:
     """A plan of a policy with its default options."""
-    return POLICIES[name]().plan(setting_of(network))
+    return make_plan(POLICIES[name](), setting_of(network))
 
 
 def computed(plan: TrainingPlan) -> Counter[tuple[int, Phase, int]]:

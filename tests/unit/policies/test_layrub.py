@@ -20,9 +20,7 @@ from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Alias, Allocate, Compute, HostSynchronize, Offload, Prefetch
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import Caffe
-from vdnnsim.policies.layrub_hybrid import LayrubHybrid
-from vdnnsim.policies.layrub_inter import LayrubInter
-from vdnnsim.policies.layrub_intra import LayrubIntra
+from vdnnsim.policies.layrub import LayrubHybrid, LayrubInter, LayrubIntra
 from vdnnsim.policies.port import Policy
 from vdnnsim.trace import IterationTrace
 

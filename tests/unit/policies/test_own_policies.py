@@ -11,8 +11,9 @@ from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.policies import registry
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.options import describe_options
+from vdnnsim.policies.port import make_plan, make_plans
 from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.policies.registry.options import describe_options
 
 TYPES = known_policies()
 
@@ -40,6 +41,7 @@ class Mine(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = "of its own"
     plan = Base.plan
 """
+DECIDED_BY = "expected `decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS`, MEMORY or TRIALS"
 NAME = 'expected `name: ClassVar[str] = "..."`, of letters, digits and _'
 PLAN = "has no method plan(self, setting) that returns a TrainingPlan"
 SUMMARY = 'expected `summary: ClassVar[str] = "..."`, of one line'
@@ -76,6 +78,7 @@ def test_a_policy_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (OWN_POLICY.format(name="Mine", label="mine").replace("ClassVar[str]", "str"), f"class Mine: {NAME}"),
         (without("summary"), f"class Mine: {SUMMARY}"),
         (OWN_POLICY.format(name="Mine", label="mine").replace("keeps", "\\n"), f"class Mine: {SUMMARY}"),
+        (COMPLETE_POLICY + "    decided_by = 'costs'\n", f"class Mine: {DECIDED_BY}"),
         (COMPLETE_POLICY.replace("Base.plan", "3"), f"class Mine: {PLAN}"),
         (without("plan"), f"class Mine: {PLAN}"),
     ],
@@ -134,7 +137,7 @@ def test_a_plan_that_fails_names_its_policy(
     for _ in range(2):
         policy = resolve_policy("mine", known_policies(["failing_policy"]))
         with pytest.raises(PolicyError) as failure:
-            policy.plan(setting)
+            make_plan(policy, setting)
 
         assert str(failure.value) == message
         notes = getattr(failure.value, "__notes__", [])
@@ -164,11 +167,52 @@ def test_plans_that_fail_name_their_policy(
 
     policy = resolve_policy("mine", known_policies(["failing_plans"]))
     with pytest.raises(PolicyError) as failure:
-        policy.plans(setting)
+        make_plans(policy, setting)
 
     assert str(failure.value) == message
     assert len(getattr(failure.value, "__notes__", [])) == frames
     del sys.modules["failing_plans"]
+
+
+@pytest.mark.parametrize(
+    ("declared", "looked_at", "message"),
+    [
+        ("costs", "costs", None),
+        ("costs", "limits", "found a look at setting.limits, expected of a policy that takes it: {}MEMORY"),
+        ("costs", "trials", "found a look at setting.trials, expected of a policy that takes it: {}TRIALS"),
+        ("memory", "limits", None),
+        ("memory", "trials", "found a look at setting.trials, expected of a policy that takes it: {}TRIALS"),
+        (
+            "memory",
+            "run_together([None])",
+            "found a look at setting.trials, expected of a policy that takes it: {}TRIALS",
+        ),
+        ("trials", "trials", None),
+        (None, "limits", None),
+        (None, "trials", None),
+    ],
+)
+def test_a_policy_is_told_what_it_declares_to_be_decided_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declared: str | None, looked_at: str, message: str | None
+) -> None:
+    """Whatever it looks at beside is refused with the line that is missing; one that declares nothing is told all."""
+    text = without("plan").replace("import Policy", "import DecidedBy, Policy")
+    text += f"\n    def plan(self, setting):\n        setting.{looked_at}\n        return Base().plan(setting)\n"
+    if declared is not None:
+        text += f"    decided_by: ClassVar[DecidedBy] = DecidedBy({declared!r})\n"
+    (tmp_path / "declaring_policy.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    workload = toy_workload(toy_chain(1))
+    setting = toy_setting(workload, toy_costs(workload, {}))
+    policy = resolve_policy("mine", known_policies(["declaring_policy"]))
+
+    if message is None:
+        assert make_plans(policy, setting) == (Base().plan(setting),)
+    else:
+        with pytest.raises(PolicyError) as failure:
+            make_plans(policy, setting)
+        assert str(failure.value) == f"mine: plan: {message.format('decided_by: ClassVar[DecidedBy] = DecidedBy.')}"
+    del sys.modules["declaring_policy"]
 
 
 def test_a_plan_that_is_one_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +222,7 @@ def test_a_plan_that_is_one_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.M
     workload = toy_workload(toy_chain(1))
     setting = toy_setting(workload, toy_costs(workload, {}))
 
-    assert resolve_policy("mine", known_policies(["good_policy"])).plan(setting) == Base().plan(setting)
+    assert make_plan(resolve_policy("mine", known_policies(["good_policy"])), setting) == Base().plan(setting)
     del sys.modules["good_policy"]
 
 

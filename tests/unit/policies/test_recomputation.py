@@ -24,11 +24,11 @@ from vdnnsim.plan.operations import Allocate, Compute, Release
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.iterations.segments import modules
 from vdnnsim.policies.memonger import Memonger, Segmentation, segments_within
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.policies.resident import Resident
-from vdnnsim.policies.segments import modules
 
 CHAIN = toy_workload(toy_chain(7))
 COSTS = toy_costs(CHAIN, {})

@@ -6,11 +6,10 @@ import pytest
 from vdnnsim.errors import PolicyError
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.layerwise import PrefetchSearch
-from vdnnsim.policies.options import describe_options
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.policies.vdnn import VdnnAll
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.registry.options import describe_options
+from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 
 TYPES = known_policies()
 

@@ -7,7 +7,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.resident import Resident
-from vdnnsim.policies.vdnn_dyn import NoOffloadPass, VdnnDyn
+from vdnnsim.policies.vdnn import NoOffloadPass, VdnnDyn
 
 WORKLOAD = toy_workload(toy_chain(3))
 COSTS = toy_costs(WORKLOAD, {})

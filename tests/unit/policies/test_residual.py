@@ -16,8 +16,7 @@ from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
-from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, maps_of_all, maps_of_conv
-from vdnnsim.policies.vdnn_dyn import VdnnDyn
+from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, VdnnDyn, maps_of_all, maps_of_conv
 
 
 def residual() -> LayerGraph:

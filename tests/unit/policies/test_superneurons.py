@@ -23,7 +23,7 @@ from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.policies.cheap_layers import backward_with_recomputation, largest_backward_bytes
+from vdnnsim.policies.iterations.cheap_layers import backward_with_recomputation, largest_backward_bytes
 from vdnnsim.policies.superneurons import SuperNeurons
 from vdnnsim.trace import IterationTrace
 

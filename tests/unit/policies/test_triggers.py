@@ -19,8 +19,7 @@ from vdnnsim.plan.operations import Prefetch
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
-from vdnnsim.policies.swap import StaggeredSwap, SwapIn
-from vdnnsim.policies.triggers import DELAY_TOLERANCE
+from vdnnsim.policies.swap import DELAY_TOLERANCE, StaggeredSwap, SwapIn
 
 CHAIN = toy_workload(toy_chain(3))
 COSTS = toy_costs(CHAIN, {})
@@ -95,7 +94,7 @@ def test_between_two_distances_that_were_tried_the_latest_is_bisected() -> None:
 
 def test_after_the_most_trials_maps_keep_the_common_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     """As above with five trials: three steps ahead would be the sixth, so conv1 comes back four ahead, with conv6."""
-    monkeypatch.setattr("vdnnsim.policies.triggers.MOST_TRIALS", 5)
+    monkeypatch.setattr("vdnnsim.policies.swap.MOST_TRIALS", 5)
     workload = toy_workload(toy_chain(6))
     costs = toy_costs(workload, {})
     given = setting(d2h_bytes_per_s=10.0, h2d_bytes_per_s=2.0, workload=workload, costs=costs)

@@ -13,7 +13,7 @@ from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch, ReleaseExtent
 from vdnnsim.plan.placement import place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.layerwise import PrefetchSearch
+from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, maps_of_all, maps_of_conv
 

@@ -26,7 +26,7 @@ from vdnnsim.plan.operations import Compute, Offload
 from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
-from vdnnsim.policies.vdnn_dyn import NoOffloadPass, VdnnDyn
+from vdnnsim.policies.vdnn import NoOffloadPass, VdnnDyn
 
 W = Phase.BACKWARD_WEIGHTS
 
@@ -175,7 +175,7 @@ def test_the_last_resort_is_the_first_configuration_again() -> None:
     """Where every trial but all(m) fails, all(m) is run a second time at the end of the paper's order and taken."""
     given = setting(1000)
 
-    plan = VdnnDyn().plan(replace(given, trials=_OnlyThisFits(given)))
+    plan = VdnnDyn().plan(replace(given, known_trials=_OnlyThisFits(given)))
 
     names = ["all(m)", "base(p)", "conv(p)", "all(p)", "greedy conv", "greedy all", "all(m)"]
     assert [each.name for each in plan.passes] == names
@@ -195,6 +195,6 @@ def test_a_greedy_pass_leaves_a_full_host_alone() -> None:
     given = setting(1000)
     full_host = replace(given.limits, host_bytes=0)
 
-    plan = VdnnDyn().plan(replace(given, limits=full_host, trials=_OnlyThisFits(given)))
+    plan = VdnnDyn().plan(replace(given, known_limits=full_host, known_trials=_OnlyThisFits(given)))
 
     assert plan.passes[-1].name == "all(m)"

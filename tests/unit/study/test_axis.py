@@ -7,8 +7,9 @@ import pytest
 from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import StudyError
 from vdnnsim.policies.registry import known_policies
-from vdnnsim.study.axis import Axis, read_axis
-from vdnnsim.study.keys import study_keys
+from vdnnsim.study.file.axis import read_axis
+from vdnnsim.study.file.keys import study_keys
+from vdnnsim.study.study import Axis
 
 GB = 10**9
 GIB = 2**30

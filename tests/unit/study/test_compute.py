@@ -13,14 +13,13 @@ from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
-from vdnnsim.study.compute import PointRunner
-from vdnnsim.study.keys import Value
-from vdnnsim.study.outcome import Outcome, computed, failed
-from vdnnsim.study.resolve import Resolver
+from vdnnsim.study.points.compute import PointRunner
+from vdnnsim.study.points.outcome import Outcome, computed, failed
+from vdnnsim.study.points.resolve import Resolver, Value
 
 SCENARIO = """
 schema_version: 1
@@ -115,9 +114,33 @@ def test_what_one_point_does_wrong_is_its_outcome(tmp_path: Path) -> None:
 
     resolver, runner = Resolver(scenario(tmp_path), tmp_path), PointRunner()
 
-    assert runner.run(resolver.resolve({"policy": Broken()})) == failed("ZeroDivisionError: of 8")
+    assert runner.run(resolver.resolve({"policy": Broken()})) == failed("broken(p): plan: ZeroDivisionError: of 8")
     two = resolver.resolve({"policy": Base(), "gpus": 2})
     assert runner.run(two) == failed("titan_x_maxwell: found 2 GPUs, but it has 1")
+
+
+@pytest.mark.parametrize(("declared", "plans"), [("costs", 1), ("memory", 2), ("trials", 4)])
+def test_points_share_a_plan_where_all_that_it_is_decided_by_is_equal(
+    declared: str, plans: int, tmp_path: Path
+) -> None:
+    """Over two sizes of memory and two links: one plan, one for each memory, or one for each point."""
+    settings: list[Setting] = []
+
+    class Counted(Base, frozen=True, kw_only=True):
+        name: ClassVar[str] = "counted"
+        decided_by: ClassVar[DecidedBy] = DecidedBy(declared)
+
+        def plan(self, setting: Setting) -> TrainingPlan:
+            settings.append(setting)
+            return Base().plan(setting)
+
+    resolver, runner = Resolver(scenario(tmp_path), tmp_path), PointRunner()
+    for memory in (2**29, 2**30):
+        for bandwidth in (1e9, 16e9):
+            point = resolver.resolve({"policy": Counted(), "gpu.memory": memory, "link.bandwidth": bandwidth})
+            assert runner.run(point)[0] == ""
+
+    assert len(settings) == plans
 
 
 def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:

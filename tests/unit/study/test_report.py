@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_cli import vdnnsim
+from vdnnsim.study.version import model_version, version_of
 
 STUDY = """\
 schema_version: 1
@@ -38,6 +39,7 @@ def test_a_sweep_writes_the_pictures_that_its_study_asks_for(tmp_path: Path) -> 
     assert struct.unpack(">II", (out / "speed.png").read_bytes()[16:24]) == (1600, 900)
     manifest = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert manifest["files"] == ["results.csv", "speed.png"]
+    assert manifest["model"] == version_of(manifest["model_covers"]) == model_version()
     assert manifest["axes"] == {"gpu.memory": [2**29, 2**30, 12 * 2**30], "policy": ["base(m)", "vdnn_all(m)"]}
     assert manifest["points"] == {"done": 6, "failed": 0, "missing": 0}
     assert [each["name"].rpartition("/")[2] for each in manifest["inputs"]] == ["small.yaml", "titan_x_maxwell.yaml"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_cli import SMALL, vdnnsim
-from vdnnsim.study.store import DATABASE
+from vdnnsim.study.results.store import DATABASE
 
 STUDY = """
 schema_version: 1

@@ -1,42 +1,72 @@
 """The version of the model under which results are kept."""
 
+import pkgutil
 import shutil
 from pathlib import Path
 
+import grimp
 import pytest
 
-from vdnnsim import __version__
+import vdnnsim
 from vdnnsim.study import version
+from vdnnsim.study.version import COVERED, NOT_COVERED, covered_digests, model_version, version_of
 
-PACKAGE = Path(version.__file__).parents[1]
+PACKAGE = Path(vdnnsim.__file__).parent
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(PACKAGE, tmp_path / "vdnnsim"))
 
 
 @pytest.mark.parametrize(
-    ("changed", "counts"),
+    ("changed", "part"),
     [
-        ("engine/simulate.py", True),
-        ("study/compute.py", True),
-        ("element_type.py", True),
-        ("study/store.py", False),
-        ("report/markdown.py", False),
-        ("cli/sweep.py", False),
+        ("engine/simulate.py", "engine"),
+        ("dnn/networks/vgg.py", "dnn"),
+        ("study/points/compute.py", "study.points"),
+        ("element_type.py", "element_type"),
+        ("study/results/store.py", None),
+        ("report/markdown.py", None),
+        ("cli/sweep.py", None),
     ],
 )
-def test_it_changes_with_what_decides_a_result(
-    changed: str,
-    counts: bool,  # noqa: FBT001  # what is expected
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in ("engine/simulate.py", "study/compute.py", "study/store.py", "element_type.py", "report/markdown.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(PACKAGE / name, tmp_path / name)
-    (tmp_path / "cli").mkdir()
-    monkeypatch.setattr(version, "__file__", str(tmp_path / "study" / "version.py"))
-    before = version.model_version.__wrapped__()
+def test_it_changes_with_what_decides_a_result(changed: str, part: str | None, package: Path) -> None:
+    """And the digest of the one part that changed says which it was."""
+    before = covered_digests(package)
 
-    with (tmp_path / changed).open("a", encoding="utf-8") as file:
+    with (package / changed).open("a", encoding="utf-8") as file:
         file.write("# changed\n")
 
-    assert before.startswith(f"{__version__}+")
-    assert (version.model_version.__wrapped__() != before) is counts
+    after = covered_digests(package)
+    assert [name for name in COVERED if after[name] != before[name]] == ([] if part is None else [part])
+    assert version_of(before).startswith(f"{vdnnsim.__version__}+")
+    assert (version_of(after) != version_of(before)) is (part is not None)
+
+
+def test_it_is_of_contents_and_not_of_names(package: Path) -> None:
+    before = covered_digests(package)
+    (package / "engine" / "simulate.py").rename(package / "engine" / "another_name.py")
+
+    assert covered_digests(package) == before
+    assert version_of(before) == model_version()
+
+
+def test_every_part_is_covered_or_named_as_not_covered() -> None:
+    """The modules and packages of vdnnsim, and in the place of `study` its own; each stands in one of the tables."""
+    parts = {each.name for each in pkgutil.iter_modules([str(PACKAGE)])} - {"study"}
+    parts |= {f"study.{each.name}" for each in pkgutil.iter_modules([str(PACKAGE / "study")])}
+
+    assert set(COVERED) | set(NOT_COVERED) == parts
+    assert len(COVERED) + len(NOT_COVERED) == len(parts)
+
+
+def test_all_that_computing_a_point_imports_is_covered() -> None:
+    """But for the version itself, which the keys of points have in them."""
+    graph = grimp.build_graph("vdnnsim")
+    computing = {"vdnnsim.study.points.compute", "vdnnsim.study.points.resolve"}
+    imported = computing.union(*(graph.find_upstream_modules(module) for module in computing))
+    covered = {module for part in COVERED for module in (f"vdnnsim.{part}", *graph.find_descendants(f"vdnnsim.{part}"))}
+
+    assert imported - covered == {"vdnnsim", version.__name__}
+    assert {"vdnnsim.engine.simulate", "vdnnsim.cost.model", "vdnnsim.plan.placement"} <= imported

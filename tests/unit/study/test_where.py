@@ -7,8 +7,9 @@ import pytest
 from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
 from vdnnsim.policies.registry import known_policies, resolve_policy
-from vdnnsim.study.keys import Value, study_keys
-from vdnnsim.study.where import read_condition
+from vdnnsim.study.file.keys import study_keys
+from vdnnsim.study.file.where import read_condition
+from vdnnsim.study.points.resolve import Value
 
 TYPES = known_policies()
 KEYS = {

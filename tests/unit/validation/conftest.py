@@ -7,16 +7,16 @@ import pytest
 
 from tests.unit.report.conftest import move_trace
 from tests.unit.validation.fake_device import slowed
-from vdnnsim.validation.case import Case
-from vdnnsim.validation.reading import Peaks, Reading
 from vdnnsim.validation.row import Outcome, Row
+from vdnnsim.validation.run.side import Peaks, Side
+from vdnnsim.validation.tasks import Task
 
 RowMaker = Callable[..., Row]
 
 
-def reading(factor: float = 1.0, requested_bytes: int = 60) -> Reading:
+def one_side(factor: float = 1.0, requested_bytes: int = 60) -> Side:
     """An iteration of 8 s times a factor, of which 4 s are stalls, with 10 B offloaded."""
-    return Reading.of(slowed(move_trace(), factor), Peaks(requested_bytes, None, None))
+    return Side.of(slowed(move_trace(), factor), Peaks(requested_bytes, None, None))
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def make_row() -> RowMaker:
         order_fault: str | None = None,
     ) -> Row:
         return replace(
-            Row(Case(network, 1), "move(m)", Outcome.RAN, "m"),
+            Row(Task(network, 1), "move(m)", Outcome.RAN, "m"),
             kernels=4,
             unmeasured_kernels=1 if predicted_share else 0,
             predicted_share=predicted_share,
-            measured=reading(slower, requested_bytes),
-            simulated=reading(),
+            measured=one_side(slower, requested_bytes),
+            simulated=one_side(),
             runs_s=(8.0 * slower,),
             order_fault=order_fault,
         )

@@ -19,7 +19,7 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.pacing import given_durations
-from vdnnsim.validation.reading import Peaks, predicted_peaks
+from vdnnsim.validation.run.side import Peaks, predicted_peaks
 
 MAXWELL = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
 

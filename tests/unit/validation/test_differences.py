@@ -3,7 +3,7 @@ from pathlib import Path
 
 from tests.toy import TOY_SERVER
 from vdnnsim.hardware.server import MeasuredKernels
-from vdnnsim.validation.differences import differences
+from vdnnsim.validation.validate import differences
 
 MEASURED = replace(
     TOY_SERVER,

@@ -7,14 +7,14 @@ from matplotlib.figure import Figure
 
 from tests.toy import TOY_SERVER
 from tests.unit.report.conftest import move_trace
-from tests.unit.validation.conftest import RowMaker, reading
+from tests.unit.validation.conftest import RowMaker, one_side
 from tests.unit.validation.fake_device import slowed
 from vdnnsim.report.chart import Pair, Parity
 from vdnnsim.report.plots.style import ALARM
 from vdnnsim.report.plots.validation.overlay import memories_figure, timelines_figure
 from vdnnsim.report.plots.validation.parity import parity_figure
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU
-from vdnnsim.validation.pictures import draw_validation, instructive_row
+from vdnnsim.validation.report.pictures import draw_validation, instructive_row
 from vdnnsim.validation.validate import Validation
 
 PARITY = Parity(
@@ -95,6 +95,6 @@ def test_titles_say_what_came_out(make_row: RowMaker) -> None:
 
 
 def test_a_title_tells_that_memory_differs(make_row: RowMaker) -> None:
-    row = replace(make_row(), measured=reading(requested_bytes=80))
+    row = replace(make_row(), measured=one_side(requested_bytes=80))
     pictures = draw_validation(Validation("a CPU", (), TOY_SERVER, (), PACED_CPU, (row,)))
     assert pictures[2].description == "move(m): the device was asked for 80 B at most, simulated 60 B"

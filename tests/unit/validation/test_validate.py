@@ -12,9 +12,9 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.units import GIB
-from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method
 from vdnnsim.validation.row import Outcome, Row
+from vdnnsim.validation.tasks import Task
 from vdnnsim.validation.validate import validation_rows
 from vdnnsim.validation.verdict import requirements
 
@@ -37,21 +37,21 @@ def rows_of(lab: FakeLaboratory, *policies: str) -> tuple[Row, ...]:
     )
 
 
-def method(base: Method, *cases: Case) -> Method:
-    return replace(base, cases=cases or (Case("alexnet", 16),))
+def method(base: Method, *tasks: Task) -> Method:
+    return replace(base, tasks=tasks or (Task("alexnet", 16),))
 
 
 @pytest.mark.parametrize("base", [PACED_CPU, FREE_GPU])
 def test_a_device_that_does_as_simulated_holds_everything(base: Method) -> None:
     """With 60 % of what base(p) asks for, that one does not fit, and page migration would migrate."""
-    lab = FakeLaboratory(method(base, Case("alexnet", 16), Case("googlenet", 8, memory_share=0.6)))
+    lab = FakeLaboratory(method(base, Task("alexnet", 16), Task("googlenet", 8, memory_share=0.6)))
     done: list[str] = []
     policies = [resolve_policy(name, TYPES) for name in PAPER]
     rows = validation_rows(lab, MAXWELL, lab.method, policies, done.append)
     assert all(each.holds for each in requirements(rows, lab.method.tolerance))
     assert done[0] == "alexnet (16), base(m)"
     assert len(done) == len(rows) == 2 * len(PAPER)
-    outcomes = {(row.case.network, row.policy): row.outcome for row in rows}
+    outcomes = {(row.task.network, row.policy): row.outcome for row in rows}
     assert outcomes["googlenet", "base(p)"] is Outcome.DOES_NOT_FIT
     assert outcomes["googlenet", "page_migration(p)"] is Outcome.REFUSED
     assert outcomes["googlenet", "vdnn_all(m)"] is Outcome.RAN
@@ -102,7 +102,7 @@ def test_memory_that_runs_out_marks_its_row_and_the_others_go_on() -> None:
 
 def test_a_device_with_less_room_than_the_profile_says_is_a_difference() -> None:
     """base(p) of vgg16 (64) takes 8 GiB of the profile's 12; this device has 4."""
-    lab = FakeLaboratory(method(FREE_GPU, Case("vgg16", 64)), capacity_bytes=4 * GIB)
+    lab = FakeLaboratory(method(FREE_GPU, Task("vgg16", 64)), capacity_bytes=4 * GIB)
     (row,) = rows_of(lab, "base(p)")
     assert row.outcome is Outcome.OUT_OF_MEMORY
     assert "asked for" in row.note
@@ -111,7 +111,7 @@ def test_a_device_with_less_room_than_the_profile_says_is_a_difference() -> None
 
 def test_a_device_with_more_room_than_the_limits_is_a_difference() -> None:
     """Half of what base(p) asks for is the limit; this device heeds none."""
-    lab = FakeLaboratory(method(FREE_GPU, Case("alexnet", 16, memory_share=0.5)), heeds_limits=False)
+    lab = FakeLaboratory(method(FREE_GPU, Task("alexnet", 16, memory_share=0.5)), heeds_limits=False)
     (row,) = rows_of(lab, "base(p)")
     assert (row.outcome, row.simulated, row.time_error) == (Outcome.RAN, None, None)
     assert row.note.startswith("fits on the device alone; simulated: ")
@@ -125,7 +125,7 @@ def test_vdnn_dyn_decides_alike_where_the_device_does_as_simulated() -> None:
 
 def test_vdnn_dyn_that_decides_otherwise_on_the_device_is_a_row_of_its_own() -> None:
     """The profile has room for base(p) of vgg16 (64), which is the second pass; 8 GiB have not."""
-    lab = FakeLaboratory(method(FREE_GPU, Case("vgg16", 64)), capacity_bytes=8 * GIB)
+    lab = FakeLaboratory(method(FREE_GPU, Task("vgg16", 64)), capacity_bytes=8 * GIB)
     simulated, on_device = rows_of(lab, "vdnn_dyn")
     assert simulated.decision == on_device.decision == "conv(p) on the device, none(p) in the simulator"
     assert (simulated.profiled_on_device, on_device.profiled_on_device) == (False, True)
@@ -171,7 +171,7 @@ class Broken(FakeLaboratory):
     [(DeviceError("no room"), Outcome.OUT_OF_MEMORY), (ExecutionRefused("no such layer"), Outcome.REFUSED)],
 )
 def test_a_network_that_cannot_be_set_up_marks_all_its_rows(failure: Exception, outcome: Outcome) -> None:
-    lab = Broken(method(FREE_GPU, Case("vgg16", 8), Case("alexnet", 16)))
+    lab = Broken(method(FREE_GPU, Task("vgg16", 8), Task("alexnet", 16)))
     lab.failure = failure
     rows = rows_of(lab, "base(m)", "base(p)")
     assert [row.outcome for row in rows] == [outcome, outcome, Outcome.RAN, Outcome.RAN]

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.validation.conftest import RowMaker
-from vdnnsim.validation.case import Case
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU
 from vdnnsim.validation.row import Outcome, Row
+from vdnnsim.validation.tasks import Task
 from vdnnsim.validation.verdict import Requirement, compared, mean_absolute_error, requirements
 
 IN_MEAN, IN_EVERY_ROW = FREE_GPU.tolerance, PACED_CPU.tolerance
@@ -63,8 +63,8 @@ def test_a_row_out_of_order_breaks_it(make_row: RowMaker) -> None:
 
 def test_what_fits_must_be_the_same_on_both_sides(make_row: RowMaker) -> None:
     """That neither side has room is agreement; that only one has is not, and neither is memory that runs out."""
-    unfit = Row(Case("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT)
-    refused = Row(Case("vgg16", 1), "page_migration(p)", Outcome.REFUSED)
+    unfit = Row(Task("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT)
+    refused = Row(Task("vgg16", 1), "page_migration(p)", Outcome.REFUSED)
     assert named(requirements([make_row(), unfit, refused], IN_MEAN), "what fits").holds
     alone = replace(make_row(), simulated=None)
     out = replace(make_row(), outcome=Outcome.OUT_OF_MEMORY, measured=None)
@@ -73,6 +73,6 @@ def test_what_fits_must_be_the_same_on_both_sides(make_row: RowMaker) -> None:
 
 
 def test_nothing_compared_is_a_failure() -> None:
-    rows = [Row(Case("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT)]
+    rows = [Row(Task("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT)]
     assert compared(rows) == ()
     assert [each.name for each in requirements(rows, IN_MEAN) if not each.holds] == ["rows compared"]

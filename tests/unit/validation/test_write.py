@@ -13,17 +13,16 @@ import pytest
 from tests.toy import TOY_SERVER
 from tests.unit.validation.conftest import RowMaker
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.validation.case import Case
-from vdnnsim.validation.columns import COLUMNS, cells, column_names
 from vdnnsim.validation.method import FREE_GPU, PACED_CPU, Method
-from vdnnsim.validation.page import page_text
+from vdnnsim.validation.report.page import page_text
+from vdnnsim.validation.report.tables import COLUMNS, HEADER, cells, column_names, summary_cells
+from vdnnsim.validation.report.write import validation_files, write_validation
 from vdnnsim.validation.row import Outcome, Raw, Row
-from vdnnsim.validation.table import HEADER, summary_cells
+from vdnnsim.validation.tasks import Task
 from vdnnsim.validation.validate import Validation
-from vdnnsim.validation.write import validation_files, write_validation
 
-UNFIT = Row(Case("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT, note="conv1 asked for 2 B")
-REFUSED = Row(Case("vgg16", 1), "page_migration(p)", Outcome.REFUSED, note="copies page by page")
+UNFIT = Row(Task("vgg16", 1), "base(p)", Outcome.DOES_NOT_FIT, note="conv1 asked for 2 B")
+REFUSED = Row(Task("vgg16", 1), "page_migration(p)", Outcome.REFUSED, note="copies page by page")
 
 
 def validation(method: Method, *rows: Row) -> Validation:
@@ -60,10 +59,10 @@ def test_equal_validations_give_equal_bytes(make_row: RowMaker) -> None:
 
 
 def test_the_page_says_which_policies_ran_on_what(make_row: RowMaker) -> None:
-    cases = Case("vgg16", 1), Case("alexnet", 1, paper_alone=True), Case("alexnet", 2, paper_alone=True)
+    tasks = Task("vgg16", 1), Task("alexnet", 1, paper_alone=True), Task("alexnet", 2, paper_alone=True)
     told = "2 rows: every policy on vgg16 (1) and those of the vDNN paper on alexnet (1); alexnet (2). Each"
-    assert told in page(replace(FREE_GPU, cases=cases), make_row(), UNFIT)
-    assert "2 rows: every policy on vgg16 (1). Each" in page(replace(FREE_GPU, cases=cases[:1]), make_row(), UNFIT)
+    assert told in page(replace(FREE_GPU, tasks=tasks), make_row(), UNFIT)
+    assert "2 rows: every policy on vgg16 (1). Each" in page(replace(FREE_GPU, tasks=tasks[:1]), make_row(), UNFIT)
 
 
 def test_the_page_says_what_holds_and_what_does_not(make_row: RowMaker) -> None:

@@ -18,7 +18,7 @@ from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.operations import Allocate
-from vdnnsim.policies.caffe_layers import WORKSPACE_LIMIT_BYTES
+from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES
 from vdnnsim.units import MIB
 
 _STREAMS: Final = 3

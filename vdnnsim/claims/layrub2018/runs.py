@@ -22,7 +22,7 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import Placement, needed_bytes, place_plan, place_unlimited
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.policies.caffe_layers import BATCH_AHEAD_NAMES
+from vdnnsim.policies.caffe import BATCH_AHEAD_NAMES
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
@@ -121,7 +121,7 @@ class LayrubRuns:
             setting = self.bench(case).setting()
             limits = replace(setting.limits, model=_pool_of(policy))
             self._last_plan.clear()
-            self._last_plan[key] = self._policy(policy).plan(replace(setting, limits=limits))
+            self._last_plan[key] = self._policy(policy).plan(replace(setting, known_limits=limits))
         return self._last_plan[key]
 
     def memory(self, case: LayrubCase, policy: str) -> Memory:
@@ -158,7 +158,7 @@ class LayrubRuns:
         """Bytes of what Caffe calls blobs: data and diffs of all maps.
 
         What a batch normalization reads here is the normalized map that Caffe's keeps inside; the layer before it and
-        it share one blob (`vdnnsim.policies.caffe_layers`).
+        it share one blob (`vdnnsim.policies.caffe`).
         """
         workload = self.bench(case).workload
         inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}

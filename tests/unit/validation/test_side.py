@@ -1,0 +1,58 @@
+import pytest
+
+from tests.toy import toy_chain, toy_workload
+from tests.unit.report.conftest import keep_trace, move_trace
+from tests.unit.validation.conftest import one_side
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.operations import Alias, Allocate, Release
+from vdnnsim.plan.placement import MemoryLimits, needed_bytes
+from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.trace import StallCause
+from vdnnsim.validation.run.side import Peaks, predicted_peaks
+
+
+def plan(sizes: tuple[int, ...], *operations: object) -> TrainingPlan:
+    buffers = tuple(Buffer(f"b{n}", BufferKind.WORKSPACE, size, Stage.FEATURES) for n, size in enumerate(sizes))
+    return TrainingPlan(toy_workload(toy_chain(1)), "p", "m", buffers, operations)  # type: ignore[arg-type]
+
+
+def take(buffer: int) -> Allocate:
+    return Allocate(buffer, 0, Phase.FORWARD)
+
+
+def limits(device_bytes: int = 2**30) -> MemoryLimits:
+    return MemoryLimits(MemoryModel.IDEAL, device_bytes, 2**30, granule_bytes=512)
+
+
+def test_a_trace_is_read_as_its_spans_say() -> None:
+    """Of 8 s it stalls 2 s for the offload and 2 s on demand; 10 B go to the host."""
+    side = one_side()
+    assert (side.iteration_s, side.stall_s, side.copy_stall_s, side.offloaded_bytes) == (8.0, 4.0, 4.0, 10)
+    assert dict(side.stall_by_cause) == {StallCause.OFFLOAD: 2.0, StallCause.ON_DEMAND: 2.0}
+
+
+def test_the_peak_is_of_bytes_asked_for_and_of_no_granule() -> None:
+    """30 B at first, 20 B after the release of x, 60 B at the end; the other plan holds 1020 B."""
+    assert needed_bytes(move_trace().plan) == 60
+    assert needed_bytes(keep_trace().plan) == 1020
+
+
+def test_what_lies_in_another_buffer_asks_for_nothing() -> None:
+    assert needed_bytes(plan((10, 7), take(0), Alias(1, 0), Release(1), Release(0))) == 10
+
+
+def test_the_caching_allocator_gives_blocks_from_segments() -> None:
+    """600 B become a block of 1024 B in a segment of 2 MiB; 20 MiB and a byte take a segment of 22 MiB for themselves.
+
+    The rest of that segment, 2 MiB less a block of 512 B, is more than 1 MiB and so is cut off: 20 MiB + 512 B.
+    """
+    peaks = predicted_peaks(plan((600, 20 * 2**20 + 1), take(0), take(1)), limits(), caching_allocator=True)
+    assert peaks == Peaks(600 + 20 * 2**20 + 1, 1024 + 20 * 2**20 + 512, 24 * 2**20)
+
+
+@pytest.mark.parametrize(("caching", "device_bytes"), [(False, 2**30), (True, 2**20)])
+def test_there_are_no_blocks_without_the_allocator_or_without_room(caching: bool, device_bytes: int) -> None:  # noqa: FBT001
+    """A megabyte has no room for a segment of two."""
+    peaks = predicted_peaks(plan((600,), take(0)), limits(device_bytes), caching_allocator=caching)
+    assert peaks == Peaks(600, None, None)

@@ -1,0 +1,1 @@
+"""How iterations are scheduled: what several policies share, and what one policy has much of."""

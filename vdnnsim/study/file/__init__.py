@@ -1,0 +1,1 @@
+"""The YAML edge of studies: a file with its axes and conditions."""

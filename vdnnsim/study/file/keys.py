@@ -1,0 +1,156 @@
+"""What a study may vary: the values of a scenario, and the figures of its machine, by key path.
+
+`link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs.
+Where copies were measured by size, what a figure of the link does to latency plus bytes over bandwidth it does to them.
+`gpu.compute_speed` is a factor: every kernel takes its time over it, whether it was measured or predicted.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+
+from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
+from vdnnsim.dnn.workload import Mode, Optimizer
+from vdnnsim.element_type import ElementType
+from vdnnsim.entry import Entry
+from vdnnsim.errors import InputError, PolicyError, ProfileError
+from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
+from vdnnsim.hardware.profile import find_profile
+from vdnnsim.hardware.server import Origin
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.messages import not_one_of, one_line
+from vdnnsim.plan.operations import Aggregation
+from vdnnsim.policies.registry import PolicyTypes, resolve_policy
+from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
+from vdnnsim.study.points.figures import BANDWIDTH, COMPUTE_SPEED
+from vdnnsim.study.points.resolve import POLICY, Value
+
+_LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One thing that can be varied.
+
+    Attributes:
+        name: its key path.
+        column: its name in tables; where it is a quantity it ends in the SI unit.
+        read: returns the value that an entry states, or raises the entry's error.
+        is_number: whether there are ranges of it.
+        is_whole: whether it has no fractions.
+    """
+
+    name: str
+    column: str
+    read: Callable[[Entry], Value]
+    is_number: bool = False
+    is_whole: bool = False
+
+
+def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
+    """Return all that can be varied, by key path.
+
+    Args:
+        policy_types: the policies that there are.
+        folder: beside which profiles are looked up.
+    """
+    keys = [
+        Key("workload.network", "network", _network),
+        Key("workload.batch_size", "batch_size", _integer(LARGEST_BATCH), is_number=True, is_whole=True),
+        Key("workload.element_type", "element_type", _choice(ElementType, "an element type")),
+        Key("workload.optimizer", "optimizer", _choice(Optimizer, "an optimizer")),
+        Key("workload.mode", "mode", _choice(Mode, "a mode")),
+        Key("hardware", "hardware", _hardware(folder)),
+        Key("gpus", "gpus", _integer(MOST_GPUS), is_number=True, is_whole=True),
+        Key(POLICY, "policy", _policy(policy_types)),
+        Key("memory_model", "memory_model", _choice(MemoryModel, "a memory model")),
+        Key("pinned_memory", "pinned_memory", _choice(PinnedMemory, "a way to pin memory")),
+        Key("gradients", "gradients", _choice(Aggregation, "a way to add up gradients")),
+        Key(COMPUTE_SPEED, COMPUTE_SPEED, _speed, is_number=True),
+        *_figures(),
+    ]
+    return {key.name: key for key in keys}
+
+
+def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
+    """Return the key of a name that stands in `entry`, or raise the entry's error with the nearest name there is."""
+    if name not in keys:
+        raise entry.wrong(not_one_of(name, keys, "a value of a scenario or a figure of a machine"))
+    return keys[name]
+
+
+def _figures() -> Iterator[Key]:
+    """Yield the figures that decide a result; those below a key by the names that they may have."""
+    parameters = [field.name for field in fields(CostParameters)]
+    yield _figure(BANDWIDTH, definition("link.h2d"))
+    for each in FIGURES:
+        if not each.stated.decides:
+            continue
+        if each.below is None:
+            yield _figure(each.path, each)
+        else:
+            yield from (_figure(f"{each.path}.{name}", each) for name in each.names or parameters)
+
+
+def _figure(name: str, figure: Definition) -> Key:
+    limits, unit = figure.stated.range, figure.stated.range.dimension.suffix
+    path = figure.path if figure.below is None else name
+
+    def read(entry: Entry) -> Value:
+        members = {"value": entry.value, "origin": Origin.ASSUMED.value, "source": "a study"}
+        stated = Entry(f"{entry.file}: {entry.path}", path, members, entry.error)
+        return Figures().number(stated, limits, is_whole=figure.is_whole)
+
+    return Key(name, f"{name}_{unit}" if unit else name, read, is_number=True, is_whole=figure.is_whole)
+
+
+def _network(entry: Entry) -> Value:
+    if not isinstance(entry.value, str):
+        raise entry.expected(f"a network: {', '.join(NETWORK_NAMES)}")
+    try:
+        return build_network(entry.value).name
+    except InputError as failure:
+        raise entry.wrong(str(failure)) from None
+
+
+def _policy(types: PolicyTypes) -> Callable[[Entry], Value]:
+    def read(entry: Entry) -> Value:
+        if not isinstance(entry.value, str | dict) or len(repr(entry.value)) > LONGEST_POLICY:
+            raise entry.expected("a policy as vdnn_all(m), or a short mapping with the key policy and its options")
+        try:
+            return resolve_policy(entry.value, types)
+        except PolicyError as failure:
+            raise entry.wrong(one_line(str(failure))) from None
+
+    return read
+
+
+def _hardware(folder: Path) -> Callable[[Entry], Value]:
+    def read(entry: Entry) -> Value:
+        name = entry.text()
+        try:
+            find_profile(name, folder)
+        except ProfileError as failure:
+            raise entry.wrong(str(failure)) from None
+        return name
+
+    return read
+
+
+def _integer(most: int) -> Callable[[Entry], Value]:
+    return lambda entry: entry.integer(1, most)
+
+
+def _choice(choices: type[Enum], what: str) -> Callable[[Entry], Value]:
+    return lambda entry: str(entry.choice(choices, what).value)
+
+
+def _speed(entry: Entry) -> Value:
+    number = entry.value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not _LEAST_SPEED <= number <= _MOST_SPEED:
+        raise entry.expected(f"a factor from {_LEAST_SPEED:g} to {_MOST_SPEED:g}")
+    assert math.isfinite(number)
+    return float(number)

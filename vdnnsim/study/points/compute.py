@@ -1,0 +1,149 @@
+"""Computes points one after the other and keeps what the next of them may share.
+
+A cost table depends on workload and kernels; a plan on costs and policy, and on memory only where the policy declares
+so; what trials decide is decided anew for each point; a replay depends on plan and copies, and where nothing is copied
+on neither link nor pinning. So of points that differ in memory alone one is replayed, and those that differ in the link
+alone share everything but their replays.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from vdnnsim.analysis.metrics import RunMetrics, measure
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import AdjustedCosts, CostModel
+from vdnnsim.errors import VdnnsimError
+from vdnnsim.experiment import simulator_of
+from vdnnsim.messages import describe_exception
+from vdnnsim.plan.operations import Offload, Prefetch
+from vdnnsim.plan.placement import DoesNotFit, Placement
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import DecidedBy, Policy, make_plans
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.simulator import Simulator
+from vdnnsim.study.points.outcome import Outcome, computed, failed
+from vdnnsim.study.points.resolve import Kept, Resolved
+
+_MODELS = 4
+_PLANS = 24
+_PLACEMENTS = 100
+_REPLAYS = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class _Plans:
+    """The plans of all GPUs, checked.
+
+    Attributes:
+        number: no other plans have it.
+        copies: whether they move anything over a link.
+    """
+
+    number: int
+    plans: tuple[TrainingPlan, ...]
+    copies: bool
+
+
+class PointRunner:
+    """Computes points; of equal intermediate results it keeps the last ones, so its memory stays what it is."""
+
+    def __init__(self, watch: Callable[[Simulator, Sequence[TrainingPlan]], None] | None = None) -> None:
+        """Keep nothing yet.
+
+        Args:
+            watch: is told of the plans of each point.
+        """
+        self._watch = watch
+        self._models: Kept[CostModel] = Kept(_MODELS)
+        self._plans: Kept[_Plans] = Kept(_PLANS)
+        self._placements: Kept[tuple[Placement | DoesNotFit, ...]] = Kept(_PLACEMENTS)
+        self._replays: Kept[RunMetrics] = Kept(_REPLAYS)
+        self._numbers = count()
+
+    def run(self, point: Resolved) -> Outcome:
+        """Return what came of a point; whatever goes wrong in it is its outcome."""
+        if point.scenario is None:
+            return failed(point.error)
+        try:
+            return self._run(point, point.scenario)
+        except VdnnsimError as failure:
+            return failed(str(failure))
+        except Exception as failure:  # noqa: BLE001  # a bug in one point, or in a user's policy, ends no study
+            return failed(describe_exception(failure))
+
+    def _run(self, point: Resolved, scenario: Scenario) -> Outcome:
+        simulator = self._simulator(point, scenario)
+        (policy,) = scenario.policies
+        plans = self._planned(point, simulator, policy)
+        if self._watch is not None:
+            self._watch(simulator, plans.plans)
+        limits = simulator.limits
+        placements = self._placements.get((plans.number, limits), lambda: _each(simulator.place, plans.plans))
+        refusal = next((each for each in placements if isinstance(each, DoesNotFit)), None)
+        if refusal is not None:
+            unlimited = (plans.number, limits.model, limits.granule_bytes)
+            fitting = self._placements.get(unlimited, lambda: _each(simulator.place_unlimited, plans.plans))
+        else:
+            fitting = placements
+        metrics = self._replayed(point, simulator, plans, fitting)
+        oracle = self._oracle(point, simulator)
+        explained = "" if refusal is None else refusal.explain()
+        return computed(metrics, oracle, plans.plans[0].algorithms, explained, scenario.gpus)
+
+    def _simulator(self, point: Resolved, scenario: Scenario) -> Simulator:
+        costs = self._models.get(point.costs_key, lambda: _cost_model(scenario, point.compute_speed))
+        return simulator_of(scenario, costs)
+
+    def _planned(self, point: Resolved, simulator: Simulator, policy: Policy) -> _Plans:
+        """Return the plans of a policy; of the last ones that were decided by the same, if there are such."""
+        if policy.decided_by is DecidedBy.TRIALS:
+            return self._make_plans(simulator, policy)
+        setting = simulator.setting().of(policy.decided_by)
+        known = (setting.known_limits, setting.gpus, setting.groups, simulator.gradients)
+        key = (point.costs_key, type(policy), policy, *known)
+        return self._plans.get(key, lambda: self._make_plans(simulator, policy))
+
+    def _make_plans(self, simulator: Simulator, policy: Policy) -> _Plans:
+        plans = simulator.ready(make_plans(policy, simulator.setting()), policy.label)
+        copies = simulator.gpus > 1 or any(isinstance(each, Offload | Prefetch) for each in plans[0].operations)
+        return _Plans(next(self._numbers), plans, copies)
+
+    def _oracle(self, point: Resolved, simulator: Simulator) -> RunMetrics:
+        """Return what base(p) does without a capacity; alone it copies nothing."""
+        timed_by = point.copies_key if simulator.gpus > 1 else simulator.server.host.issue_s
+        key = ("oracle", point.costs_key, timed_by, simulator.gpus, simulator.gradients, simulator.limits.granule_bytes)
+        return self._replays.get((*key, simulator.limits.model), simulator.oracle)
+
+    def _replayed(
+        self, point: Resolved, simulator: Simulator, plans: _Plans, placements: Sequence[Placement | DoesNotFit]
+    ) -> RunMetrics:
+        """Return the metrics of the GPU that is done last."""
+        pools = tuple((each.pool_bytes, each.host_bytes) for each in placements if isinstance(each, Placement))
+        timed_by = point.copies_key if plans.copies else simulator.server.host.issue_s
+        key = (plans.number, timed_by, pools, simulator.limits.model, simulator.limits.granule_bytes)
+
+        def replay() -> RunMetrics:
+            together = simulator.replay(plans.plans, placements)
+            slowest = max(together.gpus, key=lambda trace: trace.iteration_s)
+            return measure(slowest, simulator.workload.batch_size)
+
+        return self._replays.get(key, replay)
+
+
+def _cost_model(scenario: Scenario, speed: float) -> CostModel:
+    """Return the costs of a machine whose kernels take their time over a factor."""
+    model = ServerCosts(scenario.server)
+    if speed == 1:
+        return model
+    return AdjustedCosts(
+        model, lambda _workload, _layer, _phase, options: tuple(replace(x, seconds=x.seconds / speed) for x in options)
+    )
+
+
+def _each(
+    place: Callable[[TrainingPlan], Placement | DoesNotFit], plans: Sequence[TrainingPlan]
+) -> tuple[Placement | DoesNotFit, ...]:
+    """Place each plan, once where several GPUs share it."""
+    placed = {id(plan): place(plan) for plan in {id(plan): plan for plan in plans}.values()}
+    return tuple(placed[id(plan)] for plan in plans)

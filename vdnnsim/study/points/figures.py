@@ -1,0 +1,64 @@
+"""A server with some of its figures replaced."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from vdnnsim.cost.transfer import line_s
+from vdnnsim.errors import StudyError
+from vdnnsim.hardware.copies import Direction
+from vdnnsim.hardware.figures import with_number
+from vdnnsim.hardware.server import Link, Server
+from vdnnsim.hardware.topology import FabricPort, PeerLink, Topology, TopologyLink
+
+COMPUTE_SPEED: Final = "gpu.compute_speed"
+"""A factor: every kernel takes its time over it, whether it was measured or predicted; no figure of a machine."""
+BANDWIDTH: Final = "link.bandwidth"
+"""Both ways at once."""
+
+_OF_TOPOLOGY = {"link.h2d": "down_bytes_per_s", "link.d2h": "up_bytes_per_s", "link.latency": "latency_s"}
+
+
+def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
+    """Return a server with figures, in SI units by key path, in the place of its own.
+
+    Raises:
+        StudyError: a figure would change nothing on this server.
+    """
+    for path, number in figures.items():
+        assert path != COMPUTE_SPEED, "a factor of the cost table, no figure"
+        if server.kernels is not None and path.startswith(("cost_model.", "gpu.peak.")):
+            why = f"the kernels of this machine stand in a table; vary {COMPUTE_SPEED}"
+            raise StudyError(f"{server.name}: {path}: {why}")
+        for each in ("link.h2d", "link.d2h") if path == BANDWIDTH else (path,):
+            server = _with_curves(with_number(server, each, number), server.link)
+            if server.topology is not None and each in _OF_TOPOLOGY:
+                server = replace(server, topology=_with_link(server.topology, {_OF_TOPOLOGY[each]: number}))
+    return server
+
+
+def _with_curves(server: Server, before: Link) -> Server:
+    """Change what copies were measured to take as the figures of the link change what a copy takes."""
+    link = server.link
+    if link == before or link.copies is None:
+        return server
+
+    def factor(direction: Direction, nbytes: int) -> float:
+        return line_s(link, direction, nbytes) / line_s(before, direction, nbytes)
+
+    return replace(server, link=replace(link, copies=link.copies.scaled(factor)))
+
+
+def _with_link(topology: Topology, changes: Mapping[str, float]) -> Topology:
+    """Change every link of the type by which GPU 0 hangs."""
+    own = topology.gpus[0].link
+    assert own is not None, "a GPU is no root"
+
+    def changed(link: TopologyLink) -> TopologyLink:
+        return replace(link, **changes) if link.kind == own.kind else link  # type: ignore[arg-type]  # floats
+
+    return Topology(
+        tuple(replace(node, link=node.link and changed(node.link)) for node in topology.nodes),
+        tuple(PeerLink(peer.first, peer.second, changed(peer.link)) for peer in topology.peers),
+        tuple(FabricPort(port.gpu, changed(port.link)) for port in topology.ports),
+    )

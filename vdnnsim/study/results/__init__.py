@@ -1,0 +1,1 @@
+"""What is kept of a study, and what is written from it."""

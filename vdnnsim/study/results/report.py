@@ -1,0 +1,91 @@
+"""What lies beside `results.csv`: the pictures that a study's file asks for, and `run.json`, what all of it depends on.
+
+Equal studies give equal bytes, whoever computed their points and when.
+"""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from vdnnsim.errors import ProfileError, StudyError
+from vdnnsim.hardware.profile import find_profile, load_profile
+from vdnnsim.report.provenance import versions
+from vdnnsim.report.study.axis import StudyCells, shows
+from vdnnsim.report.study.picture import StudyPicture
+from vdnnsim.study.points.resolve import shown
+from vdnnsim.study.results.rows import progress_of, study_rows, table_header, table_row
+from vdnnsim.study.results.store import Store
+from vdnnsim.study.study import Study
+from vdnnsim.study.version import covered_digests, model_version
+
+FORMAT_VERSION: Final = 1
+"""Of `run.json`; raised when a key is renamed or removed."""
+
+MOST_DRAWN: Final = 20_000
+"""Points that one picture can show; more would be a black slide, and memory stays what it is."""
+
+
+def report_files(study: Study, store: Store) -> dict[str, bytes]:
+    """Return the name and the content of each file.
+
+    Raises:
+        InputError: a picture has nothing to show, or too much, or two points share one place.
+    """
+    return {**_pictures(study, store), "run.json": _manifest(study, store)}
+
+
+def _manifest(study: Study, store: Store) -> bytes:
+    progress = progress_of(study_rows(study, store))
+    content = {
+        "format_version": FORMAT_VERSION,
+        "versions": versions(),
+        "model": model_version(),
+        "model_covers": covered_digests(),
+        "inputs": [{"name": name, "sha256": sha256} for name, sha256 in _inputs(study).items()],
+        # Nothing is drawn by chance.
+        "seed": None,
+        "study": study.name,
+        "axes": {axis.key: [shown(value) for value in axis.values] for axis in study.axes},
+        "points": {"done": progress.done, "failed": progress.failed, "missing": progress.missing},
+        "files": sorted(["results.csv", *(f"{picture.name}.png" for picture in study.pictures)]),
+    }
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _inputs(study: Study) -> dict[str, str]:
+    """Return name and SHA-256 of the files that a study reads, the machines of its axis among them."""
+    inputs = dict(study.sources)
+    for axis in study.axes:
+        if axis.key == "hardware":
+            for name in axis.values:
+                assert isinstance(name, str), "hardware is named"
+                with suppress(ProfileError):  # the points on a machine that is wrong say so themselves
+                    inputs |= load_profile(find_profile(name, Path(study.folder))).sources
+    return inputs
+
+
+def _pictures(study: Study, store: Store) -> dict[str, bytes]:
+    if not study.pictures:
+        return {}
+    # Not at the top: a study without pictures needs no matplotlib.
+    from vdnnsim.report.plots.study import draw_study_picture
+
+    header = table_header(study)
+    drawn: dict[str, list[StudyCells]] = {picture.name: [] for picture in study.pictures}
+    for finished in study_rows(study, store):
+        if finished.outcome is None:
+            continue
+        row = dict(zip(header, table_row(study, finished), strict=True))
+        for picture in study.pictures:
+            if shows(picture, row):
+                _add(row, drawn[picture.name], picture)
+    return {f"{picture.name}.png": draw_study_picture(drawn[picture.name], picture) for picture in study.pictures}
+
+
+def _add(row: StudyCells, rows: list[StudyCells], picture: StudyPicture) -> None:
+    rows.append(row)
+    if len(rows) > MOST_DRAWN:
+        raise StudyError(
+            f"picture {picture.name!r}: found more than {MOST_DRAWN} points to draw, expected fewer; choose with where"
+        )

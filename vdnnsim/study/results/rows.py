@@ -1,0 +1,115 @@
+"""From the store to rows: what came of each point of a study, in the order of its file.
+
+    for row in study_rows(study, store):
+        row.point["link.bandwidth"], row.cell("iteration_s"), row.error
+
+A point that is not finished has no outcome.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from vdnnsim.analysis.columns import Row, Value
+from vdnnsim.study.points.outcome import OUTCOME, Outcome
+from vdnnsim.study.points.resolve import Point, Resolved, Resolver, shown
+from vdnnsim.study.results.store import Store
+from vdnnsim.study.study import Study
+
+Item = TypeVar("Item")
+
+_ALWAYS: Final = ("network", "batch_size", "hardware", "gpus", "policy")
+_POSITION: Final = {name: 1 + index for index, name in enumerate(OUTCOME)}
+_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """One point and what came of it.
+
+    Attributes:
+        point: its values by key path; figures are SI numbers, policies are objects with a label.
+        outcome: None where it is not finished.
+    """
+
+    point: Point
+    resolved: Resolved
+    outcome: Outcome | None
+
+    @property
+    def error(self) -> str:
+        """Why it could not be computed; empty where it could, or was not tried yet."""
+        return "" if self.outcome is None else str(self.outcome[0])
+
+    def cell(self, name: str) -> Value | None:
+        """Return a number of the outcome by its column; None where there is none."""
+        return None if self.outcome is None else self.outcome[_POSITION[name]]
+
+    def number(self, name: str) -> float:
+        """Return a number of a point that was computed."""
+        cell = self.cell(name)
+        assert isinstance(cell, int | float), f"{name} is no number of this point"
+        return cell
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a study is: points computed, points that failed, points that are missing."""
+
+    done: int
+    failed: int
+    missing: int
+
+
+def study_rows(study: Study, store: Store, points: Iterable[Point] | None = None) -> Iterator[StudyRow]:
+    """Yield every point of a study, or those given, with its outcome."""
+    resolver = Resolver(study.base, Path(study.folder))
+    for some in batches(study.points() if points is None else points, _AT_ONCE):
+        resolved = [resolver.resolve(point) for point in some]
+        outcomes = store.outcomes([each.key for each in resolved])
+        for point, each in zip(some, resolved, strict=True):
+            yield StudyRow(point, each, outcomes.get(each.key))
+
+
+def progress_of(rows: Iterable[StudyRow]) -> Progress:
+    """Count what is done, what failed and what is missing."""
+    done = failed = missing = 0
+    for row in rows:
+        if row.outcome is None:
+            missing += 1
+        elif row.error:
+            failed += 1
+        else:
+            done += 1
+    return Progress(done, failed, missing)
+
+
+def table_header(study: Study) -> tuple[str, ...]:
+    """Return the columns of `results.csv`: what names a point, the other axes, the outcome, the error."""
+    axes = (axis.column for axis in study.axes if axis.column not in _ALWAYS)
+    return (*_ALWAYS, *axes, *OUTCOME, "error")
+
+
+def table_row(study: Study, row: StudyRow) -> Row:
+    """Return a finished point as a row of `results.csv`; the cells of a point that failed are empty."""
+    assert row.outcome is not None, "rows are of finished points"
+    base, point = study.base, row.point
+    named = (
+        point.get("workload.network", base.workload.graph.name),
+        point.get("workload.batch_size", base.workload.batch_size),
+        point.get("hardware", base.server.name),
+        point.get("gpus", base.gpus),
+        point["policy"],
+    )
+    axes = (point[axis.key] for axis in study.axes if axis.column not in _ALWAYS)
+    cells = ("" if cell is None else cell for cell in row.outcome[1:])
+    return (*map(shown, named), *map(shown, axes), *cells, row.error)
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Yield items in lists of `size`, the last of which may be shorter."""
+    iterator = iter(items)
+    while some := list(itertools.islice(iterator, size)):
+        yield some

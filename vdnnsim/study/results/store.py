@@ -1,0 +1,196 @@
+"""Keeps what was computed of a study: one SQLite database in the study's folder, written by one process at a time.
+
+A row is a point that is finished, with its outcome or its error. Rows come in whole transactions over a write-ahead
+log, so whatever ends the process loses what was not finished and nothing else. A database that is damaged stays as it
+is: nothing is written to what could not be read.
+"""
+
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from vdnnsim.errors import OutputError, StudyError
+from vdnnsim.study.points.outcome import OUTCOME, Outcome
+
+DATABASE: Final = "study.sqlite"
+_LOCK: Final = "study.lock"
+_APPLICATION: Final = 0x76444E4E
+"""What marks the database as one of a study."""
+_AT_ONCE: Final = 500
+_NAMES: Final = ("error", *OUTCOME)
+# Columns without a type keep integers, floats and text as they are; a truth value comes back as an integer.
+_SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS points (key TEXT PRIMARY KEY, model TEXT NOT NULL, point TEXT NOT NULL, "
+    f"error TEXT NOT NULL, {', '.join(OUTCOME)}) WITHOUT ROWID"
+)
+_BOOLEAN: Final = 1 + OUTCOME.index("fits")
+
+
+class Store:
+    """The results of one study, to read; `writing` opens it to add some."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection | None) -> None:
+        """Read from a connection; None where nothing was kept yet."""
+        self._path = path
+        self._connection = connection
+
+    @classmethod
+    def reading(cls, folder: Path) -> "Store":
+        """Open what a folder has; nothing in it is changed.
+
+        Raises:
+            StudyError: the database is damaged, or is none of a study.
+        """
+        path = folder / DATABASE
+        if not path.exists():
+            return cls(path, None)
+        connection = _connect(path)
+        _check(path, connection)
+        return cls(path, connection)
+
+    def outcomes(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
+        """Return the outcomes of the points that are finished, by key."""
+        found: dict[str, Outcome] = {}
+        if self._connection is None:
+            return found
+        with self._speaking():
+            for start in range(0, len(keys), _AT_ONCE):
+                asked = keys[start : start + _AT_ONCE]
+                marks = ", ".join("?" * len(asked))
+                query = f"SELECT key, {', '.join(_NAMES)} FROM points WHERE key IN ({marks})"  # noqa: S608  # names of ours
+                for key, *cells in self._connection.execute(query, asked):
+                    if cells[_BOOLEAN] is not None:
+                        cells[_BOOLEAN] = bool(cells[_BOOLEAN])
+                    found[key] = tuple(cells)
+        return found
+
+    def add(self, rows: Sequence[tuple[str, Mapping[str, object], Outcome]], model: str) -> None:
+        """Keep the outcomes of points, given as (key, values, outcome), all or none.
+
+        Raises:
+            OutputError: the disk is full, or cannot be written.
+        """
+        assert self._connection is not None, "a store that is read is not written"
+        marks = ", ".join("?" * (3 + len(_NAMES)))
+        with self._speaking(), self._connection:
+            self._connection.executemany(
+                f"INSERT OR IGNORE INTO points VALUES ({marks})",  # noqa: S608  # question marks
+                [(key, model, json.dumps(point, ensure_ascii=False), *outcome) for key, point, outcome in rows],
+            )
+
+    def close(self) -> None:
+        """End the connection; what was added is kept."""
+        if self._connection is not None:
+            with self._speaking():
+                self._connection.close()
+
+    @contextmanager
+    def _speaking(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as failure:
+            raise OutputError(f"{self._path}: cannot be read or written: {failure}") from None
+        except sqlite3.DatabaseError as failure:
+            raise _damaged(self._path, failure) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[Store]:
+    """Make the folder and the database if they are missing, and hold them until the end.
+
+    Raises:
+        StudyError: another process holds them, or the database is damaged.
+        OutputError: they cannot be written.
+    """
+    path = folder / DATABASE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as failure:
+        raise OutputError(f"{folder}: cannot be written: {failure.strerror or failure}") from None
+    try:
+        _hold(folder, lock)
+        with Store.reading(folder):
+            pass  # a damaged database is refused before anything is written
+        with closing(_connect(path)) as connection:
+            store = Store(path, connection)
+            with store._speaking():  # noqa: SLF001  # of the same module
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                if connection.execute("PRAGMA application_id").fetchone() != (_APPLICATION,):
+                    _begin(connection)
+            yield store
+    finally:
+        os.close(lock)
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """Make the table and mark the database, both or none."""
+    connection.executescript(f"BEGIN; {_SCHEMA}; PRAGMA application_id={_APPLICATION}; COMMIT")
+
+
+def _hold(folder: Path, lock: int) -> None:
+    """Lock a file, which the system unlocks when this process ends, however it does."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(lock, 200).decode(errors="replace").strip() or "another process"
+        raise StudyError(f"{folder}: {holder} is computing this study, expected one sweep at a time") from None
+    os.ftruncate(lock, 0)
+    since = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}, since {since},".encode(), 0)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(path, timeout=10)
+    except sqlite3.Error as failure:
+        raise OutputError(f"{path}: cannot be opened: {failure}") from None
+
+
+def _check(path: Path, connection: sqlite3.Connection) -> None:
+    """Refuse what is no sound database of a study.
+
+    Raises:
+        StudyError: it is not.
+    """
+    try:
+        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(points)")]
+    except sqlite3.DatabaseError as failure:
+        connection.close()
+        raise _damaged(path, failure) from None
+    if verdict != "ok":
+        connection.close()
+        raise _damaged(path, verdict)
+    if tables and application != _APPLICATION:
+        connection.close()
+        raise StudyError(f"{path}: is no database of a study of vdnnsim, expected one or none; it was left as it is")
+    if tables and columns != ["key", "model", "point", *_NAMES]:
+        connection.close()
+        raise StudyError(
+            f"{path}: was written by another version of vdnnsim, whose results have other columns; it was left as it "
+            "is, move it away to compute the study anew"
+        )
+
+
+def _damaged(path: Path, why: object) -> StudyError:
+    text = " ".join(str(why).split())
+    return StudyError(f"{path}: is damaged ({text}); it was left as it is, move it away to compute the study anew")

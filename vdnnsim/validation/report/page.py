@@ -1,0 +1,168 @@
+"""`README.md` of a validation: what was run on what, whether it holds, every row, and what is not proven."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from vdnnsim.report import markdown
+from vdnnsim.units import format_seconds
+from vdnnsim.validation.method import Method
+from vdnnsim.validation.report.tables import COLUMNS, HEADER, summary_cells
+from vdnnsim.validation.row import Outcome, Row
+from vdnnsim.validation.validate import Validation
+from vdnnsim.validation.verdict import Requirement, compared, requirements
+
+_PACED_PROOF = """\
+Proven, where the table above says so: kernels and copies run in the order that the simulator says, each waits for what
+the plan makes it wait for, copies hide behind kernels and kernels wait for copies as simulated, and the device is asked
+for exactly the bytes that the plan states.
+
+Not proven: the cost model. How long each kernel and copy takes was given to the device and to the simulator alike; the
+device did its real work and then waited until the given time had passed. So these iteration times say nothing about how
+well kernel times were calibrated or predicted, and rows that were never calibrated are as good as the others.
+
+Not proven: anything about a GPU, such as how kernels and copies slow each other down, what its host spends to issue
+them, and how PyTorch's caching allocator rounds and keeps memory."""
+
+_FREE_PROOF = """\
+Proven, where the table above says so: iteration time, stalls and memory of these plans on this machine, with this
+software, at the clocks that it ran at. Rows marked as calibrated stand on kernel times that were measured one by one
+on this machine; in the others many kernels were never measured, and a fitted roofline predicts their time.
+
+Not proven: other machines, other versions of the driver, CUDA, cuDNN and PyTorch, several GPUs, half precision, and
+iterations with an optimizer, which the papers leave out too."""
+
+_NEVER_PROVEN = """\
+Not proven either: the workspaces that a profile alone predicts for kernels that were never measured. A plan that is to
+be executed counts what the device's library states of them."""
+
+_READING = """\
+Time, stalls and memory: measured, then simulated; memory is the most that was asked for at once. A row is calibrated
+where kernels that make up at least 95 % of its kernel time were measured one by one. validation.csv has all digits,
+stalls by cause, allocated and reserved bytes."""
+
+_UNGIVEN = """\
+One run of each plan as fast as this CPU went, beside what the calibrated times say. Whatever else ran on the machine is
+in these numbers: they are reported and never judged."""
+
+
+def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Sequence[str]) -> str:
+    """Return the report.
+
+    Args:
+        validation: what was compared.
+        pictures: file name and one-line description of each picture, in order.
+        warnings: in what the device differs from the one that the profile was measured on.
+    """
+    judged = requirements(validation.rows, validation.method.tolerance)
+    paced = validation.method.pacing is not None
+    sections = [
+        markdown.heading(f"Measured against simulated on {validation.server.name}", 1),
+        _introduction(validation),
+        _verdict(judged),
+        markdown.table(
+            ("what", "required", "found", "holds"),
+            [(each.name, each.required, each.found, "yes" if each.holds else "NO") for each in judged],
+            left=4,
+        ),
+        *markdown.section("Which rows break a requirement?", _broken(judged)),
+        *(markdown.image(text, name) for name, text in pictures.items()),
+        "## What does this prove, and what not?",
+        _PACED_PROOF if paced else _FREE_PROOF,
+        _NEVER_PROVEN,
+        "## What came of every row?",
+        markdown.table(HEADER, summary_cells(validation.rows), left=3),
+        _READING,
+        *markdown.section("What was not compared, and why?", _notes(validation.rows)),
+        *markdown.section("Does vdnn_dyn decide alike when it profiles on the device?", _decisions(validation.rows)),
+        *(_raw(validation.rows) if paced else ()),
+        *markdown.section("What was it run on?", _provenance(validation, warnings)),
+        "## What do the columns of validation.csv mean?",
+        markdown.definitions((column.name, column.meaning) for column in COLUMNS),
+    ]
+    return markdown.page(sections)
+
+
+def _introduction(validation: Validation) -> str:
+    rows, method = validation.rows, validation.method
+    under_all = "; ".join(task.label for task in method.tasks if not task.paper_alone)
+    others = "; ".join(task.label for task in method.tasks if task.paper_alone)
+    told_of = (f"every policy on {under_all}", f"those of the vDNN paper on {others}")
+    told = " and ".join(text for text, labels in zip(told_of, (under_all, others), strict=True) if labels)
+    return (
+        f"{len(rows)} rows: {told}. Each policy wrote one plan of one training iteration; "
+        f"{markdown.escape(validation.device)} executed it, the simulator replayed it from the profile "
+        f"{markdown.escape(validation.server.name)}. {_how(method)}"
+    )
+
+
+def _how(method: Method) -> str:
+    if method.pacing is None:
+        return f"After a warm-up each plan ran {method.free_runs} times, and the run of median duration counts."
+    stretches = ", ".join(f"{stretch:g}" for stretch in method.pacing.stretches)
+    return (
+        f"Durations were given to both sides: {method.pacing.describe()}. A run that misses is followed by another, "
+        f"and the closest one counts; the durations of these runs are multiplied by {stretches}, for whatever shares "
+        "the machine weighs less in longer ones."
+    )
+
+
+def _verdict(judged: Sequence[Requirement]) -> str:
+    failed = [each.name for each in judged if not each.holds]
+    return f"**Does not hold: {', '.join(failed)}.**" if failed else "**Everything that is required holds.**"
+
+
+def _broken(judged: Iterable[Requirement]) -> tuple[str, ...]:
+    return tuple(
+        f"{each.name}: {row.label}, {row.task.label}{_reason(row)}" for each in judged for row in each.broken_by
+    )
+
+
+def _reason(row: Row) -> str:
+    if row.note or row.order_fault:
+        return f": {row.order_fault or row.note}"
+    if row.time_error is None:
+        return ""
+    return f": time {100 * row.time_error:+.1f} %, memory {100 * (row.memory_error or 0.0):+.2g} %"
+
+
+def _notes(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return a line for each reason; rows of one reason share it."""
+    labels: dict[str, list[str]] = {}
+    for row in rows:
+        if row.outcome is not Outcome.RAN or row.note:
+            reason = f"{row.outcome.value}: {row.note}" if row.outcome is not Outcome.RAN else row.note
+            labels.setdefault(reason, []).append(f"{row.label}, {row.task.label}")
+    return tuple(f"{'; '.join(names)}: {reason}" for reason, names in labels.items())
+
+
+def _decisions(rows: Iterable[Row]) -> tuple[str, ...]:
+    return tuple(f"{row.task.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device)
+
+
+def _raw(rows: Sequence[Row]) -> tuple[str, ...]:
+    lines = [
+        (
+            row.task.label,
+            row.label,
+            format_seconds(row.raw.measured_s),
+            format_seconds(row.raw.simulated_s),
+            f"{100 * (row.raw.simulated_s / row.raw.measured_s - 1):+.0f} %",
+        )
+        for row in rows
+        if row.raw is not None
+    ]
+    if not lines:
+        return ()
+    return (
+        "## And without given durations?",
+        _UNGIVEN,
+        markdown.table(("network", "policy", "time", "simulated", "error"), lines, left=2),
+    )
+
+
+def _provenance(validation: Validation, warnings: Sequence[str]) -> tuple[str, ...]:
+    return (
+        *(f"{name}: {text}" for name, text in validation.provenance),
+        *(f"warning: {each}" for each in warnings),
+        *(f"input {name}, SHA-256 {sha256}" for name, sha256 in validation.sources),
+        f"rows with both sides: {len(compared(validation.rows))} of {len(validation.rows)}; run.json has every number",
+    )

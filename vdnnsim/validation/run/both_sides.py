@@ -1,0 +1,165 @@
+"""One workload on a device and in the simulator: every policy planned once, executed and replayed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from vdnnsim.engine.simulate import simulate
+from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
+from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Compute
+from vdnnsim.plan.placement import DoesNotFit, needed_bytes, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.port import Policy, Setting, TrialPort, make_plan
+from vdnnsim.policies.vdnn import VdnnDyn
+from vdnnsim.simulator import Simulator
+from vdnnsim.trace import IterationTrace
+from vdnnsim.validation.method import Method
+from vdnnsim.validation.pacing import Pacing, given_durations
+from vdnnsim.validation.port import Executor
+from vdnnsim.validation.row import Outcome, Raw, Row
+from vdnnsim.validation.run.device import DeviceTrials, stated_workspaces
+from vdnnsim.validation.run.runs import Given, Runs, run_free, run_paced
+from vdnnsim.validation.run.side import Peaks, Side, predicted_peaks
+from vdnnsim.validation.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class BothSides:
+    """A workload, set up on both sides.
+
+    Attributes:
+        simulator: the simulator, with the calibrated times; plans are made with these.
+    """
+
+    task: Task
+    executor: Executor
+    method: Method
+    simulator: Simulator
+
+    @classmethod
+    def of(cls, task: Task, server: Server, executor: Executor, method: Method) -> "BothSides":
+        """Build the cost tables and the limits of a task.
+
+        Raises:
+            ProfileError: the machine's times do not cover the workload.
+            ExecutionRefused: the device cannot compute a layer of it.
+        """
+        simulator = Simulator.of(task.workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+        simulator = replace(simulator, cost_model=stated_workspaces(simulator.cost_model, executor))
+        simulator.cost_model.table(simulator.workload)
+        if task.memory_share is not None:
+            everything = Base().plan(Setting(simulator.workload, simulator.cost_model, simulator.limits, simulator))
+            share_bytes = round(task.memory_share * needed_bytes(everything))
+            simulator = replace(simulator, limits=replace(simulator.limits, device_bytes=share_bytes))
+        return cls(task, executor, method, simulator)
+
+    def rows(self, policy: Policy) -> Iterator[Row]:
+        """Execute and replay a policy.
+
+        vdnn_dyn, whose trials need only fit, decides by replays and again on the device; where that gives another plan,
+        it is a row of its own.
+        """
+        try:
+            plan = self._plan(policy, self.simulator)
+        except PolicyError as refusal:
+            yield Row(self.task, policy.label, Outcome.REFUSED, note=str(refusal))
+            return
+        if not isinstance(policy, VdnnDyn):
+            yield self._row(plan)
+            return
+        try:
+            on_device = self._plan(policy, DeviceTrials(self.executor, self.simulator.limits))
+        except (DeviceError, ExecutionRefused) as failure:
+            yield replace(self._row(plan), decision=f"no trials on the device: {failure}")
+            return
+        if on_device.operations == plan.operations:
+            yield replace(self._row(plan), decision=f"same: {plan.algorithms}")
+            return
+        decision = f"{on_device.algorithms} on the device, {plan.algorithms} in the simulator"
+        yield replace(self._row(plan), decision=decision)
+        yield replace(self._row(on_device), decision=decision, profiled_on_device=True)
+
+    def _plan(self, policy: Policy, trials: TrialPort) -> TrainingPlan:
+        plan = make_plan(
+            policy, Setting(self.simulator.workload, self.simulator.cost_model, self.simulator.limits, trials)
+        )
+        check_plan(plan)
+        return plan
+
+    def _row(self, plan: TrainingPlan) -> Row:
+        table = self.simulator.cost_model.table(plan.workload)
+        costs = [
+            table.find(operation.layer, operation.phase, operation.algorithm)
+            for operation in plan.operations
+            if isinstance(operation, Compute)
+        ]
+        predicted = [cost for cost in costs if cost.origin is not Origin.MEASURED]
+        row = Row(
+            task=self.task,
+            policy=plan.policy,
+            outcome=Outcome.RAN,
+            algorithms=plan.algorithms,
+            kernels=len(costs),
+            unmeasured_kernels=len(predicted),
+            predicted_share=sum(cost.seconds for cost in predicted) / sum(cost.seconds for cost in costs),
+        )
+        replayed = _replay(plan, self.simulator)
+        if not isinstance(replayed, DoesNotFit):
+            row = replace(row, simulated=self._simulated(replayed))
+        try:
+            return self._compared(row, plan, replayed)
+        except ExecutionRefused as refusal:
+            return replace(row, outcome=Outcome.REFUSED, note=str(refusal), simulated=None)
+        except DeviceError as failure:
+            return replace(row, outcome=Outcome.OUT_OF_MEMORY, note=str(failure))
+
+    def _compared(self, row: Row, plan: TrainingPlan, replayed: IterationTrace | DoesNotFit) -> Row:
+        if isinstance(replayed, DoesNotFit):
+            answer = self.executor.execute(plan, self.simulator.limits)
+            if isinstance(answer, DoesNotFit):
+                return replace(row, outcome=Outcome.DOES_NOT_FIT, note=answer.explain())
+            side = Side.of(answer.trace, Peaks.counted(answer.peaks))
+            return replace(row, measured=side, note=f"fits on the device alone; simulated: {replayed.explain()}")
+        method, limits = self.method, self.simulator.limits
+        runs = run_free(self.executor, plan, limits, replayed, method.free_runs, method.tolerance)
+        raw = None
+        if method.pacing is not None and isinstance(runs, Runs):
+            raw = Raw(runs.measured.iteration_s, replayed.iteration_s)
+            given, stretches = partial(self._given, plan, method.pacing), method.pacing.stretches
+            runs = run_paced(self.executor, plan, limits, given, stretches, method.tolerance)
+        if isinstance(runs, DoesNotFit):
+            return replace(row, outcome=Outcome.OUT_OF_MEMORY, note=runs.explain())
+        return replace(
+            row,
+            measured=runs.measured,
+            simulated=self._simulated(runs.replay),
+            raw=raw,
+            runs_s=runs.seconds,
+            order_fault=runs.order_fault,
+        )
+
+    def _simulated(self, replay: IterationTrace) -> Side:
+        caching = self.method.caching_allocator
+        return Side.of(replay, predicted_peaks(replay.plan, self.simulator.limits, caching_allocator=caching))
+
+    def _given(self, plan: TrainingPlan, pacing: Pacing, stretch: float) -> Given:
+        slower = pacing.times(stretch)
+        paced = replace(
+            self.simulator,
+            server=slower.server(self.simulator.server),
+            cost_model=slower.costs(self.simulator.cost_model),
+        )
+        replay = _replay(plan, paced)
+        assert isinstance(replay, IterationTrace), "durations do not decide what fits"
+        return Given(given_durations(plan, paced.cost_model, paced.server.link), replay)
+
+
+def _replay(plan: TrainingPlan, simulator: Simulator) -> IterationTrace | DoesNotFit:
+    placement = place_plan(plan, simulator.limits)
+    if isinstance(placement, DoesNotFit):
+        return placement
+    return simulate(plan, simulator.cost_model, simulator.server, placement, simulator.pinned)

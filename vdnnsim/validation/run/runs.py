@@ -1,0 +1,137 @@
+"""The runs of one plan on a device, and which of them counts.
+
+As fast as the device goes, a warm-up is followed by several runs and the median counts. With given durations only what
+shares the machine can make a run late, so the run that comes closest counts, none follows one within the tolerance, and
+after each second miss the durations are doubled, on both sides: what disturbs weighs less in longer ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median_low
+
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.trace import IterationTrace
+from vdnnsim.validation.method import Tolerance
+from vdnnsim.validation.port import Execution, Executor
+from vdnnsim.validation.run.order import order_fault
+from vdnnsim.validation.run.side import Peaks, Side
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Durations for both sides.
+
+    Attributes:
+        durations_s: by position of the operation, for the device.
+        replay: the plan with the same durations in the simulator.
+    """
+
+    durations_s: Mapping[int, float]
+    replay: IterationTrace
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRun:
+    """One run beside its replay."""
+
+    execution: Execution
+    replay: IterationTrace
+
+    @property
+    def seconds(self) -> float:
+        """What the device took."""
+        return self.execution.trace.iteration_s
+
+    @property
+    def error(self) -> float:
+        """How far the replay is off, as a share of that."""
+        return abs(self.replay.iteration_s / self.seconds - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What came of the runs of one plan.
+
+    Attributes:
+        measured: of the run that counts, but with the largest peaks of all.
+        replay: of the run that counts.
+        seconds: iteration time of each run.
+        order_fault: the first departure from the order of the replay in any run; None where there is none.
+    """
+
+    measured: Side
+    replay: IterationTrace
+    seconds: tuple[float, ...]
+    order_fault: str | None
+
+    @classmethod
+    def of(cls, runs: Sequence[PairedRun], counts: PairedRun, tolerance: Tolerance) -> "Runs":
+        """Put together what came of all runs."""
+        largest = max((run.execution.peaks for run in runs), key=lambda peaks: peaks.requested_bytes)
+        faults = (order_fault(run.execution.trace, run.replay, tolerance.clock_s) for run in runs)
+        return cls(
+            measured=Side.of(counts.execution.trace, Peaks.counted(largest)),
+            replay=counts.replay,
+            seconds=tuple(run.seconds for run in runs),
+            order_fault=next(filter(None, faults), None),
+        )
+
+
+def run_free(
+    executor: Executor,
+    plan: TrainingPlan,
+    limits: MemoryLimits,
+    replay: IterationTrace,
+    runs: int,
+    tolerance: Tolerance,
+) -> Runs | DoesNotFit:
+    """Execute a plan as fast as the device goes.
+
+    Raises:
+        ExecutionRefused: the executor cannot execute the plan.
+        DeviceError: the device failed.
+    """
+    done: list[PairedRun] = []
+    for number in range(1 + runs):
+        execution = executor.execute(plan, limits)
+        if isinstance(execution, DoesNotFit):
+            return execution
+        if number:  # the first one warms up
+            done.append(PairedRun(execution, replay))
+    middle_s = median_low(run.seconds for run in done)
+    return Runs.of(done, next(run for run in done if run.seconds == middle_s), tolerance)
+
+
+def run_paced(
+    executor: Executor,
+    plan: TrainingPlan,
+    limits: MemoryLimits,
+    given: Callable[[float], Given],
+    stretches: Sequence[float],
+    tolerance: Tolerance,
+) -> Runs | DoesNotFit:
+    """Execute a plan with given durations until a run is within the tolerance.
+
+    Args:
+        executor: of the plan's workload.
+        plan: one that has passed its check.
+        limits: the memory that it may use.
+        given: the durations at a stretch, for both sides.
+        stretches: of the first run and of those that follow a miss.
+        tolerance: of the iteration time.
+
+    Raises:
+        ExecutionRefused: the executor cannot execute the plan.
+        DeviceError: the device failed.
+    """
+    done: list[PairedRun] = []
+    for stretch in stretches:
+        both = given(stretch)
+        execution = executor.execute(plan, limits, both.durations_s)
+        if isinstance(execution, DoesNotFit):
+            return execution
+        done.append(PairedRun(execution, both.replay))
+        if done[-1].error <= tolerance.calibrated:
+            break
+    return Runs.of(done, min(done, key=lambda run: run.error), tolerance)

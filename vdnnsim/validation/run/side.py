@@ -1,0 +1,83 @@
+"""One side of a row: the numbers of an iteration, read in the same way from a measured and from a simulated trace."""
+
+from dataclasses import dataclass, replace
+
+from vdnnsim.analysis.timing import stall_seconds
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.operations import Offload, Stream
+from vdnnsim.plan.placement import MemoryLimits, Placement, needed_bytes, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.trace import IterationTrace, StallCause
+from vdnnsim.validation.port import MemoryPeaks
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Maxima of device memory.
+
+    Attributes:
+        requested_bytes: what was asked for.
+        allocated_bytes: what PyTorch's caching allocator gives for it, in blocks; None where that is not in use.
+        reserved_bytes: what it holds of the GPU, in segments; None likewise.
+    """
+
+    requested_bytes: int
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+
+    @classmethod
+    def counted(cls, peaks: MemoryPeaks) -> "Peaks":
+        """Return what a device counted."""
+        return cls(peaks.requested_bytes, peaks.allocated_bytes, peaks.reserved_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One iteration, on a device or in the simulator.
+
+    Attributes:
+        stall_by_cause: time in which the compute stream stood still before or between kernels, longest first.
+        offloaded_bytes: bytes of the copies to the host that ran.
+    """
+
+    trace: IterationTrace
+    peaks: Peaks
+    iteration_s: float
+    stall_by_cause: tuple[tuple[StallCause, float], ...]
+    offloaded_bytes: int
+
+    @property
+    def stall_s(self) -> float:
+        """Stalls of all causes."""
+        return sum((seconds for _, seconds in self.stall_by_cause), 0.0)
+
+    @property
+    def copy_stall_s(self) -> float:
+        """What of it was spent waiting for copies."""
+        copies = (StallCause.OFFLOAD, StallCause.PREFETCH, StallCause.ON_DEMAND)
+        return sum((seconds for cause, seconds in self.stall_by_cause if cause in copies), 0.0)
+
+    @classmethod
+    def of(cls, trace: IterationTrace, peaks: Peaks) -> "Side":
+        """Read a trace."""
+        plan = trace.plan
+        copies = [plan.operations[span.operation] for span in trace.spans_on(Stream.MEMORY)]
+        return cls(
+            trace=trace,
+            peaks=peaks,
+            iteration_s=trace.iteration_s,
+            stall_by_cause=stall_seconds(trace),
+            offloaded_bytes=sum(plan.copied_bytes(copy) for copy in copies if isinstance(copy, Offload)),
+        )
+
+
+def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocator: bool) -> Peaks:
+    """Return what a plan will ask for, and what PyTorch's caching allocator will make of it where it is in use.
+
+    The allocator's numbers are None where even its model finds no room.
+    """
+    requested_bytes = needed_bytes(plan)
+    placement = place_plan(plan, replace(limits, model=MemoryModel.PYTORCH)) if caching_allocator else None
+    if not isinstance(placement, Placement):
+        return Peaks(requested_bytes, None, None)
+    return Peaks(requested_bytes, placement.allocated_bytes, placement.pool_bytes)
