@@ -14,7 +14,7 @@ run: $(VENV)/ready-to-run
 	$(BIN)/vdnnsim run scenarios/vgg416.yaml
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --cov --cov-report=term --cov-fail-under=95
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report=term --cov-fail-under=95
 	$(BIN)/python -m coverage report --include='$(COMPLETE)' --fail-under=100
 
 lint: $(VENV)/ready-to-test

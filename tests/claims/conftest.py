@@ -1,4 +1,4 @@
-"""The replays of each paper, made once for all tests; those that share them run on one worker (`xdist_group`)."""
+"""The replays of each paper, made once for all tests of a worker."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar

@@ -9,7 +9,6 @@ from vdnnsim.claims.layrub2018.check import check_claim
 from vdnnsim.claims.layrub2018.report import paper_report
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
 
-pytestmark = pytest.mark.xdist_group("layrub2018")
 FILE = read_claims("layrub2018")
 
 

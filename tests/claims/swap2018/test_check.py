@@ -1,12 +1,10 @@
 import msgspec
-import pytest
 
 from vdnnsim.claims.claim import Claim, Verdict
 from vdnnsim.claims.swap2018.check import check_claim, describe_metric
 from vdnnsim.claims.swap2018.runs import ServerRuns
 from vdnnsim.claims.swap2018.stated import Place
 
-pytestmark = pytest.mark.xdist_group("swap2018")
 TWO = Place("p100_x2", 2)
 SWAP = "swap(tensorflow, interval=2)"
 

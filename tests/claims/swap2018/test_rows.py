@@ -7,7 +7,6 @@ from vdnnsim.claims.claim import Claim, Verdict, read_claims
 from vdnnsim.claims.swap2018.check import check_claim
 from vdnnsim.claims.swap2018.runs import ServerRuns
 
-pytestmark = pytest.mark.xdist_group("swap2018")
 FILE = read_claims("swap2018")
 
 

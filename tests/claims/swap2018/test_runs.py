@@ -9,7 +9,6 @@ from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.registry import known_policies, resolve_policy
 
-pytestmark = pytest.mark.xdist_group("swap2018")
 TWO = Place("p100_x2", 2)
 ALEXNET_PARAMETERS = 61_100_840
 

@@ -3,8 +3,6 @@ import pytest
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.claims.swap2018.stated import FirstRow, Place, first_row
 
-pytestmark = pytest.mark.xdist_group("swap2018")
-
 
 def test_the_first_row_without_swap_has_the_speed_of_the_paper(swap_runs: ServerRuns) -> None:
     """120 images at 83.56 images/s are 1.436 s; with the kernel times of DeepBench it is less, and so is all else."""

@@ -7,8 +7,6 @@ from vdnnsim.claims.vdnn2016.check import cases_of, check_claim, describe_metric
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.errors import InputError
 
-pytestmark = pytest.mark.xdist_group("vdnn2016")
-
 
 def claim(**changes: object) -> Claim:
     """AlexNet (128) needs 1.1 GiB within 10 % under base(p), unless changed."""

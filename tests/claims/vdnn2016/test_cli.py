@@ -10,8 +10,6 @@ from tests.unit.test_cli import vdnnsim
 from vdnnsim.claims.claim import read_claims
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 
-pytestmark = pytest.mark.xdist_group("vdnn2016")
-
 
 def test_claims_are_held_against_the_replay(
     tmp_path: Path, vdnn_runs: VdnnRuns, monkeypatch: pytest.MonkeyPatch

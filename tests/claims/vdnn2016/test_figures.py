@@ -16,7 +16,6 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.units import GIB
 
-pytestmark = pytest.mark.xdist_group("vdnn2016")
 STEMS = ("01", "04", "05", "06", "11", "12", "13", "14", "15")
 CONV_OF_VGG16 = 16
 

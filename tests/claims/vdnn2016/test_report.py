@@ -12,7 +12,6 @@ from vdnnsim.claims.vdnn2016.report import paper_report
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 
 FEW_READINGS = [each for each in READINGS if each.name in ("prefetch_search: fig10_without_pool", "gpu_memory: whole")]
-pytestmark = pytest.mark.xdist_group("vdnn2016")
 FEW = ("v-uvm-1", "v-mem-10", "v-vm-1", "v-vm-2", "v-vm-10")
 
 

@@ -7,7 +7,6 @@ from vdnnsim.claims.claim import Claim, Verdict, read_claims
 from vdnnsim.claims.vdnn2016.check import check_claim
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 
-pytestmark = pytest.mark.xdist_group("vdnn2016")
 FILE = read_claims("vdnn2016")
 
 

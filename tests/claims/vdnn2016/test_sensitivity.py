@@ -9,7 +9,6 @@ from vdnnsim.claims.vdnn2016.readings import READINGS, compare_readings
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.claims.vdnn2016.sensitivity import LINK, draw_factors, perturbed, sensitivity
 
-pytestmark = pytest.mark.xdist_group("vdnn2016")
 CLAIMS = {claim.id: claim for claim in read_claims("vdnn2016").claims}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.replays import stretched
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
@@ -89,6 +90,7 @@ class LayrubRuns:
 
     machines: Mapping[str, Server] = field(repr=False)
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
+    _workloads: dict[NetworkBatch, Workload] = field(default_factory=dict, repr=False)
     _benches: dict[LayrubCase, Simulator] = field(default_factory=dict, repr=False)
     _memories: dict[tuple[LayrubCase, str], Memory] = field(default_factory=dict, repr=False)
     _last_plan: dict[tuple[LayrubCase, str], TrainingPlan] = field(default_factory=dict, repr=False)
@@ -98,8 +100,7 @@ class LayrubRuns:
     def bench(self, case: LayrubCase) -> Simulator:
         """The workload of a case with its costs."""
         if case not in self._benches:
-            graph = build_network(case.network)
-            workload = Workload(graph, case.batch_size, optimizer=Optimizer.MOMENTUM)
+            workload = self._workload(case.network, case.batch_size)
             server = stretched(self.machines[case.hardware], case.slowdown)
             self._benches[case] = Simulator.of(
                 workload,
@@ -110,6 +111,12 @@ class LayrubRuns:
                 gradients=Aggregation.RING if case.gpus > 1 else None,
             )
         return self._benches[case]
+
+    def _workload(self, network: str, batch_size: int) -> Workload:
+        key = network, batch_size
+        if key not in self._workloads:
+            self._workloads[key] = Workload(build_network(network), batch_size, optimizer=Optimizer.MOMENTUM)
+        return self._workloads[key]
 
     def plan(self, case: LayrubCase, policy: str) -> TrainingPlan:
         """The plan of a policy, by its label; TensorFlow chooses workspaces by what its allocator can give.
