@@ -21,7 +21,9 @@ from vdnnsim.dnn.convolutional import (
     ElementwiseAdd,
     FullyConnected,
     Pooling,
+    Relu6,
     SoftmaxLoss,
+    TransposedConvolution,
 )
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
@@ -36,6 +38,7 @@ from vdnnsim.dnn.sequences import (
     Smoothness,
 )
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -96,6 +99,18 @@ def _(operator: Convolution, operands: Operands) -> torch.Tensor:
     return functional.conv2d(x, weight, bias, operator.stride, operator.padding, groups=operator.groups)
 
 
+@parameter_shapes.register
+def _(operator: TransposedConvolution, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - no frames
+    weight = (x.channels, operator.out_channels, *operator.kernel)
+    return (weight, weight[1:2]) if operator.bias else (weight,)
+
+
+@forward.register
+def _(operator: TransposedConvolution, operands: Operands) -> torch.Tensor:
+    (x,), (weight, *bias) = operands.inputs, operands.weights
+    return functional.conv_transpose2d(x, weight, *bias, stride=operator.stride)
+
+
 @forward.register
 def _(operator: Pooling, operands: Operands) -> torch.Tensor:
     (x,) = operands.inputs
@@ -111,6 +126,11 @@ def _(operator: Pooling, operands: Operands) -> torch.Tensor:
 @forward.register
 def _(_: Activation, operands: Operands) -> torch.Tensor:
     return functional.relu_(*operands.inputs)
+
+
+@forward.register
+def _(_: Relu6, operands: Operands) -> torch.Tensor:
+    return functional.relu6(*operands.inputs, inplace=True)
 
 
 @parameter_shapes.register
@@ -131,7 +151,8 @@ def _(operator: Linear, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG00
 @forward.register
 def _(operator: Linear, operands: Operands) -> torch.Tensor:
     """A tied one works with the table of an embedding, and not with that of its positions."""
-    return functional.linear(operands.sequences, *operands.weights[: 1 + operator.bias])
+    x = operands.sequences[:, 0] if operator.first_step else operands.sequences
+    return functional.linear(x, *operands.weights[: 1 + operator.bias])
 
 
 @forward.register
@@ -147,6 +168,27 @@ def _(_: ElementwiseAdd, operands: Operands) -> torch.Tensor:
 @forward.register
 def _(_: ElementwiseProduct, operands: Operands) -> torch.Tensor:
     return torch.mul(*operands.inputs)
+
+
+@parameter_shapes.register
+def _(_: ClassToken, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
+    return ((x.channels,),)
+
+
+@forward.register
+def _(_: ClassToken, operands: Operands) -> torch.Tensor:
+    (x,), (token,) = operands.inputs, operands.weights
+    return torch.cat([token.expand(len(x), 1, -1), x.flatten(2).transpose(1, 2)], 1)
+
+
+@parameter_shapes.register
+def _(_: LearnedPositions, x: MapShape, *, in_time: bool) -> Shapes:  # noqa: ARG001 - as above
+    return ((x.steps, x.channels),)
+
+
+@forward.register
+def _(_: LearnedPositions, operands: Operands) -> torch.Tensor:
+    return operands.inputs[0] + operands.weights[0]
 
 
 @parameter_shapes.register
@@ -214,7 +256,7 @@ def _(operator: Attention, operands: Operands) -> torch.Tensor:
     parts = torch.split(x, [heads * width for heads in (operator.heads, *[operator.key_value_heads] * 2)], dim=2)
     heads = [part.view(batch, steps, -1, width).transpose(1, 2) for part in parts]
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # noqa: SLF001 - PyTorch chooses it by device
-    y: torch.Tensor = flash(*heads, is_causal=True)[0]
+    y: torch.Tensor = flash(*heads, is_causal=not operator.bidirectional)[0]
     return y.transpose(1, 2).reshape(batch, steps, -1)
 
 

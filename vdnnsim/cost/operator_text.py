@@ -1,147 +1,130 @@
-"""Operators as one line of text: `conv 64 3x3 stride 1x1 padding 1x1 bias`, `attention heads 12 key_value_heads 12`."""
+"""Operators as one line of text: `conv 64 3x3 stride 1x1 padding 1x1 bias`, `attention heads 12 key_value_heads 12`.
+
+An operator is its name, then its fields in their order: a number or a size behind the name of its field, unless the
+operator says that it stands bare; a number that is usually 1 only where it is another; the name of what is true; the
+word of an enum. So the class of an operator is all that its text needs.
+"""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, fields
 from enum import Enum
+from types import ModuleType
 from typing import Any, Final
 
-from vdnnsim.dnn.convolutional import (
-    Activation,
-    BatchNormalization,
-    Cast,
-    Concat,
-    Convolution,
-    ElementwiseAdd,
-    FullyConnected,
-    Pooling,
-    SoftmaxLoss,
-)
+from vdnnsim.dnn import convolutional, regularization, sequences, transformers
 from vdnnsim.dnn.operator import Operator
-from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
-from vdnnsim.dnn.sequences import (
-    Attention,
-    ElementwiseProduct,
-    Embedding,
-    LayerNormalization,
-    Linear,
-    Lstm,
-    SmoothActivation,
-)
 from vdnnsim.dnn.shapes import Size2
 
-_PARAMETRIC: Final[tuple[type[Operator], ...]] = (
-    Dropout,
-    LocalResponseNormalization,
-    Embedding,
-    LayerNormalization,
-    SmoothActivation,
-    Linear,
-    Attention,
-    Lstm,
-    Cast,
-)
-"""Operators whose text is their name, then each parameter by its own."""
-
-_PLAIN: Final[Mapping[str, Operator]] = {
-    each.name: each
-    for each in (Activation(), BatchNormalization(), ElementwiseAdd(), Concat(), SoftmaxLoss(), ElementwiseProduct())
-}
-_NAMED: Final[Mapping[str, type[Operator]]] = {each.name: each for each in _PARAMETRIC}
-
-OPERATOR_NAMES: Final = ("conv", "fc", "max_pool", "average_pool", *_PLAIN, *_NAMED)
-"""The operators without their parameters."""
-
-_NUMBER = r"[1-9][0-9]{0,8}"
-_SIZE = rf"({_NUMBER})x({_NUMBER})"
-_WINDOW = rf"{_SIZE} stride {_SIZE} padding ([0-9]{{1,9}})x([0-9]{{1,9}})"
-_CONVOLUTION = re.compile(rf"conv ({_NUMBER}) {_WINDOW}( bias)?(?: groups ({_NUMBER}))?(?: steps ({_NUMBER}))?")
-_POOLING = re.compile(rf"(max|average)_pool {_WINDOW}(?: steps ({_NUMBER}))?")
-_FULLY_CONNECTED = re.compile(rf"fc ({_NUMBER}) bias")
+_NUMBER: Final = r"[1-9][0-9]{0,8}"
+_NUMBER_OR_ZERO: Final = rf"{_NUMBER}|0"
 
 
 def operator_text(operator: Operator) -> str:
     """Return an operator with its parameters on one line."""
-    match operator:
-        case Convolution(out_channels=channels, kernel=kernel, stride=stride, padding=padding, bias=bias):
-            window = _window(kernel, stride, padding)
-            more = _unless_one("groups", operator.groups) + _unless_one("steps", operator.steps)
-            return f"conv {channels} {window}{' bias' if bias else ''}{more}"
-        case Pooling(kernel=kernel, stride=stride, padding=padding, average=average, steps=steps):
-            kind = "average" if average else "max"
-            return f"{kind}_pool {_window(kernel, stride, padding)}{_unless_one('steps', steps)}"
-        case FullyConnected(out_features=features):
-            return f"fc {features} bias"
-        case _:
-            pass
-    for kind, named in _NAMED.items():
-        if isinstance(operator, named):
-            return " ".join((kind, *(text for each in _parameters(named) if (text := each.text(operator)))))
-    return next(text for text, plain in _PLAIN.items() if plain == operator)
+    return operator.name + "".join(each.text(operator) for each in _SPELLINGS[operator.name].parameters)
 
 
 def read_operator(text: str) -> Operator | None:
     """Return the operator that `operator_text` writes so; None if there is none, as of an optimizer."""
-    if found := _CONVOLUTION.fullmatch(text):
-        channels, r, s, down, across, top, left = map(int, found.groups()[:7])
-        groups, steps = int(found[9] or 1), int(found[10] or 1)
-        if steps > 1 and (r, s) != (1, 1):
-            return None
-        return Convolution(channels, (r, s), (down, across), (top, left), found[8] is not None, groups, steps)
-    if found := _POOLING.fullmatch(text):
-        r, s, down, across, top, left = map(int, found.groups()[1:7])
-        return Pooling((r, s), (down, across), (top, left), found[1] == "average", int(found[8] or 1))
-    if found := _FULLY_CONNECTED.fullmatch(text):
-        return FullyConnected(int(found[1]))
-    kind = text.partition(" ")[0]
-    if kind in _NAMED:
-        parameters = _parameters(_NAMED[kind])
-        found = re.fullmatch(kind + "".join(each.pattern for each in parameters), text)
-        if not found:
-            return None
-        return _NAMED[kind](*(each.value(word) for each, word in zip(parameters, found.groups(), strict=True)))
-    return _PLAIN.get(text)
+    spelling = _SPELLINGS.get(text.partition(" ")[0])
+    return spelling.read(text) if spelling else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """A field of an operator: its name and its type, one of int, bool and an enum; an int may be 0 if that is usual."""
+    """A field of an operator; bare where its name is not written."""
 
-    name: str
-    type: type
-    usually_zero: bool
+    field: Field[Any]
+    bare: bool
 
     @property
     def pattern(self) -> str:
-        """What its text looks like, with a blank before it; the group is empty where it is False."""
-        if self.type is bool:
-            return f"( {self.name})?"
-        if issubclass(self.type, Enum):
-            return f" ({'|'.join(str(each.value) for each in self.type)})"
-        return f" {self.name} ({_NUMBER}{'|0' if self.usually_zero else ''})"
+        """What its text looks like, with a blank before it; one group, empty where nothing is written."""
+        kind, default = self.field.type, self.field.default
+        name = "" if self.bare else f"{self.field.name} "
+        if kind is bool:
+            return f"( {self.field.name})" + "?" * self.field.init
+        if kind == Size2:
+            number = _NUMBER_OR_ZERO if default == (0, 0) else _NUMBER
+            return f" {name}((?:{number})x(?:{number}))"
+        if issubclass(kind, Enum):  # type: ignore[arg-type]
+            return f" ({'|'.join(str(each.value) for each in kind)})"  # type: ignore[union-attr]
+        if default == 1:
+            return f"(?: {name}({_NUMBER}))?"
+        return f" {name}({_NUMBER_OR_ZERO if default == 0 else _NUMBER})"
 
     def text(self, operator: Operator) -> str:
-        """Return what is written of it, nothing where it is False."""
-        value = getattr(operator, self.name)
-        if self.type is bool:
-            return self.name if value else ""
-        return str(value.value) if issubclass(self.type, Enum) else f"{self.name} {value}"
+        """Return what is written of it, with a blank before it unless that is nothing."""
+        value = getattr(operator, self.field.name)
+        if value is False or (self.field.type is int and value == self.field.default == 1):
+            return ""
+        match value:
+            case True:
+                return f" {self.field.name}"
+            case Enum():
+                return f" {value.value}"
+            case (height, width):
+                value = f"{height}x{width}"
+            case _:
+                pass
+        return f" {value}" if self.bare else f" {self.field.name} {value}"
 
     def value(self, word: str | None) -> Any:  # noqa: ANN401 - of the type of the field
         """Return the value that was written so."""
-        if self.type is bool:
+        kind = self.field.type
+        if kind is bool:
             return word is not None
-        return self.type(word)
+        if word is None:
+            return self.field.default
+        if kind == Size2:
+            height, width = map(int, word.split("x"))
+            return height, width
+        return kind(word)  # type: ignore[operator]
 
 
-def _parameters(operator: type[Operator]) -> list[_Parameter]:
-    return [_Parameter(each.name, each.type, each.default == 0) for each in fields(operator)]  # type: ignore[arg-type]
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """A name for an operator, the fields that it tells, and those that are written behind it."""
+
+    name: str
+    operator: type[Operator]
+    told: Mapping[str, bool]
+    parameters: tuple[_Parameter, ...]
+
+    @classmethod
+    def all_of(cls, operator: type[Operator]) -> "Iterator[_Spelling]":
+        """Yield those of an operator, most of which have one."""
+        for name, told in (operator.spellings or {operator.name: {}}).items():
+            written = (each for each in fields(operator) if each.name not in told)  # type: ignore[arg-type]
+            yield cls(name, operator, told, tuple(_Parameter(each, each.name in operator.bare) for each in written))
+
+    def read(self, text: str) -> Operator | None:
+        """Return the operator of a text that begins with the name; None where what follows is not its parameters."""
+        found = re.fullmatch(self.name + "".join(each.pattern for each in self.parameters), text)
+        if not found:
+            return None
+        words = zip(self.parameters, found.groups(), strict=True)
+        values = {each.field.name: each.value(word) for each, word in words if each.field.init}
+        try:
+            return self.operator(**values, **self.told)
+        except ValueError:
+            return None
 
 
-def _unless_one(name: str, number: int) -> str:
-    return "" if number == 1 else f" {name} {number}"
+def _operators(modules: Iterable[ModuleType]) -> Iterator[type[Operator]]:
+    """Yield the operators that modules define."""
+    for module in modules:
+        for each in vars(module).values():
+            if isinstance(each, type) and issubclass(each, Operator) and each.__module__ == module.__name__:
+                yield each
 
 
-def _window(kernel: Size2, stride: Size2, padding: Size2) -> str:
-    sizes = (f"{height}x{width}" for height, width in (kernel, stride, padding))
-    return "{} stride {} padding {}".format(*sizes)
+_SPELLINGS: Final[Mapping[str, _Spelling]] = {
+    spelling.name: spelling
+    for operator in _operators((convolutional, regularization, sequences, transformers))
+    for spelling in _Spelling.all_of(operator)
+}
+
+OPERATOR_NAMES: Final = tuple(_SPELLINGS)
+"""The operators without their parameters."""

@@ -7,8 +7,8 @@ Autograd differs in pooling: of a maximum it keeps X and where each maximum lay,
 of each channel nothing.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from vdnnsim.dnn.operator import Arithmetic, Autocast, Operator, SavingRule, Statistics, Work
@@ -34,14 +34,19 @@ class Convolution(Operator):
     steps: int = 1
 
     name: ClassVar[str] = "conv"
+    bare: ClassVar[tuple[str, ...]] = ("out_channels", "kernel")
     autocast: ClassVar[Autocast] = Autocast.HALF
     kind: ClassVar[str] = "CONV"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
 
+    def __post_init__(self) -> None:
+        """Refuse a kernel in time and space."""
+        if self.steps > 1 and self.kernel != (1, 1):
+            raise ValueError(self.kernel)
+
     def outputs(self, inputs: Shapes) -> Shapes:
         """Shape of Y for one X."""
         (x,) = inputs
-        assert self.steps == 1 or self.kernel == (1, 1), f"{self} has a kernel in time and space"
         sizes = slide((x.height, x.width), self.kernel, self.stride, self.padding)
         return (MapShape(self.out_channels, *sizes, steps=x.steps),)
 
@@ -69,6 +74,46 @@ def product_work(y: MapShape, filter_elements: int, *, filters: int, bias: bool)
 
 
 @dataclass(frozen=True, slots=True)
+class TransposedConvolution(Operator):
+    """What backward of a convolution computes of dY, as forward of a layer: each pixel of X adds a window to Y.
+
+    Y is as large as the X of the convolution that leaves no pixel out; without padding (`torch.nn.ConvTranspose2d`).
+    """
+
+    out_channels: int
+    kernel: Size2
+    stride: Size2 = (1, 1)
+    bias: bool = True
+
+    name: ClassVar[str] = "transposed_conv"
+    bare: ClassVar[tuple[str, ...]] = ("out_channels", "kernel")
+    autocast: ClassVar[Autocast] = Autocast.HALF
+    kind: ClassVar[str] = "CONV"
+    arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
+
+    def outputs(self, inputs: Shapes) -> Shapes:
+        """Windows of the kernel's size, as far apart as the stride says."""
+        (x,) = inputs
+        height, width = ((n - 1) * stride for n, stride in zip((x.height, x.width), self.stride, strict=True))
+        return (MapShape(self.out_channels, height + self.kernel[0], width + self.kernel[1], x.steps),)
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
+        """Each element of X is multiplied with K R S weights; of Y each with those of C that fall on it at most."""
+        (x,) = inputs
+        window = self.kernel[0] * self.kernel[1]
+        flop = 2 * x.elements * self.out_channels * window
+        overlapping = -(-self.kernel[0] // self.stride[0]) * -(-self.kernel[1] // self.stride[1])
+        return Work(
+            forward_flop=flop,
+            backward_flop=flop,
+            weights=self.out_channels * (x.channels * window + self.bias),
+            biases=self.out_channels * self.bias,
+            filter_elements=x.channels * overlapping,
+            saved_inputs=(0,),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Pooling(Operator):
     """Maximum pooling, or average pooling if `average`; the last incomplete window is left out, as in Torch.
 
@@ -88,6 +133,11 @@ class Pooling(Operator):
     steps: int = 1
 
     kind: ClassVar[str] = "POOL"
+    bare: ClassVar[tuple[str, ...]] = ("kernel",)
+    spellings: ClassVar[Mapping[str, Mapping[str, bool]]] = {
+        "max_pool": {"average": False},
+        "average_pool": {"average": True},
+    }
 
     @property
     def name(self) -> str:  # type: ignore[override]  # two words, one operator
@@ -131,12 +181,44 @@ class Activation(Operator):
 
 
 @dataclass(frozen=True, slots=True)
+class Relu6(Operator):
+    """A rectifier that cuts off above 6, too, of which backward could read Y alone, as that of any rectifier.
+
+    That of PyTorch reads X (`hardtanh_backward` in derivatives.yaml), so `hardtanh_` keeps a copy before it overwrites.
+
+    Attributes:
+        over_input: whether it works in place.
+    """
+
+    over_input: bool = True
+
+    name: ClassVar[str] = "relu6"
+    kind: ClassVar[str] = "ACTV"
+
+    @property
+    def in_place(self) -> bool:
+        """As it says."""
+        return self.over_input
+
+    def under(self, rule: SavingRule) -> "Relu6":
+        """With autograd's copy, Y is a map of its own."""
+        return Relu6(over_input=rule is SavingRule.PAPER)
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
+        """One an element."""
+        work = Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements)
+        return replace(work, saved_outputs=(0,)) if rule is SavingRule.PAPER else replace(work, saved_inputs=(0,))
+
+
+@dataclass(frozen=True, slots=True)
 class FullyConnected(Operator):
     """A matrix product with bias over all elements of X."""
 
     out_features: int
+    bias: bool = field(default=True, init=False)
 
     name: ClassVar[str] = "fc"
+    bare: ClassVar[tuple[str, ...]] = ("out_features",)
     autocast: ClassVar[Autocast] = Autocast.HALF
     kind: ClassVar[str] = "FC"
     arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
@@ -148,7 +230,7 @@ class FullyConnected(Operator):
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
         """A row and a bias for each feature."""
         y = MapShape(self.out_features)
-        return product_work(y, inputs[0].elements, filters=self.out_features, bias=True)
+        return product_work(y, inputs[0].elements, filters=self.out_features, bias=self.bias)
 
 
 @dataclass(frozen=True, slots=True)

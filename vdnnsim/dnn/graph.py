@@ -18,7 +18,9 @@ from vdnnsim.dnn.convolutional import (
     ElementwiseAdd,
     FullyConnected,
     Pooling,
+    Relu6,
     SoftmaxLoss,
+    TransposedConvolution,
 )
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
 from vdnnsim.dnn.operator import Autocast, Operator, SavingRule
@@ -143,18 +145,16 @@ class GraphBuilder:
         stride: int = 1,
         padding: int | Size2 = 0,
         bias: bool = True,
+        groups: int = 1,
         relu: bool = True,
     ) -> int:
         """Add a convolution, square unless its size is a pair, and, unless told otherwise, its in-place rectifier."""
-        operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), bias)
+        operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), bias, groups)
         return self._add_with_activation(name, operator, (x,), relu=relu)
 
-    def grouped_conv(
-        self, name: str, x: int, out_channels: int, kernel: int, groups: int, *, stride: int = 1, padding: int = 0
-    ) -> int:
-        """Add a square convolution in groups of channels, with bias, and its in-place rectifier."""
-        operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), groups=groups)
-        return self._add_with_activation(name, operator, (x,), relu=True)
+    def transposed_conv(self, name: str, x: int, out_channels: int, kernel: int, *, stride: int) -> int:
+        """Add a square transposed convolution, with bias."""
+        return self._add(name, TransposedConvolution(out_channels, _pair(kernel), (stride, stride)), (x,))
 
     def batch_norm(self, name: str, x: int, *, relu: bool = True) -> int:
         """Add a batch normalization and, unless told otherwise, its in-place rectifier."""
@@ -171,6 +171,17 @@ class GraphBuilder:
     def average_pool(self, name: str, x: int, kernel: int, *, stride: int, padding: int = 0) -> int:
         """Add a square average pooling."""
         return self._add(name, Pooling((kernel, kernel), (stride, stride), (padding, padding), average=True), (x,))
+
+    def adaptive_average_pool(self, name: str, x: int, size: int) -> int:
+        """Add an average pooling to a map of `size` squared, which divides that of X."""
+        shape = self._shapes[x]
+        assert shape.height % size == shape.width % size == 0, f"{name}: {shape} to {size} x {size}"
+        window = (shape.height // size, shape.width // size)
+        return self._add(name, Pooling(window, window, average=True), (x,))
+
+    def relu6(self, name: str, x: int) -> int:
+        """Add an in-place rectifier that cuts off above 6."""
+        return self._add(name, Relu6(), (x,))
 
     def concat(self, name: str, inputs: tuple[int, ...]) -> int:
         """Add a join along the channels."""

@@ -4,7 +4,7 @@ Beside maps, backward of some reads what forward kept for it alone: the moments 
 dropout, the sums of a softmax, the gates of an LSTM, the indices of a pooling. These are its statistics.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -110,6 +110,8 @@ class Operator:
 
     Attributes:
         name: the word for it in tables of kernels, `conv`.
+        bare: fields that stand there as their value alone.
+        spellings: its words where it has several, each with the fields that it tells.
         kind: the word for layers of it, a value of `LayerKind`.
         arithmetic: of its kernels, an update aside.
         whole_backward: whether one kernel computes dX and dW.
@@ -122,6 +124,8 @@ class Operator:
     __slots__ = ()
 
     name: ClassVar[str]
+    bare: ClassVar[tuple[str, ...]] = ()
+    spellings: ClassVar[Mapping[str, Mapping[str, bool]]] = {}
     kind: ClassVar[str]
     arithmetic: ClassVar[Arithmetic] = Arithmetic.ELEMENTWISE
     whole_backward: ClassVar[bool] = False

@@ -14,6 +14,7 @@ from vdnnsim.dnn.sequences import (
     SmoothActivation,
     Smoothness,
 )
+from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
 
 
 @dataclass
@@ -28,9 +29,21 @@ class SequenceBuilder(GraphBuilder):
         """Add a layer normalization, or, if not centered, an RMSNorm."""
         return self._add(name, LayerNormalization(centered), (x,))
 
+    def class_token(self, name: str, x: int) -> int:
+        """Add a learned vector before the pixels of a map, which become steps."""
+        return self._add(name, ClassToken(), (x,))
+
+    def positions(self, name: str, x: int) -> int:
+        """Add a learned summand for each element."""
+        return self._add(name, LearnedPositions(), (x,))
+
     def linear(self, name: str, x: int, out_features: int, *, bias: bool = True, relu: bool = False) -> int:
         """Add a product over each step, with an in-place rectifier behind it if `relu`."""
         return self._add_with_activation(name, Linear(out_features, bias), (x,), relu=relu)
+
+    def linear_of_first_step(self, name: str, x: int, out_features: int) -> int:
+        """Add a product over the first step of each sequence, with bias."""
+        return self._add(name, Linear(out_features, first_step=True), (x,))
 
     def tied_linear(self, name: str, x: int, embedding: str) -> int:
         """Add a product of each step with the table of the embedding of that name, which has no positions' table.
@@ -41,12 +54,12 @@ class SequenceBuilder(GraphBuilder):
         assert isinstance(owner.operator, Embedding), f"{embedding} has no table"
         return self._add(name, Linear(owner.operator.vocabulary, bias=False), (x,), weights_of=owner.index)
 
-    def attention(self, name: str, x: int, heads: int, *, key_value_heads: int) -> int:
+    def attention(self, name: str, x: int, heads: int, *, key_value_heads: int, bidirectional: bool = False) -> int:
         """Add fused attention over the Q, K and V in each step."""
         parts = heads + 2 * key_value_heads
         channels = self._shapes[x].channels
         assert channels % parts == 0, f"{name}: {channels} features cannot be shared among {parts} heads"
-        return self._add(name, Attention(heads, key_value_heads), (x,))
+        return self._add(name, Attention(heads, key_value_heads, bidirectional), (x,))
 
     def smooth(self, name: str, x: int, function: Smoothness) -> int:
         """Add a smooth activation, into a map of its own."""

@@ -119,10 +119,15 @@ class ElementwiseProduct(Operator):
 
 @dataclass(frozen=True, slots=True)
 class Linear(Operator):
-    """A matrix product over all elements of each step, with the same W for all of them."""
+    """A matrix product over all elements of each step, with the same W for all of them.
+
+    Attributes:
+        first_step: whether it is of the first step alone, a view of X, all of which is kept and has a gradient.
+    """
 
     out_features: int
     bias: bool = True
+    first_step: bool = False
 
     name: ClassVar[str] = "linear"
     autocast: ClassVar[Autocast] = Autocast.HALF
@@ -131,7 +136,7 @@ class Linear(Operator):
 
     def outputs(self, inputs: Shapes) -> Shapes:
         """Features for each step."""
-        return (MapShape(self.out_features, steps=inputs[0].steps),)
+        return (MapShape(self.out_features, steps=1 if self.first_step else inputs[0].steps),)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
         """A row and a bias for each feature; the elements of a step are what each is a product with."""

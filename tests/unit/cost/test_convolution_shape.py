@@ -11,7 +11,7 @@ def clips() -> Workload:
     """Two clips of 4 frames of 6x9x8: each frame, then its channels in two groups, then over three frames."""
     net = SequenceBuilder("clips", MapShape(6, 9, 8, steps=4))
     y = net.conv("frames", 0, 10, 3, stride=2, padding=1, relu=False)
-    y = net.grouped_conv("grouped", y, 4, 5, 2, padding=2)
+    y = net.conv("grouped", y, 4, 5, padding=2, groups=2)
     return Workload(net.build(net.linear("fc", net.conv_in_time("in_time", y, 7, 3), 2)), 2)
 
 

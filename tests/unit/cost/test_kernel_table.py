@@ -28,7 +28,7 @@ def every_operator() -> Workload:
 def every_operator_of_sequences() -> Workload:
     """A network with one of each of the others: two frames, their features as a sequence of two steps."""
     net = SequenceBuilder(ALL, MapShape(4, 3, 3, steps=4))
-    y = net.grouped_conv("grouped", 0, 6, 3, 2, padding=1)
+    y = net.conv("grouped", 0, 6, 3, padding=1, groups=2)
     y = net.pool_in_time("pool", net.conv_in_time("in_time", y, 6, 3), 3, stride=1, steps=2)
     y = net.dropout("dropout", net.local_response_norm("lrn", y, 5), mask_bytes=4, in_place=True)
     y = net.dropout("copied", y, mask_bytes=1, in_place=False)

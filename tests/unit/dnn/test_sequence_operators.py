@@ -43,7 +43,7 @@ TABLE, NORM, QKV, ATTENTION, DROPPED, _, RMS, GATE, SILU, PRODUCT, LSTM, NARROW,
 def image(mode: Mode = Mode.TRAINING) -> Workload:
     """Three images of 2x4x4 under a grouped convolution, in place dropped, locally normalized."""
     net = SequenceBuilder("image", MapShape(2, 4, 4))
-    y = net.grouped_conv("conv", 0, 6, 3, 2, padding=1)
+    y = net.conv("conv", 0, 6, 3, padding=1, groups=2)
     y = net.dropout("dropped", y, mask_bytes=4, in_place=True)
     net.begin_classifier()
     return Workload(net.build(net.fc("fc", net.local_response_norm("lrn", y, 5), 1, relu=False)), 3, mode=mode)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.networks.alexnet import alexnet
+from vdnnsim.dnn.networks.alexnet import alexnet, alexnet_torchvision
 from vdnnsim.dnn.networks.caffenet import caffenet
 from vdnnsim.dnn.networks.cifar10_quick import cifar10_quick
+from vdnnsim.dnn.networks.densenet import densenet121
 from vdnnsim.dnn.networks.families import FAMILIES
 from vdnnsim.dnn.networks.googlenet import googlenet
 from vdnnsim.dnn.networks.gpt2 import gpt2_small
@@ -19,11 +20,14 @@ from vdnnsim.dnn.networks.lenet import lenet
 from vdnnsim.dnn.networks.llama import llama_1b
 from vdnnsim.dnn.networks.lstm_cnn import lstm_cnn
 from vdnnsim.dnn.networks.lstm_rnn import lstm_rnn
+from vdnnsim.dnn.networks.mobilenet_v2 import mobilenet_v2
 from vdnnsim.dnn.networks.overfeat import overfeat
 from vdnnsim.dnn.networks.p3d import p3d_resnet199
 from vdnnsim.dnn.networks.resnet import resnet
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
-from vdnnsim.dnn.networks.vgg import vgg, vgg_paper
+from vdnnsim.dnn.networks.unet import unet
+from vdnnsim.dnn.networks.vgg import vgg, vgg_paper, vgg_torchvision
+from vdnnsim.dnn.networks.vit import vit_b_16
 from vdnnsim.errors import InputError
 from vdnnsim.messages import not_one_of, quote
 
@@ -49,6 +53,15 @@ NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "p3d_resnet199": p3d_resnet199,
     "gpt2_small": gpt2_small,
     "llama_1b": llama_1b,
+    "alexnet_torchvision": alexnet_torchvision,
+    "vgg11_torchvision": partial(vgg_torchvision, 11),
+    "vgg13_torchvision": partial(vgg_torchvision, 13),
+    "vgg16_torchvision": partial(vgg_torchvision, 16),
+    "vgg19_torchvision": partial(vgg_torchvision, 19),
+    "mobilenet_v2": mobilenet_v2,
+    "densenet121": densenet121,
+    "unet": unet,
+    "vit_b_16": vit_b_16,
     "tiny_linear": tiny_linear,
     "tiny_forked": tiny_forked,
     "tiny_residual": tiny_residual,

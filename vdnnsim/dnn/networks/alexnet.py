@@ -1,7 +1,9 @@
-"""AlexNet in the one-tower form of the vDNN paper's reference models.
+"""AlexNet in the one-tower form: that of the vDNN paper's reference models, and torchvision's.
 
-Source: github.com/soumith/convnet-benchmarks, torch7/imagenet_winners/alexnet.lua at b458aab6 ("One weird trick" form:
-no grouped convolutions, no local response normalization, no dropout).
+Sources: github.com/soumith/convnet-benchmarks, torch7/imagenet_winners/alexnet.lua at b458aab6 ("One weird trick" form:
+no grouped convolutions, no local response normalization, no dropout); `alexnet` of torchvision
+(github.com/pytorch/vision, torchvision/models/alexnet.py), which adds adaptive pooling and dropouts, with masks of one
+byte an element.
 """
 
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
@@ -9,8 +11,26 @@ from vdnnsim.dnn.shapes import MapShape
 
 
 def alexnet() -> LayerGraph:
-    """Build AlexNet: 5 CONV and 3 FC layers, 61,100,840 parameters."""
+    """Build the paper's AlexNet: 5 CONV and 3 FC layers, 61,100,840 parameters."""
     net = GraphBuilder("alexnet", MapShape(3, 224, 224))
+    y = _features(net)
+    net.begin_classifier()
+    y = net.fc("fc6", y, 4096, relu=True)
+    y = net.fc("fc7", y, 4096, relu=True)
+    return net.build(net.fc("fc8", y, 1000, relu=False))
+
+
+def alexnet_torchvision() -> LayerGraph:
+    """Build torchvision's AlexNet: 5 CONV and 3 FC layers, 2 dropouts, 61,100,840 parameters."""
+    net = GraphBuilder("alexnet_torchvision", MapShape(3, 224, 224))
+    y = net.adaptive_average_pool("avgpool", _features(net), 6)
+    net.begin_classifier()
+    y = net.fc("fc6", net.dropout("drop6", y, mask_bytes=1, in_place=False), 4096, relu=True)
+    y = net.fc("fc7", net.dropout("drop7", y, mask_bytes=1, in_place=False), 4096, relu=True)
+    return net.build(net.fc("fc8", y, 1000, relu=False))
+
+
+def _features(net: GraphBuilder) -> int:
     y = net.conv("conv1", 0, 64, 11, stride=4, padding=2)
     y = net.pool("pool1", y, 3, stride=2)
     y = net.conv("conv2", y, 192, 5, padding=2)
@@ -18,8 +38,4 @@ def alexnet() -> LayerGraph:
     y = net.conv("conv3", y, 384, 3, padding=1)
     y = net.conv("conv4", y, 256, 3, padding=1)
     y = net.conv("conv5", y, 256, 3, padding=1)
-    y = net.pool("pool3", y, 3, stride=2)
-    net.begin_classifier()
-    y = net.fc("fc6", y, 4096, relu=True)
-    y = net.fc("fc7", y, 4096, relu=True)
-    return net.build(net.fc("fc8", y, 1000, relu=False))
+    return net.pool("pool3", y, 3, stride=2)
