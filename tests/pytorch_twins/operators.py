@@ -107,8 +107,8 @@ def _(operator: TransposedConvolution, x: MapShape, *, in_time: bool) -> Shapes:
 
 @forward.register
 def _(operator: TransposedConvolution, operands: Operands) -> torch.Tensor:
-    (x,), (weight, *bias) = operands.inputs, operands.weights
-    return functional.conv_transpose2d(x, weight, *bias, stride=operator.stride)
+    (x,), weight = operands.inputs, operands.weights[0]
+    return functional.conv_transpose2d(x, weight, operands.weights[1] if operator.bias else None, operator.stride)
 
 
 @forward.register
@@ -130,7 +130,7 @@ def _(_: Activation, operands: Operands) -> torch.Tensor:
 
 @forward.register
 def _(_: Relu6, operands: Operands) -> torch.Tensor:
-    return functional.relu6(*operands.inputs, inplace=True)
+    return functional.relu6(operands.inputs[0], inplace=True)
 
 
 @parameter_shapes.register

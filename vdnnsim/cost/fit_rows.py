@@ -26,6 +26,7 @@ from vdnnsim.cost.convolution_time import bias_s, convolution_s
 from vdnnsim.cost.machine import Machine
 from vdnnsim.cost.maxwell import kernel_s
 from vdnnsim.cost.workspace import FFT_TILING, IMPLICIT_GEMM, IMPLICIT_PRECOMP_GEMM, algorithms
+from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import Arithmetic
@@ -125,7 +126,7 @@ def _network(cells: dict[str, str], phase: Phase) -> Iterator[Kernel]:
         is_first_gradient = layer.index == 0 and phase is Phase.BACKWARD_DATA and cells["first_gradient"] == "yes"
         if layer.kind is LayerKind.LOSS or not (phase in workload.phases(layer) or is_first_gradient):
             continue
-        if layer.kind is LayerKind.CONV:
+        if isinstance(layer.operator, Convolution):
             shape = ConvolutionShape.of_layer(layer, workload.part_size)
             choices = _choices(cells["algorithms"], shape, phase)
             yield ConvolutionKernel(shape, phase, choices, bias=cells["bias"] == "yes")

@@ -1,7 +1,7 @@
 """The model of kernel times that was made for cuDNN on Maxwell, with parameters fitted per machine.
 
-A CONV layer gets every algorithm that can compute the phase, the bias pass in its time and DRAM traffic. Any other
-kernel is one roofline:
+A convolution gets every algorithm that can compute the phase, the bias pass in its time and DRAM traffic. Any other
+kernel, of a transposed convolution, too, is one roofline:
 
     max(FLOPs / (arithmetic peak x fraction), bytes / (DRAM bandwidth x fraction)) + overhead
 
@@ -21,7 +21,8 @@ from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes,
 from vdnnsim.cost.machine import Machine, model_origin
 from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
 from vdnnsim.cost.workspace import algorithms, workspace_bytes
-from vdnnsim.dnn.layers import Layer, LayerKind, Phase
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
@@ -86,4 +87,4 @@ def _same_cost(workload: Workload, layer: Layer, phase: Phase) -> Hashable:
 
 
 def _is_convolution(layer: Layer, phase: Phase) -> bool:
-    return layer.kind is LayerKind.CONV and phase is not Phase.UPDATE
+    return isinstance(layer.operator, Convolution) and phase is not Phase.UPDATE

@@ -135,7 +135,7 @@ class GraphBuilder:
         """Start from the input batch, which is map 0."""
         self._shapes.append(self.input_shape)
 
-    def conv(
+    def conv(  # noqa: PLR0913 - one for each property of a convolution
         self,
         name: str,
         x: int,

@@ -12,12 +12,15 @@ from vdnnsim.cost.operator_text import operator_text, read_operator
 from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
+    Cast,
     Concat,
     Convolution,
     ElementwiseAdd,
     FullyConnected,
     Pooling,
+    Relu6,
     SoftmaxLoss,
+    TransposedConvolution,
 )
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
@@ -32,6 +35,7 @@ from vdnnsim.dnn.sequences import (
     Smoothness,
 )
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import MeasuredKernels, Origin
@@ -73,8 +77,12 @@ operators = st.builds(
     | st.builds(Dropout, sizes, st.booleans())
     | st.builds(LocalResponseNormalization, sizes)
     | st.builds(Embedding, sizes, sizes, st.just(0) | sizes)
-    | st.builds(Linear, sizes, st.booleans())
-    | st.builds(Attention, heads, heads)
+    | st.builds(Linear, sizes, st.booleans(), st.booleans())
+    | st.builds(Attention, heads, heads, st.booleans())
+    | st.builds(TransposedConvolution, sizes, windows, windows, st.booleans())
+    | st.builds(Relu6, st.booleans())
+    | st.sampled_from((ClassToken(), LearnedPositions()))
+    | st.builds(Cast, st.sampled_from(ElementType))
     | st.builds(Lstm, sizes),
 )
 
@@ -166,7 +174,7 @@ def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> No
     ("column", "cell", "message"),
     [
         ("operator", "relo", "operator: 'relo' is not an operator; did you mean 'relu'?"),
-        ("operator", "", "operator: '' is not an operator; expected one of conv, fc, max_pool"),
+        ("operator", "", "operator: '' is not an operator; expected one of conv, transposed_conv, max_pool"),
         ("operator", "fc", "operator: found 'fc', expected fc with its parameters and nothing else"),
         ("operator", "relu 2", "operator: found 'relu 2', expected relu with its parameters and nothing else"),
         ("phase", "forwards", "phase: 'forwards' is not known; did you mean 'forward'?"),

@@ -45,11 +45,24 @@ def every_operator_of_texts() -> Workload:
     return Workload(net.build(net.embedding("table", 0, 11, 4, positions=8)), 6)
 
 
+def every_operator_of_pictures_as_sequences() -> Workload:
+    """Patches of 2 x 2 behind a token, and a picture that is made larger on the way."""
+    net = SequenceBuilder(ALL, MapShape(3, 4, 4))
+    y = net.relu6("relu6", net.transposed_conv("larger", 0, 5, 3, stride=2))
+    y = net.positions("positions", net.class_token("token", net.conv("patches", y, 6, 2, stride=2, relu=False)))
+    y = net.attention("both_ways", y, 1, key_value_heads=1, bidirectional=True)
+    return Workload(net.build(net.linear_of_first_step("head", y, 2)), 6)
+
+
 def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:
-    workload, text = every_operator_of_sequences(), every_operator_of_texts()
+    workload, text, picture = (
+        every_operator_of_sequences(),
+        every_operator_of_texts(),
+        every_operator_of_pictures_as_sequences(),
+    )
     operators = {
         layer.name: KernelShape.of(each, layer, Phase.FORWARD).operator
-        for each in (workload, text)
+        for each in (workload, text, picture)
         for layer in each.graph.layers
     }
     assert operators == {
@@ -70,6 +83,13 @@ def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:
         "silu": "smooth silu",
         "no_bias": "linear out_features 2",
         "table": "embedding vocabulary 11 features 4 positions 8",
+        "larger": "transposed_conv 5 3x3 stride 2x2 bias",
+        "relu6": "relu6 over_input",
+        "patches": "conv 6 2x2 stride 2x2 padding 0x0 bias",
+        "token": "class_token",
+        "positions": "positions",
+        "both_ways": "attention heads 1 key_value_heads 1 bidirectional",
+        "head": "linear out_features 2 bias first_step",
         "loss": "softmax_loss",
     }
     assert KernelShape.of(workload, workload.graph.layers[0], Phase.FORWARD).inputs_text == "4x4x3x3"
@@ -77,7 +97,12 @@ def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:
 
 def test_a_shape_leads_to_the_output_of_its_layer() -> None:
     """Also of a concatenation, and of the weights that an update changes."""
-    for workload in (every_operator(), every_operator_of_sequences(), every_operator_of_texts()):
+    for workload in (
+        every_operator(),
+        every_operator_of_sequences(),
+        every_operator_of_texts(),
+        every_operator_of_pictures_as_sequences(),
+    ):
         for layer in workload.graph.layers:
             assert KernelShape.of(workload, layer, Phase.FORWARD).output == layer.out_shape
     update = KernelShape.of(every_operator(), every_operator().graph.layers[0], Phase.UPDATE)
@@ -138,9 +163,10 @@ def test_an_update_is_of_weights_whatever_they_are_of() -> None:
 
 
 def test_every_operator_has_a_kind_that_tables_may_hold() -> None:
-    """Of all networks and of those above, in all phases."""
+    """Of all networks and of those above, in all phases; casts are autocast's."""
     kinds = set()
-    own = (every_operator().graph, every_operator_of_sequences().graph, every_operator_of_texts().graph)
+    narrow = build_network("tiny_linear").under_autocast(ElementType.BFLOAT16)
+    own = (every_operator().graph, every_operator_of_sequences().graph, every_operator_of_texts().graph, narrow)
     for graph in (*own, *map(build_network, NETWORKS)):
         for optimizer in (Optimizer.SGD, Optimizer.MOMENTUM, Optimizer.ADAM):
             workload = Workload(graph, 2, optimizer=optimizer)

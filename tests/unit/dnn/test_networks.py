@@ -75,8 +75,8 @@ def test_parameters(name: str, parameters: int) -> None:
 
 
 def test_every_network_is_counted_here() -> None:
-    """Each with its own name."""
-    assert len(NETWORKS) == 24
+    """Each with its own name; nine of them in `test_torchvision_networks.py`."""
+    assert len(NETWORKS) == 33
     assert [build_network(name).name for name in NETWORKS] == list(NETWORKS)
 
 
@@ -264,15 +264,18 @@ def test_modules_of_googlenet(module: str, x: MapShape, expected: tuple[int, ...
     ]
 
 
-def test_the_classifier_of_every_network_of_images_is_its_fc_layers_and_what_follows() -> None:
+def test_the_classifier_of_every_network_that_classifies_images_is_its_fc_layers_and_what_follows() -> None:
+    """And a dropout that the first of them reads. Those of U-Net and ViT: `test_torchvision_networks.py`."""
     for name in NETWORKS:
         layers = build_network(name).layers
-        if layers[0].in_shapes[0].steps > 1:
+        if layers[0].in_shapes[0].steps > 1 or name in ("unet", "vit_b_16"):
             continue
-        first_fc = next(layer.index for layer in layers if layer.kind is LayerKind.FC)
+        first = next(layer.index for layer in layers if layer.kind is LayerKind.FC)
+        if layers[first - 1].kind is LayerKind.DROPOUT:
+            first -= 1
 
         assert [layer.stage for layer in layers] == [
-            Stage.FEATURES if layer.index < first_fc else Stage.CLASSIFIER for layer in layers
+            Stage.FEATURES if layer.index < first else Stage.CLASSIFIER for layer in layers
         ]
 
 
@@ -284,6 +287,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_one_and_all_others(typed: s
     assert str(failure.value) == (
         f"{typed!r} is not a network; did you mean {offered!r}? (alexnet, overfeat, googlenet, vgg16, vgg116, vgg216, "
         "vgg316, vgg416, vgg_a_8conv, vgg_d_13conv, resnet50, inception_v3, lenet, cifar10_quick, caffenet, lstm_rnn, "
-        "lstm_rnn_800, lstm_cnn, p3d_resnet199, gpt2_small, llama_1b, tiny_linear, tiny_forked, tiny_residual, "
+        "lstm_rnn_800, lstm_cnn, p3d_resnet199, gpt2_small, llama_1b, alexnet_torchvision, vgg11_torchvision, "
+        "vgg13_torchvision, vgg16_torchvision, vgg19_torchvision, mobilenet_v2, densenet121, unet, vit_b_16, "
+        "tiny_linear, tiny_forked, tiny_residual, "
         "resnetN, wrn_D_W)"
     )

@@ -22,7 +22,10 @@ from vdnnsim.policies.port import Policy, Setting, make_plan
 from vdnnsim.policies.registry import known_policies
 
 POLICIES = known_policies()
-NETWORKS = ("alexnet", "googlenet", "resnet50", "caffenet", "lstm_rnn", "lstm_cnn", "gpt2_small", "tiny_forked")
+NETWORKS = (
+    *("alexnet", "googlenet", "resnet50", "caffenet", "lstm_rnn", "lstm_cnn", "gpt2_small", "tiny_forked"),
+    *("alexnet_torchvision", "mobilenet_v2", "densenet121", "unet", "vit_b_16"),
+)
 AMPLE = MemoryLimits(MemoryModel.IDEAL, device_bytes=2**50, host_bytes=2**50, granule_bytes=1)
 
 
