@@ -19,16 +19,8 @@ from calibration.kernels.softmax_loss import softmax_loss_kernels
 from calibration.kernels.update import update_kernels
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.cost.operator_text import operator_text
-from vdnnsim.dnn.convolutional import (
-    Activation,
-    BatchNormalization,
-    Concat,
-    Convolution,
-    ElementwiseAdd,
-    FullyConnected,
-    Pooling,
-    SoftmaxLoss,
-)
+from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
+from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.workload import Workload

@@ -16,27 +16,17 @@ from tests.pytorch_twins.kernels import CudnnLstm, FusedRmsNorm, HalfBatchNorm, 
 from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
-    Concat,
     Convolution,
-    ElementwiseAdd,
     FullyConnected,
     Pooling,
     Relu6,
     SoftmaxLoss,
     TransposedConvolution,
 )
+from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd, ElementwiseProduct
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
-from vdnnsim.dnn.sequences import (
-    Attention,
-    ElementwiseProduct,
-    Embedding,
-    LayerNormalization,
-    Linear,
-    Lstm,
-    SmoothActivation,
-    Smoothness,
-)
+from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
 

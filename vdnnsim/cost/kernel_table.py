@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vdnnsim.cost.operator_text import OPERATOR_NAMES, operator_text, read_operator
-from vdnnsim.dnn.convolutional import Concat
+from vdnnsim.dnn.elementwise import Concat
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload

@@ -7,13 +7,12 @@ Autograd differs in pooling: of a maximum it keeps X and where each maximum lay,
 of each channel nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from vdnnsim.dnn.operator import Arithmetic, Autocast, Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import MapShape, Shapes, Size2, slide
-from vdnnsim.element_type import ElementType
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,45 +233,6 @@ class FullyConnected(Operator):
 
 
 @dataclass(frozen=True, slots=True)
-class Concat(Operator):
-    """Joins its inputs along the channels by copying them, as Torch's Concat does."""
-
-    name: ClassVar[str] = "concat"
-    kind: ClassVar[str] = "CONCAT"
-
-    def outputs(self, inputs: Shapes) -> Shapes:
-        """The channels of all."""
-        assert len({replace(shape, channels=1) for shape in inputs}) == 1, f"{inputs} cannot be joined"
-        return (replace(inputs[0], channels=sum(shape.channels for shape in inputs)),)
-
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
-        """Copies."""
-        return Work(forward_flop=0, backward_flop=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Cast(Operator):
-    """Copies a map into another element type, as PyTorch's autocast does before an operator; nothing is kept.
-
-    Attributes:
-        to: the type of Y; that of X is the map's.
-    """
-
-    to: ElementType
-
-    name: ClassVar[str] = "cast"
-    kind: ClassVar[str] = "CAST"
-
-    def output_type(self, inputs: Sequence[ElementType], half: ElementType) -> ElementType:  # noqa: ARG002 - as told
-        """As it says."""
-        return self.to
-
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
-        """Copies."""
-        return Work(forward_flop=0, backward_flop=0)
-
-
-@dataclass(frozen=True, slots=True)
 class BatchNormalization(Operator):
     """Normalizes each channel over the batch; W is gamma, then beta, one of each per channel.
 
@@ -297,19 +257,6 @@ class BatchNormalization(Operator):
             statistics=Statistics(2 * x.channels, element_bytes=4, of_batch=True),
             passes=2,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class ElementwiseAdd(Operator):
-    """Y = A + B, into a map of its own: the shortcut of a residual network (He et al., CVPR 2016)."""
-
-    name: ClassVar[str] = "add"
-    kind: ClassVar[str] = "ADD"
-    passes_gradient: ClassVar[bool] = True
-
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is kept
-        """One an element; the gradient goes to both inputs as it is."""
-        return Work(forward_flop=inputs[0].elements, backward_flop=0)
 
 
 @dataclass(frozen=True, slots=True)

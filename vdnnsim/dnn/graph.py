@@ -5,25 +5,22 @@ the layers that read it in forward; their number is the reference count of the v
 offloaded or released only after the last of them.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
-    Cast,
-    Concat,
     Convolution,
-    ElementwiseAdd,
     FullyConnected,
     Pooling,
     Relu6,
     SoftmaxLoss,
     TransposedConvolution,
 )
+from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
-from vdnnsim.dnn.operator import Autocast, Operator, SavingRule
+from vdnnsim.dnn.operator import Operator, SavingRule
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.shapes import MapShape, Size2
 from vdnnsim.element_type import ElementType
@@ -88,13 +85,15 @@ class LayerGraph:
 
     @cached_property
     def _by_autograd(self) -> "LayerGraph":
-        builder = GraphBuilder(self.name, self.maps[0].shape, SavingRule.AUTOGRAD, self.autocast)
-        return builder.repeat(self, lambda _, inputs: inputs)
+        from vdnnsim.dnn.rebuilding import by_autograd
+
+        return by_autograd(self)
 
     def under_autocast(self, half: ElementType) -> "LayerGraph":
         """Return the network as PyTorch's autocast runs it, whose casts to and from a narrow type are layers."""
-        builder = GraphBuilder(self.name, self.maps[0].shape, self.saving, half)
-        return builder.repeat(self, builder.cast)
+        from vdnnsim.dnn.rebuilding import under_autocast
+
+        return under_autocast(self, half)
 
     @property
     def parameters(self) -> int:
@@ -123,13 +122,13 @@ class GraphBuilder:
     input_shape: MapShape
     saving: SavingRule = SavingRule.PAPER
     autocast: ElementType | None = None
+    stage: Stage = Stage.FEATURES
     _types: list[ElementType] = field(default_factory=lambda: [ElementType.FLOAT32])
     _layers: list[Layer] = field(default_factory=list)
     _names: list[str] = field(default_factory=lambda: ["input"])
     _shapes: list[MapShape] = field(default_factory=list)
     _producers: list[int | None] = field(default_factory=lambda: [None])
     _read: set[int] = field(default_factory=set)
-    _stage: Stage = Stage.FEATURES
 
     def __post_init__(self) -> None:
         """Start from the input batch, which is map 0."""
@@ -197,7 +196,7 @@ class GraphBuilder:
 
     def begin_classifier(self) -> None:
         """Count all layers from here on as classification."""
-        self._stage = Stage.CLASSIFIER
+        self.stage = Stage.CLASSIFIER
 
     def fc(self, name: str, x: int, out_features: int, *, relu: bool) -> int:
         """Add a fully connected layer, with an in-place activation behind it if `relu`."""
@@ -212,39 +211,15 @@ class GraphBuilder:
         """Return the graph of what was added."""
         return LayerGraph(self.name, tuple(self._layers), self._feature_maps(), self.saving, self.autocast)
 
-    def repeat(self, graph: LayerGraph, prepare: "Prepare") -> LayerGraph:
-        """Add the layers of another graph as they are under the rule of this one, and return the graph of them.
-
-        `prepare` is told of each layer and its inputs here, and returns those that it is to have.
-        """
-        maps, layers = {0: 0}, dict[int, int]()
-        for layer in graph.layers:
-            self._stage = layer.stage
-            inputs = prepare(layer, tuple(maps[x] for x in layer.inputs))
-            owner = layer.weights_of
-            weights_of = None if owner in (None, layer.index) else layers[owner]
-            self._add(layer.name, layer.operator.under(self.saving), inputs, weights_of)
-            layers[layer.index] = len(self._layers) - 1
-            maps |= zip(layer.outputs, self._layers[-1].outputs, strict=True)
-        return self.graph()
-
-    def cast(self, layer: Layer, inputs: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the inputs of a layer as autocast hands them over, of which it copies some into another type."""
-        assert self.autocast is not None, "under autocast"
-        to = {Autocast.HALF: self.autocast, Autocast.FLOAT32: ElementType.FLOAT32}.get(layer.operator.autocast)
-        if to is None:
-            return inputs
-        return tuple(
-            x if self._types[x] is to else self._add(f"{layer.name}/cast {position}".removesuffix(" 0"), Cast(to), (x,))
-            for position, x in enumerate(inputs)
-        )
-
     def _add_with_activation(self, name: str, operator: Operator, inputs: tuple[int, ...], *, relu: bool) -> int:
         y = self._add(name, operator, inputs)
         return self._add(f"{name}/relu", Activation(), (y,)) if relu else y
 
     def _add(self, name: str, operator: Operator, inputs: tuple[int, ...], weights_of: int | None = None) -> int:
-        """Add a layer, which works with its own W unless told whose; return the first map that it writes."""
+        return self.append(name, operator, inputs, weights_of).output
+
+    def append(self, name: str, operator: Operator, inputs: tuple[int, ...], weights_of: int | None = None) -> Layer:
+        """Add a layer of any operator, which works with its own W unless told whose, and return it."""
         in_shapes = tuple(self._shapes[x] for x in inputs)
         out_shapes = operator.outputs(in_shapes)
         assert all(shape.elements > 0 for shape in out_shapes), f"{name}: {in_shapes} leaves no output"
@@ -267,22 +242,25 @@ class GraphBuilder:
             self._layers[weights_of] = replace(self._layers[weights_of], shares_weights=True)
         elif work.weights:
             weights_of = index
-        self._layers.append(
-            Layer(
-                index=index,
-                name=name,
-                operator=operator,
-                inputs=inputs,
-                outputs=outputs,
-                in_shapes=in_shapes,
-                out_shapes=out_shapes,
-                work=work,
-                stage=self._stage,
-                needs_input_gradient=needs_gradient,
-                weights_of=weights_of,
-            )
+        layer = Layer(
+            index=index,
+            name=name,
+            operator=operator,
+            inputs=inputs,
+            outputs=outputs,
+            in_shapes=in_shapes,
+            out_shapes=out_shapes,
+            work=work,
+            stage=self.stage,
+            needs_input_gradient=needs_gradient,
+            weights_of=weights_of,
         )
-        return outputs[0]
+        self._layers.append(layer)
+        return layer
+
+    def element_type(self, index: int) -> ElementType:
+        """Return the type of a map under mixed precision."""
+        return self._types[index]
 
     def _feature_maps(self) -> tuple[FeatureMap, ...]:
         consumers: list[list[int]] = [[] for _ in self._names]
@@ -308,10 +286,6 @@ class GraphBuilder:
             )
             for index, producer in enumerate(self._producers)
         )
-
-
-Prepare = Callable[[Layer, tuple[int, ...]], tuple[int, ...]]
-"""Returns the inputs that a layer is to have in place of these."""
 
 
 def _pair(size: int | Size2) -> Size2:

@@ -3,17 +3,9 @@
 from dataclasses import dataclass
 
 from vdnnsim.dnn.convolutional import Activation, Convolution, Pooling
+from vdnnsim.dnn.elementwise import ElementwiseProduct
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.sequences import (
-    Attention,
-    ElementwiseProduct,
-    Embedding,
-    LayerNormalization,
-    Linear,
-    Lstm,
-    SmoothActivation,
-    Smoothness,
-)
+from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
 
 

@@ -105,19 +105,6 @@ class SmoothActivation(Operator):
 
 
 @dataclass(frozen=True, slots=True)
-class ElementwiseProduct(Operator):
-    """Y = A B, element by element, as gated layers have it; backward reads both."""
-
-    name: ClassVar[str] = "multiply"
-    kind: ClassVar[str] = "PRODUCT"
-
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep A and B
-        """Backward is two: dA = dY B, dB = dY A."""
-        elements = inputs[0].elements
-        return Work(forward_flop=elements, backward_flop=2 * elements, saved_inputs=tuple(range(len(inputs))))
-
-
-@dataclass(frozen=True, slots=True)
 class Linear(Operator):
     """A matrix product over all elements of each step, with the same W for all of them.
 

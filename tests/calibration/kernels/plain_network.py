@@ -9,16 +9,8 @@ from torch.nn import functional
 
 from calibration.kernels.initial import fill_input, fill_weights, labels
 from calibration.kernels.tensors import dtype_of, weight_views
-from vdnnsim.dnn.convolutional import (
-    Activation,
-    BatchNormalization,
-    Concat,
-    Convolution,
-    ElementwiseAdd,
-    FullyConnected,
-    Pooling,
-    SoftmaxLoss,
-)
+from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
+from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.workload import Workload
 

@@ -12,28 +12,17 @@ from vdnnsim.cost.operator_text import operator_text, read_operator
 from vdnnsim.dnn.convolutional import (
     Activation,
     BatchNormalization,
-    Cast,
-    Concat,
     Convolution,
-    ElementwiseAdd,
     FullyConnected,
     Pooling,
     Relu6,
     SoftmaxLoss,
     TransposedConvolution,
 )
+from vdnnsim.dnn.elementwise import Cast, Concat, ElementwiseAdd, ElementwiseProduct
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
-from vdnnsim.dnn.sequences import (
-    Attention,
-    ElementwiseProduct,
-    Embedding,
-    LayerNormalization,
-    Linear,
-    Lstm,
-    SmoothActivation,
-    Smoothness,
-)
+from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
 from vdnnsim.element_type import ElementType

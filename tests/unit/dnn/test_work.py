@@ -4,16 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from vdnnsim.dnn.convolutional import (
-    Activation,
-    BatchNormalization,
-    Concat,
-    Convolution,
-    ElementwiseAdd,
-    FullyConnected,
-    Pooling,
-    SoftmaxLoss,
-)
+from vdnnsim.dnn.convolutional import Activation, BatchNormalization, Convolution, FullyConnected, Pooling, SoftmaxLoss
+from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd
 from vdnnsim.dnn.operator import Operator, SavingRule, Statistics, Work
 from vdnnsim.dnn.shapes import MapShape
 
