@@ -24,6 +24,7 @@ def test_what_was_run(result: ScenarioResult) -> None:
             "parameters": 36,
             "batch_size": 1,
             "element_type": "float16",
+            "precision": "float16",
             "optimizer": "none",
             "mode": "training",
         },
