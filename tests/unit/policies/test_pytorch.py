@@ -96,7 +96,7 @@ def test_a_pooling_takes_no_workspace_for_what_is_saved(wanted_bytes: int, taken
 
 
 def test_what_is_held_on_a_small_network() -> None:
-    """W: 30 elements for conv1, 6 for fc, 72 B; a label, 8 B; the dW of fc, 12 B, is made in backward, and conv1's last.
+    """W: 30 elements for conv1, 6 for fc, 72 B; a label, 8 B; dW of fc, 12 B, is made in backward, that of conv1 last.
 
     Most is held in the weight gradient of fc: input, conv1, pool, 30 B, the gradients of fc and pool, 12 B, the
     indices, 40 B, and dW of fc: 94 B. Backward of pool holds 2 B less: without its own map, which fc was the last to
