@@ -90,7 +90,8 @@ def test_memory_models_differ_in_gaps_alone(model: MemoryModel) -> None:
     """Bytes in use are the same under every model; what the pool needs for them is at least that.
 
     PyTorch's allocator counts as in use what it cannot cut off a block, at most 1 MiB for each. TensorFlow's counts
-    the whole of a chunk that it does not split, which is less than twice as large as what was asked for.
+    the whole of a chunk that it does not split, which is less than twice as large as what was asked for. Mapped memory
+    comes in blocks of 2 MiB, of which the last of each buffer may be all but empty.
     """
     scenario = replace(read_scenario(SCENARIOS / "alexnet.yaml"), memory_model=model, policies=(VdnnAll(),))
     ideal = run_scenario(replace(scenario, memory_model=MemoryModel.IDEAL)).results[0].metrics
@@ -98,7 +99,11 @@ def test_memory_models_differ_in_gaps_alone(model: MemoryModel) -> None:
     result = run_scenario(scenario).results[0]
     metrics, buffers = result.metrics, len(result.trace.plan.buffers)
 
-    slack_of = {MemoryModel.PYTORCH: 2**20 * buffers, MemoryModel.TENSORFLOW: ideal.max_memory_bytes}
+    slack_of = {
+        MemoryModel.PYTORCH: 2**20 * buffers,
+        MemoryModel.TENSORFLOW: ideal.max_memory_bytes,
+        MemoryModel.CUDA_VMM: 2**21 * buffers,
+    }
     assert 0 <= metrics.max_memory_bytes - ideal.max_memory_bytes <= slack_of.get(model, 0)
     assert metrics.pool_bytes >= ideal.pool_bytes
 

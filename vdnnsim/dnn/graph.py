@@ -38,6 +38,8 @@ class FeatureMap:
         stage: the stage of its producer; the input batch belongs to feature extraction.
         holds_indices: whether it holds numbers of rows of a table.
         element_type: of its elements under mixed precision; None where all maps have that of the workload.
+        is_constant: whether backward has no gradient of it whoever reads it: the input batch, a cast of it, and for
+            autograd whatever is made of it without weights.
     """
 
     index: int
@@ -50,11 +52,12 @@ class FeatureMap:
     stage: Stage
     holds_indices: bool = False
     element_type: ElementType | None = None
+    is_constant: bool = False
 
     @property
     def needs_gradient(self) -> bool:
-        """Whether backward computes a gradient map of this shape: for all but the input batch and the loss."""
-        return self.producer is not None and bool(self.consumers)
+        """Whether backward computes a gradient map of this shape: for all but what is constant and the loss."""
+        return not self.is_constant and bool(self.consumers)
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ class GraphBuilder:
     _names: list[str] = field(default_factory=lambda: ["input"])
     _shapes: list[MapShape] = field(default_factory=list)
     _producers: list[int | None] = field(default_factory=lambda: [None])
+    _constant: list[bool] = field(default_factory=lambda: [True])
     _read: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -233,11 +237,14 @@ class GraphBuilder:
             self._names += [name if len(outputs) == 1 else f"{name}.{number}" for number in range(len(outputs))]
             self._shapes += out_shapes
             self._producers += [index] * len(outputs)
+            stays_constant = self.saving is SavingRule.AUTOGRAD or isinstance(operator, Cast)
+            is_constant = stays_constant and not work.weights and all(self._constant[x] for x in inputs)
+            self._constant += [is_constant] * len(outputs)
             if self.autocast is not None:
                 types = [self._types[x] for x in inputs]
                 self._types += [operator.output_type(types, self.autocast)] * len(outputs)
             self._read.update(inputs)
-        needs_gradient = any(self._producers[x] is not None for x in inputs)
+        needs_gradient = not all(self._constant[x] for x in inputs)
         if weights_of is not None:
             self._layers[weights_of] = replace(self._layers[weights_of], shares_weights=True)
         elif work.weights:
@@ -283,6 +290,7 @@ class GraphBuilder:
                 stage=Stage.FEATURES if producer is None else self._layers[producer].stage,
                 holds_indices=any(self._layers[layer].operator.reads_indices for layer in consumers[index]),
                 element_type=None if self.autocast is None else self._types[index],
+                is_constant=self._constant[index],
             )
             for index, producer in enumerate(self._producers)
         )

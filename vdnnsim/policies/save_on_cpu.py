@@ -11,8 +11,7 @@ What is read into it:
 - Pinned host memory is at hand, as it is from the second iteration on, when its caching allocator has all it needs.
 - The copy to the host ends before the next kernel begins, the copy back begins after the kernel before it has ended.
 - What is saved is what autograd saves beside W, the indices of a maximum pooling among it (`SavingRule.AUTOGRAD`).
-- What a layer saves and a later one rewrites in place, as dropout the output of a rectifier, leaves when it has been
-  rewritten; autograd would refuse such a network, and backward of the rectifier reads no more than what is zero.
+- Labels stay: the loop holds them.
 - Autograd saves W as well, and `save_on_cpu` copies it, though it stays on the GPU; users leave parameters out by a
   hook of their own, and so does this policy.
 
@@ -87,23 +86,15 @@ def _statistics(workload: Workload, layer: Layer) -> tuple[int, ...]:
 
 
 def _synchronous(workload: Workload) -> list[Step]:
-    layers = workload.graph.layers
     numbers: Counter[int] = Counter()
-    taken: list[list[tuple[int, int]]] = [[] for _ in layers]
-    leaving: list[list[Offload]] = [[] for _ in layers]
-    for layer in layers:
-        for what in saved_by(workload, layer):
-            storage = workload.step.storages[what]
-            is_map = storage.kind is BufferKind.FEATURE_MAP
-            rewriters = workload.graph.maps[storage.owner].rewriters if is_map else ()
-            leaving[max(layer.index, *rewriters, 0)].append(Offload((what,), layer, copy=numbers[what]))
-            taken[layer.index].append((what, numbers[what]))
-            numbers[what] += 1
+    taken: list[list[tuple[int, int]]] = [[] for _ in workload.graph.layers]
     steps: list[Step] = []
-    for run, copies in zip(forward(workload), leaving, strict=True):
+    for run in forward(workload):
         steps.append(run)
-        for leave in copies:
-            steps += [leave, Wait(leave.what)]
+        for what in saved_by(workload, run.layer):
+            steps += [Offload((what,), run.layer, copy=numbers[what]), Wait((what,))]
+            taken[run.layer.index].append((what, numbers[what]))
+            numbers[what] += 1
     for layer in backward_layers(workload):
         for what, copy in taken[layer.index]:
             steps += [Fetch((what,), layer, layer.backward_phases[0], on_demand=True, copy=copy), Wait((what,))]

@@ -183,7 +183,7 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
         (
             "gpu.peak.fp16",
             figure("1 FLOP/s"),
-            "gpu.peak: 'fp16' is not a key; did you mean 'float16'? (float32, float16, bfloat16)",
+            "gpu.peak: 'fp16' is not a key; did you mean 'float16'? (float32, tf32, float16, bfloat16)",
         ),
         ("power", {}, "power: 'idle' is missing; required are idle, flop, dram, link"),
         (

@@ -26,9 +26,9 @@ from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 
 
-def pooled(*, average: bool = False) -> LayerGraph:
-    """conv1, pool with windows of one element, fc, loss: maps of 10 B, those of fc and the loss 2 B."""
-    net = GraphBuilder("pooled", MapShape(5))
+def pooled(*, average: bool = False, height: int = 1) -> LayerGraph:
+    """conv1, pool with windows of one element, fc, loss: maps of 10 B a pixel, those of fc and the loss 2 B."""
+    net = GraphBuilder("pooled", MapShape(5, height))
     add = net.average_pool if average else net.pool
     y = add("pool", net.conv("conv1", 0, 5, 1, relu=False), 1, stride=1)
     net.begin_classifier()
@@ -67,16 +67,23 @@ def test_a_maximum_is_known_by_its_index() -> None:
     assert plan.workload.graph.saving is SavingRule.AUTOGRAD
 
 
-def test_an_average_is_known_by_the_shape_of_its_input() -> None:
-    """Backward reads X, which autograd keeps for its sizes, and neither Y nor an index."""
-    plan = plan_of(PyTorch(), toy_workload(pooled(average=True)))
+@pytest.mark.parametrize(("height", "kept"), [(2, {"map conv1"}), (1, set())])
+def test_an_average_is_known_by_the_shape_of_its_input(height: int, kept: set[str]) -> None:
+    """Backward reads X, which autograd keeps for its sizes, and neither Y nor an index.
 
-    assert {plan.buffer_names[i] for i in backward_of(plan, "pool").reads} == {"map conv1", "gradient of pool"}
+    Of two pixels a window is one. Where it is all of the map, autograd's node is `mean`, which keeps nothing.
+    """
+    plan = plan_of(PyTorch(), toy_workload(pooled(average=True, height=height)))
+
+    assert {plan.buffer_names[i] for i in backward_of(plan, "pool").reads} == kept | {"gradient of pool"}
 
 
-@pytest.mark.parametrize(("wanted_bytes", "taken_bytes"), [(100, [60, 50]), (45, [5]), (0, [])])
+@pytest.mark.parametrize(("wanted_bytes", "taken_bytes"), [(100, [60, 2, 50]), (45, [5, 2]), (0, [2])])
 def test_a_pooling_takes_no_workspace_for_what_is_saved(wanted_bytes: int, taken_bytes: list[int]) -> None:
-    """Of what was measured, forward 40 B less, for the indices, backward 10 B more than that, for a second Y."""
+    """Of what was measured, forward 40 B less, for the indices, backward 10 B more than that, for a second Y.
+
+    Between the two, in backward of the loss, stands the gradient of the logarithms of the probabilities: one, 2 B.
+    """
     pool = WORKLOAD.graph.layers[1]
     rows = [
         KernelRow(KernelShape.of(WORKLOAD, pool, phase), ONLY, "", 1.0, 0.0, 10, wanted_bytes, 15, 20, Origin.MEASURED)
@@ -89,33 +96,36 @@ def test_a_pooling_takes_no_workspace_for_what_is_saved(wanted_bytes: int, taken
 
 
 def test_what_is_held_on_a_small_network() -> None:
-    """W and dW: 30 elements for conv1, 6 for fc, 144 B.
+    """W: 30 elements for conv1, 6 for fc, 72 B; a label, 8 B; dW of fc, 12 B, is made in backward, that of conv1 last.
 
-    Most is held in the weight gradient of fc: input, conv1, pool, 30 B, the gradients of fc and pool, 12 B, and the
-    indices, 40 B. Backward of pool would hold as much without its own map, which fc was the last to read. `none`, where
-    the paper's rule holds, has no indices, and pool's map one kernel longer: 30 B and gradients of 20 B.
+    Most is held in the weight gradient of fc: input, conv1, pool, 30 B, the gradients of fc and pool, 12 B, the
+    indices, 40 B, and dW of fc: 94 B. Backward of pool holds 2 B less: without its own map, which fc was the last to
+    read, and fc's gradient, with conv1's gradient of 10 B. Backward of conv1 holds 20 B of maps and 72 B of dW.
+    `none`, where the paper's rule holds, has all dW throughout, no indices or labels, and pool's map one kernel longer:
+    30 B and gradients of 20 B.
     """
     costs = toy_costs(WORKLOAD, {})
     trace = replay(PyTorch().plan(toy_setting(WORKLOAD, costs)), costs)
 
     assert dict(peak_by_kind(trace)) == {
         BufferKind.WEIGHTS: 72,
-        BufferKind.WEIGHT_GRADIENT: 72,
+        BufferKind.WEIGHT_GRADIENT: 12,
         BufferKind.FEATURE_MAP: 30,
         BufferKind.GRADIENT_MAP: 12,
         BufferKind.STATISTICS: 40,
+        BufferKind.LABELS: 8,
     }
     assert maximum_bytes(replay(Resident().plan(toy_setting(WORKLOAD, costs)), costs)) == 144 + 50
     assert trace.iteration_s == 4 + 5
 
 
 def test_inference_saves_nothing() -> None:
-    """Forward alone; conv1 and pool at once, 20 B, above 72 B of W."""
+    """Forward alone; conv1 and pool at once, 20 B, above 72 B of W and the label, which the loss reads."""
     workload = replace(WORKLOAD, mode=Mode.INFERENCE)
     trace = replay(plan_of(PyTorch(), workload), toy_costs(workload, {}))
 
     assert trace.iteration_s == 4
-    assert dict(peak_by_kind(trace)) == {BufferKind.WEIGHTS: 72, BufferKind.FEATURE_MAP: 20}
+    assert dict(peak_by_kind(trace)) == {BufferKind.WEIGHTS: 72, BufferKind.FEATURE_MAP: 20, BufferKind.LABELS: 8}
 
 
 def test_the_map_of_a_pooling_dies_with_its_last_reader() -> None:
@@ -143,17 +153,20 @@ def test_the_rule_of_the_paper_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("network", "counted_bytes", "other_bytes"),
     [
-        # The labels, an int64 for each image, and the total weight of the loss, a float32.
-        ("resnet50", 5_498_677_252, 64 * 8 + 4),
+        # The total weight of the loss, a float32.
+        ("resnet50", 5_498_677_252, 4),
         # Besides, torchvision's has dropout behind two rectifiers of 4096 features: an output and a mask in float32
         # each. It lacks three of the sixteen CONV layers of the paper's, with 256, 512 and 512 channels.
-        ("vgg16", 4_688_570_884, 516 + 4 * 64 * 4096 * 4 - 64 * 4 * (256 * 56**2 + 512 * 28**2 + 512 * 14**2)),
+        ("vgg16", 4_688_570_884, 4 + 4 * 64 * 4096 * 4 - 64 * 4 * (256 * 56**2 + 512 * 28**2 + 512 * 14**2)),
     ],
 )
 def test_autograd_saves_as_much_as_its_hooks_count(network: str, counted_bytes: int, other_bytes: int) -> None:
-    """`saved_tensors_hooks` over torchvision's network with a batch of 64, parameters aside, each storage once."""
+    """`saved_tensors_hooks` over torchvision's network with a batch of 64, parameters aside, each storage once.
+
+    Among them are the labels, an int64 for each image.
+    """
     workload = Workload(build_network(network), 64).saved_by(SavingRule.AUTOGRAD)
     maps = sum(workload.map_bytes(each.index) for each in workload.graph.maps if each.saved_for)
     statistics = sum(workload.statistics_bytes(layer) for layer in workload.graph.layers)
 
-    assert maps + statistics == workload.step.saved_bytes == counted_bytes - other_bytes
+    assert maps + statistics + 64 * 8 == workload.step.saved_bytes == counted_bytes - other_bytes

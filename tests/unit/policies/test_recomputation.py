@@ -5,6 +5,10 @@ and the loss 2 B; kernels take 1 s. W are 7 x 30 + 6 elements, 432 B, and so are
 gradients (conv1 has none) and eight weight gradients (the loss has none) take 25 s.
 
 With nothing recomputed most is held in backward of fc: the input and seven maps, the gradients of conv7 and fc, 92 B.
+
+In PyTorch's loop there is a label of 8 B, and dW are made in backward and held to its end. In the last kernel, the
+weight gradient of conv1, all 432 B of them are there, the input and the gradient of conv1, 20 B. No kernel before it
+holds more, for that of a layer i more has (i - 1) x 60 B of dW less, and of maps never as much more.
 """
 
 from dataclasses import replace
@@ -17,22 +21,25 @@ from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.step import Access, Role
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.plan.check import check_plan
 from vdnnsim.plan.operations import Allocate, Compute, Release
 from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.iterations.segments import modules
 from vdnnsim.policies.memonger import Memonger, Segmentation, segments_within
 from vdnnsim.policies.port import Policy
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.policies.resident import Resident
 
 CHAIN = toy_workload(toy_chain(7))
 COSTS = toy_costs(CHAIN, {})
 RESIDENT_BYTES = 864
+AT_LAST_BYTES = 8 + 20
 
 
 def plan_of(policy: Policy, workload: Workload = CHAIN) -> TrainingPlan:
@@ -40,6 +47,11 @@ def plan_of(policy: Policy, workload: Workload = CHAIN) -> TrainingPlan:
     plan = policy.plan(toy_setting(workload, toy_costs(workload, {})))
     check_plan(plan)
     return plan
+
+
+def of_maps(buffer: Buffer) -> bool:
+    """Select maps and their gradients."""
+    return buffer.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
 
 
 def recomputed(plan: TrainingPlan) -> list[str]:
@@ -79,14 +91,35 @@ def test_what_is_recomputed_when_and_what_is_held(policy: Policy, again: list[st
 
     assert recomputed(trace.plan) == again
     assert trace.iteration_s == 25 + len(again)
-    assert maximum_bytes(trace) == RESIDENT_BYTES + held_bytes
+    assert maximum_bytes(trace, of_maps) == held_bytes
+    at_last_bytes = AT_LAST_BYTES if isinstance(policy, Checkpoint) else held_bytes
+    assert maximum_bytes(trace) == RESIDENT_BYTES + at_last_bytes
 
 
-@pytest.mark.parametrize(("policy", "held_bytes"), [(Memonger(), 60 + 8), (Checkpoint(), 60)])
+@pytest.mark.parametrize(
+    ("policy", "held_bytes"),
+    [
+        # conv6 reads conv5 for its dW of 60 B, which is computed beside 60 B of maps and then added.
+        (Checkpoint(set_to_none=False), 60 + 60),
+        # Backward of conv7, after fc has dropped its map: input, conv4, conv5, conv6, gradients of conv7 and conv6.
+        (Checkpoint(set_to_none=False, segments=2), 60 + 60),
+        # Input and conv1 to conv6, gradients of conv7 and conv6.
+        (Checkpoint(set_to_none=False, segments=1), 90 + 60),
+    ],
+)
+def test_a_weight_gradient_that_is_kept_is_computed_beside_it(policy: Policy, held_bytes: int) -> None:
+    """All dW are there throughout, and what backward computes of one is a temporary beside the maps; a label, too."""
+    trace = replay(plan_of(policy), COSTS, limits=replace(TOY_LIMITS, device_bytes=2000))
+
+    assert maximum_bytes(trace) == RESIDENT_BYTES + 8 + held_bytes
+
+
+@pytest.mark.parametrize(("policy", "held_bytes"), [(Memonger(), 60 + 8), (Checkpoint(), AT_LAST_BYTES)])
 def test_memonger_holds_one_workspace_throughout(policy: Policy, held_bytes: int) -> None:
     """MXNet's temporary space has 8 B, what the greediest kernel wants, while 60 B of maps are held beside it.
 
-    PyTorch gives the workspaces back: those of 7 B and 8 B, in forward of conv1 and conv2, when little is held.
+    PyTorch gives the workspaces back: those of 7 B and 8 B, in forward of conv1 and conv2, when little is held, and
+    none where most is.
     """
     wanted = {("conv1", Phase.FORWARD): 7, ("conv2", Phase.FORWARD): 8}
     costs = toy_costs(CHAIN, {}, workspace_bytes=wanted)
@@ -97,13 +130,30 @@ def test_memonger_holds_one_workspace_throughout(policy: Policy, held_bytes: int
 
 
 def test_one_segment_is_training_without_recomputation() -> None:
-    """All that `none` does, in the order in which it does it, but for when gradient maps end."""
-    kernels = [
-        [op for op in plan_of(policy).operations if isinstance(op, Compute)]
-        for policy in (Checkpoint(segments=1), Resident())
-    ]
+    """All that `pytorch` does; and all that `none` does in its order, but for the labels and backward of the loss.
 
-    assert kernels[0] == kernels[1]
+    That holds the gradient of the logarithms of the probabilities for a while.
+    """
+
+    def kernels(plan: TrainingPlan) -> list[tuple[Compute, list[tuple[Role, str, Access]]]]:
+        added = (Role.LABELS, Role.WORKSPACE)
+        return [
+            (
+                replace(op, operands=()),
+                [
+                    (each.role, plan.buffer_names[each.memory], each.access)
+                    for each in op.operands
+                    if each.role not in added
+                ],
+            )
+            for op in plan.operations
+            if isinstance(op, Compute)
+        ]
+
+    alone = plan_of(Checkpoint(segments=1))
+
+    assert alone.operations == plan_of(PyTorch()).operations
+    assert kernels(alone) == kernels(plan_of(Resident()))
 
 
 @pytest.mark.parametrize("convolutions", [14, 34, 62, 98, 142])
@@ -191,11 +241,11 @@ def test_a_search_that_cannot_narrow_the_budget_takes_its_best_guess() -> None:
 
 @pytest.mark.parametrize("policy", [Memonger(), Memonger(segmentation=Segmentation.BUDGET), Checkpoint()])
 def test_inference_recomputes_nothing(policy: Policy) -> None:
-    """Nine forwards; at most two maps of 10 B at once above 432 B of weights."""
+    """Nine forwards; at most two maps of 10 B at once above 432 B of weights, and in PyTorch's loop the label."""
     trace = replay(plan_of(policy, replace(CHAIN, mode=Mode.INFERENCE)), COSTS)
 
     assert trace.iteration_s == 9
-    assert maximum_bytes(trace) == 432 + 20
+    assert maximum_bytes(trace) == 432 + 20 + 8 * isinstance(policy, Checkpoint)
 
 
 def test_weights_are_updated_at_the_end() -> None:

@@ -104,9 +104,9 @@ def test_sources_are_the_files_that_were_read(path: Path) -> None:
 
 
 KEYS = "schema_version, workload, hardware, policies, memory_model, pinned_memory, gpus, gradients"
-WORKLOAD_KEYS = "network, batch_size, element_type, optimizer, mode"
+WORKLOAD_KEYS = "network, batch_size, precision, element_type, optimizer, mode"
 POLICY = "a policy as vdnn_all(m), or a short mapping with the key policy and its options"
-TYPES = "float32, float16, bfloat16"
+TYPES = "float32, tf32, float16, bfloat16"
 BATCH = "expected an integer from 1 to 1000000"
 
 
@@ -127,7 +127,7 @@ BATCH = "expected an integer from 1 to 1000000"
         (
             "network: alexnet, ",
             "",
-            "workload: 'network' is missing; required are network, batch_size, element_type",
+            "workload: 'network' is missing; required are network, batch_size",
         ),
         (
             "alexnet",
@@ -153,7 +153,7 @@ BATCH = "expected an integer from 1 to 1000000"
         (
             "float32",
             "fp32",
-            f"workload.element_type: 'fp32' is not an element type; did you mean 'float32'? ({TYPES})",
+            f"workload.element_type: 'fp32' is not an element type; did you mean 'tf32'? ({TYPES})",
         ),
         (
             "float32",
@@ -188,7 +188,7 @@ BATCH = "expected an integer from 1 to 1000000"
             "memory_model: best\npolicies:",
             (
                 "memory_model: 'best' is not a memory model; did you mean 'best_fit'? (ideal, best_fit, planned, "
-                "pytorch, cuda_malloc, mxnet, tensorflow)"
+                "pytorch, cuda_malloc, mxnet, tensorflow, cuda_vmm)"
             ),
         ),
         (
