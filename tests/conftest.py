@@ -13,8 +13,7 @@ settings.load_profile("gate")
 # A shell that starts tests in the background has them ignore it, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Plans and traces are hundreds of thousands of objects that live long; to look at all of them again and again for
-# cycles took two fifths of the time of a replay.
+# As the command line does, for tests replay as well.
 gc.set_threshold(200_000, 50, 100)
 
 

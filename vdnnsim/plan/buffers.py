@@ -1,6 +1,5 @@
 """The buffers of one iteration, one for each storage of the workload's step, and which of them each kernel touches."""
 
-
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, WeightGradients
 from vdnnsim.dnn.workload import Workload
