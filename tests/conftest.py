@@ -1,5 +1,6 @@
 """What every test shares: the same examples on every run, Ctrl-C as on a terminal, a switch to rewrite golden files."""
 
+import gc
 import signal
 
 import pytest
@@ -11,6 +12,9 @@ settings.load_profile("gate")
 
 # A shell that starts tests in the background has them ignore it, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# As the command line does, for tests replay as well.
+gc.set_threshold(200_000, 50, 100)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,15 +16,24 @@ BATCHES = 120
 KEPT = re.compile(r"vdnnsim: interrupted: kept (\d+) of 480 points; the same command goes on\n")
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The results of the study that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert begin(study_file(folder, BATCHES), folder / "out").wait() == 0
+    return (folder / "out" / "results.csv").read_bytes()
+
+
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(tmp_path: Path, processes: int) -> None:
+def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(
+    tmp_path: Path, undisturbed: bytes, processes: int
+) -> None:
     """120 batch sizes, two links and two policies are 480 points.
 
     What it says it kept is in the database, and perhaps points of which it was about to learn. Nothing else is said,
     by no process, and what comes of it in the end has the bytes of a study that nobody disturbed.
     """
-    study, undisturbed, out = study_file(tmp_path, BATCHES), tmp_path / "undisturbed", tmp_path / "out"
-    assert begin(study, undisturbed).wait() == 0
+    study, out = study_file(tmp_path, BATCHES), tmp_path / "out"
 
     said, status = _interrupted(study, out, processes)
     assert status == 1
@@ -35,7 +44,7 @@ def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(tmp_path: Pat
     assert 0 < int(kept[1]) <= len(found.keys) < 480
 
     assert begin(study, out).wait() == 0
-    assert (out / "results.csv").read_bytes() == (undisturbed / "results.csv").read_bytes()
+    assert (out / "results.csv").read_bytes() == undisturbed
 
 
 def _interrupted(study: Path, out: Path, processes: int) -> tuple[str, int]:

@@ -18,7 +18,7 @@ from vdnnsim.dnn.convolutional import (
     SoftmaxLoss,
     TransposedConvolution,
 )
-from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd
+from vdnnsim.dnn.elementwise import Cast, Concat, ElementwiseAdd
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
 from vdnnsim.dnn.operator import Operator, SavingRule
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization

@@ -1,7 +1,5 @@
 """The buffers of one iteration, one for each storage of the workload's step, and which of them each kernel touches."""
 
-from dataclasses import replace
-
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, WeightGradients
 from vdnnsim.dnn.workload import Workload
@@ -25,6 +23,7 @@ class IterationBuffers:
         drops = workload.is_training and workload.weight_gradients is WeightGradients.DROPPED
         self._made = {BufferKind.WEIGHT_GRADIENT} if drops else set()
         self._operands: dict[tuple[int, Phase, bool], tuple[Operand, ...]] = {}
+        self._touched: dict[tuple[int, Phase, bool], tuple[list[int], list[int]]] = {}
         storages = self._step.storages
         self.buffers = [
             Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, storage=number)
@@ -66,11 +65,13 @@ class IterationBuffers:
         """
         key = layer.index, phase, part > 1
         if key not in self._operands:
+            # Written out, for `replace` takes several times as long, and each plan asks for each operand.
             self._operands[key] = tuple(
-                replace(
-                    each,
-                    memory=self._step.tensors[each.memory].storage,
-                    access=Access.UPDATE if part > 1 and _is_sum(each) else each.access,
+                Operand(
+                    each.role,
+                    self._step.tensors[each.memory].storage,
+                    Access.UPDATE if part > 1 and _is_sum(each) else each.access,
+                    each.position,
                 )
                 for each in self._step.operation(layer.index, phase).operands
             )
@@ -78,9 +79,12 @@ class IterationBuffers:
 
     def touched(self, layer: Layer, phase: Phase, part: int = 0) -> tuple[list[int], list[int]]:
         """Return the buffers that a phase of a layer reads and those that it writes, the workspace aside."""
-        operands = self.operands(layer, phase, part)
-        reads = [each.memory for each in operands if each.access.reads]
-        return reads, [each.memory for each in operands if each.access.writes]
+        key = layer.index, phase, part > 1
+        if key not in self._touched:
+            operands = self.operands(layer, phase, part)
+            reads = [each.memory for each in operands if each.access.reads]
+            self._touched[key] = reads, [each.memory for each in operands if each.access.writes]
+        return self._touched[key]
 
 
 def _is_sum(operand: Operand) -> bool:
