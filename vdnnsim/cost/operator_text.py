@@ -12,7 +12,7 @@ from enum import Enum
 from types import ModuleType
 from typing import Any, Final
 
-from vdnnsim.dnn import convolutional, regularization, sequences, transformers
+from vdnnsim.dnn import convolutional, elementwise, regularization, sequences, transformers
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.shapes import Size2
 
@@ -122,7 +122,7 @@ def _operators(modules: Iterable[ModuleType]) -> Iterator[type[Operator]]:
 
 _SPELLINGS: Final[Mapping[str, _Spelling]] = {
     spelling.name: spelling
-    for operator in _operators((convolutional, regularization, sequences, transformers))
+    for operator in _operators((convolutional, elementwise, regularization, sequences, transformers))
     for spelling in _Spelling.all_of(operator)
 }
 
