@@ -51,7 +51,7 @@ def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
     else:
         told = ", ".join(f"{counts[origin]} {words}" for origin, words in _WORDS.items() if origin in counts)
     caveat = "; copies weigh more here than on the card" if Origin.DATASHEET in counts else ""
-    return f"Kernel times: {told}{caveat}", *([f"Kernel table: {kernels.gap}"] if kernels.gap else [])
+    return f"Kernel times: {told}{caveat}", *([f"Kernels: {kernels.gap}"] if kernels.gap else [])
 
 
 def part_statistics(result: ScenarioResult) -> tuple[str, ...]:

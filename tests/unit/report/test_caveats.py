@@ -56,7 +56,7 @@ def test_times_of_several_origins_the_best_known_first() -> None:
 
 def test_a_table_without_the_element_type_is_named() -> None:
     lacking = replace(kernels(Origin.FITTED), gap="toy.csv times no kernel in bfloat16")
-    assert kernel_times(lacking)[1:] == ("Kernel table: toy.csv times no kernel in bfloat16",)
+    assert kernel_times(lacking)[1:] == ("Kernels: toy.csv times no kernel in bfloat16",)
 
 
 def test_terminal_report_and_manifest_say_it(result: ScenarioResult) -> None:
