@@ -19,16 +19,14 @@ from vdnnsim.dnn.convolutional import (
     Convolution,
     FullyConnected,
     Pooling,
-    Relu6,
     SoftmaxLoss,
-    TransposedConvolution,
 )
 from vdnnsim.dnn.elementwise import Concat, ElementwiseAdd, ElementwiseProduct
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
+from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 
 Shapes = Sequence[tuple[int, ...]]
 

@@ -6,13 +6,14 @@ word of an enum. So the class of an operator is all that its text needs.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from enum import Enum
-from types import ModuleType
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Final
 
-from vdnnsim.dnn import convolutional, elementwise, regularization, sequences, transformers
+from vdnnsim import dnn
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.shapes import Size2
 
@@ -112,17 +113,18 @@ class _Spelling:
             return None
 
 
-def _operators(modules: Iterable[ModuleType]) -> Iterator[type[Operator]]:
-    """Yield the operators that modules define."""
-    for module in modules:
-        for each in vars(module).values():
-            if isinstance(each, type) and issubclass(each, Operator) and each.__module__ == module.__name__:
+def _operators() -> Iterator[type[Operator]]:
+    """Yield the operators that the modules of `vdnnsim.dnn` define."""
+    for found in iter_modules(dnn.__path__, f"{dnn.__name__}."):
+        for each in vars(import_module(found.name)).values():
+            if isinstance(each, type) and issubclass(each, Operator) and each.__module__ == found.name:
                 yield each
 
 
 _SPELLINGS: Final[Mapping[str, _Spelling]] = {
     spelling.name: spelling
-    for operator in _operators((convolutional, elementwise, regularization, sequences, transformers))
+    for operator in _operators()
+    if operator is not Operator
     for spelling in _Spelling.all_of(operator)
 }
 

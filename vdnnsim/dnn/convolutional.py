@@ -73,46 +73,6 @@ def product_work(y: MapShape, filter_elements: int, *, filters: int, bias: bool)
 
 
 @dataclass(frozen=True, slots=True)
-class TransposedConvolution(Operator):
-    """What backward of a convolution computes of dY, as forward of a layer: each pixel of X adds a window to Y.
-
-    Y is as large as the X of the convolution that leaves no pixel out; without padding (`torch.nn.ConvTranspose2d`).
-    """
-
-    out_channels: int
-    kernel: Size2
-    stride: Size2 = (1, 1)
-    bias: bool = True
-
-    name: ClassVar[str] = "transposed_conv"
-    bare: ClassVar[tuple[str, ...]] = ("out_channels", "kernel")
-    autocast: ClassVar[Autocast] = Autocast.HALF
-    kind: ClassVar[str] = "CONV"
-    arithmetic: ClassVar[Arithmetic] = Arithmetic.PRODUCT
-
-    def outputs(self, inputs: Shapes) -> Shapes:
-        """Windows of the kernel's size, as far apart as the stride says."""
-        (x,) = inputs
-        height, width = ((n - 1) * stride for n, stride in zip((x.height, x.width), self.stride, strict=True))
-        return (MapShape(self.out_channels, height + self.kernel[0], width + self.kernel[1], x.steps),)
-
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
-        """Each element of X is multiplied with K R S weights; of Y each with those of C that fall on it at most."""
-        (x,) = inputs
-        window = self.kernel[0] * self.kernel[1]
-        flop = 2 * x.elements * self.out_channels * window
-        overlapping = -(-self.kernel[0] // self.stride[0]) * -(-self.kernel[1] // self.stride[1])
-        return Work(
-            forward_flop=flop,
-            backward_flop=flop,
-            weights=self.out_channels * (x.channels * window + self.bias),
-            biases=self.out_channels * self.bias,
-            filter_elements=x.channels * overlapping,
-            saved_inputs=(0,),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Pooling(Operator):
     """Maximum pooling, or average pooling if `average`; the last incomplete window is left out, as in Torch.
 
@@ -177,36 +137,6 @@ class Activation(Operator):
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep Y
         """One an element."""
         return Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements, saved_outputs=(0,))
-
-
-@dataclass(frozen=True, slots=True)
-class Relu6(Operator):
-    """A rectifier that cuts off above 6, too, of which backward could read Y alone, as that of any rectifier.
-
-    That of PyTorch reads X (`hardtanh_backward` in derivatives.yaml), so `hardtanh_` keeps a copy before it overwrites.
-
-    Attributes:
-        over_input: whether it works in place.
-    """
-
-    over_input: bool = True
-
-    name: ClassVar[str] = "relu6"
-    kind: ClassVar[str] = "ACTV"
-
-    @property
-    def in_place(self) -> bool:
-        """As it says."""
-        return self.over_input
-
-    def under(self, rule: SavingRule) -> "Relu6":
-        """With autograd's copy, Y is a map of its own."""
-        return Relu6(over_input=rule is SavingRule.PAPER)
-
-    def work(self, inputs: Shapes, rule: SavingRule) -> Work:
-        """One an element."""
-        work = Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements)
-        return replace(work, saved_outputs=(0,)) if rule is SavingRule.PAPER else replace(work, saved_inputs=(0,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,9 +58,11 @@ class Cast(Operator):
 
     Attributes:
         to: the type of Y; that of X is the map's.
+        first_step: whether it copies that alone.
     """
 
     to: ElementType
+    first_step: bool = False
 
     name: ClassVar[str] = "cast"
     kind: ClassVar[str] = "CAST"
@@ -68,6 +70,11 @@ class Cast(Operator):
     def output_type(self, inputs: Sequence[ElementType], half: ElementType) -> ElementType:  # noqa: ARG002 - as told
         """As it says."""
         return self.to
+
+    def outputs(self, inputs: Shapes) -> Shapes:
+        """One like X, or a step of it."""
+        (x,) = inputs
+        return (replace(x, steps=1) if self.first_step else x,)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - nothing is computed or kept
         """Copies."""

@@ -14,9 +14,7 @@ from vdnnsim.dnn.convolutional import (
     Convolution,
     FullyConnected,
     Pooling,
-    Relu6,
     SoftmaxLoss,
-    TransposedConvolution,
 )
 from vdnnsim.dnn.elementwise import Cast, Concat, ElementwiseAdd
 from vdnnsim.dnn.layers import Layer, LayerKind, Stage
@@ -155,10 +153,6 @@ class GraphBuilder:
         operator = Convolution(out_channels, _pair(kernel), (stride, stride), _pair(padding), bias, groups)
         return self._add_with_activation(name, operator, (x,), relu=relu)
 
-    def transposed_conv(self, name: str, x: int, out_channels: int, kernel: int, *, stride: int) -> int:
-        """Add a square transposed convolution, with bias."""
-        return self._add(name, TransposedConvolution(out_channels, _pair(kernel), (stride, stride)), (x,))
-
     def batch_norm(self, name: str, x: int, *, relu: bool = True) -> int:
         """Add a batch normalization and, unless told otherwise, its in-place rectifier."""
         return self._add_with_activation(name, BatchNormalization(), (x,), relu=relu)
@@ -181,10 +175,6 @@ class GraphBuilder:
         assert shape.height % size == shape.width % size == 0, f"{name}: {shape} to {size} x {size}"
         window = (shape.height // size, shape.width // size)
         return self._add(name, Pooling(window, window, average=True), (x,))
-
-    def relu6(self, name: str, x: int) -> int:
-        """Add an in-place rectifier that cuts off above 6."""
-        return self._add(name, Relu6(), (x,))
 
     def concat(self, name: str, inputs: tuple[int, ...]) -> int:
         """Add a join along the channels."""

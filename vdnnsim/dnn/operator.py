@@ -139,6 +139,11 @@ class Operator:
         """Whether Y lies over X; not unless an operator says so."""
         return False
 
+    @property
+    def reads_first_step(self) -> bool:
+        """Whether it reads the first step of its input alone, which autocast then copies; not unless it says so."""
+        return False
+
     def under(self, rule: SavingRule) -> "Operator":  # noqa: ARG002 - for those that autograd would refuse
         """Return what it is where forward keeps what a rule says; itself unless an operator says otherwise."""
         return self

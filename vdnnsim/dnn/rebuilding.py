@@ -32,7 +32,7 @@ def under_autocast(graph: LayerGraph, half: ElementType) -> LayerGraph:
         if builder.element_type(x) is to:
             return x
         name = f"{layer.name}/cast" + f" {position}" * bool(position)
-        return builder.append(name, Cast(to), (x,)).output
+        return builder.append(name, Cast(to, layer.operator.reads_first_step), (x,)).output
 
     return _repeated(graph, builder, cast)
 

@@ -6,7 +6,6 @@ from vdnnsim.dnn.convolutional import Activation, Convolution, Pooling
 from vdnnsim.dnn.elementwise import ElementwiseProduct
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
-from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
 
 
 @dataclass
@@ -21,21 +20,9 @@ class SequenceBuilder(GraphBuilder):
         """Add a layer normalization, or, if not centered, an RMSNorm."""
         return self._add(name, LayerNormalization(centered), (x,))
 
-    def class_token(self, name: str, x: int) -> int:
-        """Add a learned vector before the pixels of a map, which become steps."""
-        return self._add(name, ClassToken(), (x,))
-
-    def positions(self, name: str, x: int) -> int:
-        """Add a learned summand for each element."""
-        return self._add(name, LearnedPositions(), (x,))
-
     def linear(self, name: str, x: int, out_features: int, *, bias: bool = True, relu: bool = False) -> int:
         """Add a product over each step, with an in-place rectifier behind it if `relu`."""
         return self._add_with_activation(name, Linear(out_features, bias), (x,), relu=relu)
-
-    def linear_of_first_step(self, name: str, x: int, out_features: int) -> int:
-        """Add a product over the first step of each sequence, with bias."""
-        return self._add(name, Linear(out_features, first_step=True), (x,))
 
     def tied_linear(self, name: str, x: int, embedding: str) -> int:
         """Add a product of each step with the table of the embedding of that name, which has no positions' table.

@@ -15,16 +15,14 @@ from vdnnsim.dnn.convolutional import (
     Convolution,
     FullyConnected,
     Pooling,
-    Relu6,
     SoftmaxLoss,
-    TransposedConvolution,
 )
 from vdnnsim.dnn.elementwise import Cast, Concat, ElementwiseAdd, ElementwiseProduct
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.regularization import Dropout, LocalResponseNormalization
 from vdnnsim.dnn.sequences import Attention, Embedding, LayerNormalization, Linear, Lstm, SmoothActivation, Smoothness
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
+from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import MeasuredKernels, Origin
@@ -71,7 +69,7 @@ operators = st.builds(
     | st.builds(TransposedConvolution, sizes, windows, windows, st.booleans())
     | st.builds(Relu6, st.booleans())
     | st.sampled_from((ClassToken(), LearnedPositions()))
-    | st.builds(Cast, st.sampled_from(ElementType))
+    | st.builds(Cast, st.sampled_from(ElementType), st.booleans())
     | st.builds(Lstm, sizes),
 )
 
@@ -163,7 +161,7 @@ def test_a_failed_measurement_has_a_note_instead_of_a_time(tmp_path: Path) -> No
     ("column", "cell", "message"),
     [
         ("operator", "relo", "operator: 'relo' is not an operator; did you mean 'relu'?"),
-        ("operator", "", "operator: '' is not an operator; expected one of conv, transposed_conv, max_pool"),
+        ("operator", "", "operator: '' is not an operator; expected one of conv, max_pool, average_pool"),
         ("operator", "fc", "operator: found 'fc', expected fc with its parameters and nothing else"),
         ("operator", "relu 2", "operator: found 'relu 2', expected relu with its parameters and nothing else"),
         ("phase", "forwards", "phase: 'forwards' is not known; did you mean 'forward'?"),

@@ -3,8 +3,9 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.sequence_builder import SequenceBuilder
-from vdnnsim.dnn.sequences import Smoothness
+from vdnnsim.dnn.sequences import Linear, Smoothness
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.element_type import ElementType
 
@@ -48,10 +49,11 @@ def every_operator_of_texts() -> Workload:
 def every_operator_of_pictures_as_sequences() -> Workload:
     """Patches of 2 x 2 behind a token, and a picture that is made larger on the way."""
     net = SequenceBuilder(ALL, MapShape(3, 4, 4))
-    y = net.relu6("relu6", net.transposed_conv("larger", 0, 5, 3, stride=2))
-    y = net.positions("positions", net.class_token("token", net.conv("patches", y, 6, 2, stride=2, relu=False)))
+    y = net.append("larger", TransposedConvolution(5, (3, 3), (2, 2)), (0,)).output
+    y = net.conv("patches", net.append("relu6", Relu6(), (y,)).output, 6, 2, stride=2, relu=False)
+    y = net.append("positions", LearnedPositions(), (net.append("token", ClassToken(), (y,)).output,)).output
     y = net.attention("both_ways", y, 1, key_value_heads=1, bidirectional=True)
-    return Workload(net.build(net.linear_of_first_step("head", y, 2)), 6)
+    return Workload(net.build(net.append("head", Linear(2, first_step=True), (y,)).output), 6)
 
 
 def test_an_operator_of_sequences_is_one_line_with_its_parameters() -> None:

@@ -1,10 +1,11 @@
 """What the operators of U-Net, MobileNetV2 and ViT write, keep and compute, each derived by hand."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
-from vdnnsim.dnn.convolutional import Convolution, Relu6, TransposedConvolution
+from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.operator import SavingRule, Work
@@ -12,7 +13,7 @@ from vdnnsim.dnn.sequence_builder import SequenceBuilder
 from vdnnsim.dnn.sequences import Attention, Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role
-from vdnnsim.dnn.transformers import ClassToken, LearnedPositions
+from vdnnsim.dnn.vision import ClassToken, LearnedPositions, Relu6, TransposedConvolution
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.element_type import ElementType
 
@@ -26,9 +27,10 @@ both_rules = pytest.mark.parametrize("rule", SavingRule)
 def picture(rule: SavingRule = SavingRule.AUTOGRAD) -> Workload:
     """Two pictures of 3x4x4: 4 patches of 6 features (1), in front of them a token (2), positions (3), the head (4)."""
     net = SequenceBuilder("picture", MapShape(3, 4, 4))
-    y = net.positions("positions", net.class_token("token", net.conv("patches", 0, 6, 2, stride=2, relu=False)))
+    y = net.append("token", ClassToken(), (net.conv("patches", 0, 6, 2, stride=2, relu=False),)).output
+    y = net.append("positions", LearnedPositions(), (y,)).output
     net.begin_classifier()
-    return Workload(net.build(net.linear_of_first_step("head", y, 7)), 2).saved_by(rule)
+    return Workload(net.build(net.append("head", Linear(7, first_step=True), (y,)).output), 2).saved_by(rule)
 
 
 @both_rules
@@ -60,8 +62,7 @@ def test_a_transposed_convolution_undoes_the_shape_of_a_convolution() -> None:
 
 def test_its_layer_is_a_convolution_to_policies() -> None:
     net = GraphBuilder("larger", PICTURE)
-    graph = net.build(net.transposed_conv("up", net.conv("conv", 0, 4, 1), 5, 2, stride=2))
-    up = graph.layers[2]
+    up = net.append("up", TransposedConvolution(5, (2, 2), (2, 2)), (net.conv("conv", 0, 4, 1),))
 
     assert (up.kind, up.out_shape, up.saved_maps) == (LayerKind.CONV, MapShape(5, 4, 8), (1,))
     assert up.training_phases == (F, D, W)
@@ -70,7 +71,7 @@ def test_its_layer_is_a_convolution_to_policies() -> None:
 def test_a_rectifier_that_cuts_off_keeps_what_the_rule_says() -> None:
     """In place Y alone tells where the gradient passes; autograd's keeps X, so Y is a map of its own."""
     net = GraphBuilder("cut off", PICTURE)
-    graph = net.build(net.relu6("relu6", net.conv("conv", 0, 4, 1, relu=False)))
+    graph = net.build(net.append("relu6", Relu6(), (net.conv("conv", 0, 4, 1, relu=False),)).output)
     relu6 = graph.layers[1]
     copied = graph.saved_by(SavingRule.AUTOGRAD).layers[1]
 
@@ -156,6 +157,17 @@ def test_a_picture_under_autocast() -> None:
 
     assert types["patches"] is types["head"] is ElementType.BFLOAT16
     assert types["token"] is types["positions"] is ElementType.FLOAT32
+
+
+def test_under_autocast_the_first_step_alone_is_copied_and_kept() -> None:
+    """6 features of 5 steps; the copy is an operator of its own, and the product has the weights and FLOPs it had."""
+    (head,) = (each for each in picture().graph.layers if each.name == "head")
+    narrow = picture().graph.under_autocast(ElementType.BFLOAT16)
+    cast, product = next(pair for pair in pairwise(narrow.layers) if pair[1].name == "head")
+
+    assert (cast.kind, cast.in_shapes, cast.out_shape) == (LayerKind.CAST, (SEQUENCE,), MapShape(6))
+    assert product.saved_maps == cast.outputs
+    assert (product.work, product.out_shape) == (head.work, head.out_shape)
 
 
 def test_inference_keeps_nothing() -> None:

@@ -6,6 +6,7 @@ al., MobileNetV2: Inverted Residuals and Linear Bottlenecks (CVPR 2018). Names a
 
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.vision import Relu6
 
 _GROUPS = (
     (1, 16, 1, 1),
@@ -51,4 +52,5 @@ def _conv(net: GraphBuilder, name: str, x: int, channels: int, kernel: int, *, s
     y = net.conv(
         f"{name}.conv", x, channels, kernel, stride=stride, padding=padding, bias=False, groups=groups, relu=False
     )
-    return net.relu6(f"{name}.relu6", net.batch_norm(f"{name}.bn", y, relu=False))
+    y = net.batch_norm(f"{name}.bn", y, relu=False)
+    return net.append(f"{name}.relu6", Relu6(), (y,)).output

@@ -8,6 +8,7 @@ The loss is one for each pixel.
 
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.vision import TransposedConvolution
 
 _WIDTHS, _CLASSES = (64, 128, 256, 512, 1024), 2
 
@@ -21,7 +22,7 @@ def unet() -> LayerGraph:
         maps.append(y)
         y = _two_convolutions(net, f"down{step}", net.pool(f"down{step}.pool", y, 2, stride=2), width)
     for step, width in enumerate(reversed(_WIDTHS[:-1]), start=1):
-        y = net.transposed_conv(f"up{step}.up", y, width, 2, stride=2)
+        y = net.append(f"up{step}.up", TransposedConvolution(width, (2, 2), (2, 2)), (y,)).output
         y = _two_convolutions(net, f"up{step}", net.concat(f"up{step}.cat", (maps.pop(), y)), width)
     net.begin_classifier()
     return net.build(net.conv("outc", y, _CLASSES, 1, relu=False))

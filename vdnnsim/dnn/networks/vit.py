@@ -8,8 +8,9 @@ one is kept in place of the map.
 
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.sequence_builder import SequenceBuilder
-from vdnnsim.dnn.sequences import Smoothness
+from vdnnsim.dnn.sequences import Linear, Smoothness
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.vision import ClassToken, LearnedPositions
 
 _PATCH, _FEATURES, _BLOCKS, _HEADS = 16, 768, 12, 12
 
@@ -18,12 +19,13 @@ def vit_b_16() -> LayerGraph:
     """Build ViT-B/16: 1 CONV layer, 12 blocks of 4 products, 86,567,656 parameters."""
     net = SequenceBuilder("vit_b_16", MapShape(3, 224, 224))
     y = net.conv("conv_proj", 0, _FEATURES, _PATCH, stride=_PATCH, relu=False)
-    y = net.positions("encoder.pos_embedding", net.class_token("class_token", y))
+    y = net.append("class_token", ClassToken(), (y,)).output
+    y = net.append("encoder.pos_embedding", LearnedPositions(), (y,)).output
     for block in range(_BLOCKS):
         y = _block(net, f"encoder.layers.{block}", y)
     y = net.layer_norm("encoder.ln", y)
     net.begin_classifier()
-    return net.build(net.linear_of_first_step("heads.head", y, 1000))
+    return net.build(net.append("heads.head", Linear(1000, first_step=True), (y,)).output)
 
 
 def _block(net: SequenceBuilder, name: str, x: int) -> int:
