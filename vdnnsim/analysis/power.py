@@ -139,6 +139,6 @@ def _kernel_joules(
     computed = workload.arithmetic_type(workload.graph.layers[kernel.layer], kernel.phase)
     # A type of which the profile states no peak, TF32 or the narrow one of mixed precision, was timed without it.
     peak_flop_per_s = peaks[computed if computed in peaks else ElementType.FLOAT32]
-    flop = sum(workload.step.operation(kernel.layer, kernel.phase).flop.values())
-    flop = min(flop, peak_flop_per_s * (span.end_s - span.start_s))
+    counted_flop = sum(workload.step.operation(kernel.layer, kernel.phase).flop.values())
+    flop = min(counted_flop, peak_flop_per_s * (span.end_s - span.start_s))
     return flop * power.joules_per_flop + kernel_bytes(costs, kernel) * power.joules_per_dram_byte
