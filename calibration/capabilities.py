@@ -5,6 +5,7 @@ from enum import Enum
 
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.element_type import Precision
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plan.operations import (
     Alias,
@@ -38,6 +39,7 @@ class Capability(Enum):
     PARTS_OF_A_BATCH = "kernels over a part of the batch"
     EXTENTS_OF_MEMORY = "memory of an extent of a buffer, given back and taken again"
     LATE_CONTENT = "a given buffer that is allocated after the iteration has begun"
+    OTHER_PRECISIONS = "other precisions than float32, bfloat16 and float16"
 
 
 EXECUTOR_CAPABILITIES = frozenset(
@@ -54,6 +56,9 @@ EXECUTOR_CAPABILITIES = frozenset(
 It gives back extents of memory where the device can, which PyTorch's allocator on a GPU cannot.
 """
 
+_ONE_TYPE = frozenset({Precision.FLOAT32, Precision.BFLOAT16, Precision.FLOAT16})
+"""Precisions in which every kernel computes in the type of the maps. TF32 is a setting of a device here."""
+
 
 def leading_operations(plan: TrainingPlan) -> int:
     """Return how many operations at the head of a plan only take memory; they come before the clock starts."""
@@ -65,8 +70,12 @@ def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) ->
     """Let a plan pass that asks for these capabilities alone.
 
     Raises:
-        ExecutionRefused: it asks for another; the message names the operation that does.
+        ExecutionRefused: it asks for another; the message names the operation or the precision that does.
     """
+    precision = plan.workload.precision
+    if precision not in _ONE_TYPE and Capability.OTHER_PRECISIONS not in capabilities:
+        found = f"{plan.workload.graph.name} computes in {precision.value}"
+        raise ExecutionRefused(f"{plan.policy}: {found}: this executor cannot do {Capability.OTHER_PRECISIONS.value}")
     for position, operation in enumerate(plan.operations):
         for demand in _demands(plan, operation):
             if demand not in capabilities:

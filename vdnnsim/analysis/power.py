@@ -12,11 +12,13 @@ keep their time and only the power is cut. A kernel that takes no time draws not
 """
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from vdnnsim.analysis.dram import copied_bytes, kernel_bytes
 from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Power, Server
 from vdnnsim.plan.operations import Compute, Stream
@@ -82,14 +84,13 @@ def power_curve(trace: IterationTrace, cost_model: CostModel, server: Server) ->
         raise ProfileError(f"{server.name}: power: is missing, expected the section with idle, flop, dram and link")
     workload = trace.plan.workload
     costs = cost_model.table(workload)
-    peak_flop_per_s = server.gpu.flop_per_s[workload.element_type]
     changes: list[tuple[float, bool, Stream, float]] = []
     for span in trace.spans:
         seconds = span.end_s - span.start_s
         if seconds <= 0:
             continue
         if span.stream is Stream.COMPUTE:
-            watts = _kernel_joules(trace, span, costs, power, peak_flop_per_s * seconds) / seconds
+            watts = _kernel_joules(trace, span, costs, power, server.gpu.flop_per_s) / seconds
         else:
             watts = copied_bytes(trace, span) * (power.joules_per_link_byte + power.joules_per_dram_byte) / seconds
         changes.append((span.start_s, True, span.stream, watts))
@@ -130,9 +131,14 @@ def maximum_watts(
     return power_curve(trace, cost_model, server).maximum_watts(window_s)
 
 
-def _kernel_joules(trace: IterationTrace, span: Span, costs: CostTable, power: Power, most_flop: float) -> float:
-    kernel = trace.plan.operations[span.operation]
+def _kernel_joules(
+    trace: IterationTrace, span: Span, costs: CostTable, power: Power, peaks: Mapping[ElementType, float]
+) -> float:
+    kernel, workload = trace.plan.operations[span.operation], trace.plan.workload
     assert isinstance(kernel, Compute)
-    operation = trace.plan.workload.step.operation(kernel.layer, kernel.phase)
-    flop = min(sum(operation.flop.values()), most_flop)
+    computed = workload.arithmetic_type(workload.graph.layers[kernel.layer], kernel.phase)
+    # A type of which the profile states no peak, TF32 or the narrow one of mixed precision, was timed without it.
+    peak_flop_per_s = peaks[computed if computed in peaks else ElementType.FLOAT32]
+    counted_flop = sum(workload.step.operation(kernel.layer, kernel.phase).flop.values())
+    flop = min(counted_flop, peak_flop_per_s * (span.end_s - span.start_s))
     return flop * power.joules_per_flop + kernel_bytes(costs, kernel) * power.joules_per_dram_byte

@@ -82,7 +82,8 @@ def _element_type(name: str) -> "ElementType":
     from vdnnsim.element_type import ElementType
     from vdnnsim.messages import not_one_of
 
-    names = [each.value for each in ElementType]
+    # TF32 is no type of maps, but how products of float32 are computed: --tf32.
+    names = [each.value for each in ElementType if each is not ElementType.TF32]
     if name not in names:
         raise InputError(f"--element-type: {not_one_of(name, names, 'an element type')}")
     return ElementType(name)

@@ -172,3 +172,8 @@ class Server:
     provenance: tuple[tuple[str, str], ...] = ()
     topology: Topology | None = None
     cost_model_kind: str = DEFAULT_COST_MODEL
+
+    def computes_in(self, element_type: ElementType) -> bool:
+        """Whether it has a peak of an element type, or kernels whose products were measured in TF32."""
+        in_tf32 = element_type is ElementType.TF32 and self.kernels is not None and self.kernels.tf32
+        return in_tf32 or element_type in self.gpu.flop_per_s

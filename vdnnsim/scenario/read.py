@@ -77,9 +77,7 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     if "pinned_memory" in keys:
         pinned_memory = keys["pinned_memory"].choice(PinnedMemory, "a way to pin memory")
     profile = _profile(keys["hardware"], path.parent)
-    kernels = profile.server.kernels
-    in_tf32 = workload.element_type is ElementType.TF32 and kernels is not None and kernels.tf32
-    if workload.element_type not in profile.server.gpu.flop_per_s and not in_tf32:
+    if not profile.server.computes_in(workload.element_type):
         stated = ", ".join(element_type.value for element_type in profile.server.gpu.flop_per_s)
         named = keys["workload"].members(_REQUIRED, _OPTIONAL)
         raise named.get("precision", named.get("element_type", keys["workload"])).wrong(

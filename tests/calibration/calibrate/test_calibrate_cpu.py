@@ -172,6 +172,8 @@ def test_an_interrupt_before_the_first_measurement_leaves_nothing(
         (["--gpu", "0"], "the CPU has no GPU 0"),
         (["--tf32"], "--tf32: the CPU has no TF32"),
         (["--element-type", "float23"], "--element-type: 'float23' is not an element type; did you mean 'float32'?"),
+        # It is how products of float32 are computed: --tf32.
+        (["--element-type", "tf32"], "--element-type: 'tf32' is not an element type; did you mean 'float32'?"),
         (["--out", "cpu.yml"], "cpu.yml: expected a name of letters, digits and any of _.- that ends in .yaml"),
         (["--out", "my cpu.yaml"], "my cpu.yaml: expected a name"),
         (["--out", ""], "--out: found '', expected a path"),

@@ -8,9 +8,11 @@ import pytest
 from calibration.capabilities import Capability, refuse_more_than
 from calibration.executor import Executor
 from tests.calibration.executor.bench import REFUSED, UNLIMITED, Bench, every_second_explicit
+from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual
 from vdnnsim.dnn.step import Access, Operand, Role
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.element_type import Precision
 from vdnnsim.errors import ExecutionRefused, PlanError
 from vdnnsim.plan.operations import (
     Aggregation,
@@ -26,6 +28,7 @@ from vdnnsim.plan.operations import (
 from vdnnsim.plan.placement import MemoryLimits
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.policies.vdnn import VdnnAll
 
@@ -156,6 +159,20 @@ def test_a_kernel_that_does_not_name_an_operand(bench: Bench) -> None:
     message = refused(bench, replace(plan, operations=operations))
 
     assert message.endswith("it does not name its operand X: map input")
+
+
+@pytest.mark.parametrize("precision", [Precision.TF32, Precision.AMP_BFLOAT16, Precision.AMP_FLOAT16])
+def test_a_precision_that_is_not_that_of_all_maps(bench: Bench, precision: Precision) -> None:
+    """There are no kernels that cast, and TF32 is what a device is told to use."""
+    workload = Workload.in_precision(tiny_linear(), 2, precision)
+    plan = PyTorch().plan(toy_setting(workload, toy_costs(workload, {})))
+
+    with pytest.raises(ExecutionRefused) as refusal:
+        Executor(bench.device, workload, bench.library).execute(plan, UNLIMITED)
+
+    cannot = "this executor cannot do other precisions than float32, bfloat16 and float16"
+    assert str(refusal.value) == f"pytorch(p): tiny_linear computes in {precision.value}: {cannot}"
+    refuse_more_than(frozenset(Capability), plan)
 
 
 def test_what_is_given_and_nobody_knows(bench: Bench) -> None:

@@ -24,9 +24,10 @@ from tests.calibration.executor.bench import (
     every_second_explicit,
     framework_first,
 )
-from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
+from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType
 from vdnnsim.plan.operations import (
@@ -44,7 +45,10 @@ from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.port import Policy
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 from vdnnsim.validation.port import Laboratory
 
@@ -142,6 +146,58 @@ def test_weights_after_an_update(bench: Bench, optimizer: Optimizer, policy: Pol
 
     assert run.weights
     assert_results_are_the_references(bench, workload, plan, run)
+
+
+def joined() -> LayerGraph:
+    """The sum of left and stem, joined with right over stem: autograd hands stem a copy of the gradient of that sum."""
+    net = GraphBuilder("joined", MapShape(3, 4, 4))
+    stem = net.conv("stem", 0, 4, 3, padding=1, relu=False)
+    left = net.conv("left", stem, 4, 3, padding=1)
+    right = net.conv("right", stem, 4, 3, padding=1)
+    y = net.concat("join", (net.add("sum", left, stem), right))
+    net.begin_classifier()
+    return net.build(net.fc("fc", y, 10, relu=False))
+
+
+PYTORCH_LOOPS = (
+    PyTorch(),
+    PyTorch(set_to_none=False),
+    Checkpoint(set_to_none=False),
+    SaveOnCpu(set_to_none=False),
+    SaveOnCpu(overlap=True),
+    SaveOnCpu(overlap=True, set_to_none=False),
+)
+"""Weight gradients of `pytorch` and its kin are made in backward; those kept are added to in memory that is given."""
+
+
+@pytest.mark.parametrize("policy", PYTORCH_LOOPS, ids=lambda policy: policy.label)
+@pytest.mark.parametrize("network", [*NETWORKS, joined])
+def test_the_loops_of_pytorch_compute_what_it_does(
+    bench: Bench, network: Callable[[], LayerGraph], policy: Policy
+) -> None:
+    check(bench, network, bench.plan(bench.workload(network), policy), UNLIMITED)
+
+
+@pytest.mark.parametrize("policy", PYTORCH_LOOPS, ids=lambda policy: policy.label)
+def test_a_loop_of_pytorch_updates_weights(bench: Bench, policy: Policy) -> None:
+    workload = replace(bench.workload(tiny_residual), optimizer=Optimizer.ADAM)
+    plan = bench.plan(workload, policy)
+
+    run = bench.execute(workload, plan)
+
+    assert run.weights
+    assert_results_are_the_references(bench, workload, plan, run)
+
+
+def test_weight_gradients_that_are_kept_are_cleared_before_each_iteration(bench: Bench) -> None:
+    """Two iterations of one executor do not add up."""
+    workload = bench.workload(tiny_residual)
+    executor = Executor(bench.device, workload, bench.library)
+    plan = bench.plan(workload, PyTorch(set_to_none=False))
+    for _ in range(2):
+        run = executor.execute(plan, UNLIMITED)
+        assert isinstance(run, Execution)
+        assert_results_are_the_references(bench, workload, plan, run)
 
 
 def test_an_inference_has_a_loss_and_no_gradients(bench: Bench) -> None:

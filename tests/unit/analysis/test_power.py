@@ -7,10 +7,12 @@ import pytest
 from tests.toy import TOY_SERVER, ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.power import PowerCurve, energy_joules, maximum_watts, mean_watts, power_curve
 from vdnnsim.dnn.layers import LayerKind, Phase
-from vdnnsim.element_type import ElementType
+from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Power, Server
 from vdnnsim.policies.base import Base
+from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.vdnn import VdnnAll
 
 WORKLOAD = toy_workload(toy_chain(1))
@@ -124,3 +126,30 @@ def test_a_profile_without_power_is_refused() -> None:
     message = "toy: power: is missing, expected the section with idle, flop, dram and link"
     with pytest.raises(ProfileError, match=message):
         power_curve(BASE, COSTS, TOY_SERVER)
+
+
+@pytest.mark.parametrize(
+    ("precision", "peaks", "watts"),
+    [
+        # conv1 and fc may reach 8 FLOP/s in bfloat16, the loss 3 in float32; casts compute nothing.
+        (Precision.AMP_BFLOAT16, {"float32": 3.0, "bfloat16": 8.0}, (10.0, 18.0, 18.0, 10.0, 13.0)),
+        # Where the profile states no peak of the narrow type, kernels were timed with that of float32.
+        (Precision.AMP_BFLOAT16, {"float32": 3.0}, (10.0, 13.0, 13.0, 10.0, 13.0)),
+        # Products alone are multiplied in TF32; a profile whose table was measured in it may state no peak.
+        (Precision.TF32, {"float32": 3.0, "tf32": 6.0}, (16.0, 16.0, 13.0)),
+        (Precision.TF32, {"float32": 3.0}, (13.0, 13.0, 13.0)),
+    ],
+)
+def test_a_kernel_reaches_at_most_the_peak_of_the_type_in_which_it_computes(
+    precision: Precision, peaks: Mapping[str, float], watts: tuple[float, ...]
+) -> None:
+    """conv1 has 50 FLOP, fc 10 and the loss 5, more than any peak allows in the second that each takes.
+
+    Idle power is 10 W, a FLOP takes 1 J and bytes nothing.
+    """
+    workload = Workload.in_precision(toy_chain(1), 1, precision, mode=Mode.INFERENCE)
+    costs = toy_costs(workload, {})
+    gpu = replace(TOY_SERVER.gpu, flop_per_s={ElementType(name): rate for name, rate in peaks.items()})
+    server = replace(TOY_SERVER, gpu=gpu, power=replace(POWER, joules_per_dram_byte=0.0))
+
+    assert power_curve(replay(PyTorch().plan(toy_setting(workload, costs)), costs), costs, server).watts == watts

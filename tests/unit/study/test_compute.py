@@ -9,6 +9,9 @@ import pytest
 
 from tests.toy import ROOT
 from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.dnn.networks.tiny import tiny_linear
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import Precision
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -31,9 +34,10 @@ POLICIES = ("base(p)", "none", "vdnn_all(m)", "vdnn_conv(p)", "vdnn_dyn", "super
 MIB = 2**20
 
 
-def scenario(folder: Path, hardware: str = "titan_x_maxwell") -> Scenario:
+def scenario(folder: Path, hardware: str = "titan_x_maxwell", precision: str = "float32") -> Scenario:
     path = folder / "tiny.yaml"
-    path.write_text(SCENARIO.replace("HARDWARE", str(ROOT / "hw_profiles" / f"{hardware}.yaml")))
+    text = SCENARIO.replace("element_type: float32", f"precision: {precision}")
+    path.write_text(text.replace("HARDWARE", str(ROOT / "hw_profiles" / f"{hardware}.yaml")))
     return read_scenario(path)
 
 
@@ -163,6 +167,9 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
         key(**{"gpu.compute_speed": 2.0}),
         key(**{"workload.batch_size": 9}),
         key(**{"workload.network": "tiny_linear"}),
+        key(**{"workload.precision": "float16"}),
+        key(**{"workload.precision": "amp_bfloat16"}),
+        key(**{"workload.precision": "amp_float16"}),
         key(**{"workload.optimizer": "adam"}),
         key(memory_model="planned"),
         key(pinned_memory="per_offload"),
@@ -171,7 +178,39 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
         key(policy=policies[1]),
     }
     assert len(same) == 1
-    assert len(others | same) == 17
+    assert len(others | same) == 20
+
+
+@pytest.mark.parametrize("stated", ["float32", "amp_float16"])
+def test_a_point_computes_in_its_precision_whatever_that_of_the_scenario(tmp_path: Path, stated: str) -> None:
+    """As a scenario that states it does: casts come and go with it, under whatever network."""
+    base = scenario(tmp_path, precision=stated)
+    resolver = Resolver(base, tmp_path)
+
+    def workload(**values: Value) -> Workload:
+        found = resolver.resolve({"policy": Base(), **values}).scenario
+        assert found is not None
+        return found.workload
+
+    assert workload() == base.workload
+    for precision in (each.value for each in Precision if each is not Precision.TF32):
+        expected = scenario(tmp_path, precision=precision).workload
+        assert workload(**{"workload.precision": precision}) == expected
+    for element_type in ("float32", "bfloat16"):
+        found = workload(**{"workload.element_type": element_type})
+        assert found == scenario(tmp_path, precision=element_type).workload
+    other = workload(**{"workload.network": "tiny_linear"})
+    assert other == Workload.in_precision(tiny_linear(), 8, Precision(stated))
+
+
+def test_tf32_is_for_a_machine_that_states_or_measured_it(tmp_path: Path) -> None:
+    resolver = Resolver(scenario(tmp_path), tmp_path)
+
+    def error(hardware: str) -> str:
+        return resolver.resolve({"policy": Base(), "hardware": hardware, "workload.precision": "tf32"}).error
+
+    assert error("a100_40gb") == ""
+    assert error("titan_x_maxwell") == "titan_x_maxwell: states no gpu.peak for tf32"
 
 
 def test_a_peak_says_nothing_where_kernels_stand_in_a_table(tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ def test_two_processes_write_the_bytes_of_one(folder: Path) -> None:
         ("network: tiny_linear", "network: tiny_linea", "did you mean 'tiny_linear'?"),
         ("schema_version: 1\nscenario", "schema_version: 2\nscenario", "found 2, expected 1"),
         ("scenario:", "scenario: base.yml\nother:", "'other' is not a key"),
+        (
+            "gpus: [1, 2]",
+            "workload.precision: [float32]\n  workload.element_type: [float16]",
+            "axes: 'workload.element_type' stands beside 'workload.precision', expected one of the two",
+        ),
     ],
 )
 def test_wrong_studies_are_refused_in_one_line(folder: Path, old: str, new: str, message: str) -> None:
@@ -216,6 +221,8 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
         ("policy=none", "'policy' is not a value of a scenario"),
         ("gpu.memory=12 apples", "found '12 apples', expected a number with one of the units"),
         ("gpus=2", "--set: titan_x_maxwell: found 2 GPUs, but it has 1"),
+        ("workload.precision=amp", "'amp' is not a precision"),
+        ("workload.precision=tf32", "--set: titan_x_maxwell: states no gpu.peak for tf32"),
     ],
 )
 def test_a_setting_that_means_nothing_is_refused_in_one_line(folder: Path, setting: str, message: str) -> None:
@@ -226,3 +233,14 @@ def test_a_setting_that_means_nothing_is_refused_in_one_line(folder: Path, setti
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_two_settings_of_the_precision_are_refused(folder: Path) -> None:
+    (folder / "small.yaml").write_text(SMALL)
+    both = ("--set", "workload.precision=float16", "--set", "workload.element_type=float16")
+
+    done = vdnnsim("whatif", "small.yaml", *both, folder=folder)
+
+    assert done.returncode == 1
+    message = "'workload.element_type' stands beside 'workload.precision', expected one of the two"
+    assert done.stderr == f"vdnnsim: --set: {message}\n"

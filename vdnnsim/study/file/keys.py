@@ -3,10 +3,11 @@
 `link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs.
 Where copies were measured by size, what a figure of the link does to latency plus bytes over bandwidth it does to them.
 `gpu.compute_speed` is a factor: every kernel takes its time over it, whether it was measured or predicted.
+`workload.element_type` is what `workload.precision` was called before it could be mixed.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
-from vdnnsim.element_type import ElementType
+from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError
 from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
@@ -29,6 +30,7 @@ from vdnnsim.study.points.figures import BANDWIDTH, COMPUTE_SPEED
 from vdnnsim.study.points.resolve import POLICY, Value
 
 _LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
+_PRECISION, _ELEMENT_TYPE = "workload.precision", "workload.element_type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
     keys = [
         Key("workload.network", "network", _network),
         Key("workload.batch_size", "batch_size", _integer(LARGEST_BATCH), is_number=True, is_whole=True),
-        Key("workload.element_type", "element_type", _choice(ElementType, "an element type")),
+        Key(_PRECISION, "precision", _choice(Precision, "a precision")),
+        Key(_ELEMENT_TYPE, "element_type", _choice(ElementType, "an element type")),
         Key("workload.optimizer", "optimizer", _choice(Optimizer, "an optimizer")),
         Key("workload.mode", "mode", _choice(Mode, "a mode")),
         Key("hardware", "hardware", _hardware(folder)),
@@ -80,6 +83,12 @@ def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
     if name not in keys:
         raise entry.wrong(not_one_of(name, keys, "a value of a scenario or a figure of a machine"))
     return keys[name]
+
+
+def check_together(names: Collection[str], entry: Entry) -> None:
+    """Refuse two names of one thing; `entry` is where they stand."""
+    if _PRECISION in names and _ELEMENT_TYPE in names:
+        raise entry.wrong(f"{_ELEMENT_TYPE!r} stands beside {_PRECISION!r}, expected one of the two")
 
 
 def _figures() -> Iterator[Key]:

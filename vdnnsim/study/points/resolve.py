@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import StudyError, VdnnsimError
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
@@ -130,18 +130,24 @@ class Resolver:
         base = self._base.workload
         network = cast("str", point.get("workload.network", base.graph.name))
         batch_size = cast("int", point.get("workload.batch_size", base.batch_size))
-        element_type = ElementType(point.get("workload.element_type", base.element_type))
+        precision = Precision(point.get("workload.precision", point.get("workload.element_type", base.precision)))
         optimizer = Optimizer(point.get("workload.optimizer", base.optimizer))
         mode = Mode(point.get("workload.mode", base.mode))
-        named = (network, batch_size, element_type.value, optimizer.value, mode.value)
+        named = (network, batch_size, precision.value, optimizer.value, mode.value)
 
         def make() -> tuple[Workload, str]:
-            graph = base.graph
-            if network != graph.name:
-                graph = self._graphs.get(network, lambda: build_network(network))
-            return Workload(graph, batch_size, element_type, optimizer, mode), repr(named)
+            graph = self._graph(network, precision.autocast)
+            return Workload(graph, batch_size, precision.element_type, optimizer, mode), repr(named)
 
         return self._workloads.get(named, make)
+
+    def _graph(self, network: str, half: ElementType | None) -> LayerGraph:
+        base = self._base.workload.graph
+        if (network, half) == (base.name, base.autocast):
+            return base
+        if half is None:
+            return self._graphs.get(network, lambda: build_network(network))
+        return self._graphs.get((network, half), lambda: self._graph(network, None).under_autocast(half))
 
     def _server(self, point: Point) -> tuple[Server, str, str]:
         figures = {
@@ -183,7 +189,7 @@ def _check(scenario: Scenario) -> None:
     there = 1 if server.topology is None else len(server.topology.gpus)
     if scenario.gpus > there:
         raise StudyError(f"{server.name}: found {scenario.gpus} GPUs, but it has {there}")
-    if workload.element_type not in server.gpu.flop_per_s:
+    if not server.computes_in(workload.element_type):
         raise StudyError(f"{server.name}: states no gpu.peak for {workload.element_type.value}")
     if workload.mode is Mode.INFERENCE and workload.optimizer is not Optimizer.NONE:
         raise StudyError("inference updates no weights, expected the optimizer none")

@@ -1,0 +1,148 @@
+"""What kernels cost under mixed precision, by every kind of cost model; by hand.
+
+One image of five channels through conv (30 weights) and fc (6 weights) under autocast to bfloat16: the input, 20 B, is
+cast to 10 B; conv and fc write 10 B and 2 B; the logits are cast to 4 B, of which the loss makes 4 B. conv reads its W,
+120 B, and makes a copy without biases, 25 elements, 50 B; fc has 24 B and 10 B.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.toy import TOY_SERVER, toy_chain
+from vdnnsim.cost.kernel_file import COLUMNS
+from vdnnsim.cost.measured import MeasuredCosts
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType, Precision
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import MeasuredKernels, Origin, Server
+
+WIDE, HALF, TF32 = ElementType.FLOAT32, ElementType.BFLOAT16, ElementType.TF32
+F, U = Phase.FORWARD, Phase.UPDATE
+MIXED = Workload.in_precision(toy_chain(1), 1, Precision.AMP_BFLOAT16, Optimizer.SGD)
+GAP = "toy states no gpu.peak for bfloat16; the rate of float32 stands in"
+
+
+def fastest(table: CostTable, workload: Workload, name: str, phase: Phase = F) -> KernelCost:
+    (layer,) = [each.index for each in workload.graph.layers if each.name == name]
+    return table.fastest(layer, phase)
+
+
+def roofline(peaks: Mapping[ElementType, float], **fractions: float) -> ServerCosts:
+    """A machine of 320 B/s with a launch of 1 s."""
+    gpu = replace(TOY_SERVER.gpu, flop_per_s=peaks, dram_bytes_per_s=320.0)
+    parameters = {"launch_overhead_s": 1.0, **fractions}
+    return ServerCosts(replace(TOY_SERVER, gpu=gpu, cost_model=parameters, cost_model_kind="roofline"))
+
+
+def test_a_roofline_times_each_kernel_in_its_own_type() -> None:
+    """At 50 FLOP/s in float32 and 100 in bfloat16; each kernel with 1 s of launch.
+
+    The cast moves 30 B: 30 / 320 s. conv computes 50 FLOPs in 0.5 s and moves 10 + 120 + 2 x 50 + 10 B in 0.75 s, fc 10
+    FLOPs in 0.1 s and 10 + 24 + 2 x 10 + 2 B in 0.175 s; the update of fc, in float32, 12 FLOPs in 0.24 s.
+    """
+    table = roofline({WIDE: 50.0, HALF: 100.0}).table(MIXED)
+
+    assert fastest(table, MIXED, "conv1/cast").seconds == pytest.approx(1 + 30 / 320)
+    assert (fastest(table, MIXED, "conv1").seconds, fastest(table, MIXED, "conv1").dram_bytes) == (1.75, 240)
+    assert fastest(table, MIXED, "fc").seconds == pytest.approx(1.175)
+    assert fastest(table, MIXED, "fc", U).seconds == pytest.approx(1.24)
+    assert table.gap == ""
+
+
+def test_a_fraction_of_a_type_is_of_the_kernels_that_compute_in_it() -> None:
+    """50 FLOPs at a tenth of 100 FLOP/s are 5 s."""
+    table = roofline({WIDE: 50.0, HALF: 100.0}, conv_bfloat16_flop_fraction=0.1).table(MIXED)
+
+    assert fastest(table, MIXED, "conv1").seconds == pytest.approx(6.0)
+
+
+def test_float32_stands_in_for_a_narrow_type_without_a_peak() -> None:
+    """50 FLOPs at 50 FLOP/s are 1 s; whoever asks is told, and other precisions have nothing to be told."""
+    costs = roofline({WIDE: 50.0})
+
+    assert fastest(costs.table(MIXED), MIXED, "conv1").seconds == 2.0
+    assert costs.table(MIXED).gap == GAP
+    assert costs.table(Workload(toy_chain(1), 1)).gap == ""
+
+
+def test_products_alone_run_at_the_peak_of_tf32() -> None:
+    """CONV has 50 FLOPs at 200 FLOP/s, less than its 20 + 120 + 20 B take; the loss 5 at 1 FLOP/s, in float32."""
+    workload = Workload.in_precision(toy_chain(1), 1, Precision.TF32)
+    table = roofline({WIDE: 1.0, TF32: 200.0}).table(workload)
+
+    assert fastest(table, workload, "conv1").seconds == 1.5
+    assert fastest(table, workload, "loss").seconds == 6.0
+
+
+def test_the_model_of_maxwell_times_each_kernel_in_its_own_type(toy_server: Server) -> None:
+    """At 1 FLOP/s in bfloat16 the 10 FLOPs of fc take 10 s. A cast moves 30 B, the loss 8 B, at half of 1024 B/s.
+
+    A convolution costs what it does where all is bfloat16, workspaces of narrow elements included.
+    """
+    gpu = replace(toy_server.gpu, flop_per_s={WIDE: 4096.0, HALF: 1.0})
+    costs = ServerCosts(replace(toy_server, gpu=gpu))
+    narrow = Workload(toy_chain(1), 1, HALF)
+    table = costs.table(MIXED)
+
+    assert fastest(table, MIXED, "fc").seconds == 11.0
+    assert fastest(table, MIXED, "conv1/cast").seconds == 1 + 30 / 512
+    assert fastest(table, MIXED, "loss").seconds == 1 + 8 / 512
+    assert table.options(1, F) == costs.table(narrow).options(0, F)
+    assert ServerCosts(toy_server).table(MIXED).gap == GAP
+
+
+FC_WIDE = "fc 1 bias,forward,1,float32,5x1x1,,only,,7.0,0.0,1,0,10,48,measured,"
+FC_HALF = "fc 1 bias,forward,1,bfloat16,5x1x1,,only,,3.0,0.0,1,0,10,24,measured,"
+LOSS = "softmax_loss,forward,1,float32,1x1x1,,only,,2.0,0.0,1,0,5,8,measured,"
+
+
+def measured(folder: Path, lines: Iterable[str], *, tf32: bool = False) -> ServerCosts:
+    """A machine with a table of kernels and nothing else, that states peaks of float32 and bfloat16."""
+    text = "".join(f"{line}\n" for line in (",".join(COLUMNS), *lines))
+    table = folder / "toy.kernels.csv"
+    table.write_text(text, encoding="utf-8")
+    kernels = MeasuredKernels(table, sha256(text.encode()).hexdigest(), tf32=tf32, channels_last=False)
+    gpu = replace(TOY_SERVER.gpu, flop_per_s={WIDE: 50.0, HALF: 100.0})
+    return ServerCosts(replace(TOY_SERVER, gpu=gpu, kernels=kernels, cost_model_kind="table", cost_model={}))
+
+
+def test_a_table_times_each_kernel_in_its_own_type(tmp_path: Path) -> None:
+    """FC was measured in bfloat16, too, and the loss in float32; the rest is predicted."""
+    workload = replace(MIXED, mode=Mode.INFERENCE, optimizer=Optimizer.NONE)
+    table = measured(tmp_path, [FC_WIDE, FC_HALF, LOSS]).table(workload)
+
+    assert (fastest(table, workload, "fc").seconds, fastest(table, workload, "fc").origin) == (3.0, Origin.MEASURED)
+    assert (fastest(table, workload, "loss").seconds, fastest(table, workload, "loss").origin) == (2.0, Origin.MEASURED)
+    assert fastest(table, workload, "conv1").origin is Origin.FITTED
+    assert table.gap == ""
+
+
+def test_kernels_of_float32_stand_in_where_a_table_has_no_narrow_ones(tmp_path: Path) -> None:
+    """Their times are those that the rows of float32 let expect, which is said; all in bfloat16 would be refused."""
+    costs = measured(tmp_path, [FC_WIDE, LOSS])
+    workload = replace(MIXED, mode=Mode.INFERENCE, optimizer=Optimizer.NONE)
+    table = costs.table(workload)
+
+    assert table.gap == "toy.kernels.csv times no kernel in bfloat16; those of float32 stand in"
+    assert fastest(table, workload, "fc").origin is Origin.FITTED
+    assert fastest(table, workload, "loss").seconds == 2.0
+    with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: times no kernel in bfloat16, only in float32$"):
+        costs.table(Workload(toy_chain(1), 1, HALF))
+
+
+def test_a_table_that_was_measured_in_tf32_times_tf32(tmp_path: Path) -> None:
+    """Though no peak of it is stated; one that was not refuses."""
+    workload = Workload.in_precision(toy_chain(1), 1, Precision.TF32, mode=Mode.INFERENCE)
+    costs = measured(tmp_path, [FC_WIDE, LOSS], tf32=True)
+
+    assert isinstance(costs.of_type(TF32), MeasuredCosts)
+    assert fastest(costs.table(workload), workload, "fc").seconds == 7.0
+    with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: times no kernel in tf32, only in float32$"):
+        measured(tmp_path, [FC_WIDE, LOSS]).table(workload)

@@ -1,0 +1,132 @@
+"""In what precision a scenario has its workload compute."""
+
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.element_type import ElementType, Precision
+from vdnnsim.errors import InputError, ScenarioError
+from vdnnsim.experiment import run_scenario
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.scenario.scenario import Scenario
+
+ROOT = Path(__file__).parents[3]
+PEAKS = "expected one of float32, float16, bfloat16"
+
+
+def scenario(folder: Path, workload: str, hardware: str = "titan_x_maxwell") -> Scenario:
+    path = folder / "x.yaml"
+    path.write_text(
+        f"schema_version: 1\nworkload: {{network: lenet, batch_size: 4, {workload}}}\n"
+        f"hardware: {hardware}\npolicies: [pytorch(p)]\n",
+        encoding="utf-8",
+    )
+    return read_scenario(path)
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "autocast"),
+    [
+        ("float32", ElementType.FLOAT32, None),
+        ("bfloat16", ElementType.BFLOAT16, None),
+        ("float16", ElementType.FLOAT16, None),
+        ("amp_bfloat16", ElementType.FLOAT32, ElementType.BFLOAT16),
+        ("amp_float16", ElementType.FLOAT32, ElementType.FLOAT16),
+    ],
+)
+def test_a_precision_decides_how_weights_are_stored_and_what_is_cast(
+    tmp_path: Path, precision: str, weights: ElementType, autocast: ElementType | None
+) -> None:
+    """Casts are layers of mixed precision alone."""
+    workload = scenario(tmp_path, f"precision: {precision}").workload
+
+    assert workload.precision is Precision(precision)
+    assert (workload.element_type, workload.graph.autocast) == (weights, autocast)
+    assert any(layer.kind is LayerKind.CAST for layer in workload.graph.layers) == (autocast is not None)
+
+
+def test_tf32_stores_float32(tmp_path: Path) -> None:
+    """The table of this profile was measured in TF32; it states no peak of it."""
+    workload = scenario(tmp_path, "precision: tf32", "a100_40gb").workload
+
+    assert (workload.precision, workload.element_type) == (Precision.TF32, ElementType.TF32)
+    assert workload.map_bytes(0) == scenario(tmp_path, "precision: float32").workload.map_bytes(0)
+
+
+@pytest.mark.parametrize("each", ["float32", "float16", "bfloat16"])
+def test_an_element_type_is_still_read(tmp_path: Path, each: str) -> None:
+    assert scenario(tmp_path, f"element_type: {each}").workload == scenario(tmp_path, f"precision: {each}").workload
+
+
+def test_without_either_it_is_float32(tmp_path: Path) -> None:
+    assert scenario(tmp_path, "mode: training").workload.precision is Precision.FLOAT32
+
+
+@pytest.mark.parametrize(
+    ("workload", "hardware", "message"),
+    [
+        (
+            "precision: float32, element_type: float32",
+            "titan_x_maxwell",
+            "workload.element_type: stands beside 'precision', expected one of the two",
+        ),
+        (
+            "precision: amp",
+            "titan_x_maxwell",
+            (
+                "workload.precision: 'amp' is not a precision; expected one of float32, tf32, bfloat16, float16, "
+                "amp_bfloat16, amp_float16"
+            ),
+        ),
+        (
+            "element_type: amp_float16",
+            "titan_x_maxwell",
+            (
+                "workload.element_type: 'amp_float16' is not an element type; did you mean 'float16'? "
+                "(float32, tf32, float16, bfloat16)"
+            ),
+        ),
+        (
+            "precision: tf32",
+            "titan_x_maxwell",
+            f"workload.precision: {{}}titan_x_maxwell.yaml states no gpu.peak for 'tf32', {PEAKS}",
+        ),
+        # Its kernels were measured, but not in TF32.
+        (
+            "precision: tf32",
+            "h200_without_tf32",
+            f"workload.precision: {{}}h200_without_tf32.yaml states no gpu.peak for 'tf32', {PEAKS}",
+        ),
+        (
+            "element_type: tf32",
+            "titan_x_maxwell",
+            f"workload.element_type: {{}}titan_x_maxwell.yaml states no gpu.peak for 'tf32', {PEAKS}",
+        ),
+        (
+            "precision: bfloat16",
+            "k40m",
+            "workload.precision: {}k40m.yaml states no gpu.peak for 'bfloat16', expected one of float32",
+        ),
+    ],
+)
+def test_a_wrong_precision_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, hardware: str, message: str
+) -> None:
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(InputError) as refusal:
+        scenario(tmp_path, workload, hardware)
+
+    assert type(refusal.value) is ScenarioError
+    assert str(refusal.value) == f"{tmp_path}/x.yaml: {message.format('hw_profiles/')}"
+
+
+def test_a_card_without_a_narrow_type_stands_in_with_float32_and_says_so(tmp_path: Path) -> None:
+    """The Tesla K40m computes in float32 alone; the Titan X states a rate of bfloat16."""
+    without, with_it = (
+        run_scenario(scenario(tmp_path, "precision: amp_bfloat16", hardware))
+        for hardware in ("k40m", "titan_x_maxwell")
+    )
+
+    assert without.kernels.gap == "k40m states no gpu.peak for bfloat16; the rate of float32 stands in"
+    assert with_it.kernels.gap == ""
