@@ -16,6 +16,7 @@ from vdnnsim.element_type import ElementType
 
 _DTYPES = {
     ElementType.FLOAT32: torch.float32,
+    ElementType.TF32: torch.float32,
     ElementType.FLOAT16: torch.float16,
     ElementType.BFLOAT16: torch.bfloat16,
 }
