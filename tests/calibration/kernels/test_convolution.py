@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
@@ -28,7 +28,11 @@ SMALLEST_STEP = 2.0**-24
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
-    """Draw a convolution over a map that wants a gradient, of odd sizes, with a stride that may leave a rest."""
+    """Draw a convolution over a map that wants a gradient, of odd sizes, with a stride that may leave a rest.
+
+    In bfloat16 every place of the filter meets the map: where one meets nothing but padding, oneDNN of PyTorch 2.13
+    leaves its gradient as the memory was, which is 0 most of the time.
+    """
     kernel = draw(st.integers(1, 5))
     padding = draw(st.integers(0, kernel // 2))
     size = st.integers(max(1, kernel - 2 * padding), 9)
@@ -37,7 +41,12 @@ def workloads(draw: st.DrawFn) -> Workload:
     stride, bias = draw(st.integers(1, 3)), draw(st.booleans())
     y = net.conv("conv", y, draw(st.integers(1, 5)), kernel, stride=stride, padding=padding, bias=bias, relu=False)
     graph = net.build(net.fc("fc", y, 3, relu=False))
-    return Workload(graph, draw(st.integers(1, 3)), draw(st.sampled_from(ElementType)))
+    element_type = draw(st.sampled_from(sorted(UNIT_ROUNDOFF, key=str)))
+    (x,) = graph.layers[2].in_shapes
+    for length in (x.height, x.width) if element_type is ElementType.BFLOAT16 else ():
+        starts = range(-padding, length + padding - kernel + 1, stride)
+        assume(all(any(0 <= start + place < length for start in starts) for place in range(kernel)))
+    return Workload(graph, draw(st.integers(1, 3)), element_type)
 
 
 def run(workload: Workload, algorithm: str, *, channels_last: bool) -> tuple[KernelTensors, ...]:
