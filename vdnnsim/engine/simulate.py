@@ -140,10 +140,10 @@ class _Iteration:
         clock_s = 0.0
         for position, operation in enumerate(self._plan.operations):
             match operation:
+                case Allocate() | Release() | AllocateExtent() | ReleaseExtent():
+                    compute.put(position, clock_s, operation)
                 case Compute():
                     clock_s = self._spend(clock_s, self._server.host.issue_s)
-                    compute.put(position, clock_s, operation)
-                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
                     compute.put(position, clock_s, operation)
                 case Alias():
                     pass  # which bytes a buffer shares concerns the check of the plan, not its timing

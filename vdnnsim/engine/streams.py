@@ -157,15 +157,15 @@ class StreamProcess:
             position, issue_s, operation = queue.popleft()
             start_s = max(env.now, issue_s)
             match operation:
+                case Release() | Allocate() | AllocateExtent() | ReleaseExtent():
+                    # The Release of an alias frees nothing and so is no change.
+                    if position in self._placement.changes:
+                        self._recorder.memory_change(self._placement.changes[position], start_s)
                 case Compute():
                     # SimPy adds the delay to its clock; the same sum here, so that both agree to the last bit.
                     delay_s = start_s + self._durations_s[position] - env.now
                     self._recorder.kernel(position, operation, issue_s, start_s, env.now + delay_s)
                     yield env.timeout(delay_s)
-                case Allocate() | AllocateExtent() | Release() | ReleaseExtent():
-                    # The Release of an alias frees nothing and so is no change.
-                    if position in self._placement.changes:
-                        self._recorder.memory_change(self._placement.changes[position], start_s)
                 case Offload() | Prefetch():
                     yield from self._copy(position, issue_s, start_s, operation)
                 case AllReduce():

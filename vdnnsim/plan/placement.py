@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
+from typing import Final
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import PolicyError
@@ -160,6 +161,12 @@ def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
     return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
 
 
+_OF_MEMORY: Final = frozenset({Allocate, Alias, Release, AllocateExtent, ReleaseExtent})
+"""The operations that change memory; to ask for the type is quicker than to match each of the others."""
+
+_COPIES: Final = frozenset({Offload, Prefetch})
+
+
 def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> tuple[list[int], list[Request]]:
     positions: list[int] = []
     requests: list[Request] = []
@@ -167,6 +174,8 @@ def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -
     # Of the buffers of which extents were given back, the pieces that are still held.
     held: dict[int, set[int]] = {}
     for position, operation in enumerate(plan.operations):
+        if type(operation) not in _OF_MEMORY:
+            continue
         match operation:
             case Allocate(buffer=buffer):
                 requests.append(Request(buffer, plan.buffers[buffer].nbytes))
@@ -219,6 +228,8 @@ def _walk_host(plan: TrainingPlan, capacity_bytes: int, pieces: Pieces) -> int |
     held: dict[tuple[int, int, int], int] = {}
     in_use = peak = 0
     for position, operation in enumerate(plan.operations):
+        if type(operation) not in _COPIES:
+            continue
         match operation:
             case Offload(buffer=buffer, extent=extent, copy=copy):
                 ranges = pieces.ranges(buffer)
