@@ -52,16 +52,16 @@ class DeviceBuffers:
     def __init__(self, device: Device, forms: Sequence[Part | None]) -> None:
         self._device = device
         self._forms = forms
-        # The bytes of each buffer; those of a laid one are a view into its storage and not the device's to free.
+        # The bytes of each buffer; those of an alias are a view into its storage and not the device's to free.
         self._bytes: dict[int, torch.Tensor] = {}
-        self._laid: set[int] = set()
+        self._aliased: set[int] = set()
         self._tensors: dict[int, torch.Tensor] = {}
         self.away_bytes: Counter[int] = Counter()
 
     @property
     def held(self) -> tuple[int, ...]:
         """The buffers that hold memory of their own at the moment, in the order in which they took it."""
-        return tuple(buffer for buffer in self._bytes if buffer not in self._laid)
+        return tuple(buffer for buffer in self._bytes if buffer not in self._aliased)
 
     def __getitem__(self, buffer: int) -> torch.Tensor:
         """The tensor of a buffer, in its form; the same object as long as the buffer lives."""
@@ -98,15 +98,15 @@ class DeviceBuffers:
     def lay(self, buffer: int, storage: int, nbytes: int) -> None:
         """Lay a buffer over the first bytes of another one."""
         self._add(buffer, self._bytes[storage][:nbytes])
-        self._laid.add(buffer)
+        self._aliased.add(buffer)
 
     def release(self, buffer: int) -> None:
-        """Give a buffer back; a laid one frees nothing."""
+        """Give a buffer back; an alias frees nothing."""
         self._tensors.pop(buffer, None)
         taken = self._bytes.pop(buffer)
         del self.away_bytes[buffer]
-        if buffer in self._laid:
-            self._laid.remove(buffer)
+        if buffer in self._aliased:
+            self._aliased.remove(buffer)
         else:
             self._device.release(taken)
 

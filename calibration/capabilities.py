@@ -33,7 +33,7 @@ class Capability(Enum):
     SPLIT_BACKWARD = "a backward in two halves"
     NAMED_ALGORITHMS = "algorithms by name"
     WORKSPACES = "workspaces as buffers of the plan"
-    LAID_BUFFERS = "buffers laid into others, as a gradient over an activation"
+    ALIASES = "buffers laid into others, as a gradient over an activation"
     SEVERAL_GPUS = "what several GPUs exchange"
     PAGED_COPIES = "copies page by page at page faults"
     PARTS_OF_A_BATCH = "kernels over a part of the batch"
@@ -47,7 +47,7 @@ EXECUTOR_CAPABILITIES = frozenset(
         Capability.SPLIT_BACKWARD,
         Capability.NAMED_ALGORITHMS,
         Capability.WORKSPACES,
-        Capability.LAID_BUFFERS,
+        Capability.ALIASES,
         Capability.EXTENTS_OF_MEMORY,
     }
 )
@@ -104,7 +104,7 @@ def _demands(plan: TrainingPlan, operation: Operation) -> Iterator[Capability]:
         case Allocate(buffer=buffer) if plan.buffers[buffer].kind is BufferKind.WORKSPACE:
             yield Capability.WORKSPACES
         case Alias():
-            yield Capability.LAID_BUFFERS
+            yield Capability.ALIASES
         case AllocateExtent() | ReleaseExtent():
             yield Capability.EXTENTS_OF_MEMORY
         case Offload(mechanism=Paged()) | Prefetch(mechanism=Paged()):

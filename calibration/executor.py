@@ -17,12 +17,12 @@ import torch
 
 from calibration.arena import PinnedArena
 from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, leading_operations, refuse_more_than
+from calibration.compiled_plan import CompiledPlan
 from calibration.devices.port import Device, GivesBackExtents, MemoryPeaks, OutOfDeviceMemory
 from calibration.execution import Execution
 from calibration.given import GivenContent
 from calibration.kernels.initial import labels
 from calibration.kernels.port import KernelLibrary
-from calibration.programme import Programme
 from calibration.taken_memory import overflow_at, placement_of
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
@@ -63,7 +63,7 @@ class Executor:
         self._given = GivenContent(workload, seed, channels_last=library.channels_last)
         self._arena = arena or PinnedArena(device)
         self._kept = _results_of(workload) if keeps_results else frozenset()
-        self._programme: Programme | None = None
+        self._compiled: CompiledPlan | None = None
         self._reserved_bytes = 0
         # Labels and loss are of no plan; they are in use before any clock starts, so no peak counts them.
         self._labels = labels(workload, seed).to(device.torch_device)
@@ -83,40 +83,40 @@ class Executor:
             PlanError: the plan breaks the contract of plans.
             ExecutionRefused: it asks for what this executor cannot do; the message names it.
         """
-        programme = self._made_ready(plan)
-        content = self._given.of(programme)
+        compiled = self._made_ready(plan)
+        content = self._given.of(compiled)
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement
-        if programme is not self._programme:
+        if compiled is not self._compiled:
             self._device.empty_cache()
-            self._programme, self._reserved_bytes = programme, 0
-        self._arena.reserve(programme.copies.nbytes)
-        walk = PlanWalk(self._device, programme, self._arena, self._labels, self._loss, self._kept)
+            self._compiled, self._reserved_bytes = compiled, 0
+        self._arena.reserve(compiled.copies.nbytes)
+        walk = PlanWalk(self._device, compiled, self._arena, self._labels, self._loss, self._kept)
         try:
-            return self._run(programme, walk, content, limits, pace or {})
+            return self._run(compiled, walk, content, limits, pace or {})
         except OutOfDeviceMemory:
-            return overflow_at(programme, walk.position, walk.held_bytes, limits, self._device.memory_bytes)
+            return overflow_at(compiled, walk.position, walk.held_bytes, limits, self._device.memory_bytes)
         finally:
             walk.abandon()
 
-    def _made_ready(self, plan: TrainingPlan) -> Programme:
-        if self._programme is not None and self._programme.plan is plan:
-            return self._programme
+    def _made_ready(self, plan: TrainingPlan) -> CompiledPlan:
+        if self._compiled is not None and self._compiled.plan is plan:
+            return self._compiled
         check_plan(plan)
         if not isinstance(self._device, GivesBackExtents):
             refuse_more_than(EXECUTOR_CAPABILITIES - {Capability.EXTENTS_OF_MEMORY}, plan)
-        return Programme.of(plan, self._workload, self._library)
+        return CompiledPlan.of(plan, self._workload, self._library)
 
     def _run(
         self,
-        programme: Programme,
+        compiled: CompiledPlan,
         walk: PlanWalk,
         content: Mapping[int, torch.Tensor],
         limits: MemoryLimits,
         pace: Mapping[int, float],
     ) -> Execution:
-        plan, device = programme.plan, self._device
+        plan, device = compiled.plan, self._device
         streams = [device.compute, device.memory]
         leading = leading_operations(plan)
         device.begin()
@@ -134,7 +134,7 @@ class Executor:
         walk.give_up()
         device.synchronize(streams)
         return Execution(
-            trace=trace_of(plan, walk.log, placement_of(programme, limits), iteration_s),
+            trace=trace_of(plan, walk.log, placement_of(compiled, limits), iteration_s),
             peaks=peaks,
             loss=float(self._loss),
             gradients=walk.results_of(BufferKind.WEIGHT_GRADIENT),

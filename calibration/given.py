@@ -4,9 +4,9 @@ from collections import Counter
 
 import torch
 
+from calibration.compiled_plan import CompiledPlan
 from calibration.kernels.initial import fill_input, fill_state, fill_weights, labels
 from calibration.kernels.tensors import Part, shaped_view
-from calibration.programme import Programme
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
@@ -21,7 +21,7 @@ class GivenContent:
         self._seed = seed
         self._drawn: dict[tuple[BufferKind, int, int], torch.Tensor] = {}
 
-    def of(self, programme: Programme) -> dict[int, torch.Tensor]:
+    def of(self, compiled: CompiledPlan) -> dict[int, torch.Tensor]:
         """Return the content of the given buffers of a plan, by buffer, as flat elements on the host.
 
         Raises:
@@ -29,8 +29,8 @@ class GivenContent:
         """
         contents = {}
         seen: Counter[tuple[BufferKind, int]] = Counter()
-        storages = programme.plan.workload.step.storages
-        for number, (buffer, form) in enumerate(zip(programme.plan.buffers, programme.forms, strict=True)):
+        storages = compiled.plan.workload.step.storages
+        for number, (buffer, form) in enumerate(zip(compiled.plan.buffers, compiled.forms, strict=True)):
             if not buffer.given or buffer.storage is None or form is None:
                 continue
             # The states of an optimizer come in their order.
@@ -38,7 +38,7 @@ class GivenContent:
             key = (buffer.kind, owner, seen[buffer.kind, owner])
             seen[buffer.kind, owner] += 1
             if key not in self._drawn:
-                self._drawn[key] = self._draw(programme.plan, buffer, key, form)
+                self._drawn[key] = self._draw(compiled.plan, buffer, key, form)
             contents[number] = self._drawn[key]
         return contents
 

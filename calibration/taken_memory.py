@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from calibration.programme import Programme
+from calibration.compiled_plan import CompiledPlan
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.operations import Allocate, AllocateExtent, Compute
@@ -12,35 +12,35 @@ from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, pl
 from vdnnsim.plan.training_plan import BufferKind
 
 
-def placement_of(programme: Programme, limits: MemoryLimits) -> Placement:
+def placement_of(compiled: CompiledPlan, limits: MemoryLimits) -> Placement:
     """Count a plan as `ideal` does, but with the workspaces that kernels took instead of those that it foresaw."""
-    sizes = zip(programme.plan.buffers, programme.taken_bytes, strict=True)
-    taken = replace(programme.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
+    sizes = zip(compiled.plan.buffers, compiled.taken_bytes, strict=True)
+    taken = replace(compiled.plan, buffers=tuple(replace(buffer, nbytes=nbytes) for buffer, nbytes in sizes))
     return place_unlimited(taken, replace(limits, model=MemoryModel.IDEAL))
 
 
 def overflow_at(
-    programme: Programme, position: int, held: Mapping[int, int], limits: MemoryLimits, memory_bytes: int
+    compiled: CompiledPlan, position: int, held: Mapping[int, int], limits: MemoryLimits, memory_bytes: int
 ) -> DoesNotFit:
     """Say for which operation the device had no room, and what held the rest.
 
     Args:
-        programme: what was executed.
+        compiled: what was executed.
         position: of the operation.
         held: bytes of the buffers that held memory.
         limits: what the plan was allowed to use.
         memory_bytes: what the device has.
     """
-    plan = programme.plan
+    plan = compiled.plan
     operation = plan.operations[position]
     assert isinstance(operation, Allocate | AllocateExtent | Compute), f"operation {position} takes no memory"
     if isinstance(operation, Allocate):
         buffer = operation.buffer
-        nbytes = programme.taken_bytes[buffer]
+        nbytes = compiled.taken_bytes[buffer]
     elif isinstance(operation, AllocateExtent):
         buffer, nbytes = operation.buffer, len(operation.extent)
     else:
-        call = programme.calls[position]
+        call = compiled.calls[position]
         buffer = operation.writes[0] if call.workspace is None else call.workspace
         nbytes = call.workspace_bytes
     held_bytes: Counter[BufferKind] = Counter()

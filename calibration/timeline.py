@@ -122,7 +122,7 @@ def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorde
                 mark = log.marks.get(position)
                 if mark is not None:
                     streams.at(Stream.COMPUTE, mark.time_s, position)
-                # The Release of a laid buffer frees nothing and so is no change.
+                # The Release of an alias frees nothing and so is no change.
                 if position in placement.changes:
                     now_s = streams.reached_s(Stream.COMPUTE)
                     change = placement.changes[position]

@@ -12,9 +12,9 @@ import torch
 
 from calibration.arena import PinnedArena
 from calibration.buffers import DeviceBuffers
+from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.devices.port import Device, DeviceStream, Mark
 from calibration.kernels.port import KernelTensors
-from calibration.programme import KernelCall, Programme
 from calibration.timeline import IssueLog
 from calibration.workspace_memory import WorkspaceMemory
 from vdnnsim.dnn.layers import LayerKind
@@ -42,7 +42,7 @@ class PlanWalk:
 
     Args:
         device: where.
-        programme: the plan made ready.
+        compiled: the plan made ready.
         arena: with room for its copies.
         labels, loss: of the batch; in memory of the device that belongs to no plan.
         kept: kinds of buffers whose content is copied to the host before they are released.
@@ -55,21 +55,21 @@ class PlanWalk:
     def __init__(
         self,
         device: Device,
-        programme: Programme,
+        compiled: CompiledPlan,
         arena: PinnedArena,
         labels: torch.Tensor,
         loss: torch.Tensor,
         kept: frozenset[BufferKind],
     ) -> None:
         self._device = device
-        self._programme = programme
-        self._plan = programme.plan
+        self._compiled = compiled
+        self._plan = compiled.plan
         self._arena = arena
         self._labels = labels
         self._loss = loss
         self._kept = kept
-        self._buffers = DeviceBuffers(device, programme.forms)
-        self._workspaces = WorkspaceMemory(programme, self._buffers)
+        self._buffers = DeviceBuffers(device, compiled.forms)
+        self._workspaces = WorkspaceMemory(compiled, self._buffers)
         self._streams: dict[Stream, DeviceStream] = {Stream.COMPUTE: device.compute, Stream.MEMORY: device.memory}
         self._events: dict[int, Mark] = {}
         # Where the compute stream is, as long as nothing but allocations and releases was issued since.
@@ -80,8 +80,8 @@ class PlanWalk:
 
     @property
     def held_bytes(self) -> dict[int, int]:
-        """What buffers hold at the moment, of which a workspace counts with what the greediest of its kernels needs."""
-        taken_bytes, away_bytes = self._programme.taken_bytes, self._buffers.away_bytes
+        """What buffers hold at the moment, of which a workspace counts with what the largest of its kernels needs."""
+        taken_bytes, away_bytes = self._compiled.taken_bytes, self._buffers.away_bytes
         return {buffer: taken_bytes[buffer] - away_bytes[buffer] for buffer in self._buffers.held}
 
     def results_of(self, kind: BufferKind) -> dict[int, torch.Tensor]:
@@ -146,7 +146,7 @@ class PlanWalk:
         position = self.position
         match operation:
             case Compute():
-                self._compute(self._programme.calls[position], lasts_s)
+                self._compute(self._compiled.calls[position], lasts_s)
             case Offload(buffer=buffer, extent=extent):
                 self._copy(self._slice(operation), self._buffers.flat(buffer, extent), lasts_s)
             case Prefetch(buffer=buffer, extent=extent):
@@ -172,7 +172,7 @@ class PlanWalk:
         self.log.intervals[self.position] = interval
 
     def _slice(self, copy: Offload | Prefetch) -> torch.Tensor:
-        return self._arena.slice(self._programme.copies.offsets[self.position], self._plan.copied_bytes(copy))
+        return self._arena.slice(self._compiled.copies.offsets[self.position], self._plan.copied_bytes(copy))
 
     def _tensors(self, call: KernelCall) -> KernelTensors:
         def tensor(buffer: int | None) -> torch.Tensor | None:

@@ -1,20 +1,20 @@
 """Workspaces in device memory, as far as kernels take them from the caller.
 
-A workspace that several kernels share takes what the greediest of them needs, as a plan counts it. A kernel that takes
+A workspace that several kernels share takes what the largest of them needs, as a plan counts it. A kernel that takes
 memory for itself instead must find room for it: while it runs, the workspace is smaller by so much.
 """
 
 import torch
 
 from calibration.buffers import DeviceBuffers
-from calibration.programme import KernelCall, Programme
+from calibration.compiled_plan import CompiledPlan, KernelCall
 
 
 class WorkspaceMemory:
     """The workspaces of a plan among its buffers."""
 
-    def __init__(self, programme: Programme, buffers: DeviceBuffers) -> None:
-        self._programme = programme
+    def __init__(self, compiled: CompiledPlan, buffers: DeviceBuffers) -> None:
+        self._compiled = compiled
         self._buffers = buffers
         # Bytes of the workspaces that the plan has allocated; of them, only those above zero are among the buffers.
         self._held: dict[int, int] = {}
@@ -26,7 +26,7 @@ class WorkspaceMemory:
             OutOfDeviceMemory: there is no room.
         """
         self._held[workspace] = 0
-        self._resize(workspace, self._programme.idle_bytes.get(workspace, 0))
+        self._resize(workspace, self._compiled.idle_bytes.get(workspace, 0))
 
     def lend(self, call: KernelCall) -> torch.Tensor | None:
         """Return what a kernel wants to be handed, and make room for what it takes for itself.
@@ -36,7 +36,7 @@ class WorkspaceMemory:
         """
         if call.workspace is None:
             return None
-        self._resize(call.workspace, self._programme.taken_bytes[call.workspace] - call.own_bytes)
+        self._resize(call.workspace, self._compiled.taken_bytes[call.workspace] - call.own_bytes)
         passed_bytes = call.kernel.passed_bytes
         return self._buffers.flat(call.workspace)[:passed_bytes] if passed_bytes else None
 
@@ -47,7 +47,7 @@ class WorkspaceMemory:
             OutOfDeviceMemory: there is no room.
         """
         if call.workspace is not None:
-            self._resize(call.workspace, self._programme.idle_bytes[call.workspace])
+            self._resize(call.workspace, self._compiled.idle_bytes[call.workspace])
 
     def release(self, workspace: int) -> None:
         """Give a workspace back."""

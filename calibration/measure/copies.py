@@ -79,7 +79,7 @@ class Load:
     alone_s: float
 
 
-def time_together(device: Device, loads: Sequence[Load], *, window_s: float) -> tuple[Sample, ...]:
+def time_concurrently(device: Device, loads: Sequence[Load], *, window_s: float) -> tuple[Sample, ...]:
     """Return the seconds that each of several loads takes while the others run.
 
     Args:

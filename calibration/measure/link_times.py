@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from calibration.devices.port import Device, DeviceStream
-from calibration.measure.copies import Copy, Load, copy_sizes, time_copy, time_together
+from calibration.measure.copies import Copy, Load, copy_sizes, time_concurrently, time_copy
 from calibration.measure.device_rates import DeviceRates
 from calibration.measure.extent import Extent
 from calibration.measure.kernel_rates import RateKernel, matrix_product, memory_stream
@@ -166,7 +166,7 @@ class _Neighbours:
         loads = [first, *others]
         window_s = max(self._extent.window_s, 10 * max(load.alone_s for load in loads))
         name = f"copy {direction.value} beside {other}"
-        samples = self._session.together(name, lambda: time_together(self._device, loads, window_s=window_s))
+        samples = self._session.concurrently(name, lambda: time_concurrently(self._device, loads, window_s=window_s))
         if samples:
             kept, *others_kept = (load.alone_s / sample.median for load, sample in zip(loads, samples, strict=True))
             yield Beside(direction, other, self._nbytes, samples[0], kept, min(others_kept))

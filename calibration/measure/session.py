@@ -55,7 +55,7 @@ class Session:
         self.done(name)
         return sample
 
-    def together(self, name: str, measure: Callable[[], tuple[Sample, ...]]) -> tuple[Sample, ...]:
+    def concurrently(self, name: str, measure: Callable[[], tuple[Sample, ...]]) -> tuple[Sample, ...]:
         """Return samples of what ran together, as a step of its own; nothing, with a warning, where it was unsteady."""
         samples = self._journal.recall(name, tuple[Sample, ...])
         if samples is None:

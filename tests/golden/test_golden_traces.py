@@ -62,15 +62,15 @@ def toy_fork() -> IterationTrace:
 def alexnet_all_m() -> IterationTrace:
     """AlexNet (128) on the Titan X under vdnn_all(m)."""
     scenario = read_scenario(SCENARIOS / "alexnet.yaml")
-    bench = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
-    return bench.run(VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL), bench.oracle())[0].trace
+    simulator = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
+    return simulator.run(VdnnAll(algorithms=Algorithms.MEMORY_OPTIMAL), simulator.oracle())[0].trace
 
 
 def alexnet_conv_p() -> IterationTrace:
     """AlexNet (128) on the Titan X under vdnn_conv(p)."""
     scenario = read_scenario(SCENARIOS / "alexnet.yaml")
-    bench = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
-    return bench.run(VdnnConv(), bench.oracle())[0].trace
+    simulator = Simulator.of(scenario.workload, scenario.server, scenario.memory_model, scenario.pinned_memory)
+    return simulator.run(VdnnConv(), simulator.oracle())[0].trace
 
 
 @pytest.mark.parametrize("case", [toy_fork, alexnet_all_m, alexnet_conv_p])

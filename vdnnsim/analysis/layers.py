@@ -108,7 +108,7 @@ def training_bytes(workload: Workload, kernels: KernelChoice, layer: Layer) -> L
     return LayerBytes(*(max(pair) for pair in zip(astuple(forward), astuple(backward), strict=True)))
 
 
-def greediest_layer(workload: Workload, kernels: KernelChoice) -> tuple[Layer, LayerBytes]:
+def largest_layer(workload: Workload, kernels: KernelChoice) -> tuple[Layer, LayerBytes]:
     """Return the layer that needs the most memory by itself, the first of equals, with what it needs (Fig. 1)."""
     needs = [(layer, training_bytes(workload, kernels, layer)) for layer in workload.graph.layers]
     return max(needs, key=lambda item: item[1].total)

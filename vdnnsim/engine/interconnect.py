@@ -130,7 +130,7 @@ class Interconnect:
         for flow in changed:
             if flow in seen:
                 continue
-            together = self._together(flow)
+            together = self._sharing_links(flow)
             seen.update(together)
             for each in together:
                 each.left_bytes -= each.rate_bytes_per_s * (now_s - each.settled_s)
@@ -141,12 +141,12 @@ class Interconnect:
             # What ended may have been all that joined the others: each part that is left has a clock of its own.
             left = {each: None for each in together if each.under_way}
             while left:
-                part = self._together(next(iter(left)))
+                part = self._sharing_links(next(iter(left)))
                 self._share(list(part))
                 left = {each: None for each in left if each not in part}
             self._note_loads(together)
 
-    def _together(self, flow: Flow) -> dict[Flow, None]:
+    def _sharing_links(self, flow: Flow) -> dict[Flow, None]:
         """Return the flows that share links with a flow, directly or through others, in the order of their start."""
         found: dict[Flow, None] = {flow: None}
         looked_at: set[int] = set()

@@ -50,7 +50,7 @@ class _ChunkWriter:
         self._chunk_bytes = chunk_bytes
         self._order = StreamOrder()
         self._event = max((each.event for each in plan.operations if isinstance(each, RecordEvent)), default=-1)
-        self._laid: set[int] = set()
+        self._aliased: set[int] = set()
         # By position of an offload, the waits and releases of its chunks; the last goes with the rest of the buffer.
         self._leaving: dict[int, list[Operation]] = {}
 
@@ -69,9 +69,9 @@ class _ChunkWriter:
             case HostSynchronize(streams=streams):
                 self._order.synchronize(streams)
             case Alias(buffer=buffer):
-                self._laid.add(buffer)
+                self._aliased.add(buffer)
             case Release(buffer=buffer):
-                self._laid.discard(buffer)
+                self._aliased.discard(buffer)
             case _:
                 pass
         waited_for = self._order.reach(Stream.COMPUTE)[Stream.MEMORY]
@@ -99,7 +99,7 @@ class _ChunkWriter:
         """Return whether a buffer with memory of its own is given back before anything else happens to it."""
         later = self._plan.operations[position + 1 :]
         touching = (each for each in later if buffer in _touched(each))
-        return buffer not in self._laid and isinstance(next(touching, None), Release)
+        return buffer not in self._aliased and isinstance(next(touching, None), Release)
 
 
 def _touched(operation: Operation) -> Sequence[int]:

@@ -19,7 +19,7 @@ What is left open and how it is read here:
   that needs the least memory is taken. The code counts in whole MiB, and this in bytes.
 - What backward of a segment does not read is not recomputed, since MXNet mirrors a node only for a backward that reads
   it. MXNet plans memory by lifetime and shares it in place; so every map lives as briefly as it can.
-- Workspaces come from one temporary space, which grows to the greediest kernel's and is never given back (MXNet's
+- Workspaces come from one temporary space, which grows to the most demanding kernel's and is never given back (MXNet's
   src/resource.cc, SpaceAllocator). `MXNET_GPU_TEMP_COPY` is 1, as in version 1; before some time in 2017 it was 4, and
   kernels took turns in four such spaces.
 """

@@ -122,7 +122,7 @@ class Setting:
             raise _undeclared("trials", DecidedBy.TRIALS)
         return self.known_trials
 
-    def run_together(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
+    def run_on_all_gpus(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
         """Run a trial iteration of all GPUs."""
         if self.server_trials is not None:
             return self.server_trials.run_server_trial(plans)

@@ -254,7 +254,7 @@ class _TriggerSearch:
 
     def _try(self, triggers: Mapping[int, int], name: str) -> float | None:
         """Return the seconds of a trial iteration, until the last GPU is done; None where it does not fit."""
-        trials = self._setting.run_together(self._planner(self._for_each_gpu(triggers)))
+        trials = self._setting.run_on_all_gpus(self._planner(self._for_each_gpu(triggers)))
         fits, cost_s = all(trial.fits for trial in trials), max(trial.cost_s for trial in trials)
         self._passes.append(ProfilingPass(name, fits, cost_s))
         return cost_s if fits else None

@@ -11,7 +11,7 @@ from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
-from vdnnsim.study.file.keys import Key, check_together, find_key, study_keys
+from vdnnsim.study.file.keys import Key, check_combination, find_key, study_keys
 from vdnnsim.study.file.where import plain_value
 from vdnnsim.study.points.compute import PointRunner
 from vdnnsim.study.points.resolve import POLICY, Resolver, Value
@@ -83,5 +83,5 @@ def _values(settings: Sequence[str], known: Mapping[str, Key]) -> dict[str, Valu
         if name in values:
             raise whole.wrong(f"{name} is set twice, expected once")
         values[name] = key.read(entry)
-        check_together(values, whole)
+        check_combination(values, whole)
     return values

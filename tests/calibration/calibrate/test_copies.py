@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from calibration.devices.port import Interval
-from calibration.measure.copies import Copy, Load, _covered, copy_sizes, time_together
+from calibration.measure.copies import Copy, Load, _covered, copy_sizes, time_concurrently
 from tests.calibration.calibrate.fake_device import FakeDevice, FakeMark
 from vdnnsim.hardware.copies import Direction, HostMemory
 from vdnnsim.units import GIB, KIB, MIB
@@ -53,7 +53,7 @@ def test_loads_run_beside_each_other_as_long_as_they_should() -> None:
         Load(device.compute, device.work(2e-3), alone_s=2e-3),
     ]
 
-    samples = time_together(device, loads, window_s=20e-3)
+    samples = time_concurrently(device, loads, window_s=20e-3)
 
     assert [sample.median for sample in samples] == [pytest.approx(1e-3), pytest.approx(2e-3)]
     assert device.launched == 30
@@ -67,5 +67,5 @@ def test_loads_that_are_too_unsteady_give_nothing_after_three_tries() -> None:
         Load(device.compute, device.work(2e-3), alone_s=2e-3),
     ]
 
-    assert time_together(device, loads, window_s=20e-3) == ()
+    assert time_concurrently(device, loads, window_s=20e-3) == ()
     assert device.launched == 2 * (10 + 20 + 40)

@@ -83,10 +83,10 @@ def three_streams() -> Iterator[tuple[CpuDevice, list[WorkerStream]]]:
     device.close()
 
 
-@given(programme=PROGRAMMES)
+@given(compiled=PROGRAMMES)
 @settings(max_examples=60)
 def test_time_runs_forward_on_every_stream_and_across_waits(
-    three_streams: tuple[CpuDevice, list[WorkerStream]], programme: list[tuple[int, str | int]]
+    three_streams: tuple[CpuDevice, list[WorkerStream]], compiled: list[tuple[int, str | int]]
 ) -> None:
     """What happens on a stream happens no earlier than all that stands before it there, marks waited for included."""
     device, streams = three_streams
@@ -94,7 +94,7 @@ def test_time_runs_forward_on_every_stream_and_across_waits(
     marks: list[Mark] = []
     # For each stream, in its order: a mark, and whether it is the stream's own or one that it waits for.
     passed: list[list[tuple[Mark, bool]]] = [[], [], []]
-    for at, step in programme:
+    for at, step in compiled:
         if step == "work":
             interval = streams[at].launch(lambda: None)
             passed[at] += [(interval.start, True), (interval.end, True)]

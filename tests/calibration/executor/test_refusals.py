@@ -208,7 +208,7 @@ def test_what_several_gpus_exchange(bench: Bench, operation: Operation) -> None:
         (Capability.SPLIT_BACKWARD, "backward data of loss"),
         (Capability.NAMED_ALGORITHMS, "forward of conv1_1 (pytorch)"),
         (Capability.WORKSPACES, "allocate workspace"),
-        (Capability.LAID_BUFFERS, "into gradient slot"),
+        (Capability.ALIASES, "into gradient slot"),
     ],
 )
 def test_an_executor_that_could_do_less_would_refuse_more(bench: Bench, missing: Capability, asked_by: str) -> None:

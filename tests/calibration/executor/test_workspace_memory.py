@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from calibration.buffers import DeviceBuffers
+from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.devices.cpu import CpuDevice
-from calibration.programme import KernelCall, Programme
 from calibration.workspace_memory import WorkspaceMemory
 
 WORKSPACE = 0
@@ -32,8 +32,8 @@ def buffers(device: CpuDevice) -> DeviceBuffers:
 
 def test_a_shared_workspace_makes_room_for_a_kernel_and_takes_it_again(buffers: DeviceBuffers) -> None:
     """100 B when no kernel runs, 50 B beside the 50 B that the first kernel takes, of which it is handed 30."""
-    programme = cast("Programme", SimpleNamespace(taken_bytes=[100], idle_bytes={WORKSPACE: 100}))
-    memory = WorkspaceMemory(programme, buffers)
+    compiled = cast("CompiledPlan", SimpleNamespace(taken_bytes=[100], idle_bytes={WORKSPACE: 100}))
+    memory = WorkspaceMemory(compiled, buffers)
     greedy, modest = call(100, 0), call(30, 50)
 
     memory.allocate(WORKSPACE)
@@ -52,8 +52,8 @@ def test_a_shared_workspace_makes_room_for_a_kernel_and_takes_it_again(buffers: 
 
 def test_the_workspace_of_one_kernel_is_never_more_than_it_is_handed(buffers: DeviceBuffers) -> None:
     """What the kernel takes for itself it frees with its end: 30 B of 80 B, before, during and after it."""
-    programme = cast("Programme", SimpleNamespace(taken_bytes=[80], idle_bytes={WORKSPACE: 30}))
-    memory, modest = WorkspaceMemory(programme, buffers), call(30, 50)
+    compiled = cast("CompiledPlan", SimpleNamespace(taken_bytes=[80], idle_bytes={WORKSPACE: 30}))
+    memory, modest = WorkspaceMemory(compiled, buffers), call(30, 50)
 
     memory.allocate(WORKSPACE)
     before = held_bytes(buffers)

@@ -40,7 +40,7 @@ def test_blobs_of_lenet_are_data_and_diffs_of_its_maps(runs: LayrubRuns) -> None
 
     Blobs are all maps, twice but for the input batch and what the loss writes, which have no gradient.
     """
-    workload = runs.bench(LENET).workload
+    workload = runs.simulator(LENET).workload
     maps = [workload.map_bytes(each.index) for each in workload.graph.maps]
 
     assert runs.inside_bytes(LENET) == 0
@@ -98,11 +98,11 @@ def test_the_last_region_of_tensorflow_is_what_is_left_of_its_limit(runs: Layrub
 def test_tensorflow_trains_with_the_workspaces_that_its_allocator_can_give(runs: LayrubRuns) -> None:
     """VGG-16 (80): the fastest algorithms fit where bytes are added up, but not in what the regions leave free."""
     case = LayrubCase("k40m", "vgg_d_13conv", 80)
-    bench = runs.bench(case)
-    fastest = resolve_policy("tensorflow", known_policies()).plan(bench.setting())
+    simulator = runs.simulator(case)
+    fastest = resolve_policy("tensorflow", known_policies()).plan(simulator.setting())
 
-    assert isinstance(place_plan(fastest, bench.limits), Placement)
-    assert isinstance(place_plan(fastest, replace(bench.limits, model=MemoryModel.TENSORFLOW)), DoesNotFit)
+    assert isinstance(place_plan(fastest, simulator.limits), Placement)
+    assert isinstance(place_plan(fastest, replace(simulator.limits, model=MemoryModel.TENSORFLOW)), DoesNotFit)
     assert runs.memory(case, "tensorflow").fits
 
 

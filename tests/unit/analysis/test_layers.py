@@ -6,7 +6,7 @@ from vdnnsim.analysis.layers import (
     LayerTimes,
     backward_bytes,
     forward_bytes,
-    greediest_layer,
+    largest_layer,
     layer_times,
     training_bytes,
 )
@@ -101,7 +101,7 @@ def test_a_normalization_needs_its_statistics_in_both_directions() -> None:
 
 def test_the_layer_that_needs_most() -> None:
     """conv2 needs 169 B, conv1 without dX and workspace 150 B."""
-    layer, need = greediest_layer(CHAIN, CHAIN_KERNELS)
+    layer, need = largest_layer(CHAIN, CHAIN_KERNELS)
     assert (layer.name, need.total) == ("conv2", 169)
 
 

@@ -80,7 +80,7 @@ def test_every_kernel_runs_once_and_forward_alone_again(name: str, network: str)
 
 @networks
 def test_memory_holds_the_largest_working_set(name: str, network: str) -> None:
-    """At least what the greediest kernel touches of maps and gradients, and W; at most all buffers at once."""
+    """At least what the most demanding kernel touches of maps and gradients, and W; at most all buffers at once."""
     plan = plan_of(name, network)
     workload = plan.workload
     placed = place_plan(plan, AMPLE)

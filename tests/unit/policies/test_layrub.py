@@ -38,7 +38,7 @@ def copies(plan: TrainingPlan, kind: type[Offload] | type[Prefetch]) -> list[tup
     return [(plan.buffers[op.buffer].name, plan.layers[op.layer]) for op in plan.operations if isinstance(op, kind)]
 
 
-def laid_over(plan: TrainingPlan) -> list[tuple[str, str]]:
+def over_maps(plan: TrainingPlan) -> list[tuple[str, str]]:
     """(gradient, map over which it lies) in order of issue."""
     kinds = [buffer.kind for buffer in plan.buffers]
     return [
@@ -72,7 +72,7 @@ def test_within_layers_gradients_take_no_memory_of_their_own() -> None:
 
     assert trace.pool_bytes == AHEAD + 264 + 34
     assert trace.iteration_s == pytest.approx(10 + 2 * 0.061)
-    assert laid_over(trace.plan) == [
+    assert over_maps(trace.plan) == [
         ("gradient of fc", "map fc"),
         ("gradient of conv2", "map conv2"),
         ("gradient of conv1", "map conv1"),
@@ -149,7 +149,7 @@ def test_records_of_rectifiers_pass_through_one_region() -> None:
     ]
     assert copies(trace.plan, Prefetch) == [("record of conv2/relu", "fc"), ("record of conv1/relu", "conv2")]
     assert trace.iteration_s == 30
-    assert ("gradient of conv2", "map conv2") in laid_over(trace.plan)
+    assert ("gradient of conv2", "map conv2") in over_maps(trace.plan)
 
 
 def test_two_batch_normalizations_in_a_row_take_turns_in_the_region() -> None:
@@ -212,8 +212,8 @@ def test_a_record_has_a_quarter_of_the_bytes_of_its_map() -> None:
 
 def test_pooling_and_batch_normalization_write_over_what_they_read() -> None:
     """Caffe keeps a mask and a normalized map for them; their one kernel reads X and writes dX."""
-    assert ("gradient of conv", "map conv") in laid_over(replayed(LayrubIntra(), toy_workload(pooled())).plan)
-    assert ("gradient of conv", "map conv") in laid_over(replayed(LayrubIntra(), toy_workload(normalized())).plan)
+    assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(pooled())).plan)
+    assert ("gradient of conv", "map conv") in over_maps(replayed(LayrubIntra(), toy_workload(normalized())).plan)
 
 
 def test_the_gradient_of_a_map_that_others_still_read_goes_to_a_region() -> None:
@@ -224,7 +224,7 @@ def test_the_gradient_of_a_map_that_others_still_read_goes_to_a_region() -> None
     """
     trace = replayed(LayrubIntra(), toy_workload(forked()))
 
-    assert ("gradient of conv1", "map conv1") not in laid_over(trace.plan)
+    assert ("gradient of conv1", "map conv1") not in over_maps(trace.plan)
     assert trace.pool_bytes == AHEAD + 264 + 44 + 20
 
 

@@ -184,7 +184,7 @@ def test_plans_that_fail_name_their_policy(
         ("memory", "trials", "found a look at setting.trials, expected of a policy that takes it: {}TRIALS"),
         (
             "memory",
-            "run_together([None])",
+            "run_on_all_gpus([None])",
             "found a look at setting.trials, expected of a policy that takes it: {}TRIALS",
         ),
         ("trials", "trials", None),

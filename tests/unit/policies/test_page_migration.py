@@ -154,9 +154,9 @@ def test_vgg16_pages_at_the_rate_of_the_paper(latency: str, bytes_per_s: float) 
     """
     workload = Workload(build_network("vgg16"), 256)
     server = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
-    bench = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    simulator = Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
-    trace = bench.run(PageMigration(page_latency=latency), bench.oracle())[0].trace
+    trace = simulator.run(PageMigration(page_latency=latency), simulator.oracle())[0].trace
 
     rates = {
         trace.plan.buffers[copy.buffer].nbytes / (span.end_s - span.start_s)

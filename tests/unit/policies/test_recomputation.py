@@ -116,7 +116,7 @@ def test_a_weight_gradient_that_is_kept_is_computed_beside_it(policy: Policy, he
 
 @pytest.mark.parametrize(("policy", "held_bytes"), [(Memonger(), 60 + 8), (Checkpoint(), AT_LAST_BYTES)])
 def test_memonger_holds_one_workspace_throughout(policy: Policy, held_bytes: int) -> None:
-    """MXNet's temporary space has 8 B, what the greediest kernel wants, while 60 B of maps are held beside it.
+    """MXNet's temporary space has 8 B, what the most demanding kernel wants, while 60 B of maps are held beside it.
 
     PyTorch gives the workspaces back: those of 7 B and 8 B, in forward of conv1 and conv2, when little is held, and
     none where most is.

@@ -15,12 +15,12 @@ from vdnnsim.plan.operations import Compute
 
 def parameters(runs: LayrubRuns, case: LayrubCase) -> float:
     """How many weights a network has."""
-    return runs.bench(case).workload.graph.parameters
+    return runs.simulator(case).workload.graph.parameters
 
 
 def weight_bytes(runs: LayrubRuns, case: LayrubCase) -> float:
     """What its weights take, once."""
-    return parameters(runs, case) * runs.bench(case).workload.element_type.nbytes
+    return parameters(runs, case) * runs.simulator(case).workload.element_type.nbytes
 
 
 def map_reduction(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
@@ -61,7 +61,7 @@ def record_share(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
 
 def barrier_share(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
     """Time lost by barriers over the time of the kernels of backward that they separate (4.3)."""
-    costs = runs.bench(case).costs
+    costs = runs.simulator(case).costs
     kernels = [each for each in runs.plan(case, policy).operations if isinstance(each, Compute)]
     separated = {each.layer for each in kernels if each.barrier_s}
     phases = (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
@@ -75,16 +75,16 @@ def barrier_share(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
 
 def migration_speedup(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
     """Time to compute Y again over the time to load it back, mean over CONV and FC layers (6)."""
-    bench = runs.bench(case)
+    simulator = runs.simulator(case)
     forward = [
         each for each in runs.plan(case, policy).operations if isinstance(each, Compute) and each.phase is Phase.FORWARD
     ]
     ratios = []
     for each in forward:
-        layer = bench.workload.graph.layers[each.layer]
+        layer = simulator.workload.graph.layers[each.layer]
         if layer.kind in (LayerKind.CONV, LayerKind.FC):
-            load_s = copy_s(bench.server.link, Direction.H2D, bench.workload.map_bytes(layer.output))
-            ratios.append(bench.costs.find(each.layer, each.phase, each.algorithm).seconds / load_s)
+            load_s = copy_s(simulator.server.link, Direction.H2D, simulator.workload.map_bytes(layer.output))
+            ratios.append(simulator.costs.find(each.layer, each.phase, each.algorithm).seconds / load_s)
     return fmean(ratios)
 
 

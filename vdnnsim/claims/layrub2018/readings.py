@@ -76,7 +76,7 @@ def _maps(runs: LayrubRuns) -> tuple[Alternative, ...]:
             "l-2",
             "60.2 MB are bytes, not millions of weights",
             "60.2 MB",
-            f"{runs.bench(resnet152).workload.graph.parameters / 1e6:.1f} million",
+            f"{runs.simulator(resnet152).workload.graph.parameters / 1e6:.1f} million",
             f"{weight_bytes(runs, resnet152) / MIB:.0f} MiB",
         ),
         Alternative(
@@ -94,8 +94,8 @@ def _runtime_memory(runs: LayrubRuns) -> tuple[Alternative, ...]:
     """What decides Table 6 beside the rules of the systems: how the driver cuts memory, what frameworks hold."""
     layrub, caffe_mid = LayrubCase("k40m", "resnet1517", 32), LayrubCase("k40m", "resnet50", 32)
     mxnet, small = LayrubCase("k40m", "resnet1172", 32), LayrubCase("titan_z", "resnet34", 32)
-    convolutions = sum(layer.kind is LayerKind.CONV for layer in runs.bench(layrub).workload.graph.layers)
-    own_context = runs.bench(small).server.gpu.context_bytes
+    convolutions = sum(layer.kind is LayerKind.CONV for layer in runs.simulator(layrub).workload.graph.layers)
+    own_context = runs.simulator(small).server.gpu.context_bytes
     ideal, halves = "bytes of buffers are added up", "the driver's blocks have 1 MiB, not 2"
     answers = (
         (layrub, HYBRID, 11239, ideal, runs.pool_bytes(layrub, HYBRID, MemoryModel.IDEAL)),

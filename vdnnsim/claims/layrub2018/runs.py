@@ -91,18 +91,18 @@ class LayrubRuns:
     machines: Mapping[str, Server] = field(repr=False)
     _types: PolicyTypes = field(default_factory=known_policies, repr=False)
     _workloads: dict[NetworkBatch, Workload] = field(default_factory=dict, repr=False)
-    _benches: dict[LayrubCase, Simulator] = field(default_factory=dict, repr=False)
+    _simulators: dict[LayrubCase, Simulator] = field(default_factory=dict, repr=False)
     _memories: dict[tuple[LayrubCase, str], Memory] = field(default_factory=dict, repr=False)
     _last_plan: dict[tuple[LayrubCase, str], TrainingPlan] = field(default_factory=dict, repr=False)
     _seconds: dict[tuple[LayrubCase, str], float] = field(default_factory=dict, repr=False)
     _largest: dict[tuple[LayrubCase, str], LargestBatch] = field(default_factory=dict, repr=False)
 
-    def bench(self, case: LayrubCase) -> Simulator:
+    def simulator(self, case: LayrubCase) -> Simulator:
         """The workload of a case with its costs."""
-        if case not in self._benches:
+        if case not in self._simulators:
             workload = self._workload(case.network, case.batch_size)
             server = stretched(self.machines[case.hardware], case.slowdown)
-            self._benches[case] = Simulator.of(
+            self._simulators[case] = Simulator.of(
                 workload,
                 server,
                 MemoryModel.IDEAL,
@@ -110,7 +110,7 @@ class LayrubRuns:
                 gpus=case.gpus,
                 gradients=Aggregation.RING if case.gpus > 1 else None,
             )
-        return self._benches[case]
+        return self._simulators[case]
 
     def _workload(self, network: str, batch_size: int) -> Workload:
         key = network, batch_size
@@ -125,7 +125,7 @@ class LayrubRuns:
         """
         key = case, policy
         if key not in self._last_plan:
-            setting = self.bench(case).setting()
+            setting = self.simulator(case).setting()
             limits = replace(setting.limits, model=_pool_of(policy))
             self._last_plan.clear()
             self._last_plan[key] = self._policy(policy).plan(replace(setting, known_limits=limits))
@@ -135,8 +135,8 @@ class LayrubRuns:
         """What a policy takes."""
         key = case, policy
         if key not in self._memories:
-            bench, plan = self.bench(case), self.plan(case, policy)
-            placement, gpu = _place(bench, plan, _pool_of(policy)), bench.server.gpu
+            simulator, plan = self.simulator(case), self.plan(case, policy)
+            placement, gpu = _place(simulator, plan, _pool_of(policy)), simulator.server.gpu
             if policy == "memonger":
                 gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)
             runtime = placement.pool_bytes + gpu.framework_bytes(plan.handles)
@@ -145,7 +145,7 @@ class LayrubRuns:
                 maps=_most_at_once(plan),
                 runtime=runtime,
                 # A system takes what it wants before it begins or in its first iteration: all that is needed decides.
-                fits=runtime <= gpu.memory_bytes and placement.host_bytes <= bench.limits.host_bytes,
+                fits=runtime <= gpu.memory_bytes and placement.host_bytes <= simulator.limits.host_bytes,
             )
         return self._memories[key]
 
@@ -159,7 +159,7 @@ class LayrubRuns:
         if more_bytes:
             buffers = tuple(replace(buffer, nbytes=buffer.nbytes + more_bytes) for buffer in plan.buffers)
             plan = replace(plan, buffers=buffers)
-        return _place(self.bench(case), plan, model or _pool_of(policy)).pool_bytes
+        return _place(self.simulator(case), plan, model or _pool_of(policy)).pool_bytes
 
     def blob_bytes(self, case: LayrubCase) -> int:
         """Bytes of what Caffe calls blobs: data and diffs of all maps.
@@ -167,13 +167,13 @@ class LayrubRuns:
         What a batch normalization reads here is the normalized map that Caffe's keeps inside; the layer before it and
         it share one blob (`vdnnsim.policies.caffe`).
         """
-        workload = self.bench(case).workload
+        workload = self.simulator(case).workload
         inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}
         return self.memory(case, "caffe").maps - 2 * sum(workload.map_bytes(index) for index in inside)
 
     def inside_bytes(self, case: LayrubCase) -> int:
         """Bytes of the normalized maps, once each."""
-        workload = self.bench(case).workload
+        workload = self.simulator(case).workload
         inside = {layer.inputs[0] for layer in workload.graph.layers if layer.kind is LayerKind.BN}
         return sum(workload.map_bytes(index) for index in inside)
 
@@ -190,20 +190,20 @@ class LayrubRuns:
 
     def replay(self, case: LayrubCase, plan: TrainingPlan) -> IterationTrace:
         """An iteration of any plan for a case, on a GPU without a capacity; of several, the one that is done last."""
-        bench = self.bench(case)
-        plans = bench.exchanging((plan,) * case.gpus)
-        server_trace = bench.replay(plans, [_place(bench, each, MemoryModel.IDEAL) for each in plans])
+        simulator = self.simulator(case)
+        plans = simulator.exchanging((plan,) * case.gpus)
+        server_trace = simulator.replay(plans, [_place(simulator, each, MemoryModel.IDEAL) for each in plans])
         return max(server_trace.gpus, key=lambda trace: trace.iteration_s)
 
     def largest(self, case: LayrubCase, policy: str) -> LargestBatch:
         """The largest batch that fits; that of the case is the first guess."""
         key = case, policy
         if key not in self._largest:
-            bench = self.bench(case)
+            simulator = self.simulator(case)
             scenario = Scenario(
                 name=case.network,
-                workload=bench.workload,
-                server=bench.server,
+                workload=simulator.workload,
+                server=simulator.server,
                 policies=(self._policy(policy),),
                 memory_model=_pool_of(policy),
                 pinned_memory=PinnedMemory.ARENA,
@@ -220,9 +220,9 @@ def _pool_of(policy: str) -> MemoryModel:
     return _POOLS.get(policy, MemoryModel.IDEAL)
 
 
-def _place(bench: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
+def _place(simulator: Simulator, plan: TrainingPlan, model: MemoryModel) -> Placement:
     """Place a plan on its GPU, where TensorFlow's last region is what is left; on one without a capacity if need be."""
-    limits = replace(bench.limits, model=model)
+    limits = replace(simulator.limits, model=model)
     placement = place_plan(plan, limits)
     return placement if isinstance(placement, Placement) else place_unlimited(plan, limits)
 

@@ -170,7 +170,7 @@ def table_8(runs: LayrubRuns) -> list[Row]:
     for (network, batch_size), speedup in TABLE_8.items():
         case = LayrubCase("k40m_x2_ethernet", network, batch_size)
         paces = [two_nodes_speedup(runs, case, HYBRID, paper_pace=pace) for pace in (True, False)]
-        exchange_s = 4 * runs.bench(case).workload.graph.parameters / NETWORK_BYTES_PER_S
+        exchange_s = 4 * runs.simulator(case).workload.graph.parameters / NETWORK_BYTES_PER_S
         rows.append((network, batch_size, speedup, *paces, exchange_s))
     return rows
 

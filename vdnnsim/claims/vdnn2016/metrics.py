@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from vdnnsim.analysis.dram import copied_bytes
-from vdnnsim.analysis.layers import greediest_layer, layer_times, training_bytes
+from vdnnsim.analysis.layers import largest_layer, layer_times, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
 from vdnnsim.analysis.power import maximum_watts
 from vdnnsim.claims.claim import NetworkBatch
@@ -46,9 +46,9 @@ def exceeding(runs: VdnnRuns) -> tuple[NetworkBatch, ...]:
 
 def unused_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Share of the network-wide allocation that no single layer uses (Fig. 1, right axis)."""
-    bench = runs.bench(*case)
-    kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
-    _, need = greediest_layer(bench.workload, kernels)
+    simulator = runs.simulator(*case)
+    kernels = choose_kernels(simulator.workload, simulator.costs, Algorithms.PERFORMANCE_OPTIMAL)
+    _, need = largest_layer(simulator.workload, kernels)
     return 1 - need.total / max_memory(runs, case, policy)
 
 
@@ -59,10 +59,10 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
     adds up what each layer needs for itself: X, Y, dX, dY, W, dW and the larger of its workspaces.
     """
     if reading == "sum_of_layers":
-        bench = runs.bench(*case)
-        kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
-        layers = [layer for layer in bench.workload.graph.layers if not layer.in_place]
-        needs = [(training_bytes(bench.workload, kernels, layer).total, layer.stage) for layer in layers]
+        simulator = runs.simulator(*case)
+        kernels = choose_kernels(simulator.workload, simulator.costs, Algorithms.PERFORMANCE_OPTIMAL)
+        layers = [layer for layer in simulator.workload.graph.layers if not layer.in_place]
+        needs = [(training_bytes(simulator.workload, kernels, layer).total, layer.stage) for layer in layers]
         return sum(n for n, stage in needs if stage is Stage.FEATURES) / sum(n for n, _ in needs)
     trace = runs.oracle(*case).trace
     allocated = [trace.plan.buffers[change.buffer] for change in trace.memory if change.delta_bytes > 0]
@@ -160,7 +160,7 @@ def reuse_distance(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
 def conv_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Share of kernel time, forward and backward, that CONV layers take."""
     trace = runs.result(*case, policy).trace
-    layers = runs.bench(*case).workload.graph.layers
+    layers = runs.simulator(*case).workload.graph.layers
     total_s = conv_s = 0.0
     for span in trace.spans_on(Stream.COMPUTE):
         kernel = trace.plan.operations[span.operation]
@@ -187,32 +187,32 @@ def power_overhead(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     baseline, other = "base(p)", policy
     if not runs.oracle(*case).fits:
         baseline, other = "base(m)", "vdnn_conv(m)"
-    bench = runs.bench(*case)
+    simulator = runs.simulator(*case)
     before_watts, after_watts = (
-        maximum_watts(runs.result(*case, label).trace, bench.cost_model, runs.server) for label in (baseline, other)
+        maximum_watts(runs.result(*case, label).trace, simulator.cost_model, runs.server) for label in (baseline, other)
     )
     return after_watts / before_watts - 1
 
 
 def passes_of(runs: VdnnRuns, case: NetworkBatch, policy: str) -> str:
     """The profiling passes of a dynamic policy where every trial but the first fails, in their order."""
-    bench = runs.bench(*case)
-    setting = Setting(bench.workload, bench.cost_model, bench.limits, _OnlyTheFirstPasses(bench))
+    simulator = runs.simulator(*case)
+    setting = Setting(simulator.workload, simulator.cost_model, simulator.limits, _OnlyTheFirstPasses(simulator))
     return "; ".join(each.name for each in runs.policy(policy).plan(setting).passes)
 
 
 class _OnlyTheFirstPasses:
     """A port through which the first plan fits, and no other."""
 
-    def __init__(self, bench: Simulator) -> None:
-        self._bench = bench
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
         self._first: TrainingPlan | None = None
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
         """Run the first plan and refuse the others as if the GPU had no memory."""
         self._first = self._first or plan
         if plan is self._first:
-            return self._bench.run_trial(plan)
-        refusal = place_plan(plan, replace(self._bench.limits, device_bytes=0))
+            return self._simulator.run_trial(plan)
+        refusal = place_plan(plan, replace(self._simulator.limits, device_bytes=0))
         assert isinstance(refusal, DoesNotFit)
         return Trial(refusal, 0.0)

@@ -42,17 +42,17 @@ class VdnnRuns:
     pinned_memory: PinnedMemory = PinnedMemory.ARENA
     options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     _types: PolicyTypes = field(default_factory=known_policies)
-    _benches: dict[NetworkBatch, Simulator] = field(default_factory=dict)
+    _simulators: dict[NetworkBatch, Simulator] = field(default_factory=dict)
     _oracles: dict[NetworkBatch, RunMetrics] = field(default_factory=dict)
     _results: dict[tuple[str, int, str], PolicyResult] = field(default_factory=dict)
 
-    def bench(self, network: str, batch_size: int) -> Simulator:
+    def simulator(self, network: str, batch_size: int) -> Simulator:
         """The workload of a network with its costs on this machine."""
         key = network, batch_size
-        if key not in self._benches:
+        if key not in self._simulators:
             workload = Workload(build_network(network), batch_size)
-            self._benches[key] = Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
-        return self._benches[key]
+            self._simulators[key] = Simulator.of(workload, self.server, self.memory_model, self.pinned_memory)
+        return self._simulators[key]
 
     def policy(self, label: str, **options: object) -> Policy:
         """The policy of a label as the paper writes it, with options that it does not have there."""
@@ -63,10 +63,10 @@ class VdnnRuns:
         resolved = self.policy(policy, **{**self.options.get(policy.partition("(")[0], {}), **options})
         key = network, batch_size, resolved.label
         if key not in self._results:
-            bench = self.bench(network, batch_size)
+            simulator = self.simulator(network, batch_size)
             if (network, batch_size) not in self._oracles:
-                self._oracles[network, batch_size] = bench.oracle()
-            (self._results[key],) = bench.run(resolved, self._oracles[network, batch_size])
+                self._oracles[network, batch_size] = simulator.oracle()
+            (self._results[key],) = simulator.run(resolved, self._oracles[network, batch_size])
         return self._results[key]
 
     def oracle(self, network: str, batch_size: int) -> PolicyResult:

@@ -49,7 +49,7 @@ def layrub_plan(setting: Setting, reuse: Reuse, *, label: str) -> TrainingPlan:
     )
     buffers = Buffers(workload, reuse)
     pools = _pools(workload, buffers, layout, reuse)
-    over = {buffers.gradients[index]: [buffers.maps[index]] for each in layout.laid_over.values() for index in each}
+    over = {buffers.gradients[index]: [buffers.maps[index]] for each in layout.over_maps.values() for index in each}
     scheme = partial(Spaces, reuse=reuse, pools=pools, kept=buffers.kept, over=over)
     schedule = _Walk(workload, kernels, reuse, layout, buffers, pools).steps()
     return lower(
@@ -130,7 +130,7 @@ class _Walk:
         self._fetch(arriving, layer, phases[0])
         seconds = sum(self._kernels[layer.index, phase].seconds for phase in phases)
         for phase in phases:
-            self._enter(self._gradients(self._layout.laid_over.get((layer.index, phase), ())), layer, phase)
+            self._enter(self._gradients(self._layout.over_maps.get((layer.index, phase), ())), layer, phase)
             waits_for_weights = self._reuse.within_layers and phase in phases[1:]
             self._steps.append(Run(layer, phase, barrier_s=BARRIER_FRACTION * seconds if waits_for_weights else 0.0))
         self._leave(kept)

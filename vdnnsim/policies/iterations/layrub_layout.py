@@ -29,7 +29,7 @@ class Layout:
             whose kernels add to one gradient, has no buffers for them.
         offloads: by layer, the maps that leave with its forward.
         prefetches: by step, the maps that come back beside it.
-        laid_over: by kernel that is the first to write them, the gradients that lie over their map from then on.
+        over_maps: by kernel that is the first to write them, the gradients that lie over their map from then on.
         gradients_over_maps_ending: by step, those of them that end with it.
         weights_first: whether weight gradients come before data gradients.
     """
@@ -40,7 +40,7 @@ class Layout:
     split_stays: list[Stay] = field(default_factory=list)
     offloads: dict[int, list[int]] = field(default_factory=dict)
     prefetches: dict[int, list[int]] = field(default_factory=dict)
-    laid_over: dict[tuple[int, Phase], list[int]] = field(default_factory=dict)
+    over_maps: dict[tuple[int, Phase], list[int]] = field(default_factory=dict)
     gradients_over_maps_ending: dict[int, list[int]] = field(default_factory=dict)
 
     def phases(self, layer: Layer) -> tuple[Phase, ...]:
@@ -103,7 +103,7 @@ class _Builder:
         self.layout.split_stays.extend(Stay(None, nbytes, step, writers[-1]) for step in writers[1:])
         end = self._end_of[each.producer]
         if self._lies_over(each, readers, writer, phase):
-            self.layout.laid_over.setdefault((writer.index, phase), []).append(each.index)
+            self.layout.over_maps.setdefault((writer.index, phase), []).append(each.index)
             self.layout.gradients_over_maps_ending.setdefault(end, []).append(each.index)
             return end
         self._stay(self.layout.gradient_stays, each, self._step_of[writer.index], end)

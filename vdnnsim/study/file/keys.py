@@ -85,7 +85,7 @@ def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
     return keys[name]
 
 
-def check_together(names: Collection[str], entry: Entry) -> None:
+def check_combination(names: Collection[str], entry: Entry) -> None:
     """Refuse two names of one thing; `entry` is where they stand."""
     if _PRECISION in names and _ELEMENT_TYPE in names:
         raise entry.wrong(f"{_ELEMENT_TYPE!r} stands beside {_PRECISION!r}, expected one of the two")

@@ -28,7 +28,7 @@ from vdnnsim.report.study.picture import read_pictures
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.file.axis import read_axis
-from vdnnsim.study.file.keys import check_together, study_keys
+from vdnnsim.study.file.keys import check_combination, study_keys
 from vdnnsim.study.file.where import read_condition
 from vdnnsim.study.points.resolve import POLICY
 from vdnnsim.study.results.rows import table_header
@@ -59,7 +59,7 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     named = members["axes"].named_members("axes")
     if not named:
         raise members["axes"].expected("at least one axis")
-    check_together(named, members["axes"])
+    check_combination(named, members["axes"])
     axes = [read_axis(name, entry, members["axes"], keys) for name, entry in named.items()]
     if POLICY not in named:
         axes.append(Axis(POLICY, POLICY, base.policies))

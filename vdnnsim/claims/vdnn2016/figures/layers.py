@@ -12,10 +12,10 @@ from vdnnsim.units import format_bytes, format_seconds
 
 def figure_05(runs: VdnnRuns) -> PaperFigure:
     """What each layer of VGG-16 (256) needs in forward."""
-    bench = runs.bench("vgg16", 256)
-    kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
-    layers = [layer for layer in bench.workload.graph.layers if layer.parameters]
-    needs = [forward_bytes(bench.workload, kernels, layer) for layer in layers]
+    simulator = runs.simulator("vgg16", 256)
+    kernels = choose_kernels(simulator.workload, simulator.costs, Algorithms.PERFORMANCE_OPTIMAL)
+    layers = [layer for layer in simulator.workload.graph.layers if layer.parameters]
+    needs = [forward_bytes(simulator.workload, kernels, layer) for layer in layers]
     names = tuple(layer.name for layer in layers)
     left = [need.x + need.y + need.workspace for need in needs]
     whole = runs.oracle("vgg16", 256).metrics.max_memory_bytes
@@ -109,8 +109,8 @@ def figure_05(runs: VdnnRuns) -> PaperFigure:
 
 def figure_06(runs: VdnnRuns) -> PaperFigure:
     """Time and reuse distance of each layer of VGG-16 (64)."""
-    bench, result = runs.bench("vgg16", 64), runs.oracle("vgg16", 64)
-    layers = bench.workload.graph.layers
+    simulator, result = runs.simulator("vgg16", 64), runs.oracle("vgg16", 64)
+    layers = simulator.workload.graph.layers
     shown = (LayerKind.CONV, LayerKind.POOL, LayerKind.FC)
     times = [each for each in layer_times(result.trace) if layers[each.layer].kind in shown]
     names = tuple(layers[each.layer].name for each in times)

@@ -3,7 +3,7 @@
 from collections import Counter
 from itertools import pairwise
 
-from vdnnsim.analysis.layers import greediest_layer
+from vdnnsim.analysis.layers import largest_layer
 from vdnnsim.analysis.memory import everything, features_only
 from vdnnsim.claims.vdnn2016.figures.figure import (
     PaperFigure,
@@ -39,9 +39,9 @@ def figure_01(runs: VdnnRuns) -> PaperFigure:
     sizes = [runs.oracle(*case).metrics.max_memory_bytes for case in ALL_TEN]
     needs = []
     for case in ALL_TEN:
-        bench = runs.bench(*case)
-        kernels = choose_kernels(bench.workload, bench.costs, Algorithms.PERFORMANCE_OPTIMAL)
-        needs.append(greediest_layer(bench.workload, kernels))
+        simulator = runs.simulator(*case)
+        kernels = choose_kernels(simulator.workload, simulator.costs, Algorithms.PERFORMANCE_OPTIMAL)
+        needs.append(largest_layer(simulator.workload, kernels))
     shares = [need.total / size for (_, need), size in zip(needs, sizes, strict=True)]
     over = [name for name, size in zip(names, sizes, strict=True) if size > capacity]
     fits = [runs.oracle(*case).fits for case in ALL_TEN]
@@ -57,8 +57,8 @@ def figure_01(runs: VdnnRuns) -> PaperFigure:
             "batch_size",
             "base_p_max_memory_bytes",
             "fits",
-            "greediest_layer",
-            "greediest_layer_bytes",
+            "largest_layer",
+            "largest_layer_bytes",
             "largest_fraction_used",
         ),
         rows=tuple(

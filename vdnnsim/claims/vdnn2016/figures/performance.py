@@ -22,11 +22,11 @@ from vdnnsim.report.scale import Scale, percent
 def figure_13(runs: VdnnRuns) -> PaperFigure:
     """The most DRAM bandwidth that a kernel of each CONV layer of VGG-16 draws."""
     case = ("vgg16", 64)
-    bench = runs.bench(*case)
+    simulator = runs.simulator(*case)
     traces = runs.oracle(*case).trace, runs.result(*case, "vdnn_all(p)").trace
-    alone, copied = (convolution_traffic(trace, bench.cost_model, runs.server) for trace in traces)
+    alone, copied = (convolution_traffic(trace, simulator.cost_model, runs.server) for trace in traces)
     layers = list(dict.fromkeys(each.layer for each in alone))
-    names = tuple(bench.workload.graph.layers[layer].name for layer in layers)
+    names = tuple(simulator.workload.graph.layers[layer].name for layer in layers)
 
     def most(*, backward: bool) -> tuple[float, ...]:
         """The greatest share of the peak among the kernels of a layer in one direction."""
@@ -41,7 +41,7 @@ def figure_13(runs: VdnnRuns) -> PaperFigure:
 
     forward, backward = most(backward=False), most(backward=True)
     slowdowns = [each.copy_slowdown for each in copied]
-    labels = [f"{each.phase.value} of {bench.workload.graph.layers[each.layer].name}" for each in copied]
+    labels = [f"{each.phase.value} of {simulator.workload.graph.layers[each.layer].name}" for each in copied]
     both = [each.utilization for each in copied]
     return PaperFigure(
         stem="figure13",
@@ -62,7 +62,7 @@ def figure_13(runs: VdnnRuns) -> PaperFigure:
         ),
         rows=tuple(
             (
-                bench.workload.graph.layers[one.layer].name,
+                simulator.workload.graph.layers[one.layer].name,
                 one.phase.value,
                 one.algorithm,
                 one.seconds,

@@ -143,8 +143,8 @@ def _policy(case: NetworkBatch, slot: str) -> str:
 
 
 def _measure(runs: VdnnRuns, case: NetworkBatch, policy: str) -> _Drawn:
-    bench, result = runs.bench(*case), runs.result(*case, policy)
-    curve = power_curve(result.trace, bench.cost_model, runs.server)
+    simulator, result = runs.simulator(*case), runs.result(*case, policy)
+    curve = power_curve(result.trace, simulator.cost_model, runs.server)
     return _Drawn(
         result, curve.mean_watts, curve.maximum_watts(SAMPLING_PERIOD_S), curve.energy_joules, max(curve.watts)
     )

@@ -47,14 +47,14 @@ class KernelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Programme:
+class CompiledPlan:
     """A plan that can be executed.
 
     Attributes:
         calls: by position of the Compute in the plan.
         forms: by buffer.
         copies: where its copies lie on the host.
-        taken_bytes: by buffer, what it takes of the device: a workspace as much as the greediest of its kernels needs.
+        taken_bytes: by buffer, what it takes of the device: a workspace as much as the largest of its kernels needs.
         idle_bytes: by workspace, what it takes when no kernel runs: of a single kernel's, what that is handed.
     """
 
@@ -66,7 +66,7 @@ class Programme:
     idle_bytes: Mapping[int, int]
 
     @classmethod
-    def of(cls, plan: TrainingPlan, workload: Workload, library: KernelLibrary) -> "Programme":
+    def of(cls, plan: TrainingPlan, workload: Workload, library: KernelLibrary) -> "CompiledPlan":
         """Find the kernels of a plan and their buffers.
 
         Raises:
