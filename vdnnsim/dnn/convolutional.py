@@ -206,4 +206,6 @@ class SoftmaxLoss(Operator):
         """Maximum, difference, exponential, sum and quotient."""
         (x,) = inputs
         work = Work(forward_flop=5 * x.elements, backward_flop=5 * x.elements, saved_outputs=(0,))
-        return work if rule is SavingRule.PAPER else replace(work, temporaries=x.elements)
+        return (
+            work if rule is SavingRule.PAPER else replace(work, temporaries=x.elements, labels=x.elements // x.channels)
+        )

@@ -196,9 +196,9 @@ class GraphBuilder:
         """Add a fully connected layer, with an in-place activation behind it if `relu`."""
         return self._add_with_activation(name, FullyConnected(out_features), (x,), relu=relu)
 
-    def build(self, logits: int) -> LayerGraph:
-        """Close the network with its loss and return the graph."""
-        self._add("loss", SoftmaxLoss(), (logits,))
+    def build(self, output: int, loss: Operator | None = None) -> LayerGraph:
+        """Close the network with its loss, softmax and cross entropy unless told otherwise, and return the graph."""
+        self._add("loss", loss or SoftmaxLoss(), (output,))
         return self.graph()
 
     def graph(self) -> LayerGraph:

@@ -116,8 +116,7 @@ class _StepBuilder:
             name, narrow = f"narrow weights of {layer.name}", self._graph.autocast
             storage = Storage(name, BufferKind.STATISTICS, nbytes, narrow, layer.stage, given=False, owner=layer.index)
             self._add(storage, (layer.work.weights,), _NARROW)
-        if self._autograd and layer.operator.is_loss:
-            labels = workload.part_size * layer.in_shapes[0].elements // layer.in_shapes[0].channels
+        if labels := workload.part_size * layer.work.labels:
             nbytes, stage = labels * INDEX_BYTES, layer.stage
             self._add(
                 Storage("labels", BufferKind.LABELS, nbytes, None, stage, given=True, owner=layer.index), (labels,)

@@ -89,6 +89,7 @@ class Work:
         lookup: the part of W that forward reads; None for all of it.
         random: whether it draws random numbers.
         temporaries: elements that backward takes for what it computes on the way.
+        labels: numbers of classes that a loss reads, and keeps.
     """
 
     forward_flop: int
@@ -103,6 +104,7 @@ class Work:
     lookup: Lookup | None = None
     random: bool = False
     temporaries: int = 0
+    labels: int = 0
 
 
 class Operator:

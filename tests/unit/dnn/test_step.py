@@ -4,12 +4,15 @@ Two images of 1x2x2 in float32: conv 0 (one filter of one element, map 1), conv/
 (map 3), loss 4 (map 4). Maps 0 and 1 hold 32 B, the rest 8 B; each W is a weight and a bias, 8 B. Momentum has a state.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
 
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase, Stage
-from vdnnsim.dnn.operator import Arithmetic, SavingRule
-from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.operator import Arithmetic, Operator, SavingRule, Work
+from vdnnsim.dnn.shapes import MapShape, Shapes
 from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Tensor
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
@@ -174,3 +177,38 @@ def test_several_inputs_stand_in_their_order_and_all_but_one_reader_add_to_a_gra
         ("gradient of left", Role.OUTPUT_GRADIENT, 0, READ),
         ("gradient of stem", Role.INPUT_GRADIENT, 0, UPDATE),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class SquaredError(Operator):
+    """A loss that keeps what it is of, and reads no classes."""
+
+    name: ClassVar[str] = "squared_error"
+    kind: ClassVar[str] = "LOSS"
+    is_loss: ClassVar[bool] = True
+
+    def work(self, inputs: Shapes, rule: SavingRule) -> Work:  # noqa: ARG002 - both keep X
+        return Work(forward_flop=3 * inputs[0].elements, backward_flop=inputs[0].elements, saved_inputs=(0,))
+
+
+@pytest.mark.parametrize("rule", SavingRule)
+def test_an_iteration_may_end_in_any_loss(rule: SavingRule) -> None:
+    """A product of 2 by 3 elements for each of 4 images, in float32: 8 elements of X and 12 of Y, which the loss keeps.
+
+    So forward saves 32 and 48 B, no labels among it. Backward of the loss makes dY from Y; that of the product, whose X
+    is the input, makes dW alone.
+    """
+    net = GraphBuilder("regression", MapShape(2))
+    step = Workload(net.build(net.fc("fc", 0, 3, relu=False), SquaredError()), 4).saved_by(rule).step
+
+    assert step.saved_bytes == 32 + 48
+    assert [(each.module, each.phase) for each in step.operations if each.phase.is_backward] == [
+        ("loss", Phase.BACKWARD_DATA),
+        ("fc", Phase.BACKWARD_WEIGHTS),
+    ]
+    assert {each.kind for each in step.storages} == {
+        BufferKind.FEATURE_MAP,
+        BufferKind.GRADIENT_MAP,
+        BufferKind.WEIGHTS,
+        BufferKind.WEIGHT_GRADIENT,
+    }

@@ -72,11 +72,11 @@ def test_the_rules_differ_in_pooling(operator: Operator, rule: SavingRule, work:
 
 
 def test_autograd_takes_a_loss_in_two_and_holds_what_is_between_them() -> None:
-    """Softmax's gradient is as large as the 5 logits, beside what the loss reads."""
+    """Softmax's gradient is as large as the 5 logits, beside what the loss reads: them, and the label of one class."""
     work = Work(forward_flop=25, backward_flop=25, saved_outputs=(0,))
 
     assert SoftmaxLoss().work((FEW,), PAPER) == work
-    assert SoftmaxLoss().work((FEW,), AUTOGRAD) == replace(work, temporaries=5)
+    assert SoftmaxLoss().work((FEW,), AUTOGRAD) == replace(work, temporaries=5, labels=1)
 
 
 def test_channels_are_joined() -> None:
