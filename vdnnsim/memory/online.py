@@ -63,15 +63,22 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
             block = held.pop(request.key)
             pool.give_back(block)
             delta = -block.nbytes
+        elif not request.resizes:
+            nbytes = round_up(request.nbytes, granule_bytes)
+            taken = pool.take(nbytes)
+            if taken is None:
+                return Overflow(position, tuple(held), capacity_bytes - in_use, pool.largest_free(nbytes))
+            block = held[request.key] = taken
+            delta = block.nbytes
         else:
             nbytes = round_up(request.nbytes, granule_bytes)
-            before = held[request.key].nbytes if request.resizes else 0
+            before = held[request.key].nbytes
             taken = pool.take(max(0, nbytes - before))
             if taken is None:
                 return Overflow(position, tuple(held), capacity_bytes - in_use, pool.largest_free(nbytes - before))
             if nbytes < before:
                 pool.give_back(Block(taken.start, before - nbytes))
-            block = held[request.key] = Block(taken.start, nbytes) if request.resizes else taken
+            block = held[request.key] = Block(taken.start, nbytes)
             delta = block.nbytes - before
         in_use += delta
         offsets.append(block.start if pool.addressed else None)
@@ -105,7 +112,7 @@ class _Sum:
         self.pool_bytes = 0
 
     def take(self, nbytes: int) -> Block | None:
-        if nbytes > self.largest_free(nbytes):
+        if nbytes > self._capacity_bytes - self._in_use_bytes:
             return None
         self._in_use_bytes += nbytes
         self.pool_bytes = max(self.pool_bytes, self._in_use_bytes)

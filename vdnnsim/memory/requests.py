@@ -5,14 +5,13 @@ answers the whole sequence at once, so that an online model and one that plans a
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 UNLIMITED_BYTES: Final = 2**60
 """The capacity of a memory that has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """Takes nbytes under a key; or, with nbytes None, gives back what the key holds.
 
     Attributes:

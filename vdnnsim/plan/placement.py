@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import PolicyError
@@ -59,9 +59,11 @@ class MemoryLimits:
         return max(0, self.device_bytes - plan.handles * self.handle_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedChange:
-    """One allocation (delta above zero) or release (below) as the memory model decided it."""
+class PlacedChange(NamedTuple):
+    """One allocation (delta above zero) or release (below) as the memory model decided it.
+
+    A plan has thousands, and a tuple is made in a third of the time.
+    """
 
     operation: int
     buffer: int
