@@ -190,7 +190,9 @@ def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -
                 requests.append(Request(buffer, None))
                 positions.append(position)
                 held.pop(buffer, None)
-            case AllocateExtent(buffer=buffer, extent=extent) | ReleaseExtent(buffer=buffer, extent=extent):
+            case _:
+                assert isinstance(operation, AllocateExtent | ReleaseExtent)
+                buffer, extent = operation.buffer, operation.extent
                 if limits.model not in MODELS_WITH_EXTENTS:
                     raise _without_extents(plan, operation, limits.model)
                 left = held.setdefault(buffer, set(pieces.covered(buffer)))
@@ -200,8 +202,6 @@ def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -
                 nbytes = _held_bytes(pieces.ranges(buffer), left, granule_bytes)
                 requests.append(Request(buffer, nbytes, resizes=True))
                 positions.append(position)
-            case _:
-                pass
     return positions, requests
 
 
