@@ -21,8 +21,8 @@ class KernelOrigins:
 
     Attributes:
         by_kernel: where the seconds of each come from.
-        gap: what is to be said of a table of measured kernels that lacks the element type; empty where there is
-            nothing to say.
+        gap: what is to be said of what is not known: a table of measured kernels lacks the element type, a roofline
+            knows no workspaces; empty where there is nothing to say.
     """
 
     by_kernel: Mapping[Kernel, Origin] = field(default_factory=dict)

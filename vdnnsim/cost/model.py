@@ -60,9 +60,10 @@ class ServerCosts(CostModel):
         if half and half not in rates:
             gpu = replace(self._server.gpu, flop_per_s={**rates, half: rates[ElementType.FLOAT32]})
             gap = f"{self._server.name} states no gpu.peak for {half.value}; the rate of float32 stands in"
-            return replace(ServerCosts(replace(self._server, gpu=gpu)).table(workload), gap=gap)
+            table = ServerCosts(replace(self._server, gpu=gpu)).table(workload)
+            return replace(table, gap=_joined(gap, table.gap))
         table = self.of_type(workload.element_type).table(workload)
-        gap = self._gaps[workload.element_type]
+        gap = _joined(self._gaps[workload.element_type], table.gap)
         if half is None:
             return replace(table, gap=gap)
         narrow, narrow_gap = self._narrow(half)
@@ -73,7 +74,7 @@ class ServerCosts(CostModel):
             )
             for layer, phase in table.kernels
         }
-        return CostTable(kernels, narrow_gap or gap)
+        return CostTable(kernels, _joined(narrow_gap, narrow_table.gap) or gap)
 
     def _narrow(self, half: ElementType) -> tuple[CostModel, str]:
         """Return what times kernels in the narrow type of mixed precision, those of float32 where nothing else does."""
@@ -108,13 +109,17 @@ class ServerCosts(CostModel):
             untimed = f"times no kernel in {element_type.value}, only in {', '.join(sorted(_timed(rows))) or 'none'}"
             if not models:
                 raise ProfileError(f"{file_name(server.kernels.table)}: {untimed}")
-            gap = f"{server.kernels.table.name} {untimed}; workspaces are those of formulas"
+            gap = f"{server.kernels.table.name} {untimed}; its cost model stands in"
         elif not models:
             raise ProfileError(f"{server.name}: has neither kernels nor a cost_model, so nothing can be timed on it")
         check_cost_model(server.name, server)
         model = KINDS[server.cost_model_kind](server)
         peak_roofline(server, element_type)
         return model, gap
+
+
+def _joined(*gaps: str) -> str:
+    return "; ".join(gap for gap in gaps if gap)
 
 
 def _timed(rows: Iterable[KernelRow]) -> set[str]:

@@ -12,7 +12,8 @@ A profile states in `cost_model` the overhead, and for fractions below 1 whose t
       conv_bfloat16_flop_fraction: {...}    # of one kind of operator in one element type
       dram_fraction: {...}                  # likewise
 
-The nearest that is stated counts. Every kernel has one algorithm, without workspace.
+The nearest that is stated counts. Every kernel has one algorithm, and nobody knows its workspace: none is counted, and
+results say so.
 Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
 """
 
@@ -31,6 +32,7 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.messages import not_one_of
 
 OVERHEAD: Final = "launch_overhead_s"
+NO_WORKSPACES: Final = "a roofline knows no workspaces, so none count"
 _NAMES: Final = (*OPERATOR_NAMES, *(each.value for each in Optimizer if each is not Optimizer.NONE))
 _FRACTION: Final = re.compile(
     rf"(?:({'|'.join(_NAMES)})_)?(?:({'|'.join(each.value for each in ElementType)})_)?(flop|dram)_fraction"
@@ -57,7 +59,8 @@ class RooflineCosts(CostModel):
                 (layer.index, phase): (self._cost(workload, layer, phase),)
                 for layer in workload.graph.layers
                 for phase in workload.phases(layer)
-            }
+            },
+            NO_WORKSPACES,
         )
 
     def _cost(self, workload: Workload, layer: Layer, phase: Phase) -> KernelCost:

@@ -43,8 +43,8 @@ class CostTable:
     """The kernels of a workload: (layer index, phase) -> the algorithms on offer, fastest first.
 
     Attributes:
-        gap: what is to be said of a table of measured kernels that lacks the element type; empty where there is
-            nothing to say.
+        gap: what is to be said of what is not known: a table of measured kernels lacks the element type, a roofline
+            knows no workspaces; empty where there is nothing to say.
     """
 
     kernels: Mapping[tuple[int, Phase], tuple[KernelCost, ...]]

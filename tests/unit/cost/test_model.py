@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.toy import toy_chain
 from vdnnsim.cost.kernel_file import COLUMNS
 from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
@@ -202,6 +203,42 @@ def test_a_table_alone_refuses_what_was_not_timed(toy_server: Server, tmp_path: 
     assert isinstance(ServerCosts(server).of_type(ElementType.FLOAT32), MeasuredCosts)
     with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: times no kernel in float16, only in float32$"):
         ServerCosts(server).of_type(ElementType.FLOAT16)
+
+
+def test_a_roofline_stands_beside_a_table_for_types_that_it_lacks(toy_server: Server, tmp_path: Path) -> None:
+    """What the table has keeps its algorithms and workspaces; in float16 conv1 of the toy chain is a roofline.
+
+    One image of 5 elements through 30 weights: 50 FLOPs, at 25 FLOP/s 2 s; 10 + 60 + 10 B take 0.8 s at 100 B/s; and a
+    launch of 1 s.
+    """
+    row = "conv 5 1x1 stride 1x1 padding 0x0 bias,forward,1,float32,5x1x1,,{},,{},0.0,1,{},50,160,measured,"
+    rows = "".join(f"{line}\n" for line in (",".join(COLUMNS), row.format("fast", 2.0, 7), row.format("lean", 3.0, 0)))
+    kernels = MeasuredKernels(
+        tmp_path / "toy.kernels.csv", sha256(rows.encode()).hexdigest(), tf32=False, channels_last=False
+    )
+    kernels.table.write_text(rows, encoding="utf-8")
+    rates = {**toy_server.gpu.flop_per_s, ElementType.FLOAT16: 25.0}
+    gpu = replace(toy_server.gpu, flop_per_s=rates, dram_bytes_per_s=100.0)
+    server = replace(
+        toy_server, gpu=gpu, kernels=kernels, cost_model_kind="roofline", cost_model={"launch_overhead_s": 1.0}
+    )
+    wide, half = (
+        ServerCosts(server).table(Workload(toy_chain(1), 1, element_type, mode=Mode.INFERENCE))
+        for element_type in (ElementType.FLOAT32, ElementType.FLOAT16)
+    )
+
+    assert [(each.algorithm, each.seconds, each.workspace_bytes) for each in wide.options(0, Phase.FORWARD)] == [
+        ("fast", 2.0, 7),
+        ("lean", 3.0, 0),
+    ]
+    assert [(each.algorithm, each.seconds, each.workspace_bytes) for each in half.options(0, Phase.FORWARD)] == [
+        (ONLY, 3.0, 0)
+    ]
+    assert wide.gap == ""
+    assert half.gap == (
+        "toy.kernels.csv times no kernel in float16, only in float32; its cost model stands in; a roofline knows no "
+        "workspaces, so none count"
+    )
 
 
 def test_a_pooling_costs_what_its_saving_rule_makes_it_move(titan_x: Server) -> None:
