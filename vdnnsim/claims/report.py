@@ -19,7 +19,7 @@ PERCENT = Scale("%", 0.01, 0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
+class SimulatedFigure:
     """A figure of a paper from simulation.
 
     Attributes:
@@ -33,7 +33,7 @@ class Figure:
     chart: Chart
 
 
-def figure_files(figures: Iterable[Figure]) -> dict[str, bytes]:
+def figure_files(figures: Iterable[SimulatedFigure]) -> dict[str, bytes]:
     """Return the CSV and the picture of each figure by file name."""
     # Matplotlib takes longer to import than a network to simulate.
     from vdnnsim.report.plots.bars import draw_bars

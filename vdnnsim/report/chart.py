@@ -35,6 +35,15 @@ class Tint(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """One file to show: its name, what it says in one line, which is its title, and its content."""
+
+    name: str
+    description: str
+    png: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Axis:
     """One vertical axis.
 

@@ -116,6 +116,18 @@ def test_what_lies_in_another_buffer_has_nothing_to_give_back(writer: PlanWriter
     assert not given_back(operations)
 
 
+@pytest.mark.parametrize("chunk_bytes", [10, 11])
+def test_what_one_chunk_holds_is_copied_and_released_as_a_whole(writer: PlanWriter, chunk_bytes: int) -> None:
+    write(writer, x := take(writer, "x"))
+    order(writer, COMPUTE, MEMORY)
+    writer.offload(x, 0)
+    order(writer, MEMORY, COMPUTE)
+    writer.release(x)
+    plan = finished(writer)
+
+    assert in_chunks(plan, chunk_bytes) == plan
+
+
 def test_pages_and_parts_are_copied_as_they_are(writer: PlanWriter) -> None:
     """Pages are small already; parts were chosen by a policy."""
     x, y = take(writer, "x"), take(writer, "y")

@@ -9,7 +9,7 @@ from vdnnsim.claims.layrub2018.metrics import map_reduction, overhead
 from vdnnsim.claims.layrub2018.readings import WELL_KNOWN
 from vdnnsim.claims.layrub2018.runs import LayrubCase, LayrubRuns
 from vdnnsim.claims.layrub2018.tables import HYBRID
-from vdnnsim.claims.report import PERCENT, Figure
+from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Series, Slot, Tint
 from vdnnsim.report.scale import Scale, byte_scale
 from vdnnsim.units import MIB
@@ -40,7 +40,7 @@ _COMPARED: Final = (
 _UPRIGHT_LABELS = 8
 
 
-def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[Figure, ...]:
+def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[SimulatedFigure, ...]:
     """Return all figures; the last is of the numbers of Table 5."""
     return (
         _deep(runs),
@@ -52,7 +52,7 @@ def paper_figures(runs: LayrubRuns, table_5: Sequence[Row]) -> tuple[Figure, ...
     )
 
 
-def _deep(runs: LayrubRuns) -> Figure:
+def _deep(runs: LayrubRuns) -> SimulatedFigure:
     cases = _cases(_DEEP)
     caffe = tuple(float(runs.blob_bytes(case)) for case in cases)
     taken = {policy: tuple(float(runs.memory(case, policy).maps) for case in cases) for policy in _STRATEGIES}
@@ -64,7 +64,7 @@ def _deep(runs: LayrubRuns) -> Figure:
     growing = [_slot("Caffe", Tint.BASE_P, caffe), _slot(*_STRATEGIES["layrub_intra"], taken["layrub_intra"])]
     constant = [_slot(*_STRATEGIES[policy], taken[policy]) for policy in ("layrub_inter", HYBRID)]
     names = tuple(case.network.replace("resnet", "") for case in cases)
-    return Figure(
+    return SimulatedFigure(
         stem="figure09",
         header=("network", "batch_size", "policy", "maps_and_gradients_bytes"),
         rows=tuple(rows),
@@ -85,11 +85,11 @@ def _deep(runs: LayrubRuns) -> Figure:
     )
 
 
-def _shares(runs: LayrubRuns, stem: str, networks: Sequence[tuple[str, int]], subtitle: str) -> Figure:
+def _shares(runs: LayrubRuns, stem: str, networks: Sequence[tuple[str, int]], subtitle: str) -> SimulatedFigure:
     cases = _cases(networks)
     shares = {policy: tuple(1 - map_reduction(runs, case, policy) for case in cases) for policy in _STRATEGIES}
     within, between, hybrid = (fmean(values) for values in shares.values())
-    return Figure(
+    return SimulatedFigure(
         stem=stem,
         header=("network", "batch_size", "policy", "share_of_caffe"),
         rows=_rows(cases, shares),
@@ -106,12 +106,12 @@ def _shares(runs: LayrubRuns, stem: str, networks: Sequence[tuple[str, int]], su
     )
 
 
-def _systems(runs: LayrubRuns) -> Figure:
+def _systems(runs: LayrubRuns) -> SimulatedFigure:
     cases = _cases(_COMPARED)
     taken = {policy: tuple(float(runs.memory(case, policy).runtime) for case in cases) for policy in _SYSTEMS}
     least = sum(taken[HYBRID][i] == min(values[i] for values in taken.values()) for i in range(len(cases)))
     slots = tuple(_slot(*_SYSTEMS[policy], values) for policy, values in taken.items())
-    return Figure(
+    return SimulatedFigure(
         stem="figure12",
         header=("network", "batch_size", "policy", "runtime_bytes"),
         rows=_rows(cases, taken),
@@ -123,7 +123,7 @@ def _systems(runs: LayrubRuns) -> Figure:
     )
 
 
-def _performance(runs: LayrubRuns) -> Figure:
+def _performance(runs: LayrubRuns) -> SimulatedFigure:
     cases = _cases((("alexnet", 128), ("googlenet", 128), ("vgg_d_13conv", 64)))
     drawn = {
         "geeps": ("GeePS", Tint.BASE_P),
@@ -132,7 +132,7 @@ def _performance(runs: LayrubRuns) -> Figure:
         HYBRID: ("Layrub", Tint.DYN),
     }
     values = {policy: tuple(1 / (1 + overhead(runs, case, policy, "caffe")) for case in cases) for policy in drawn}
-    return Figure(
+    return SimulatedFigure(
         stem="figure13",
         header=("network", "batch_size", "policy", "performance_over_caffe"),
         rows=_rows(cases, values),
@@ -149,7 +149,7 @@ def _performance(runs: LayrubRuns) -> Figure:
     )
 
 
-def _overheads(table_5: Sequence[Row]) -> Figure:
+def _overheads(table_5: Sequence[Row]) -> SimulatedFigure:
     panels, means = [], []
     for system, light, dark in (("Layrub", Tint.ALL_M, Tint.ALL_P), ("MXNet", Tint.CONV_M, Tint.CONV_P)):
         rows = [row for row in table_5 if row[2] == system]
@@ -158,7 +158,7 @@ def _overheads(table_5: Sequence[Row]) -> Figure:
         names = tuple(_network(str(row[0])).replace(" ", "\n", 1) for row in rows)
         panels.append(Panel(names, tuple(slots), Axis("extra time", PERCENT, 0.9)))
         means.append(fmean(replay))
-    return Figure(
+    return SimulatedFigure(
         stem="figure14",
         header=("network", "batch_size", "system", "paper_overhead", "overhead"),
         rows=tuple((row[0], row[1], row[2], row[5], row[8]) for row in table_5),

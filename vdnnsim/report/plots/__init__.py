@@ -1,10 +1,10 @@
 """The only home of matplotlib: one function per picture, a result in, a figure out. Nothing touches pyplot."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.plan.operations import Stream
+from vdnnsim.report.chart import Picture
 from vdnnsim.report.findings import comparison, headline, subject
 from vdnnsim.report.labels import file_names
 from vdnnsim.report.plots.iteration.gpus import gpus_figure, gpus_title
@@ -13,15 +13,6 @@ from vdnnsim.report.plots.iteration.memory import memory_figure
 from vdnnsim.report.plots.iteration.timeline import timeline_figure, timeline_subject, timeline_title
 from vdnnsim.report.plots.policies import policies_figure
 from vdnnsim.report.plots.style import house_style, png
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One file to show: its name, what it says in one line, which is its title, and its content."""
-
-    name: str
-    description: str
-    png: bytes
 
 
 def draw_pictures(result: ScenarioResult) -> tuple[Picture, ...]:

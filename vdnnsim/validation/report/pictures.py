@@ -1,24 +1,14 @@
 """The pictures of a validation: all rows at a glance, and one of them in full."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from vdnnsim.report.chart import Pair, Parity
+from vdnnsim.report.chart import Pair, Parity, Picture
 from vdnnsim.report.scale import percent
 from vdnnsim.units import format_bytes, format_seconds
 from vdnnsim.validation.row import Row
 from vdnnsim.validation.run.side import Side
 from vdnnsim.validation.validate import Validation
 from vdnnsim.validation.verdict import compared, mean_absolute_error
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One file to show: its name, what it says in one line, which is its title, and its content."""
-
-    name: str
-    description: str
-    png: bytes
 
 
 def draw_validation(validation: Validation) -> tuple[Picture, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.report import PERCENT, Figure
+from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.report.chart import Axis, Tint
 from vdnnsim.report.scale import Scale, byte_scale, percent
@@ -24,7 +24,7 @@ _NAMES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "googlenet": "GoogLeNet"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PaperFigure(Figure):
+class PaperFigure(SimulatedFigure):
     """A figure of the paper with what is to be said about it.
 
     Attributes:
