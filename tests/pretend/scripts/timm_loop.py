@@ -1,14 +1,14 @@
-"""Train any model of timm with the defaults of its training script: SGD with Nesterov momentum, float32, no AMP.
+"""Train any model of timm as its training script does where nothing is asked for.
 
-The loop is as `train.py` of timm has it where nothing is asked for: images of the size and the number of classes of the
-model's configuration, a step a batch, `zero_grad` before backward, channels first.
+SGD with Nesterov momentum, float32, channels first, labels smoothed by 0.1, cuDNN's benchmark mode, TF32 in products,
+a batch prefetched on a stream of its own; image size and classes are the model's.
 """
 
 import argparse
-import time
 
 import timm
 import torch
+from timm.data.loader import PrefetchLoader
 
 parser = argparse.ArgumentParser()
 parser.add_argument("model")
@@ -16,23 +16,25 @@ parser.add_argument("--batch", type=int, default=128)
 parser.add_argument("--steps", type=int, default=4)
 args = parser.parse_args()
 
+torch.backends.cuda.matmul.allow_tf32 = True
+torch.backends.cudnn.benchmark = True
 device = torch.device("cuda")
 model = timm.create_model(args.model, pretrained=False)
-size = timm.data.resolve_model_data_config(model)["input_size"]
+data = timm.data.resolve_model_data_config(model)
 model.to(device=device)
 optimizer = timm.optim.create_optimizer_v2(model, opt="sgd", lr=0.1, momentum=0.9, weight_decay=2e-5)
-criterion = torch.nn.CrossEntropyLoss().to(device=device)
+images = torch.zeros(args.batch, *data["input_size"], dtype=torch.uint8).pin_memory()
+labels = torch.zeros(args.batch, dtype=torch.int64).pin_memory()
+loader = PrefetchLoader([(images, labels)] * args.steps, mean=data["mean"], std=data["std"], device=device)
+criterion = timm.loss.LabelSmoothingCrossEntropy(smoothing=0.1).to(device=device)
 model.train()
-for step in range(args.steps):
-    began = time.time()
-    images = torch.randn(args.batch, *size).to(device=device)
-    labels = torch.randint(0, model.num_classes, (args.batch,)).to(device=device)
-    output = model(images)
+for step, (batch, targets) in enumerate(loader):
+    output = model(batch)
     if isinstance(output, (tuple, list)):
         output = output[0]
-    loss = criterion(output, labels)
-    optimizer.zero_grad()
+    loss = criterion(output, targets)
     loss.backward()
     optimizer.step()
+    optimizer.zero_grad()
     torch.cuda.synchronize()
-    print(f"step {step}: loss {loss.item():.4g}, {time.time() - began:.3f} s")
+    print(f"step {step}: loss {loss.item():.4g}")
