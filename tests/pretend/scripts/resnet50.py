@@ -27,13 +27,13 @@ model.train()
 for step in range(args.steps):
     images = torch.randn(args.batch, 3, args.image, args.image).to(device)
     labels = torch.randint(0, 1000, (args.batch,)).to(device)
+    optimizer.zero_grad()
     output = model(images)
     if args.model.startswith("inception"):
         output, auxiliary = output
         loss = criterion(output, labels) + 0.4 * criterion(auxiliary, labels)
     else:
         loss = criterion(output, labels)
-    optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     print(f"step {step}: loss {loss.item():.3f}")
