@@ -1,5 +1,6 @@
 """What a command on pretended GPUs has shown, for people: rows of tables, and sentences."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ from vdnnsim.units import format_bytes, format_seconds
 MEMORY_COLUMNS: Final = ("GPU", "allocated", "reserved", "driver shows", "of its memory")
 HOLDER_COLUMNS: Final = ("at the peak", "share", "asked for in", "module", "line")
 STEP_COLUMNS: Final = ("rank", "step", "gpu", "allocated_bytes", "reserved_bytes", "driver_bytes")
+_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
 _SHOWN_HOLDERS: Final = 8
 _SHOWN_READS: Final = 3
 _ORIGINS: Final = {
@@ -44,13 +46,30 @@ def fullest(outcome: Outcome) -> tuple[Process, Gpu] | None:
 
 
 def holder_rows(gpu: Gpu) -> list[tuple[str, ...]]:
-    """Return what held memory at the peak of a GPU, the most first, and the rest in one row."""
+    """Return what held memory at the peak of a GPU, the most first, and the rest in one row.
+
+    Modules whose paths differ only in numbers are one row: `Net.blocks.*.linear`.
+    """
     peak = gpu.peak
     if peak is None:
         return []
-    shown = peak.holders[:_SHOWN_HOLDERS]
-    rows = [_holder(each, peak.nbytes) for each in shown]
-    rest = peak.nbytes - sum(each.nbytes for each in shown)
+    alike: dict[tuple[str, str, str], list[Holder]] = {}
+    for each in peak.holders:
+        alike.setdefault((each.phase, _NUMBER.sub(".*", each.module), each.line), []).append(each)
+    merged = [(sum(each.nbytes for each in same), key, same) for key, same in alike.items()]
+    merged.sort(key=lambda each: -each[0])
+    shown = merged[:_SHOWN_HOLDERS]
+    rows = [
+        (
+            format_bytes(nbytes),
+            f"{nbytes / peak.nbytes:.0%}",
+            "" if phase == "elsewhere" else phase,
+            pattern if len(same) > 1 else same[0].module,
+            _short(line),
+        )
+        for nbytes, (phase, pattern, line), same in shown
+    ]
+    rest = peak.nbytes - sum(nbytes for nbytes, _, _ in shown)
     if rest > 0:
         rows.append((format_bytes(rest), f"{rest / peak.nbytes:.0%}", "all else", "", ""))
     return rows
@@ -187,11 +206,6 @@ def _end(process: Process) -> list[str]:
         case "error" | "values":
             return [f"the program ended with {process.error}"]
     return []
-
-
-def _holder(holder: Holder, total: int) -> tuple[str, ...]:
-    phase = "" if holder.phase == "elsewhere" else holder.phase
-    return (format_bytes(holder.nbytes), f"{holder.nbytes / total:.0%}", phase, holder.module, _short(holder.line))
 
 
 def _short(line: str) -> str:

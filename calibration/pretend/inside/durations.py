@@ -23,6 +23,8 @@ _SPARSE_READS = frozenset(
     ("embedding", "index", "index_select", "gather", "select_scatter", "_unsafe_index", "embedding_renorm")
 )
 """Operators that read of their first operand only what they return."""
+_OVERWRITES = frozenset(("copy_", "fill_", "zero_", "normal_", "uniform_", "_foreach_copy_", "_foreach_zero_"))
+"""Operators that read nothing of what they write to."""
 _OF_CUDNN = ("cudnn", "batch_norm", "ctc_loss")
 """Parts of names of operators without FLOPs whose work is a call of cuDNN, which is no launch of this process."""
 _CONVOLUTIONS = frozenset(("convolution", "_convolution", "cudnn_convolution", "convolution_backward"))
@@ -85,7 +87,7 @@ class OperatorTimes(TorchDispatchMode):
         made = list(_tensors((output,)))
         device = next((each.device for each in (*made, *given) if each.is_cuda), None)
         if launches and device is not None:
-            seconds = self._seconds(func, args, names, output, given, made) + launches * self._rates.kernel_overhead_s
+            seconds = self._seconds(func, args, names, output, given or made) + launches * self._rates.kernel_overhead_s
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
             self._driver.work(device, seconds)
         return output
@@ -96,8 +98,7 @@ class OperatorTimes(TorchDispatchMode):
         args: tuple[Any, ...],
         names: Mapping[str, Any],
         output: object,
-        given: list[torch.Tensor],
-        made: list[torch.Tensor],
+        operands: list[torch.Tensor],
     ) -> float:
         name = func.overloadpacket.__name__
         counted: Callable[..., int] | None = flop_registry.get(func.overloadpacket)
@@ -106,10 +107,8 @@ class OperatorTimes(TorchDispatchMode):
             flop = _recurrent_flop(args)
         elif name == "_cudnn_rnn_backward":
             flop = 2 * _recurrent_flop(args)
-        read = _nbytes(made) + _nbytes(given[1:]) if name in _SPARSE_READS else _nbytes(given)
-        nbytes = read + _nbytes(made)
-        arithmetic = self._flop_per_s(name, given or made) if flop else 1.0
-        return max(flop / arithmetic, nbytes / self._rates.dram_bytes_per_s)
+        arithmetic = self._flop_per_s(name, operands) if flop else 1.0
+        return max(flop / arithmetic, _moved_bytes(func, args, names, output) / self._rates.dram_bytes_per_s)
 
     def _flop_per_s(self, name: str, operands: list[torch.Tensor]) -> float:
         convolves = name in _CONVOLUTIONS
@@ -130,6 +129,24 @@ def _recurrent_flop(args: tuple[Any, ...]) -> int:
     inputs, weights = args[0], args[1]
     steps = inputs.numel() // inputs.shape[-1]
     return 2 * steps * sum(each.numel() for each in weights if each.dim() > 1)
+
+
+def _moved_bytes(func: OpOverload[..., Any], args: tuple[Any, ...], names: Mapping[str, Any], output: object) -> int:
+    """Return the bytes of memory that an operator reads and writes, by what its schema says of its operands."""
+    schema = func._schema  # noqa: SLF001  # its only form
+    name = func.overloadpacket.__name__
+    read = written = 0
+    for number, argument in enumerate(schema.arguments):
+        value = args[number] if number < len(args) else names.get(argument.name)
+        nbytes = _nbytes(_tensors((value,)))
+        changed = argument.alias_info is not None and argument.alias_info.is_write
+        written += nbytes if changed else 0
+        unread = argument.is_out or (number == 0 and name in (_SPARSE_READS | _OVERWRITES))
+        read += 0 if unread else nbytes
+    outputs = output if isinstance(output, tuple) else (output,)
+    made = [value for value, made in zip(outputs, schema.returns, strict=False) if made.alias_info is None]
+    fresh = _nbytes(_tensors(made))
+    return read + written + (2 * fresh if name in _SPARSE_READS else fresh)
 
 
 def _nbytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -24,7 +24,7 @@ from .places import own_line_here
 from .values import Reads, ValuesNotComputedError
 
 _HISTORY_ENTRIES: Final = 400_000
-_HOLDERS: Final = 100
+_HOLDERS: Final = 1000
 _WARM_STEPS, _TIMED_STEPS = 1, 2
 _ENOUGH: Final = 1 << 45
 """Bytes of memory while steps are timed: more than any card has, for memory counts no more then."""
@@ -62,7 +62,7 @@ class Recording:
         self._stopped = 0
         self._written = False
         self._largest_allocated: dict[int, int] = {}
-        torch.cuda.memory._record_memory_history(stacks="python", max_entries=_HISTORY_ENTRIES)  # noqa: SLF001
+        torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=_HISTORY_ENTRIES)  # noqa: SLF001
         torch._C._cuda_attach_out_of_memory_observer(self._out_of_memory)  # noqa: SLF001  # its only form
         optimizers.register_optimizer_step_post_hook(self._step_ends)
         self._keep_peaks_from_resets()
@@ -114,12 +114,20 @@ class Recording:
         self._steps.append([self._state(gpu) for gpu in range(torch.cuda.device_count())])
         reserved = [tuple(gpu["reserved_bytes"] for gpu in step) for step in self._steps]
         self._steady_since = next(number for number, each in enumerate(reserved) if each == reserved[-1])
-        if self._is_steady() and not self._task["whole"]:
+        if self._is_enough():
             self._memory = self._read_memory()
             self._time_steps()
 
     def _is_steady(self) -> bool:
         return len(self._steps) - self._steady_since > self._task["steady_steps"]
+
+    def _is_enough(self) -> bool:
+        if self._task["whole"]:
+            return False
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            # All processes of a group must end after the same step, or the others wait for one that has gone.
+            return len(self._steps) > self._task["steady_steps"] + 1
+        return self._is_steady()
 
     def _time_steps(self) -> None:
         if self._times is None:
