@@ -9,7 +9,7 @@
 #define BLOCK_WORDS (1 << 14)
 
 struct handle {
-  /* What functions that answer without a GPU may read of a handle: zeros, but for the version of the card. */
+  /* What functions of NVIDIA's that need no GPU may read of a handle: see `readable`. */
   int32_t block[BLOCK_WORDS];
   cudaStream_t stream;
 };
@@ -22,5 +22,9 @@ void *real_cudnn(const char *call);
 
 /* The card in cuDNN's own words, as a descriptor; NULL, after a refusal of the call, if cuDNN cannot read them. */
 cudnnBackendDescriptor_t described_card(const char *call);
+
+/* A handle that NVIDIA's functions may be given if they only ask it for properties of the card: it has these where cuDNN
+ * looks for them, and zeros everywhere else. */
+cudnnHandle_t readable(cudnnHandle_t handle);
 
 #endif

@@ -1,58 +1,8 @@
 /* cuDNN's functions for whole layers that PyTorch calls: batch normalization, recurrent networks, CTC, grids.
  *
- * Their sizes are NVIDIA's own answers. These functions read no more of a handle than the version of the card, so they
- * are given a block of zeros with that version in its place, which is found by trying: one answer hangs on it alone.
+ * Their sizes are NVIDIA's own answers to a handle that holds the properties of the card and nothing else.
  */
 #include "cudnn_handle.h"
-
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* ---- the version of the card in a handle ---- */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int place = -1; /* of the version, in words; BLOCK_WORDS if cuDNN does not look for one in a block of ours */
-
-/* Whether cuDNN takes a block for a card that normalizes bfloat16, which those before version 800 do not. */
-static int takes_bfloat16(struct handle *block) {
-  cudnnTensorDescriptor_t map, channels;
-  size_t bytes;
-  REAL(cudnnCreateTensorDescriptor)(&map);
-  REAL(cudnnCreateTensorDescriptor)(&channels);
-  REAL(cudnnSetTensor4dDescriptor)(map, CUDNN_TENSOR_NHWC, CUDNN_DATA_BFLOAT16, 2, 8, 4, 4);
-  REAL(cudnnDeriveBNTensorDescriptor)(channels, map, CUDNN_BATCHNORM_SPATIAL_PERSISTENT);
-  cudnnStatus_t status = REAL(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize)(
-      (cudnnHandle_t)block, CUDNN_BATCHNORM_SPATIAL_PERSISTENT, CUDNN_BATCHNORM_OPS_BN, map, NULL, map, channels, NULL,
-      &bytes);
-  REAL(cudnnDestroyTensorDescriptor)(map);
-  REAL(cudnnDestroyTensorDescriptor)(channels);
-  return status == CUDNN_STATUS_SUCCESS;
-}
-
-static void find_place(void) {
-  struct handle *block = calloc(1, sizeof *block);
-  if (!block) return;
-  int words = takes_bfloat16(block) ? 0 : 256;
-  for (place = 0; place < words; place++) {
-    block->block[place] = 900;
-    if (takes_bfloat16(block)) break;
-    block->block[place] = 0;
-  }
-  if (place == words) place = BLOCK_WORDS;
-  free(block);
-}
-
-/* A handle that NVIDIA's functions may be given. */
-static cudnnHandle_t readable(cudnnHandle_t handle) {
-  pthread_mutex_lock(&lock);
-  if (place < 0) find_place();
-  const char *words = getenv("VDNNSIM_PRETEND_CUDNN"), *version = words ? strstr(words, "\"deviceVer\":") : NULL;
-  if (version && place >= 0 && place < BLOCK_WORDS)
-    handle_of(handle)->block[place] = (int32_t)strtol(version + strlen("\"deviceVer\":"), NULL, 10);
-  pthread_mutex_unlock(&lock);
-  return handle;
-}
 
 static double bytes_of(cudnnTensorDescriptor_t tensor) {
   size_t bytes = 0;
@@ -123,34 +73,71 @@ EXPORT cudnnStatus_t cudnnBatchNormalizationBackwardEx(
   return pass(handle, 5 * bytes_of(x));
 }
 
-/* ---- dropout's random states: of one generator for each thread that the card holds ---- */
-
-#define BYTES_OF_GENERATOR 24
+/* ---- dropout ---- */
 
 EXPORT cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t *bytes) {
-  *bytes = (size_t)(setting("SMS") * setting("THREADS_PER_SM") * BYTES_OF_GENERATOR);
-  return CUDNN_STATUS_SUCCESS;
+  return REAL(cudnnDropoutGetStatesSize)(readable(handle), bytes);
 }
 
-/* States that are there already are what a kernel would have left, but for their values. */
+/* Without states there is nothing to compute. Otherwise a kernel would set them; nothing reads them, so they count as
+ * restored. */
 EXPORT cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t dropout, cudnnHandle_t handle,
                                                float probability, void *states, size_t bytes,
                                                unsigned long long seed) {
-  if (states) pass(handle, (double)bytes);
-  return REAL(cudnnRestoreDropoutDescriptor)(dropout, handle, probability, states, bytes, seed);
+  if (!states)
+    return REAL(cudnnSetDropoutDescriptor)(dropout, readable(handle), probability, states, bytes, seed);
+  pass(handle, (double)bytes);
+  return REAL(cudnnRestoreDropoutDescriptor)(dropout, readable(handle), probability, states, bytes, seed);
 }
 
 /* ---- recurrent networks ---- */
 
+/* After the sizes cuDNN asks the CUDA runtime inside of it for its GPU, which is not there. */
+static int tells_sizes(cudnnHandle_t handle, cudnnRNNDescriptor_t network, cudnnForwardMode_t mode,
+                       cudnnRNNDataDescriptor_t x, size_t *workspace_bytes, size_t *reserve_bytes) {
+  *workspace_bytes = *reserve_bytes = 0;
+  return !REAL(cudnnGetRNNTempSpaceSizes)(readable(handle), network, mode, x, workspace_bytes, reserve_bytes) ||
+         *workspace_bytes;
+}
+
+/* The same network, computed by the standard algorithm; NULL if cuDNN does not make it. */
+static cudnnRNNDescriptor_t standard(cudnnRNNDescriptor_t network) {
+  cudnnRNNAlgo_t algorithm;
+  cudnnRNNMode_t cell;
+  cudnnRNNBiasMode_t bias;
+  cudnnDirectionMode_t direction;
+  cudnnRNNInputMode_t input;
+  cudnnDataType_t data, products;
+  cudnnMathType_t math;
+  int32_t width, hidden, projected, layers;
+  cudnnDropoutDescriptor_t dropout;
+  uint32_t flags;
+  cudnnRNNDescriptor_t made;
+  if (REAL(cudnnGetRNNDescriptor_v8)(network, &algorithm, &cell, &bias, &direction, &input, &data, &products, &math,
+                                     &width, &hidden, &projected, &layers, &dropout, &flags) ||
+      REAL(cudnnCreateRNNDescriptor)(&made))
+    return NULL;
+  if (!REAL(cudnnSetRNNDescriptor_v8)(made, CUDNN_RNN_ALGO_STANDARD, cell, bias, direction, input, data, products,
+                                      math, width, hidden, projected, layers, dropout, flags))
+    return made;
+  REAL(cudnnDestroyRNNDescriptor)(made);
+  return NULL;
+}
+
+/* Of the algorithms that keep weights in registers cuDNN tells no sizes without a GPU; the standard one's are taken. */
 EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t handle, cudnnRNNDescriptor_t network,
                                                cudnnForwardMode_t mode, cudnnRNNDataDescriptor_t x,
                                                size_t *workspace_bytes, size_t *reserve_bytes) {
-  /* After the sizes cuDNN asks the CUDA runtime inside of it for its GPU, which is not there. */
-  size_t workspace = 0, reserve = 0;
-  cudnnStatus_t status =
-      REAL(cudnnGetRNNTempSpaceSizes)(readable(handle), network, mode, x, &workspace, &reserve);
-  if (status && !workspace)
-    return (cudnnStatus_t)refuse_because("cudnnGetRNNTempSpaceSizes", (int)status,
+  size_t workspace, reserve;
+  int told = tells_sizes(handle, network, mode, x, &workspace, &reserve);
+  cudnnRNNDescriptor_t other = told ? NULL : standard(network);
+  if (other) {
+    told = tells_sizes(handle, other, mode, x, &workspace, &reserve);
+    REAL(cudnnDestroyRNNDescriptor)(other);
+    pretend_log("cudnnGetRNNTempSpaceSizes: sizes of the standard algorithm, in place of a persistent one's");
+  }
+  if (!told)
+    return (cudnnStatus_t)refuse_because("cudnnGetRNNTempSpaceSizes", CUDNN_STATUS_NOT_SUPPORTED,
                                          "this cuDNN tells no sizes of recurrent networks without a GPU");
   if (workspace_bytes) *workspace_bytes = workspace;
   if (reserve_bytes) *reserve_bytes = reserve;
@@ -161,9 +148,10 @@ EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t handle, cudnnRNNDes
 static cudnnStatus_t recurrence(cudnnHandle_t handle, cudnnRNNDataDescriptor_t data, size_t weight_bytes) {
   cudnnDataType_t type;
   cudnnRNNDataLayout_t layout;
-  int longest, sequences, width;
-  cudnnStatus_t status =
-      REAL(cudnnGetRNNDataDescriptor)(data, &type, &layout, &longest, &sequences, &width, 0, NULL, NULL);
+  int longest, sequences, width, first_length;
+  double padding;
+  cudnnStatus_t status = REAL(cudnnGetRNNDataDescriptor)(data, &type, &layout, &longest, &sequences, &width, 1,
+                                                         &first_length, &padding);
   if (status) return status;
   double weights = (double)weight_bytes / (type == CUDNN_DATA_DOUBLE ? 8 : type == CUDNN_DATA_FLOAT ? 4 : 2);
   pretend_busy(handle_of(handle)->stream, seconds_of_flop(2 * weights * longest * sequences));
@@ -199,7 +187,23 @@ EXPORT cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDe
   return recurrence(handle, x, weight_bytes);
 }
 
-/* ---- layers of which no more is known than that they run: as long as a launch ---- */
+/* ---- CTC, and layers of which no more is known than that they run: as long as a launch ---- */
+
+EXPORT cudnnStatus_t cudnnGetCTCLossWorkspaceSize(cudnnHandle_t handle, const cudnnTensorDescriptor_t probabilities,
+                                                  const cudnnTensorDescriptor_t gradients, const int *labels,
+                                                  const int *label_lengths, const int *input_lengths,
+                                                  cudnnCTCLossAlgo_t algorithm, cudnnCTCLossDescriptor_t loss,
+                                                  size_t *bytes) {
+  return REAL(cudnnGetCTCLossWorkspaceSize)(readable(handle), probabilities, gradients, labels, label_lengths,
+                                            input_lengths, algorithm, loss, bytes);
+}
+
+EXPORT cudnnStatus_t cudnnGetCTCLossWorkspaceSize_v8(cudnnHandle_t handle, cudnnCTCLossAlgo_t algorithm,
+                                                     cudnnCTCLossDescriptor_t loss,
+                                                     const cudnnTensorDescriptor_t probabilities,
+                                                     const cudnnTensorDescriptor_t gradients, size_t *bytes) {
+  return REAL(cudnnGetCTCLossWorkspaceSize_v8)(readable(handle), algorithm, loss, probabilities, gradients, bytes);
+}
 
 #define LAUNCHED(call)                                                       \
   EXPORT cudnnStatus_t launched_##call(cudnnHandle_t handle) __asm__(#call); \
