@@ -1,12 +1,17 @@
 """What a process is told of the GPUs that are pretended to it: the variables that the runtime reads."""
 
 import json
+import os
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from calibration.pretend.build import Runtime
 from calibration.pretend.card import Card
+
+_STARTUP: Final = Path(__file__).parent / "startup"
+"""Its `sitecustomize` is the first that a Python runs: the virtual clock has to be there before anybody reads one."""
 
 
 class Clock(Enum):
@@ -23,7 +28,7 @@ class Copies(Enum):
     DELAYED = "delayed"
 
 
-def environment(  # noqa: PLR0913 - the settings of one process
+def environment(
     card: Card,
     runtime: Runtime,
     *,
@@ -38,7 +43,7 @@ def environment(  # noqa: PLR0913 - the settings of one process
     Args:
         card: each of the GPUs.
         runtime: compiled for the PyTorch of that process.
-        inherited: variables of the process; libraries that these preload stay behind the runtime.
+        inherited: variables of the process; libraries that these preload and folders of PYTHONPATH stay behind.
         gpus: how many there are.
         clock: of the GPUs.
         copies: whether bytes move at once.
@@ -77,7 +82,12 @@ def environment(  # noqa: PLR0913 - the settings of one process
     if log is not None:
         texts["LOG"] = str(log)
     told = {**{name: repr(number) for name, number in numbers.items()}, **texts}
-    preloaded = [str(path) for path in runtime.libraries]
-    if before := inherited.get("LD_PRELOAD"):
-        preloaded.append(before)
-    return {"LD_PRELOAD": ":".join(preloaded), **{f"VDNNSIM_PRETEND_{name}": text for name, text in told.items()}}
+    return {
+        "LD_PRELOAD": ":".join([*map(str, runtime.libraries), *_inherited("LD_PRELOAD", inherited)]),
+        "PYTHONPATH": os.pathsep.join([str(_STARTUP), *_inherited("PYTHONPATH", inherited)]),
+        **{f"VDNNSIM_PRETEND_{name}": text for name, text in told.items()},
+    }
+
+
+def _inherited(name: str, variables: Mapping[str, str]) -> list[str]:
+    return [variables[name]] if variables.get(name) else []

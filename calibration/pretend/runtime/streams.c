@@ -302,10 +302,12 @@ EXPORT void pretend_operator_end(void) {
   if (operator_depth) operator_depth--;
 }
 
+/* What the host has come to, whether or not there is a GPU to call. */
 EXPORT int64_t pretend_clock_ns(void) {
-  if (enter()) return 0;
-  nanoseconds now = clock_now();
-  leave(cudaSuccess);
+  int64_t now = 0;
+  resume_lock();
+  now = clock_now();
+  pause_lock();
   return now;
 }
 

@@ -26,9 +26,11 @@ def _run_the_other() -> None:
         other.loader.exec_module(module)
 
 
-def _load_recorder() -> ModuleType:
+def _load_from_inside(module: str) -> ModuleType:
     folder = _HERE.parent / "inside"
     name = "vdnnsim_pretend_inside"
+    if name in sys.modules:
+        return importlib.import_module(f"{name}.{module}")
     spec = importlib.util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
@@ -37,9 +39,11 @@ def _load_recorder() -> ModuleType:
     package = importlib.util.module_from_spec(spec)
     sys.modules[name] = package
     spec.loader.exec_module(package)
-    return importlib.import_module(f"{name}.begin")
+    return importlib.import_module(f"{name}.{module}")
 
 
+if os.environ.get("VDNNSIM_PRETEND_CLOCK") == "virtual":
+    _load_from_inside("clock").follow_virtual_clock()
 if "VDNNSIM_PRETEND_SESSION" in os.environ:
-    _load_recorder().wait_for_pytorch(Path(os.environ["VDNNSIM_PRETEND_SESSION"]))
+    _load_from_inside("begin").wait_for_pytorch(Path(os.environ["VDNNSIM_PRETEND_SESSION"]))
 _run_the_other()
