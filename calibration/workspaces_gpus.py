@@ -68,6 +68,7 @@ SM_90: Final = Limits(900, 227, 2048, 32)
 
 
 def properties_of(limits: Limits, board: Board) -> dict[str, object]:
+    """Return what cuDNN is told of a GPU, by its own names."""
     return {
         "deviceName": board.name,
         "cudaDeviceId": 0,

@@ -1,4 +1,4 @@
-"""Compiles the pretended CUDA runtime against the headers in PyTorch's own wheels, once for each version of anything."""
+"""Compiles the pretended CUDA runtime against the headers in PyTorch's wheels, once for each version of anything."""
 
 import hashlib
 import importlib.metadata
@@ -17,9 +17,11 @@ from typing import Final
 from vdnnsim.errors import DeviceError
 
 _SOURCES: Final = Path(__file__).parent / "runtime"
-_CORE: Final = ("device.c", "memory.c", "virtual_memory.c", "streams.c", "copies.c", "launches.c", "driver.c")
+_CORE: Final = ("device.c", "memory.c", "virtual_memory.c", "streams.c", "copies.c", "launches.c", "driver.c", "nvml.c")
 """What the runtime is made of; `absent.c` has what the others do not define, and all other files are libraries."""
 _ABSENT: Final = "absent.c"
+_NAMES_OF_RUNTIME: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""Libraries of the driver that programs look calls up in: empty ones, which find them in the runtime's."""
 _FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter")
 _FUNCTION: Final = re.compile(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(")
 
@@ -122,7 +124,7 @@ def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
 
 
 def _library_names(torch: TorchBuild) -> tuple[str, ...]:
-    names = (torch.soname, "libcuda.so.1")
+    names = (torch.soname, *_NAMES_OF_RUNTIME)
     return (*names, "libpretend_libraries.so") if _library_sources() else names
 
 
@@ -173,9 +175,9 @@ def _compile(folder: Path, torch: TorchBuild, compiler: str) -> None:
     _output([*link, "-o", str(runtime), *objects, f"-Wl,-soname,{torch.soname}", f"-Wl,--version-script,{versions}"])
     nothing = folder / "nothing.c"
     nothing.write_text("", encoding="utf-8")
-    driver = folder / "libcuda.so.1"
     by_name = ["-Wl,--no-as-needed", str(runtime), "-Wl,-rpath,$ORIGIN"]
-    _output([*link, "-fPIC", "-o", str(driver), str(nothing), "-Wl,-soname,libcuda.so.1", *by_name])
+    for name in _NAMES_OF_RUNTIME:
+        _output([*link, "-fPIC", "-o", str(folder / name), str(nothing), f"-Wl,-soname,{name}", *by_name])
     if sources := _library_sources():
         libraries = [_object(folder, path, [compiler, *flags]) for path in sources]
         _output([*link, "-o", str(folder / "libpretend_libraries.so"), *libraries, *by_name, "-ldl"])
@@ -209,6 +211,7 @@ def _defined(symbols: str) -> set[str]:
 def _output(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the compiler and nm
     if done.returncode:
-        told = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[-300:])
+        lines = done.stderr.splitlines()
+        told = next((line for line in lines if " error: " in line or "undefined" in line), done.stderr.strip()[-300:])
         raise DeviceError(f"the pretended CUDA runtime does not compile: {told}")
     return done.stdout

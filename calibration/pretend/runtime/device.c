@@ -13,6 +13,7 @@ int64_t counts[COUNTS];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int installed;
 static char missing_setting[64];
 static bool forked; /* from a process that had begun a context, which a child cannot go on with */
 static FILE *log_file;
@@ -41,10 +42,26 @@ static void child_of_fork(void) {
   pthread_mutex_unlock(&lock);
 }
 
+/* As the driver reads it: numbers with commas, up to the first that is no GPU. */
+static int visible(int installed) {
+  const char *text = getenv("CUDA_VISIBLE_DEVICES");
+  if (!text) return installed;
+  int count = 0;
+  bool seen[MOST_GPUS] = {false};
+  for (char *end; *text; text = *end == ',' ? end + 1 : end) {
+    long gpu = strtol(text, &end, 10);
+    if (end == text || gpu < 0 || gpu >= installed || seen[gpu] || (*end && *end != ',')) break;
+    seen[gpu] = true;
+    count++;
+  }
+  return count;
+}
+
 static void read_settings(void) {
   snprintf(settings.name, sizeof settings.name, "%s", text_of("NAME"));
-  settings.gpus = (int)number_of("GPUS");
-  if (settings.gpus > MOST_GPUS) settings.gpus = MOST_GPUS;
+  installed = (int)number_of("GPUS");
+  if (installed > MOST_GPUS) installed = MOST_GPUS;
+  settings.gpus = visible(installed);
   settings.memory_bytes = (size_t)number_of("MEMORY_BYTES");
   settings.context_bytes = (size_t)number_of("CONTEXT_BYTES");
   settings.multiprocessors = (int)number_of("SMS");
@@ -77,6 +94,11 @@ static void read_settings(void) {
 /* ---- the way in and out ---- */
 
 int current_gpu(void) { return chosen_gpu; }
+
+int installed_gpus(void) {
+  pthread_once(&once, read_settings);
+  return installed;
+}
 
 cudaError_t enter(void) {
   pthread_once(&once, read_settings);
@@ -134,6 +156,17 @@ void pretend_log(const char *format, ...) {
   fflush(log_file);
 }
 
+/* Why, for calls that users come upon. */
+static const char *reason_of(const char *name) {
+  if (strstr(name, "MemPool") || strstr(name, "MallocAsync") || strstr(name, "FreeAsync"))
+    return "; PyTorch asks for it with backend:cudaMallocAsync, and its own allocator is the one that works here";
+  if (strstr(name, "Graph") || strstr(name, "Capture")) return "; graphs are neither captured nor replayed on it";
+  if (strstr(name, "Ipc") || strstr(name, "Shareable")) return "; processes cannot share memory of pretended GPUs";
+  if (strstr(name, "Module") || strstr(name, "Library") || strstr(name, "cuLaunch"))
+    return "; kernels that are compiled at run time, as Triton's, cannot be loaded on it";
+  return "";
+}
+
 void name_absent(const char *name) {
   static const char *logged[512];
   static size_t count;
@@ -144,7 +177,7 @@ void name_absent(const char *name) {
   if (first && count < sizeof logged / sizeof *logged) logged[count++] = name;
   pthread_mutex_unlock(&lock);
   if (first) pretend_log("absent %s", name);
-  snprintf(explanation, sizeof explanation, "%s is not in the pretended CUDA runtime", name);
+  snprintf(explanation, sizeof explanation, "%s is not in the pretended CUDA runtime%s", name, reason_of(name));
   explained_error = cudaErrorNotSupported;
 }
 

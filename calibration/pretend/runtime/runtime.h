@@ -40,6 +40,8 @@ struct settings {
 };
 extern struct settings settings;
 
+/* GPUs of the machine; settings.gpus are those that CUDA_VISIBLE_DEVICES lets be seen, all alike. Needs no lock. */
+int installed_gpus(void);
 /* The GPU that the calling thread has chosen. */
 int current_gpu(void);
 
@@ -73,6 +75,7 @@ int gpu_of(const void *address);
 /* Whether bytes from an address on lie in one block that is allocated and may be accessed. */
 bool allocated(const void *address, size_t bytes);
 bool pinned(const void *address);
+EXPORT size_t pretend_used_bytes(int gpu);
 void begin_context(int gpu);
 bool has_context(int gpu);
 
