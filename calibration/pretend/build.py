@@ -17,7 +17,17 @@ from typing import Final
 from vdnnsim.errors import DeviceError
 
 _SOURCES: Final = Path(__file__).parent / "runtime"
-_CORE: Final = ("device.c", "memory.c", "virtual_memory.c", "streams.c", "copies.c", "launches.c", "driver.c", "nvml.c")
+_CORE: Final = (
+    "device.c",
+    "memory.c",
+    "virtual_memory.c",
+    "streams.c",
+    "copies.c",
+    "launches.c",
+    "driver.c",
+    "modules.c",
+    "nvml.c",
+)
 """What the runtime is made of; `absent.c` has what the others do not define, and all other files are libraries."""
 _ABSENT: Final = "absent.c"
 _NAMES_OF_RUNTIME: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
