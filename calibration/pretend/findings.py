@@ -1,19 +1,20 @@
 """What a command on pretended GPUs has shown, for people: rows of tables, and sentences."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from calibration.pretend.card import Card
 from calibration.pretend.rates import OperatorRates
-from calibration.pretend.session import Gpu, Holder, Outcome, Process
+from calibration.pretend.session import Gpu, Holder, Outcome, Place, Process
 from vdnnsim.hardware.server import Origin
 from vdnnsim.units import format_bytes, format_seconds
 
 MEMORY_COLUMNS: Final = ("GPU", "allocated", "reserved", "driver shows", "of its memory")
 HOLDER_COLUMNS: Final = ("at the peak", "share", "asked for in", "module", "line")
 STEP_COLUMNS: Final = ("rank", "step", "gpu", "allocated_bytes", "reserved_bytes", "driver_bytes")
-_NUMBER: Final = re.compile(r"\.\d+(?=\.|$)")
+_NUMBER: Final = re.compile(r"(?<=[._])\d+(?=\.|$)")
 _SHOWN_HOLDERS: Final = 8
 _SHOWN_READS: Final = 3
 _ORIGINS: Final = {
@@ -55,11 +56,11 @@ def holder_rows(gpu: Gpu) -> list[tuple[str, ...]]:
         return []
     alike: dict[tuple[str, str, str], list[Holder]] = {}
     for each in peak.holders:
-        alike.setdefault((each.phase, _NUMBER.sub(".*", each.module), each.line), []).append(each)
+        alike.setdefault((each.phase, _NUMBER.sub("*", each.module), each.line), []).append(each)
     merged = [(sum(each.nbytes for each in same), key, same) for key, same in alike.items()]
     merged.sort(key=lambda each: -each[0])
     shown = merged[:_SHOWN_HOLDERS]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             format_bytes(nbytes),
             f"{nbytes / peak.nbytes:.0%}",
@@ -86,32 +87,36 @@ def step_rows(outcome: Outcome) -> list[tuple[int, ...]]:
     ]
 
 
-def findings(outcome: Outcome, rates: OperatorRates) -> list[str]:
+def findings(outcome: Outcome, card: Card, rates: OperatorRates) -> list[str]:
     """Return what is to be known of a command, a sentence each."""
     found = fullest(outcome)
     if found is None:
         return ["no process of the command used a GPU, or its Python takes no heed of PYTHONPATH"]
     process, gpu = found
-    return [*_peak(gpu), *_steps(process), *_time(process, rates), *_values(process), *_end(process)]
+    lines = [*_peak(gpu), *_steps(process), *_time(process, rates), *_values(process), *_end(process)]
+    if card.context_assumed:
+        lines.append(
+            f"what the driver shows holds a context of CUDA, assumed to take {format_bytes(card.context_bytes)}"
+        )
+    return lines
 
 
-def refusal(outcome: Outcome, again: Outcome | None, cards: Iterable[tuple[str, int, int]]) -> list[str]:
+def refusal(outcome: Outcome, again: Outcome | None, cards: Mapping[str, Card]) -> list[str]:
     """Return why a command ran out of memory, and what it would take; nothing if it did not.
 
     Args:
         outcome: how it ended.
         again: how it ended with memory enough.
-        cards: name, bytes of memory and bytes of context of each card that there is to choose from.
+        cards: those that there are to choose from, by the names of their profiles.
     """
     found = outcome.out_of_memory
     if found is None:
         return []
     _, refused = found
     unused = refused.reserved_bytes - refused.allocated_bytes
-    where = f" at {_short(refused.line)}" if refused.line else ""
     first = (
-        f"does not fit: after {_count(refused.after_steps, 'step')}{where}, PyTorch asked GPU {refused.gpu} for "
-        f"{format_bytes(refused.asked_bytes)}, of which the driver had {format_bytes(refused.free_bytes)} left; "
+        f"does not fit: in step {refused.after_steps + 1}, in {_said(refused.place)}, PyTorch asked GPU {refused.gpu} "
+        f"for {format_bytes(refused.asked_bytes)}, of which the driver had {format_bytes(refused.free_bytes)} left; "
         f"{format_bytes(refused.allocated_bytes)} were allocated, and {format_bytes(unused)} reserved but not allocated"
     )
     if again is None or (most := fullest(again)) is None:
@@ -126,7 +131,11 @@ def refusal(outcome: Outcome, again: Outcome | None, cards: Iterable[tuple[str, 
         f"{format_bytes(gpu.reserved_bytes)} reserved, {format_bytes(gpu.driver_bytes)} as the driver shows it"
         + (f": {format_bytes(missing)} more than there are" if missing > 0 else "")
     )
-    fitting = [(memory, name) for name, memory, context in cards if gpu.reserved_bytes + context <= memory]
+    fitting = [
+        (card.memory_bytes, name)
+        for name, card in cards.items()
+        if gpu.reserved_bytes + card.context_bytes <= card.memory_bytes
+    ]
     smallest = (
         f"of the cards that vdnnsim knows, {min(fitting)[1]} ({format_bytes(min(fitting)[0])}) is the smallest that "
         "holds it so"
@@ -141,17 +150,21 @@ def _peak(gpu: Gpu) -> list[str]:
     peak = gpu.peak
     if peak is None:
         return []
-    place = peak.place
-    module = f" of {place.module}" if place.module else ""
-    line = f", {_short(place.line)}" if place.line else ""
     phases = ", ".join(
         f"{format_bytes(nbytes)} {_phase(phase)}"
         for phase, nbytes in sorted(peak.phase_bytes.items(), key=lambda each: -each[1])
     )
-    lines = [f"most was allocated in {place.phase}{module}{line}; of it were asked for: {phases}"]
+    lines = [f"most was allocated in {_said(peak.place)}; of it were asked for: {phases}"]
     if not peak.history_is_whole:
         lines.append("PyTorch's history of memory does not reach back to the beginning: an earlier peak has no place")
     return lines
+
+
+def _said(place: Place) -> str:
+    """Return a place in words."""
+    module = f" of {place.module}" if place.module else ""
+    phase = "code outside of modules" if place.phase == "elsewhere" else place.phase
+    return f"{phase}{module}" + (f" ({_short(place.line)})" if place.line else "")
 
 
 def _phase(phase: str) -> str:
@@ -161,6 +174,8 @@ def _phase(phase: str) -> str:
 def _steps(process: Process) -> list[str]:
     steps = len(process.steps)
     if not steps:
+        if process.ended == "out of memory":
+            return []
         return ["no optimizer of torch.optim made a step, so nothing is known of a further one"]
     if process.steady_from_step is None:
         return [f"reserved memory may still grow: {_count(steps, 'step')} were too few to tell"]
@@ -198,14 +213,12 @@ def _values(process: Process) -> list[str]:
 
 
 def _end(process: Process) -> list[str]:
-    match process.ended:
-        case "time":
-            return ["ended because its time was over (--minutes); a loop may wait for values, which are not computed"]
-        case "interrupted":
-            return ["interrupted: what is said here is of what was run"]
-        case "error" | "values":
-            return [f"the program ended with {process.error}"]
-    return []
+    said = {
+        "time": "ended because its time was over (--minutes); a loop may wait for values, which are not computed",
+        "interrupted": "interrupted: what is said here is of what was run",
+        "error": f"the program ended with {process.error}",
+    }
+    return [said[process.ended]] if process.ended in said else []
 
 
 def _short(line: str) -> str:

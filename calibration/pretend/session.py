@@ -16,7 +16,6 @@ import msgspec
 from calibration.pretend.rates import OperatorRates
 from vdnnsim.errors import InputError
 
-_STARTUP = Path(__file__).parent / "startup"
 _GRACE_S = 30.0
 """How long a command may take to end once it has been told to."""
 
@@ -91,7 +90,7 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     free_bytes: int
     allocated_bytes: int
     reserved_bytes: int
-    line: str
+    place: Place
     after_steps: int
 
 
@@ -172,8 +171,7 @@ def run_command(
     """
     (folder / "task.json").write_text(json.dumps(_task(task)))
     os.mkfifo(folder / "open")
-    path = os.pathsep.join(filter(None, (str(_STARTUP), variables.get("PYTHONPATH", os.environ.get("PYTHONPATH", "")))))
-    environment = {**os.environ, **variables, "PYTHONPATH": path, "VDNNSIM_PRETEND_SESSION": str(folder)}
+    environment = {**os.environ, **variables, "VDNNSIM_PRETEND_SESSION": str(folder)}
     # Open for both ways, or it would wait for somebody who reads.
     held_open = os.open(folder / "open", os.O_RDWR | os.O_CLOEXEC)
     closed = threading.Event()

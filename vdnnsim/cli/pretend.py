@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import check_file, check_folder, has_all, print_result
+from vdnnsim.cli.output import check_file, check_folder, print_result
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from calibration.pretend.card import Card
     from calibration.pretend.session import Outcome, Task
     from vdnnsim.hardware.profile import Profile
 
 _ENOUGH_BYTES: Final = 1 << 42
 """Of memory, for a command that ran out of it: more than any host of GPUs has."""
+_VIEWER: Final = "drop a snapshot onto https://pytorch.org/memory_viz, which sends it nowhere"
 _MOST_GPUS: Final = 16
 FORMAT_VERSION: Final = 1
 """Of run.json; raised when a key is renamed or removed."""
@@ -61,6 +63,7 @@ def pretend(  # an argument for each option
     an optimizer's step by SystemExit. A program that runs out of memory is run again with enough of it, to say what it
     would take. The exit status is that of the program, 0 if it does not fit.
     """
+    from calibration.pretend.card import card_of
     from calibration.pretend.findings import MEMORY_COLUMNS, findings, memory_rows, refusal
     from calibration.pretend.rates import operator_rates
     from calibration.pretend.session import Task
@@ -75,17 +78,16 @@ def pretend(  # an argument for each option
         check_file(csv_file)
     profile = load_profile(find_profile(hardware, Path()))
     task = Task(steady_steps, whole, operator_rates(profile.server))
-    outcome, again, log = _run(command, _variables(profile, gpus, command), task, minutes * 60)
+    card = card_of(profile.server)
+    outcome, again, log = _run(command, _variables(card, gpus, command), task, minutes * 60)
     rows = memory_rows(outcome, profile.server.gpu.memory_bytes)
     if csv_file is not None:
         write_csv(csv_file, MEMORY_COLUMNS, rows)
-    told = [*refusal(outcome, again, _cards()), *findings(outcome, task.rates)]
+    told = [*refusal(outcome, again, _cards()), *findings(outcome, card, task.rates)]
     files = _files(profile, command, outcome, again, told) | ({} if log is None else {"again.log": log})
     replace_files(folder, files)
-    print_result(
-        _shown(profile, command, outcome, rows, told),
-        f"wrote {len(files)} files to {folder}/; pytorch.org/memory_viz shows a snapshot, what it shows stays with you",
-    )
+    viewer = f"; {_VIEWER}" if outcome.snapshots else ""
+    print_result(_shown(profile, command, outcome, rows, told), f"wrote {len(files)} files to {folder}/{viewer}")
     if outcome.out_of_memory is None and outcome.returncode:
         # A program that a signal ended gets the status that a shell gives it.
         sys.exit(outcome.returncode if outcome.returncode > 0 else 128 - outcome.returncode)
@@ -106,15 +108,14 @@ def _stem(command: Sequence[str]) -> str:
     return Path(script).stem or "command"
 
 
-def _variables(profile: "Profile", gpus: int, command: Sequence[str]) -> Mapping[str, str]:
+def _variables(card: "Card", gpus: int, command: Sequence[str]) -> Mapping[str, str]:
     """Return what the environment of a command says of the card, whose runtime is compiled if it is not yet."""
     from calibration.pretend.build import build_runtime, find_torch
-    from calibration.pretend.card import card_of
     from calibration.pretend.environment import environment
     from calibration.pretend.interpreter import package_folders
 
     runtime = build_runtime(find_torch(package_folders(command[0])))
-    return environment(card_of(profile.server), runtime, inherited=os.environ, gpus=gpus)
+    return environment(card, runtime, inherited=os.environ, gpus=gpus)
 
 
 def _run(
@@ -136,13 +137,12 @@ def _run(
         return outcome, again, log.read_bytes()
 
 
-def _cards() -> list[tuple[str, int, int]]:
-    """Return the machines that come with vdnnsim: name, memory and context of the GPU, in bytes."""
+def _cards() -> "dict[str, Card]":
+    """Return the card of each machine that comes with vdnnsim."""
     from calibration.pretend.card import card_of
     from vdnnsim.hardware.profile import shipped_profiles
 
-    cards = [(each.server.name, card_of(each.server)) for each in shipped_profiles()]
-    return [(name, card.memory_bytes, card.context_bytes) for name, card in cards]
+    return {each.server.name: card_of(each.server) for each in shipped_profiles()}
 
 
 def _shown(
@@ -158,7 +158,7 @@ def _shown(
 
     server = profile.server
     title = f"{_stem(command)} on a pretended {server.gpu.name}, {format_bytes(server.gpu.memory_bytes)}"
-    most = plain_table(MEMORY_COLUMNS, rows, has_all("run.json"))
+    most = plain_table(MEMORY_COLUMNS, rows, "run.json has all")
     found = fullest(outcome)
     held = holder_rows(found[1]) if found else []
     tables = (most, Padding(plain_table(HOLDER_COLUMNS, held, "run.json has all"), (1, 0, 0, 0))) if held else (most,)

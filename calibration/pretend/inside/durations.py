@@ -47,7 +47,7 @@ class Rates:
     kernel_overhead_s: float
 
 
-class OperatorTimes(TorchDispatchMode):
+class OperatorTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's own hook of subclasses
     """While it is active, operators last what the rates say.
 
     PyTorch takes other ways for some gradients while any such mode is active, so peaks of memory are not read then.
@@ -57,7 +57,7 @@ class OperatorTimes(TorchDispatchMode):
     """
 
     def __init__(self, rates: Rates, driver: Driver) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._rates = rates
         self._driver = driver
         self.seconds: dict[str, float] = {}
@@ -127,8 +127,9 @@ def _may_be_tf32(*, convolves: bool) -> bool:
 def _recurrent_flop(args: tuple[Any, ...]) -> int:
     """Return the multiplications and additions of all layers: each weight meets each step of each sequence."""
     inputs, weights = args[0], args[1]
-    steps = inputs.numel() // inputs.shape[-1]
-    return 2 * steps * sum(each.numel() for each in weights if each.dim() > 1)
+    steps: int = inputs.numel() // inputs.shape[-1]
+    multiplied: int = sum(each.numel() for each in weights if each.dim() > 1)
+    return 2 * steps * multiplied
 
 
 def _moved_bytes(func: OpOverload[..., Any], args: tuple[Any, ...], names: Mapping[str, Any], output: object) -> int:

@@ -67,16 +67,20 @@ class Whereabouts:
         for tensor in _tensors(output):
             node = tensor.grad_fn
             # The last module inside a container has made the same output, and has been here first.
-            if node is not None and _MARK not in node.metadata:
-                node.metadata[_MARK] = True
+            if node is None:
+                continue
+            marks: Any = node.metadata
+            if _MARK not in marks:
+                marks[_MARK] = True
                 node.register_prehook(partial(self._reaches, label(self._passes, "backward", path, line)))
         self._tell(stack)
 
     def _tell(self, stack: list[str]) -> None:
         if stack:
-            _set_metadata(label(self._passes, "recomputation" if _in_backward() else "forward", stack[-1]))
+            phase, module = "recomputation" if _in_backward() else "forward", stack[-1]
         else:
-            _set_metadata(label(self._passes))
+            phase, module = "backward" if _in_backward() else "", ""
+        _set_metadata(label(self._passes, phase, module))
 
     @staticmethod
     def _reaches(text: str, _gradients: object) -> None:
@@ -90,7 +94,7 @@ class Whereabouts:
 
 
 def _set_metadata(text: str) -> None:
-    torch.cuda.memory._set_memory_metadata(text)  # type: ignore[attr-defined]  # noqa: SLF001  # its only form
+    torch.cuda.memory._set_memory_metadata(text)  # noqa: SLF001  # its only form
 
 
 def _in_backward() -> bool:

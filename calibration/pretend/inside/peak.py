@@ -108,8 +108,15 @@ def _place(event: Mapping[str, Any], number: int) -> tuple[Place, int]:
     told = _LABEL.fullmatch(event.get("user_metadata", ""))
     if told is None:
         return Place("elsewhere" if event["frames"] else "backward", "", line), number
-    its, phase, module, made = int(told[1]), told[2], told[3] or "", told[4] or ""
-    if its < number:
+    if int(told[1]) < number:
         # A thread of autograd keeps what it was told last: here, still of the pass before.
         return Place("backward", "", line), number
-    return Place(phase or "elsewhere", module, line or made), its
+    return labelled_place(told[0], line), int(told[1])
+
+
+def labelled_place(text: str, line: str) -> Place:
+    """Return the place that a label tells of; the line is the one that was found beside it, empty if none was."""
+    told = _LABEL.fullmatch(text)
+    if told is None:
+        return Place("elsewhere", "", line)
+    return Place(told[2] or "elsewhere", told[3] or "", line or told[4] or "")

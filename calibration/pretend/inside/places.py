@@ -19,6 +19,13 @@ def own_line_here() -> str:
     return own_line(_frames(sys._getframe(1)))  # noqa: SLF001  # what inspect.currentframe is made of
 
 
+def is_called_from(*parts: str) -> bool:
+    """Return whether the innermost Python code that is being run, beyond this package, lies in one of some folders."""
+    files = (file for file, _ in _frames(sys._getframe(1)) if not file.startswith((_HERE, "<")))  # noqa: SLF001
+    innermost = next(files, "")
+    return any(part in innermost for part in parts)
+
+
 def own_line_of(frames: Iterable[Mapping[str, Any]]) -> str:
     """Return the same for frames of PyTorch's memory history, innermost first."""
     return own_line((each["filename"], each["line"]) for each in frames)

@@ -19,7 +19,7 @@ from torch.optim import optimizer as optimizers
 from .driver import Driver
 from .durations import OperatorTimes, Rates
 from .modules import Whereabouts
-from .peak import find_peak, phase_bytes
+from .peak import find_peak, labelled_place, phase_bytes
 from .places import own_line_here
 from .values import Reads, ValuesNotComputedError
 
@@ -44,7 +44,10 @@ class Recording:
     """One process; what it knows is written when the process ends, or the session does."""
 
     def __init__(self, session: Path, task: dict[str, Any]) -> None:
-        self._session, self._task = session, task
+        self._session = session
+        self._whole: bool = task["whole"]
+        self._steady_steps: int = task["steady_steps"]
+        self._rates = Rates(**task["rates"])
         self._process = os.getpid()
         self._driver = Driver()
         self._whereabouts: Whereabouts | None = Whereabouts()
@@ -63,7 +66,7 @@ class Recording:
         self._written = False
         self._largest_allocated: dict[int, int] = {}
         torch.cuda.memory._record_memory_history(context="alloc", stacks="python", max_entries=_HISTORY_ENTRIES)  # noqa: SLF001
-        torch._C._cuda_attach_out_of_memory_observer(self._out_of_memory)  # noqa: SLF001  # its only form
+        torch._C._cuda_attach_out_of_memory_observer(self._out_of_memory)  # type: ignore[attr-defined]  # noqa: SLF001
         optimizers.register_optimizer_step_post_hook(self._step_ends)
         self._keep_peaks_from_resets()
         self._except = sys.excepthook
@@ -119,21 +122,21 @@ class Recording:
             self._time_steps()
 
     def _is_steady(self) -> bool:
-        return len(self._steps) - self._steady_since > self._task["steady_steps"]
+        return len(self._steps) - self._steady_since > self._steady_steps
 
     def _is_enough(self) -> bool:
-        if self._task["whole"]:
+        if self._whole:
             return False
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             # All processes of a group must end after the same step, or the others wait for one that has gone.
-            return len(self._steps) > self._task["steady_steps"] + 1
+            return len(self._steps) > self._steady_steps + 1
         return self._is_steady()
 
     def _time_steps(self) -> None:
         if self._times is None:
             self._driver.set_memory_bytes(_ENOUGH)
-            self._times = OperatorTimes(Rates(**self._task["rates"]), self._driver)
-            self._times.__enter__()
+            self._times = OperatorTimes(self._rates, self._driver)
+            self._times.__enter__()  # type: ignore[no-untyped-call]
             self._timed_from = (-_WARM_STEPS, 0.0)
             return
         assert self._timed_from is not None, "set when the first of them began"
@@ -145,7 +148,7 @@ class Recording:
         if number + 1 == _TIMED_STEPS:
             torch.cuda.synchronize()
             self._step_s = (self._driver.clock_s() - since_s) / _TIMED_STEPS
-            self._times.__exit__(None, None, None)
+            self._times.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._stop()
         self._timed_from = (number + 1, since_s)
 
@@ -224,7 +227,7 @@ class Recording:
                 "free_bytes": free,
                 "allocated_bytes": held["allocated_bytes.all.current"],
                 "reserved_bytes": held["reserved_bytes.all.current"],
-                "line": own_line_here(),
+                "place": asdict(labelled_place(torch.cuda.memory._get_memory_metadata(), own_line_here())),  # noqa: SLF001
                 "after_steps": len(self._steps),
             }
         )
