@@ -179,6 +179,8 @@ static nanoseconds occupy(struct busy *busy, nanoseconds ready, nanoseconds last
 
 /* ---- handles, which are never valid again once given back ---- */
 
+/* PyTorch takes a handle whose last bit is set for one of its own streams. */
+#define KIND_BITS 8
 #define SLOT_BITS 20
 struct table {
   struct entry {
@@ -191,11 +193,13 @@ struct table {
 };
 
 static void *handle_of(const struct table *table, size_t slot) {
-  return (void *)(table->kind | slot << 4 | table->entries[slot].generation << (4 + SLOT_BITS));
+  return (void *)(table->kind | slot << KIND_BITS | table->entries[slot].generation << (KIND_BITS + SLOT_BITS));
 }
 
+static size_t slot_of(const void *handle) { return (uintptr_t)handle >> KIND_BITS & ((1 << SLOT_BITS) - 1); }
+
 static void *item_of(const struct table *table, const void *handle) {
-  size_t slot = (uintptr_t)handle >> 4 & ((1 << SLOT_BITS) - 1);
+  size_t slot = slot_of(handle);
   if (slot >= table->count || handle_of(table, slot) != handle) return NULL;
   return table->entries[slot].item;
 }
@@ -220,7 +224,7 @@ static void *add_item(struct table *table, void *item) {
 }
 
 static void remove_item(struct table *table, const void *handle) {
-  size_t slot = (uintptr_t)handle >> 4 & ((1 << SLOT_BITS) - 1);
+  size_t slot = slot_of(handle);
   free(table->entries[slot].item);
   table->entries[slot].item = NULL;
   table->entries[slot].generation++;
@@ -235,7 +239,7 @@ struct stream {
   nanoseconds tail;
 };
 static struct stream default_streams[MOST_GPUS];
-static struct table streams = {.kind = 5};
+static struct table streams = {.kind = 16};
 static const int GREATEST_PRIORITY = -5;
 
 struct stream *stream_of(cudaStream_t handle) {
@@ -462,7 +466,7 @@ struct event {
   bool recorded, timed;
   nanoseconds moment;
 };
-static struct table events = {.kind = 9};
+static struct table events = {.kind = 32};
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *handle, unsigned flags) {
   cudaError_t error = enter_context();
