@@ -20,6 +20,7 @@ try:
     from vdnnsim.cli.lists import list_
     from vdnnsim.cli.max_batch import max_batch
     from vdnnsim.cli.output import forget_output
+    from vdnnsim.cli.pretend import pretend
     from vdnnsim.cli.scenarios import check, run
     from vdnnsim.cli.sweep import sweep
     from vdnnsim.cli.validate import validate
@@ -60,5 +61,5 @@ def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""
 
 
-for _command in (run, compare, max_batch, list_, check, claims, calibrate, validate, sweep, what_if):
+for _command in (run, compare, max_batch, list_, check, claims, calibrate, validate, sweep, what_if, pretend):
     cli.add_command(_command)

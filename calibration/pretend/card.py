@@ -1,0 +1,169 @@
+"""A hardware profile as a card that can be pretended, with what profiles do not state: its chip."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from calibration.workspaces_gpus import GPUS, SM_90, Board, Limits, properties_of
+from vdnnsim.cost.roofline import OVERHEAD
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Link, Server
+from vdnnsim.messages import quote
+from vdnnsim.units import MIB
+
+ASSUMED_CONTEXT_BYTES: Final = 500 * MIB
+"""Of a profile that states no context: assumed, of the order that nvidia-smi shows of PyTorch on cards since Ampere."""
+_ASSUMED_LAUNCH_S: Final = 5e-6
+"""Of a profile whose cost model has no overhead: a launch takes 3 us at best."""
+
+# Technical specifications per compute capability: CUDA C++ programming guide, of the release that still had each.
+# Before 7.0 no block may opt in to more shared memory, and nothing of it is reserved.
+_SM_35: Final = Limits(350, 48, 2048, 16, 0)
+_SM_52: Final = Limits(520, 48, 2048, 32, 0)
+_SM_60: Final = Limits(600, 48, 2048, 32, 0)
+_SM_61: Final = Limits(610, 48, 2048, 32, 0)
+_SHARED_MEMORY_KIB: Final = {350: 48, 520: 96, 600: 64, 610: 96, 800: 164, 860: 100, 890: 100, 900: 228}
+"""Of a multiprocessor, by compute capability times 100, same place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chip:
+    """What a profile does not state of its card; clocks and caches as in data sheets.
+
+    Attributes:
+        names: of cards that have it, as a pattern that a profile's `gpu.name` contains.
+        clock_mhz: the boost clock.
+        memory_clock_mhz: half the transfers of a pin per second, for GDDR5X and 6X a quarter or an eighth of which
+            vendors call the clock.
+    """
+
+    names: str
+    limits: Limits
+    clock_mhz: int
+    memory_clock_mhz: int
+    cache_kib: int
+
+
+# Kepler: boards are shipped at 745 MHz (K40), Titan Black boosts to 980, Titan Z to 876; L2 of the GK110B 1,536 KiB.
+# Titan X: 1,075 MHz, 3 MiB. P100: 1,480 MHz as SXM2, 1,303 on PCIe, HBM2 at 715, 4 MiB. TITAN Xp: 1,582, 3 MiB.
+# GH200: the chip of H100, whose clocks are assumed of it, with 50 MiB.
+_CHIPS: Final = (
+    _Chip(r"K40", _SM_35, 745, 3004, 1536),
+    _Chip(r"Titan Black", _SM_35, 980, 3500, 1536),
+    _Chip(r"Titan Z", _SM_35, 876, 3500, 1536),
+    _Chip(r"Titan X \(Maxwell\)", _SM_52, 1075, 3505, 3 << 10),
+    _Chip(r"P100 SXM2", _SM_60, 1480, 715, 4 << 10),
+    _Chip(r"P100 PCIe", _SM_60, 1303, 715, 4 << 10),
+    _Chip(r"TITAN Xp", _SM_61, 1582, 5705, 3 << 10),
+    _Chip(r"GH200", SM_90, 1980, 2619, 50 << 10),
+)
+_KNOWN: Final = (
+    (r"A100.*40", "a100_40gb"),
+    (r"A100.*80", "a100_80gb"),
+    (r"RTX 3090$", "rtx_3090"),
+    (r"RTX 4090$", "rtx_4090"),
+    (r"(?<!G)H200", "h200"),
+    (r"H100.*(SXM|HBM3)", "h100_sxm"),
+)
+"""Cards whose properties stand in `calibration.workspaces_gpus`, by a pattern of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One GPU that can be pretended, in SI units.
+
+    Attributes:
+        profile: the name of the profile that it was made of.
+        properties: by cuDNN's names of what it knows of a device.
+        shared_memory_bytes: of a multiprocessor.
+        context_bytes: that the driver takes before any tensor.
+        context_assumed: whether the profile states none.
+        flop_per_s: peak of float32.
+        launch_s: least time of a kernel.
+        issue_s: of the host, to put one operation on a stream.
+    """
+
+    profile: str
+    properties: Mapping[str, object]
+    memory_bytes: int
+    context_bytes: int
+    context_assumed: bool
+    shared_memory_bytes: int
+    link: Link
+    dram_bytes_per_s: float
+    flop_per_s: float
+    launch_s: float
+    issue_s: float
+    pin_latency_s: float
+    pin_bytes_per_s: float
+
+    def integer(self, name: str) -> int:
+        """Return one of the properties that are whole numbers."""
+        value = self.properties[name]
+        assert isinstance(value, int), name
+        return value
+
+    @property
+    def name(self) -> str:
+        """As PyTorch tells it."""
+        return str(self.properties["deviceName"])
+
+    @property
+    def compute_capability(self) -> str:
+        """As "8.9"."""
+        version = self.integer("deviceVer")
+        return f"{version // 100}.{version // 10 % 10}"
+
+
+def card_of(server: Server) -> Card:
+    """Return the card of a machine.
+
+    Raises:
+        ProfileError: nothing is known of its chip, or the profile states no peak of float32.
+    """
+    peak = server.gpu.flop_per_s.get(ElementType.FLOAT32)
+    if peak is None:
+        raise ProfileError(f"{server.name}: a card is pretended with its peak of float32, and gpu.peak has none")
+    properties = {**_properties(server), "totalGlobalMem": server.gpu.memory_bytes}
+    version = properties["deviceVer"]
+    assert isinstance(version, int), "cuDNN takes a number"
+    parameters = server.cost_model
+    return Card(
+        profile=server.name,
+        properties=properties,
+        memory_bytes=server.gpu.memory_bytes,
+        context_bytes=server.gpu.context_bytes or ASSUMED_CONTEXT_BYTES,
+        context_assumed=not server.gpu.context_bytes,
+        shared_memory_bytes=_SHARED_MEMORY_KIB[version] << 10,
+        link=server.link,
+        dram_bytes_per_s=server.gpu.dram_bytes_per_s,
+        flop_per_s=peak,
+        launch_s=parameters.get("kernel_overhead_s", parameters.get(OVERHEAD, _ASSUMED_LAUNCH_S)),
+        issue_s=server.host.issue_s,
+        pin_latency_s=server.host.pin_latency_s,
+        pin_bytes_per_s=server.host.pin_bytes_per_s,
+    )
+
+
+def _properties(server: Server) -> Mapping[str, object]:
+    name = server.gpu.name
+    for pattern, known in _KNOWN:
+        if re.search(pattern, name):
+            return GPUS[known].properties
+    for chip in _CHIPS:
+        if re.search(chip.names, name):
+            board = Board(
+                name,
+                server.gpu.multiprocessors,
+                chip.clock_mhz,
+                chip.memory_clock_mhz,
+                chip.cache_kib,
+                server.gpu.memory_bytes,
+            )
+            return properties_of(chip.limits, board)
+    raise ProfileError(
+        f"{server.name}: nothing is known of the chip of {quote(name)}, of which a pretended GPU tells the compute "
+        "capability, clocks and caches; calibration/pretend/card.py has one line for each"
+    )

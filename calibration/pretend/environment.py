@@ -1,0 +1,93 @@
+"""What a process is told of the GPUs that are pretended to it: the variables that the runtime reads."""
+
+import json
+import os
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from calibration.pretend.build import Runtime
+from calibration.pretend.card import Card
+
+_STARTUP: Final = Path(__file__).parent / "startup"
+"""Its `sitecustomize` is the first that a Python runs: the virtual clock has to be there before anybody reads one."""
+
+
+class Clock(Enum):
+    """What the GPUs' time is: the host's, or one that knows only waits and fixed costs of calls."""
+
+    VIRTUAL = "virtual"
+    REAL = "real"
+
+
+class Copies(Enum):
+    """When bytes move: as a copy is issued, or when the clock has come to its end."""
+
+    NOW = "now"
+    DELAYED = "delayed"
+
+
+def environment(
+    card: Card,
+    runtime: Runtime,
+    *,
+    inherited: Mapping[str, str],
+    gpus: int = 1,
+    clock: Clock = Clock.VIRTUAL,
+    copies: Copies = Copies.NOW,
+    log: Path | None = None,
+) -> dict[str, str]:
+    """Return the variables that a process on pretended GPUs has beside those that it inherits.
+
+    Args:
+        card: each of the GPUs.
+        runtime: compiled for the PyTorch of that process.
+        inherited: variables of the process; libraries that these preload and folders of PYTHONPATH stay behind.
+        gpus: how many there are.
+        clock: of the GPUs.
+        copies: whether bytes move at once.
+        log: a file that gets a line for each call that the runtime does not have.
+    """
+    numbers = {
+        "GPUS": gpus,
+        "MEMORY_BYTES": card.memory_bytes,
+        "CONTEXT_BYTES": card.context_bytes,
+        "SMS": card.integer("multiProcessorCount"),
+        "THREADS_PER_SM": card.integer("maxThreadsPerSM"),
+        "BLOCKS_PER_SM": card.integer("maxCtasPerSM"),
+        "REGISTERS_PER_SM": card.integer("maxRegistersPerSM"),
+        "SHARED_MEMORY_PER_SM_BYTES": card.shared_memory_bytes,
+        "SHARED_MEMORY_PER_BLOCK_BYTES": card.integer("maxSharedMemoryPerBlockOptin"),
+        "L2_BYTES": card.integer("l2CacheSize"),
+        "CLOCK_HZ": 1000 * card.integer("smClockRateKHz"),
+        "MEMORY_CLOCK_HZ": 1000 * card.integer("memClockRateKHz"),
+        "H2D_BYTES_PER_S": card.link.h2d_bytes_per_s,
+        "D2H_BYTES_PER_S": card.link.d2h_bytes_per_s,
+        "COPY_LATENCY_S": card.link.latency_s,
+        "DRAM_BYTES_PER_S": card.dram_bytes_per_s,
+        "FLOP_PER_S": card.flop_per_s,
+        "LAUNCH_S": card.launch_s,
+        "ISSUE_S": card.issue_s,
+        "PIN_BYTES_PER_S": card.pin_bytes_per_s,
+        "PIN_LATENCY_S": card.pin_latency_s,
+    }
+    texts = {
+        "NAME": card.name,
+        "COMPUTE_CAPABILITY": card.compute_capability,
+        "CLOCK": clock.value,
+        "COPIES": copies.value,
+        "CUDNN": json.dumps(dict(card.properties)),
+    }
+    if log is not None:
+        texts["LOG"] = str(log)
+    told = {**{name: repr(number) for name, number in numbers.items()}, **texts}
+    return {
+        "LD_PRELOAD": ":".join([*map(str, runtime.libraries), *_inherited("LD_PRELOAD", inherited)]),
+        "PYTHONPATH": os.pathsep.join([str(_STARTUP), *_inherited("PYTHONPATH", inherited)]),
+        **{f"VDNNSIM_PRETEND_{name}": text for name, text in told.items()},
+    }
+
+
+def _inherited(name: str, variables: Mapping[str, str]) -> list[str]:
+    return [variables[name]] if variables.get(name) else []

@@ -1,0 +1,165 @@
+"""How long each operator of PyTorch lasts on the pretended GPU, by rooflines of a machine's rates.
+
+    max(FLOPs / arithmetic rate, bytes / rate of DRAM) + overhead of each kernel
+
+FLOPs are those of `torch.utils.flop_counter`, bytes those of the tensors that an operator reads and writes, each once.
+Copies to and from the host are timed by the runtime.
+Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from .driver import Driver
+
+_TYPES: Mapping[torch.dtype, str] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+_SPARSE_READS = frozenset(
+    ("embedding", "index", "index_select", "gather", "select_scatter", "_unsafe_index", "embedding_renorm")
+)
+"""Operators that read of their first operand only what they return."""
+_OVERWRITES = frozenset(("copy_", "fill_", "zero_", "normal_", "uniform_", "_foreach_copy_", "_foreach_zero_"))
+"""Operators that read nothing of what they write to."""
+_OF_CUDNN = ("cudnn", "batch_norm", "ctc_loss")
+"""Parts of names of operators without FLOPs whose work is a call of cuDNN, which is no launch of this process."""
+_CONVOLUTIONS = frozenset(("convolution", "_convolution", "cudnn_convolution", "convolution_backward"))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the kernels of a machine reach.
+
+    Attributes:
+        convolution_flop_per_s, product_flop_per_s: arithmetic of convolutions, and of all else, by element type;
+            `tf32` is of float32 whose products may be in TF32.
+        dram_bytes_per_s: of device memory.
+        kernel_overhead_s: of each kernel.
+    """
+
+    convolution_flop_per_s: Mapping[str, float]
+    product_flop_per_s: Mapping[str, float]
+    dram_bytes_per_s: float
+    kernel_overhead_s: float
+
+
+class OperatorTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTorch's own hook of subclasses
+    """While it is active, operators last what the rates say.
+
+    PyTorch takes other ways for some gradients while any such mode is active, so peaks of memory are not read then.
+
+    Attributes:
+        seconds: on GPUs, in sum, by the name of the operator.
+    """
+
+    def __init__(self, rates: Rates, driver: Driver) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._rates = rates
+        self._driver = driver
+        self.seconds: dict[str, float] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        del types  # of tensors alone
+        names = kwargs or {}
+        launched = self._driver.launches()
+        given = [*_tensors(args), *_tensors(names.values())]
+        if any(each.device.type == "cpu" and each.dim() for each in given):
+            return func(*args, **names)
+        self._driver.begin_operator()
+        try:
+            output = func(*args, **names)
+        finally:
+            self._driver.end_operator()
+        name = func.overloadpacket.__name__
+        launches = self._driver.launches() - launched
+        if func.overloadpacket in flop_registry or any(part in name for part in _OF_CUDNN):
+            launches = max(launches, 1)
+        made = list(_tensors((output,)))
+        device = next((each.device for each in (*made, *given) if each.is_cuda), None)
+        if launches and device is not None:
+            seconds = self._seconds(func, args, names, output, given or made) + launches * self._rates.kernel_overhead_s
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            self._driver.work(device, seconds)
+        return output
+
+    def _seconds(
+        self,
+        func: OpOverload[..., Any],
+        args: tuple[Any, ...],
+        names: Mapping[str, Any],
+        output: object,
+        operands: list[torch.Tensor],
+    ) -> float:
+        name = func.overloadpacket.__name__
+        counted: Callable[..., int] | None = flop_registry.get(func.overloadpacket)
+        flop = 0 if counted is None else counted(*args, **names, out_val=output)
+        if name == "_cudnn_rnn":
+            flop = _recurrent_flop(args)
+        elif name == "_cudnn_rnn_backward":
+            flop = 2 * _recurrent_flop(args)
+        arithmetic = self._flop_per_s(name, operands) if flop else 1.0
+        return max(flop / arithmetic, _moved_bytes(func, args, names, output) / self._rates.dram_bytes_per_s)
+
+    def _flop_per_s(self, name: str, operands: list[torch.Tensor]) -> float:
+        convolves = name in _CONVOLUTIONS
+        rates = self._rates.convolution_flop_per_s if convolves else self._rates.product_flop_per_s
+        element_type = _TYPES.get(operands[0].dtype, "float32")
+        if element_type == "float32" and _may_be_tf32(convolves=convolves):
+            element_type = "tf32"
+        return rates.get(element_type, rates["float32"])
+
+
+def _may_be_tf32(*, convolves: bool) -> bool:
+    settings = torch._C  # noqa: SLF001  # the public ones refuse to answer where old and new names of them were mixed
+    return bool(settings._get_cudnn_allow_tf32() if convolves else settings._get_cublas_allow_tf32())  # noqa: SLF001
+
+
+def _recurrent_flop(args: tuple[Any, ...]) -> int:
+    """Return the multiplications and additions of all layers: each weight meets each step of each sequence."""
+    inputs, weights = args[0], args[1]
+    steps: int = inputs.numel() // inputs.shape[-1]
+    multiplied: int = sum(each.numel() for each in weights if each.dim() > 1)
+    return 2 * steps * multiplied
+
+
+def _moved_bytes(func: OpOverload[..., Any], args: tuple[Any, ...], names: Mapping[str, Any], output: object) -> int:
+    """Return the bytes of memory that an operator reads and writes, by what its schema says of its operands."""
+    schema = func._schema  # noqa: SLF001  # its only form
+    name = func.overloadpacket.__name__
+    read = written = 0
+    for number, argument in enumerate(schema.arguments):
+        value = args[number] if number < len(args) else names.get(argument.name)
+        nbytes = _nbytes(_tensors((value,)))
+        changed = argument.alias_info is not None and argument.alias_info.is_write
+        written += nbytes if changed else 0
+        unread = argument.is_out or (number == 0 and name in (_SPARSE_READS | _OVERWRITES))
+        read += 0 if unread else nbytes
+    outputs = output if isinstance(output, tuple) else (output,)
+    made = [value for value, made in zip(outputs, schema.returns, strict=False) if made.alias_info is None]
+    fresh = _nbytes(_tensors(made))
+    return read + written + (2 * fresh if name in _SPARSE_READS else fresh)
+
+
+def _nbytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Return bytes of memory behind tensors; one that is expanded reads each element once."""
+    return sum(
+        min(each.numel() * each.element_size(), each.untyped_storage().nbytes()) for each in tensors if each.is_cuda
+    )
+
+
+def _tensors(values: Iterable[Any]) -> Iterable[torch.Tensor]:
+    for each in values:
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, list | tuple):
+            yield from _tensors(each)

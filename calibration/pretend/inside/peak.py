@@ -1,0 +1,122 @@
+"""What held memory when most was allocated: PyTorch's memory history, replayed."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .places import own_line_of
+
+_GRANULE_BYTES = 512  # kMinBlockSize of c10/cuda/CUDACachingAllocator: to which PyTorch rounds a request
+_LABEL = re.compile(r"pass (\d+)(?:, (forward|backward|recomputation|optimizer)(?: of (.*?))?(?: from (.*))?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where memory was asked for.
+
+    Attributes:
+        phase: `forward`, `backward`, `recomputation`, `optimizer`, or `elsewhere`.
+        module: path of the innermost module that ran, beginning with the class of the outermost; empty outside of all.
+            In backward that of the module reached last.
+        line: `file:line` of the user's own code; in backward the one that called the module forward. Empty if unknown.
+    """
+
+    phase: str
+    module: str
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The moment of most allocated memory.
+
+    Attributes:
+        nbytes: allocated then, in requests rounded to PyTorch's 512 bytes.
+        place: of the request that reached it.
+        holders: bytes alive then, by where they were asked for; the most first.
+        unplaced_bytes: alive since before the history begins, or of blocks larger than what was asked for.
+    """
+
+    nbytes: int
+    place: Place
+    holders: tuple[tuple[Place, int], ...]
+    unplaced_bytes: int
+
+
+def label(number: int, phase: str = "", module: str = "", line: str = "") -> str:
+    """Return what the history is told of the work that goes on: the number of the forward pass first."""
+    text = f"pass {number}"
+    if phase:
+        text += f", {phase}"
+    if module:
+        text += f" of {module}"
+    return f"{text} from {line}" if line else text
+
+
+def find_peak(history: Sequence[Mapping[str, Any]], allocated_bytes: int) -> Peak | None:
+    """Replay a history; None if nothing was ever asked for in it.
+
+    Args:
+        history: the events of one GPU as PyTorch's snapshot has them, `device_traces`.
+        allocated_bytes: how much is allocated at its end.
+    """
+    held, levels = 0, []
+    for event in history:
+        held += _change(event)
+        levels.append(held)
+    before = allocated_bytes - held
+    first = max(range(len(levels)), key=levels.__getitem__, default=None)
+    if first is None or history[first]["action"] != "alloc":
+        return None
+    by_place: dict[Place, int] = {}
+    alive_at: dict[int, tuple[Place, int]] = {}
+    place, number = Place("elsewhere", "", ""), 0
+    for event in history[: first + 1]:
+        if event["action"] == "alloc":
+            place, number = _place(event, number)
+            alive_at[event["addr"]] = (place, _change(event))
+        elif event["action"] == "free_requested":
+            alive_at.pop(event["addr"], None)
+    for where, nbytes in alive_at.values():
+        by_place[where] = by_place.get(where, 0) + nbytes
+    holders = sorted(by_place.items(), key=lambda each: -each[1])
+    nbytes = before + levels[first]
+    return Peak(nbytes, place, tuple(holders), nbytes - sum(by_place.values()))
+
+
+def phase_bytes(holders: Iterable[tuple[Place, int]]) -> dict[str, int]:
+    """Add up holders by the phase that asked for them."""
+    total: dict[str, int] = {}
+    for place, nbytes in holders:
+        total[place.phase] = total.get(place.phase, 0) + nbytes
+    return total
+
+
+def _change(event: Mapping[str, Any]) -> int:
+    """Return by how many bytes an event changes what is allocated.
+
+    Memory counts until its owner gives it up, though another stream may still use it then.
+    """
+    nbytes: int = -(-event["size"] // _GRANULE_BYTES) * _GRANULE_BYTES
+    return {"alloc": nbytes, "free_requested": -nbytes}.get(event["action"], 0)
+
+
+def _place(event: Mapping[str, Any], number: int) -> tuple[Place, int]:
+    """Return the place of a request, and the number of the latest forward pass up to it."""
+    line = own_line_of(event["frames"])
+    told = _LABEL.fullmatch(event.get("user_metadata", ""))
+    if told is None:
+        return Place("elsewhere" if event["frames"] else "backward", "", line), number
+    if int(told[1]) < number:
+        # A thread of autograd keeps what it was told last: here, still of the pass before.
+        return Place("backward", "", line), number
+    return labelled_place(told[0], line), int(told[1])
+
+
+def labelled_place(text: str, line: str) -> Place:
+    """Return the place that a label tells of; the line is the one that was found beside it, empty if none was."""
+    told = _LABEL.fullmatch(text)
+    if told is None:
+        return Place("elsewhere", "", line)
+    return Place(told[2] or "elsewhere", told[3] or "", line or told[4] or "")

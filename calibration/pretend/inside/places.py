@@ -1,0 +1,55 @@
+"""Which line of code is the user's own: neither of the standard library, nor of an installed package."""
+
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_INSTALLED = tuple(
+    f"{path}/" for path in {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+_HERE = f"{Path(__file__).resolve().parent}/"
+_NOT_TOLD = ("torch/", "torch\\")
+
+
+def own_line_here() -> str:
+    """Return `file:line` of the user's own code that is being run, the innermost; empty where there is none."""
+    return own_line(_frames(sys._getframe(1)))  # noqa: SLF001  # what inspect.currentframe is made of
+
+
+def is_called_from(*parts: str) -> bool:
+    """Return whether the innermost Python code that is being run, beyond this package, lies in one of some folders."""
+    files = (file for file, _ in _frames(sys._getframe(1)) if not file.startswith((_HERE, "<")))  # noqa: SLF001
+    innermost = next(files, "")
+    return any(part in innermost for part in parts)
+
+
+def own_line_of(frames: Iterable[Mapping[str, Any]]) -> str:
+    """Return the same for frames of PyTorch's memory history, innermost first."""
+    return own_line((each["filename"], each["line"]) for each in frames)
+
+
+def own_line(frames: Iterable[tuple[str, int]]) -> str:
+    """Return the innermost line that is the user's own; where none is, the innermost of a package beyond PyTorch.
+
+    Args:
+        frames: file and line of each, innermost first.
+    """
+    other = ""
+    for file, line in frames:
+        if file.startswith((_HERE, "<")) or not file:
+            continue
+        if not file.startswith(_INSTALLED):
+            return f"{file}:{line}"
+        package = file.rpartition("-packages/")[2] if "-packages/" in file else ""
+        if not other and package and not package.startswith(_NOT_TOLD):
+            other = f"{file}:{line}"
+    return other
+
+
+def _frames(frame: FrameType | None) -> Iterator[tuple[str, int]]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back

@@ -1,0 +1,58 @@
+"""What kernels reach on a profile's machine, for programs whose kernels no table has: rooflines of its figures."""
+
+from dataclasses import dataclass
+
+from calibration.workspaces_gpus import GPUS
+from vdnnsim.cost.machine import model_origin, peak_flop_per_s
+from vdnnsim.cost.roofline import OVERHEAD
+from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.server import Origin, Server
+
+_LAUNCH_S = 5e-6
+"""Of a profile that states no overhead: a launch takes 3 us at best."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRates:
+    """Rates by element type, and where they are from.
+
+    Attributes:
+        convolution_flop_per_s, product_flop_per_s: of convolutions, and of all other arithmetic.
+        dram_bytes_per_s: of device memory.
+        kernel_overhead_s: of each kernel.
+        origin: of the least certain of them.
+    """
+
+    convolution_flop_per_s: dict[str, float]
+    product_flop_per_s: dict[str, float]
+    dram_bytes_per_s: float
+    kernel_overhead_s: float
+    origin: Origin
+
+
+def operator_rates(server: Server) -> OperatorRates:
+    """Return the rates of a server's GPU: the peaks, as far as the parameters of its cost model reach them.
+
+    A profile that states no rate of TF32 has that of its tensor cores where a data sheet of them is known, else that of
+    float32.
+
+    Raises:
+        ProfileError: the profile has no rate for float32.
+    """
+    peaks = {ElementType.FLOAT32: peak_flop_per_s(server, ElementType.FLOAT32), **server.gpu.flop_per_s}
+    known = GPUS.get(server.name)
+    if known is not None:
+        peaks.setdefault(ElementType.TF32, known.tensor_flop_per_s[ElementType.FLOAT32])
+    peaks.setdefault(ElementType.TF32, peaks[ElementType.FLOAT32])
+    values = server.cost_model
+    convolution = values.get(
+        "conv_flop_fraction", values.get("implicit_forward_flop_fraction", values.get("flop_fraction", 1.0))
+    )
+    product = values.get("product_flop_fraction", values.get("flop_fraction", 1.0))
+    return OperatorRates(
+        {element_type.value: peak * convolution for element_type, peak in peaks.items()},
+        {element_type.value: peak * product for element_type, peak in peaks.items()},
+        server.gpu.dram_bytes_per_s * values.get("stream_dram_fraction", values.get("dram_fraction", 1.0)),
+        values.get(OVERHEAD, values.get("kernel_overhead_s", _LAUNCH_S)),
+        model_origin(server),
+    )

@@ -1,0 +1,342 @@
+/* Memory of the GPUs and pinned memory of the host.
+ *
+ * The driver hands out blocks of 2 MiB. What is larger than 1 MiB has blocks of its own, at the lowest addresses that
+ * are free; smaller requests share blocks, at multiples of 512 bytes, in the smallest gap that holds them. A block that
+ * nothing lies in any more goes back at once. (Measured by others on a driver of version 5xx; their figures and source
+ * stand in vdnnsim/memory/cuda_malloc.py.)
+ *
+ * Addresses are taken from this process without memory behind them. The host backs a page when something is written to
+ * it, and gets it back when the block is freed.
+ */
+#define _GNU_SOURCE
+#include "memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SHARED_AT_MOST MIB
+#define SHARED_GRANULE ((size_t)512)
+/* More addresses than any card has memory, so that gaps between blocks are never what is missing. */
+#define SPAN ((size_t)4 << 40)
+
+struct gpu {
+  bool begun;
+  char *addresses;
+  size_t used, peak;
+  struct extents blocks; /* what is accessible: blocks of the driver and mapped ranges of the virtual memory calls */
+  struct extents small;  /* what was asked for in shared blocks */
+};
+static struct gpu gpus[MOST_GPUS];
+static struct extents pins;
+
+static size_t rounded_up(size_t bytes, size_t granule) { return (bytes + granule - 1) / granule * granule; }
+
+/* ---- extents ---- */
+
+size_t extents_from(const struct extents *extents, const char *address) {
+  size_t low = 0, high = extents->count;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (extents->at[middle].start <= address) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+struct extent *extent_at(const struct extents *extents, const void *address) {
+  size_t next = extents_from(extents, address);
+  if (!next) return NULL;
+  struct extent *extent = &extents->at[next - 1];
+  return (const char *)address < extent->start + extent->bytes ? extent : NULL;
+}
+
+struct extent *add_extent(struct extents *extents, struct extent extent) {
+  if (extents->count == extents->room) {
+    extents->room = extents->room ? 2 * extents->room : 64;
+    extents->at = realloc(extents->at, extents->room * sizeof *extents->at);
+  }
+  size_t where = extents_from(extents, extent.start);
+  memmove(extents->at + where + 1, extents->at + where, (extents->count - where) * sizeof *extents->at);
+  extents->at[where] = extent;
+  extents->count++;
+  return &extents->at[where];
+}
+
+void remove_extent(struct extents *extents, struct extent *extent) {
+  size_t where = (size_t)(extent - extents->at);
+  extents->count--;
+  memmove(extent, extent + 1, (extents->count - where) * sizeof *extent);
+}
+
+/* ---- the capacity ---- */
+
+bool has_context(int gpu) { return gpus[gpu].begun; }
+
+bool take(int gpu, size_t bytes) {
+  if (gpus[gpu].used + bytes > settings.memory_bytes) return false;
+  gpus[gpu].used += bytes;
+  if (gpus[gpu].used > gpus[gpu].peak) gpus[gpu].peak = gpus[gpu].used;
+  return true;
+}
+
+void give_back(int gpu, size_t bytes) { gpus[gpu].used -= bytes; }
+
+void begin_context(int gpu) {
+  if (gpus[gpu].begun) return;
+  gpus[gpu].begun = true;
+  char *addresses = mmap(NULL, SPAN + DRIVER_BLOCK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (addresses == MAP_FAILED) abort();
+  gpus[gpu].addresses = (char *)rounded_up((size_t)addresses, DRIVER_BLOCK);
+  take(gpu, settings.context_bytes);
+}
+
+/* ---- what may be accessed ---- */
+
+struct extents *accessible(int gpu) { return &gpus[gpu].blocks; }
+
+int gpu_of(const void *address) {
+  for (int gpu = 0; gpu < settings.gpus; gpu++) {
+    const char *start = gpus[gpu].addresses;
+    if (gpus[gpu].begun && (const char *)address >= start && (const char *)address < start + SPAN) return gpu;
+  }
+  return reserved_by(address);
+}
+
+/* Mapped ranges lie side by side without being one. */
+bool allocated(const void *address, size_t bytes) {
+  int gpu = gpu_of(address);
+  if (gpu < 0) return false;
+  const char *from = address, *end = from + bytes;
+  do {
+    const struct extent *block = extent_at(&gpus[gpu].blocks, from);
+    if (!block) return false;
+    if (block->shared && !extent_at(&gpus[gpu].small, from)) return false;
+    from = block->start + block->bytes;
+  } while (from < end);
+  return true;
+}
+
+/* ---- blocks ---- */
+
+/* The lowest addresses that are free; NULL if there is no memory left. */
+static char *take_block(struct gpu *gpu, size_t bytes, bool shared) {
+  if (!take((int)(gpu - gpus), bytes)) return NULL;
+  char *start = gpu->addresses;
+  for (size_t each = 0; each < gpu->blocks.count; each++) {
+    const struct extent *block = &gpu->blocks.at[each];
+    if (block->start < start) continue; /* of another reservation */
+    if (block->start >= start + bytes) break;
+    start = block->start + block->bytes;
+  }
+  if (mprotect(start, bytes, PROT_READ | PROT_WRITE)) {
+    give_back((int)(gpu - gpus), bytes);
+    return NULL;
+  }
+  add_extent(&gpu->blocks, (struct extent){.start = start, .bytes = bytes, .shared = shared});
+  return start;
+}
+
+static void free_block(struct gpu *gpu, struct extent *block) {
+  madvise(block->start, block->bytes, MADV_DONTNEED);
+  mprotect(block->start, block->bytes, PROT_NONE);
+  give_back((int)(gpu - gpus), block->bytes);
+  remove_extent(&gpu->blocks, block);
+}
+
+/* The smallest gap of the shared blocks that holds so many bytes; NULL if none does. */
+static char *smallest_gap(const struct gpu *gpu, size_t bytes) {
+  char *best = NULL;
+  size_t best_bytes = SIZE_MAX;
+  for (size_t each = 0; each < gpu->blocks.count; each++) {
+    const struct extent *block = &gpu->blocks.at[each];
+    if (!block->shared) continue;
+    char *gap = block->start, *end = block->start + block->bytes;
+    for (size_t next = extents_from(&gpu->small, block->start - 1); gap < end; next++) {
+      const struct extent *asked = next < gpu->small.count ? &gpu->small.at[next] : NULL;
+      char *until = asked && asked->start < end ? asked->start : end;
+      size_t gap_bytes = (size_t)(until - gap);
+      if (gap_bytes >= bytes && gap_bytes < best_bytes) {
+        best = gap;
+        best_bytes = gap_bytes;
+      }
+      gap = until == end ? end : asked->start + asked->bytes;
+    }
+  }
+  return best;
+}
+
+static char *take_small(struct gpu *gpu, size_t bytes) {
+  bytes = rounded_up(bytes, SHARED_GRANULE);
+  char *start = smallest_gap(gpu, bytes);
+  if (!start) start = take_block(gpu, DRIVER_BLOCK, true);
+  if (start) add_extent(&gpu->small, (struct extent){.start = start, .bytes = bytes});
+  return start;
+}
+
+static void free_small(struct gpu *gpu, struct extent *asked) {
+  struct extent *block = extent_at(&gpu->blocks, asked->start);
+  remove_extent(&gpu->small, asked);
+  size_t next = extents_from(&gpu->small, block->start - 1);
+  bool empty = next == gpu->small.count || gpu->small.at[next].start >= block->start + block->bytes;
+  if (empty) free_block(gpu, block);
+}
+
+cudaError_t cudaMalloc(void **address, size_t bytes) {
+  cudaError_t error = enter_context();
+  if (error) return error;
+  *address = NULL;
+  if (!bytes) return leave(cudaSuccess);
+  counts[COUNT_MALLOC]++;
+  struct gpu *gpu = &gpus[current_gpu()];
+  bool fits = bytes <= settings.memory_bytes;
+  if (fits) *address = bytes > SHARED_AT_MOST ? take_block(gpu, rounded_up(bytes, DRIVER_BLOCK), false)
+                                              : take_small(gpu, bytes);
+  return leave(*address ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+/* Waits for all work of its GPU first, as the driver does. */
+cudaError_t cudaFree(void *address) {
+  cudaError_t error = enter_context();
+  if (error) return error;
+  if (!address) return leave(cudaSuccess);
+  int number = gpu_of(address);
+  if (number < 0) return leave(cudaErrorInvalidValue);
+  wait_until(all_done(number));
+  struct gpu *gpu = &gpus[number];
+  struct extent *asked = extent_at(&gpu->small, address), *block = extent_at(&gpu->blocks, address);
+  struct extent *freed = asked ? asked : block;
+  if (!freed || freed->start != (char *)address || freed->mapped || (block->shared && !asked))
+    return leave(cudaErrorInvalidValue);
+  counts[COUNT_FREE]++;
+  if (asked) free_small(gpu, asked);
+  else free_block(gpu, block);
+  return leave(cudaSuccess);
+}
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
+  cudaError_t error = enter_context();
+  if (error) return error;
+  const struct gpu *gpu = &gpus[current_gpu()];
+  *left = settings.memory_bytes > gpu->used ? settings.memory_bytes - gpu->used : 0;
+  *all = settings.memory_bytes;
+  return leave(cudaSuccess);
+}
+
+/* ---- pinned memory of the host ---- */
+
+bool pinned(const void *address) { return extent_at(&pins, address) != NULL; }
+
+static void pin(void *address, size_t bytes, bool registered) {
+  add_extent(&pins, (struct extent){.start = address, .bytes = bytes, .registered = registered});
+  counts[COUNT_PIN]++;
+  spend(settings.pin_latency + in_nanoseconds((double)bytes / settings.pin_bytes_per_s));
+}
+
+cudaError_t cudaHostAlloc(void **address, size_t bytes, unsigned flags) {
+  (void)flags;
+  cudaError_t error = enter_context();
+  if (error) return error;
+  *address = NULL;
+  if (!bytes) return leave(cudaSuccess);
+  void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (start == MAP_FAILED) return leave(cudaErrorMemoryAllocation);
+  pin(start, bytes, false);
+  *address = start;
+  return leave(cudaSuccess);
+}
+
+cudaError_t cudaFreeHost(void *address) {
+  cudaError_t error = enter_context();
+  if (error) return error;
+  if (!address) return leave(cudaSuccess);
+  wait_until(all_done(-1));
+  struct extent *found = extent_at(&pins, address);
+  if (!found || found->start != (char *)address || found->registered) return leave(cudaErrorInvalidValue);
+  munmap(found->start, found->bytes);
+  remove_extent(&pins, found);
+  return leave(cudaSuccess);
+}
+
+cudaError_t cudaHostRegister(void *address, size_t bytes, unsigned flags) {
+  (void)flags;
+  cudaError_t error = enter_context();
+  if (error) return error;
+  if (!address || !bytes) return leave(cudaErrorInvalidValue);
+  const char *start = address;
+  size_t next = extents_from(&pins, start);
+  bool overlaps = pinned(start) || (next < pins.count && pins.at[next].start < start + bytes);
+  if (overlaps) return leave(cudaErrorHostMemoryAlreadyRegistered);
+  pin(address, bytes, true);
+  return leave(cudaSuccess);
+}
+
+cudaError_t cudaHostUnregister(void *address) {
+  cudaError_t error = enter_context();
+  if (error) return error;
+  wait_until(all_done(-1));
+  struct extent *found = extent_at(&pins, address);
+  if (!found || found->start != (char *)address || !found->registered) return leave(cudaErrorHostMemoryNotRegistered);
+  remove_extent(&pins, found);
+  return leave(cudaSuccess);
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *address) {
+  cudaError_t error = enter();
+  if (error) return error;
+  memset(attributes, 0, sizeof *attributes);
+  int gpu = gpu_of(address);
+  attributes->hostPointer = gpu < 0 ? (void *)address : NULL;
+  attributes->device = gpu;
+  if (gpu >= 0) {
+    attributes->type = cudaMemoryTypeDevice;
+    attributes->devicePointer = (void *)address;
+  } else if (pinned(address)) {
+    attributes->type = cudaMemoryTypeHost;
+    attributes->device = current_gpu();
+    attributes->devicePointer = (void *)address;
+  } else {
+    attributes->type = cudaMemoryTypeUnregistered;
+  }
+  return leave(cudaSuccess);
+}
+
+/* ---- several GPUs ---- */
+
+static bool peers[MOST_GPUS][MOST_GPUS];
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer) {
+  cudaError_t error = enter();
+  if (error) return error;
+  bool there = gpu >= 0 && peer >= 0 && gpu < settings.gpus && peer < settings.gpus;
+  *can = there && gpu != peer;
+  return leave(there ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  (void)flags;
+  cudaError_t error = enter_context();
+  if (error) return error;
+  if (peer < 0 || peer >= settings.gpus || peer == current_gpu()) return leave(cudaErrorInvalidDevice);
+  bool *enabled = &peers[current_gpu()][peer];
+  if (*enabled) return leave(cudaErrorPeerAccessAlreadyEnabled);
+  *enabled = true;
+  return leave(cudaSuccess);
+}
+
+/* ---- for the tests and the command, by ctypes ---- */
+
+EXPORT size_t pretend_used_bytes(int gpu) {
+  return gpu >= 0 && gpu < MOST_GPUS ? gpus[gpu].used : 0;
+}
+EXPORT size_t pretend_peak_bytes(int gpu) {
+  return gpu >= 0 && gpu < MOST_GPUS ? gpus[gpu].peak : 0;
+}
+EXPORT void pretend_reset_peak(int gpu) {
+  if (gpu >= 0 && gpu < MOST_GPUS) gpus[gpu].peak = gpus[gpu].used;
+}
+EXPORT void pretend_set_memory_bytes(size_t bytes) {
+  if (enter()) return;
+  settings.memory_bytes = bytes;
+  leave(cudaSuccess);
+}

@@ -1,0 +1,112 @@
+/* The CUDA runtime on host memory: what its files share.
+ *
+ * A pretended GPU has memory, streams and a clock, and kernels that compute nothing. Device memory is a range of
+ * addresses of this process, which the host backs page by page when something is written there. Streams are timelines.
+ *
+ * Every call of the API begins with `enter` and ends with `leave`, which hold the one lock of the library and what the
+ * real runtime checks first. Functions below that say nothing else are called with the lock held.
+ */
+#ifndef VDNNSIM_PRETEND_RUNTIME_H
+#define VDNNSIM_PRETEND_RUNTIME_H
+
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#pragma GCC visibility pop
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define MOST_GPUS 16
+#define MIB ((size_t)1 << 20)
+/* Of the driver, which hands out memory in blocks of this size. */
+#define DRIVER_BLOCK (2 * MIB)
+
+typedef int64_t nanoseconds;
+
+/* ---- device.c: settings, the GPUs, errors ---- */
+
+struct settings {
+  char name[256];
+  int gpus, multiprocessors, major, minor;
+  int threads_per_multiprocessor, blocks_per_multiprocessor, registers_per_multiprocessor;
+  size_t memory_bytes, context_bytes, l2_bytes, shared_memory_per_multiprocessor, shared_memory_per_block;
+  double clock_hz, memory_clock_hz, memory_bus_bits;
+  double h2d_bytes_per_s, d2h_bytes_per_s, dram_bytes_per_s, flop_per_s, pin_bytes_per_s;
+  nanoseconds copy_latency, launch, pin_latency, issue;
+  bool real_clock, delayed_copies, log_kernels;
+};
+extern struct settings settings;
+
+/* GPUs of the machine; settings.gpus are those that CUDA_VISIBLE_DEVICES lets be seen, all alike. Needs no lock. */
+int installed_gpus(void);
+/* The GPU that the calling thread has chosen. */
+int current_gpu(void);
+
+/* Take the lock; an error if there is no GPU to call, after which nothing is held. */
+cudaError_t enter(void);
+/* As enter, for calls that a real GPU's context answers: it takes its memory at the first one. */
+cudaError_t enter_context(void);
+/* Let go of the lock, and remember an error for cudaGetLastError. */
+cudaError_t leave(cudaError_t error);
+/* Without the lock for a while, amid a call. */
+void pause_lock(void);
+void resume_lock(void);
+/* Remember an error; needs no lock. */
+cudaError_t fail(cudaError_t error);
+/* As fail, with a sentence that cudaGetErrorString returns for it in this thread; needs no lock. */
+cudaError_t explain(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Log a call that is absent, and name it in the text of the next such error of this thread; needs no lock. */
+void name_absent(const char *name);
+/* Fail with the name of a call that is absent, which stays in the text of the error; exported, needs no lock. */
+EXPORT cudaError_t pretend_absent(const char *name);
+/* A line in the file of VDNNSIM_PRETEND_LOG; exported, needs no lock. */
+EXPORT void pretend_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+enum count { COUNT_MALLOC, COUNT_FREE, COUNT_LAUNCH, COUNT_COPY, COUNT_PIN, COUNTS };
+extern int64_t counts[COUNTS];
+
+/* ---- memory.c: the capacity of each GPU, blocks, pinned memory ---- */
+
+/* Which GPU an address belongs to, -1 if to none. */
+int gpu_of(const void *address);
+/* Whether bytes from an address on lie in one block that is allocated and may be accessed. */
+bool allocated(const void *address, size_t bytes);
+bool pinned(const void *address);
+EXPORT size_t pretend_used_bytes(int gpu);
+void begin_context(int gpu);
+bool has_context(int gpu);
+
+/* ---- streams.c: the clock, streams, events, and what is done when a stream comes to it ---- */
+
+enum engine { ENGINE_KERNELS, ENGINE_H2D, ENGINE_D2H, ENGINE_NONE, ENGINES = ENGINE_NONE };
+struct stream;
+/* NULL if there is no such stream, or no more. */
+struct stream *stream_of(cudaStream_t handle);
+int stream_gpu(const struct stream *stream);
+/* Put work on a stream; returns when it will be done. It begins once the host has issued it, the stream has come to it
+ * and its engine is free. */
+nanoseconds put(struct stream *stream, enum engine engine, nanoseconds lasts);
+/* How long a kernel lasts, given what it would last alone: within pretend_operator_begin, the first takes it all. */
+nanoseconds kernel_lasts(nanoseconds alone);
+nanoseconds in_nanoseconds(double seconds);
+nanoseconds clock_now(void);
+void spend(nanoseconds lasts);
+/* Wait for a moment, without the lock meanwhile, and do what was due by then. */
+void wait_until(nanoseconds moment);
+/* When all of a GPU's work will be done, of all GPUs if -1. */
+nanoseconds all_done(int gpu);
+/* Do what is due: copies that have arrived, functions of the host whose stream has come to them. */
+void settle(void);
+/* Move bytes at a moment; from NULL sets them to a value. */
+void move_at(nanoseconds moment, void *to, const void *from, int value, size_t bytes);
+/* Call a function of the host at a moment, without the lock. */
+void call_at(nanoseconds moment, void (*function)(void *), void *data);
+/* Do what is due before a moment that the clock has not come to, for a kernel that ends then and is done at once. */
+void settle_before_kernel(nanoseconds moment);
+/* Do all that concerns some bytes before they go away or are overwritten at once. */
+void settle_bytes(const void *address, size_t bytes);
+
+#endif

@@ -1,0 +1,229 @@
+"""A user's command on pretended GPUs: started, ended where it does not end by itself, and what its processes said."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from calibration.pretend.rates import OperatorRates
+from vdnnsim.errors import InputError
+
+_GRACE_S = 30.0
+"""How long a command may take to end once it has been told to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be found out.
+
+    Attributes:
+        steady_steps: a program ends once reserved memory has not grown for so many steps of its optimizer.
+        whole: it goes on to its own end all the same; no step is timed then.
+        rates: of the GPU's kernels.
+    """
+
+    steady_steps: int
+    whole: bool
+    rates: OperatorRates
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where memory was asked for (`calibration.pretend.inside.peak`)."""
+
+    phase: str
+    module: str
+    line: str
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Bytes that one place held at the peak."""
+
+    phase: str
+    module: str
+    line: str
+    nbytes: int
+
+
+class Peak(msgspec.Struct, frozen=True):
+    """What was allocated when most was (`calibration.pretend.inside.peak`)."""
+
+    nbytes: int
+    place: Place
+    phase_bytes: dict[str, int]
+    holders: tuple[Holder, ...]
+    unplaced_bytes: int
+    history_is_whole: bool
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """The most that one process had of one GPU: allocated, reserved by PyTorch, and shown by the driver."""
+
+    gpu: int
+    allocated_bytes: int
+    reserved_bytes: int
+    driver_bytes: int
+    peak: Peak | None
+
+
+class Most(msgspec.Struct, frozen=True):
+    """The most that there was of one GPU up to the end of a step."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+    driver_bytes: int
+
+
+class OutOfMemory(msgspec.Struct, frozen=True):
+    """One out-of-memory error of PyTorch, whether or not the program went on."""
+
+    gpu: int
+    asked_bytes: int
+    memory_bytes: int
+    free_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+    place: Place
+    after_steps: int
+
+
+class Process(msgspec.Struct, frozen=True):
+    """What one process that used CUDA has recorded.
+
+    Attributes:
+        steps: after each step of the optimizer, the most so far on each GPU.
+        steady_from_step: the number of the step from which reserved memory grew no more; None if it may grow on.
+        step_s: predicted time of a step; None where none was timed.
+        operator_s: of the timed steps, seconds on GPUs by operator.
+        zeros_read: how often each line read a value from a GPU, the most often first.
+        refused: what it asked for that hangs on values.
+        ended: `by itself`, `steady`, `time`, `out of memory`, `values`, `interrupted` or `error`.
+        error: the exception that ended it.
+    """
+
+    process: int
+    rank: int
+    torch: str
+    gpus: tuple[Gpu, ...]
+    steps: tuple[tuple[Most, ...], ...]
+    steady_from_step: int | None
+    step_s: float | None
+    operator_s: dict[str, float]
+    out_of_memory: tuple[OutOfMemory, ...]
+    zeros_read: tuple[tuple[str, int], ...]
+    refused: tuple[str, ...]
+    ended: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a command ended.
+
+    Attributes:
+        returncode: its exit status, negative where a signal ended it.
+        processes: those that used CUDA, by rank.
+        snapshots: PyTorch's snapshot of each of them, as they are in its files.
+    """
+
+    returncode: int
+    processes: tuple[Process, ...]
+    snapshots: tuple[bytes, ...]
+
+    @property
+    def out_of_memory(self) -> tuple[Process, OutOfMemory] | None:
+        """The error that ended the command, and whose it is; None where memory was not what ended it."""
+        for each in self.processes:
+            if each.ended == "out of memory" and each.out_of_memory:
+                return each, each.out_of_memory[-1]
+        return None
+
+
+def run_command(
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    task: Task,
+    limit_s: float,
+    folder: Path,
+    output: IO[bytes] | None = None,
+) -> Outcome:
+    """Run a command, and return what its processes have recorded.
+
+    An interrupt from the keyboard ends the command, and is otherwise not heeded: what is known by then is returned.
+
+    Args:
+        command: program and arguments.
+        variables: of the environment, those of the pretended GPU among them.
+        task: what to find out.
+        limit_s: seconds after which it is ended.
+        folder: an empty one, for what processes write.
+        output: where its output goes; None for where that of this process goes.
+
+    Raises:
+        InputError: the program cannot be started.
+    """
+    (folder / "task.json").write_text(json.dumps(_task(task)))
+    os.mkfifo(folder / "open")
+    environment = {**os.environ, **variables, "VDNNSIM_PRETEND_SESSION": str(folder)}
+    # Open for both ways, or it would wait for somebody who reads.
+    held_open = os.open(folder / "open", os.O_RDWR | os.O_CLOEXEC)
+    closed = threading.Event()
+
+    def end() -> None:
+        closed.set()
+        os.close(held_open)
+
+    with _leaving_interrupts():
+        try:
+            child = subprocess.Popen(  # noqa: S603  # running the user's command is what this is for
+                command,
+                env=environment,
+                stdin=None if output is None else subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+        except OSError as failure:
+            end()
+            raise InputError(f"{command[0]}: cannot be run: {(failure.strerror or 'unknown error').lower()}") from None
+        try:
+            returncode = child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            end()
+            try:
+                returncode = child.wait(_GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                returncode = child.wait()
+        finally:
+            if not closed.is_set():
+                end()
+    return Outcome(returncode, *_records(folder))
+
+
+def _task(task: Task) -> dict[str, Any]:
+    rates = {name: value for name, value in asdict(task.rates).items() if name != "origin"}
+    return {"steady_steps": task.steady_steps, "whole": task.whole, "rates": rates}
+
+
+def _records(folder: Path) -> tuple[tuple[Process, ...], tuple[bytes, ...]]:
+    read = [msgspec.json.decode(path.read_bytes(), type=Process) for path in folder.glob("process-*.json")]
+    read.sort(key=lambda each: (each.rank, each.process))
+    return tuple(read), tuple((folder / f"snapshot-{each.process}.pickle").read_bytes() for each in read)
+
+
+@contextmanager
+def _leaving_interrupts() -> Iterator[None]:
+    """Leave Ctrl-C to the command, which the terminal tells of it as well."""
+    # A function, unlike SIG_IGN, is nothing that the command inherits.
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,49 @@
+# ruff: noqa: INP001  # Python imports it by this name from a folder on its path, never as part of a package
+"""Runs when the Python of a user's command starts, whose PYTHONPATH names this folder first.
+
+It gives way to the `sitecustomize` that would have run without it, and waits for PyTorch to be imported. The recorder
+lies beside this folder and is loaded under a name of its own, so that nothing of a user's is hidden by it; it needs the
+standard library and PyTorch alone, for this Python may be another environment's than that of vdnnsim.
+"""
+
+import importlib.util
+import os
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+
+_HERE = Path(__file__).resolve().parent
+
+
+def _run_the_other() -> None:
+    """Run the `sitecustomize` that this one hides."""
+    elsewhere = [each for each in sys.path if Path(each or ".").resolve() != _HERE]
+    other = PathFinder.find_spec("sitecustomize", elsewhere)
+    if other is not None and other.loader is not None:
+        module = importlib.util.module_from_spec(other)
+        sys.modules["sitecustomize"] = module
+        other.loader.exec_module(module)
+
+
+def _load_from_inside(module: str) -> ModuleType:
+    folder = _HERE.parent / "inside"
+    name = "vdnnsim_pretend_inside"
+    if name in sys.modules:
+        return importlib.import_module(f"{name}.{module}")
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None, "a file that is there has a specification"
+    assert spec.loader is not None, "as above"
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[name] = package
+    spec.loader.exec_module(package)
+    return importlib.import_module(f"{name}.{module}")
+
+
+if os.environ.get("VDNNSIM_PRETEND_CLOCK") == "virtual":
+    _load_from_inside("clock").follow_virtual_clock()
+if "VDNNSIM_PRETEND_SESSION" in os.environ:
+    _load_from_inside("begin").wait_for_pytorch(Path(os.environ["VDNNSIM_PRETEND_SESSION"]))
+_run_the_other()

@@ -1,0 +1,192 @@
+"""The command `pretend`."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from vdnnsim.cli.options import CSV, FilePath
+from vdnnsim.cli.output import check_file, check_folder, print_result
+from vdnnsim.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from calibration.pretend.card import Card
+    from calibration.pretend.session import Outcome, Task
+    from vdnnsim.hardware.profile import Profile
+
+_ENOUGH_BYTES: Final = 1 << 42
+"""Of memory, for a command that ran out of it: more than any host of GPUs has."""
+_VIEWER: Final = "drop a snapshot onto https://pytorch.org/memory_viz, which sends it nowhere"
+_MOST_GPUS: Final = 16
+FORMAT_VERSION: Final = 1
+"""Of run.json; raised when a key is renamed or removed."""
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--hardware", required=True, metavar="NAME", help="A hardware profile: the card that is pretended.")
+@click.option("--gpus", default=1, show_default=True, metavar="N", help="How many such cards there are.")
+@click.option(
+    "--steps",
+    "steady_steps",
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="End the program once reserved memory has not grown for N steps of its optimizer.",
+)
+@click.option("--whole", is_flag=True, help="Let the program run to its own end; no step is timed then.")
+@click.option("--minutes", default=10.0, show_default=True, metavar="M", help="End the program after M minutes.")
+@click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/pretend/<script>/.")
+@CSV
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
+def pretend(  # an argument for each option
+    hardware: str,
+    gpus: int,
+    steady_steps: int,
+    whole: bool,  # noqa: FBT001  # as click gives it
+    minutes: float,
+    out: Path | None,
+    csv_file: Path | None,
+    command: Sequence[str],
+) -> None:
+    """Run COMMAND, an unmodified PyTorch program, on a card that is not there: does it fit, and what holds its memory?
+
+    PyTorch's CUDA build runs as it is, with its allocator, cuDNN's true workspaces and a driver that is pretended.
+    Kernels compute nothing, so what the program reads from the GPU is zero, and a boolean index is refused by name.
+    Once reserved memory grows no more the step time is predicted from the profile's rates, and the program is ended in
+    an optimizer's step by SystemExit. A program that runs out of memory is run again with enough of it, to say what it
+    would take. The exit status is that of the program, 0 if it does not fit.
+    """
+    from calibration.pretend.card import card_of
+    from calibration.pretend.findings import MEMORY_COLUMNS, findings, memory_rows, refusal
+    from calibration.pretend.rates import operator_rates
+    from calibration.pretend.session import Task
+    from vdnnsim.hardware.profile import find_profile, load_profile
+    from vdnnsim.replace import replace_files
+    from vdnnsim.report.csv_file import write_csv
+
+    _check(gpus, steady_steps, minutes)
+    folder = Path("reports") / "pretend" / _stem(command) if out is None else out
+    check_folder(folder)
+    if csv_file is not None:
+        check_file(csv_file)
+    profile = load_profile(find_profile(hardware, Path()))
+    task = Task(steady_steps, whole, operator_rates(profile.server))
+    card = card_of(profile.server)
+    outcome, again, log = _run(command, _variables(card, gpus, command), task, minutes * 60)
+    rows = memory_rows(outcome, profile.server.gpu.memory_bytes)
+    if csv_file is not None:
+        write_csv(csv_file, MEMORY_COLUMNS, rows)
+    told = [*refusal(outcome, again, _cards()), *findings(outcome, card, task.rates)]
+    files = _files(profile, command, outcome, again, told) | ({} if log is None else {"again.log": log})
+    replace_files(folder, files)
+    viewer = f"; {_VIEWER}" if outcome.snapshots else ""
+    print_result(_shown(profile, command, outcome, rows, told), f"wrote {len(files)} files to {folder}/{viewer}")
+    if outcome.out_of_memory is None and outcome.returncode:
+        # A program that a signal ended gets the status that a shell gives it.
+        sys.exit(outcome.returncode if outcome.returncode > 0 else 128 - outcome.returncode)
+
+
+def _check(gpus: int, steady_steps: int, minutes: float) -> None:
+    if not 1 <= gpus <= _MOST_GPUS:
+        raise InputError(f"--gpus: found {gpus}, expected an integer from 1 to {_MOST_GPUS}")
+    if steady_steps < 1:
+        raise InputError(f"--steps: found {steady_steps}, expected an integer from 1 on")
+    if not 0 < minutes < float("inf"):
+        raise InputError(f"--minutes: found {minutes:g}, expected a finite number above 0")
+
+
+def _stem(command: Sequence[str]) -> str:
+    """Return a name for what a command runs: of its script, else of its program."""
+    script = next((each for each in command if each.endswith(".py")), command[0])
+    return Path(script).stem or "command"
+
+
+def _variables(card: "Card", gpus: int, command: Sequence[str]) -> Mapping[str, str]:
+    """Return what the environment of a command says of the card, whose runtime is compiled if it is not yet."""
+    from calibration.pretend.build import build_runtime, find_torch
+    from calibration.pretend.environment import environment
+    from calibration.pretend.interpreter import package_folders
+
+    runtime = build_runtime(find_torch(package_folders(command[0])))
+    return environment(card, runtime, inherited=os.environ, gpus=gpus)
+
+
+def _run(
+    command: Sequence[str], variables: Mapping[str, str], task: "Task", limit_s: float
+) -> "tuple[Outcome, Outcome | None, bytes | None]":
+    """Run a command; one that ran out of memory again with enough of it, and return what it printed then."""
+    from calibration.pretend.session import run_command
+
+    with TemporaryDirectory(prefix="vdnnsim-pretend-") as folder:
+        outcome = run_command(command, variables, task, limit_s, Path(folder))
+    if outcome.out_of_memory is None:
+        return outcome, None, None
+    click.echo("it does not fit; run again with memory enough, to see what it would take", err=True)
+    more = {**variables, "VDNNSIM_PRETEND_MEMORY_BYTES": str(_ENOUGH_BYTES)}
+    with TemporaryDirectory(prefix="vdnnsim-pretend-") as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as output:
+            again = run_command(command, more, task, limit_s, Path(folder), output)
+        return outcome, again, log.read_bytes()
+
+
+def _cards() -> "dict[str, Card]":
+    """Return the card of each machine that comes with vdnnsim."""
+    from calibration.pretend.card import card_of
+    from vdnnsim.hardware.profile import shipped_profiles
+
+    return {each.server.name: card_of(each.server) for each in shipped_profiles()}
+
+
+def _shown(
+    profile: "Profile", command: Sequence[str], outcome: "Outcome", rows: list[tuple[str, ...]], told: list[str]
+) -> "RenderableType":
+    from rich.console import Group
+    from rich.padding import Padding
+
+    from calibration.pretend.findings import HOLDER_COLUMNS, MEMORY_COLUMNS, fullest, holder_rows
+    from vdnnsim.report.tables.fitted import plain_table
+    from vdnnsim.report.tables.terminal import titled_table
+    from vdnnsim.units import format_bytes
+
+    server = profile.server
+    title = f"{_stem(command)} on a pretended {server.gpu.name}, {format_bytes(server.gpu.memory_bytes)}"
+    most = plain_table(MEMORY_COLUMNS, rows, "run.json has all")
+    found = fullest(outcome)
+    held = holder_rows(found[1]) if found else []
+    tables = (most, Padding(plain_table(HOLDER_COLUMNS, held, "run.json has all"), (1, 0, 0, 0))) if held else (most,)
+    return titled_table(title, Group(*tables) if rows else Group(), (), told)
+
+
+def _files(
+    profile: "Profile", command: Sequence[str], outcome: "Outcome", again: "Outcome | None", told: list[str]
+) -> dict[str, bytes]:
+    """Return the files of a run by name: the manifest, the steps, and PyTorch's snapshots."""
+    import msgspec
+
+    from calibration.pretend.findings import STEP_COLUMNS, snapshot_names, step_rows
+    from vdnnsim.report.csv_file import csv_text
+    from vdnnsim.report.provenance import origin, source_commit
+
+    snapshots = dict(zip(snapshot_names(outcome.processes), outcome.snapshots, strict=True))
+    steps = {"steps.csv": csv_text(STEP_COLUMNS, step_rows(outcome)).encode()}
+    content: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        **origin(source_commit(), profile.sources),
+        "hardware": profile.server.name,
+        "command": list(command),
+        "exit_status": outcome.returncode,
+        "findings": told,
+        "processes": msgspec.to_builtins(outcome.processes),
+        "with_memory_enough": None if again is None else msgspec.to_builtins(again.processes),
+        "files": sorted((*snapshots, *steps, "run.json", *(() if again is None else ("again.log",)))),
+    }
+    manifest = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return {**snapshots, **steps, "run.json": manifest.encode()}
