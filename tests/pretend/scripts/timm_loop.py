@@ -8,7 +8,10 @@ import argparse
 
 import timm
 import torch
+from timm.data import resolve_model_data_config
 from timm.data.loader import PrefetchLoader
+from timm.loss import LabelSmoothingCrossEntropy
+from timm.optim import create_optimizer_v2
 
 parser = argparse.ArgumentParser()
 parser.add_argument("model")
@@ -20,13 +23,13 @@ torch.backends.cuda.matmul.allow_tf32 = True
 torch.backends.cudnn.benchmark = True
 device = torch.device("cuda")
 model = timm.create_model(args.model, pretrained=False)
-data = timm.data.resolve_model_data_config(model)
+data = resolve_model_data_config(model)
 model.to(device=device)
-optimizer = timm.optim.create_optimizer_v2(model, opt="sgd", lr=0.1, momentum=0.9, weight_decay=2e-5)
+optimizer = create_optimizer_v2(model, opt="sgd", lr=0.1, momentum=0.9, weight_decay=2e-5)
 images = torch.zeros(args.batch, *data["input_size"], dtype=torch.uint8).pin_memory()
 labels = torch.zeros(args.batch, dtype=torch.int64).pin_memory()
 loader = PrefetchLoader([(images, labels)] * args.steps, mean=data["mean"], std=data["std"], device=device)
-criterion = timm.loss.LabelSmoothingCrossEntropy(smoothing=0.1).to(device=device)
+criterion = LabelSmoothingCrossEntropy(smoothing=0.1).to(device=device)
 model.train()
 for step, (batch, targets) in enumerate(loader):
     output = model(batch)
