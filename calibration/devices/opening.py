@@ -49,7 +49,7 @@ def open_device(
     others = _others_on(index)
     if others is not None:
         warn(others)
-    return CudaDevice(index, memory_limit_bytes)
+    return CudaDevice(index, memory_limit_bytes, is_shared=others is not None)
 
 
 @contextmanager

@@ -60,11 +60,14 @@ class FakeDevice:
         launched: number of works.
         live_bytes: memory that is allocated.
         own_bytes: what the next work takes for itself.
+        context: what the driver counts beyond tensors.
     """
 
     name = "Fake"
     torch_device = torch.device("cpu")
     granule_bytes = 512
+    cache_bytes = 0
+    context: int | None = None
 
     def __init__(self, memory_bytes: int = 2**30) -> None:
         self.memory_bytes = memory_bytes
@@ -119,6 +122,9 @@ class FakeDevice:
 
     def peaks(self) -> MemoryPeaks:
         return MemoryPeaks(self._peak_bytes, None, None)
+
+    def context_bytes(self) -> int | None:
+        return self.context
 
     def close(self) -> None:
         pass

@@ -21,6 +21,7 @@ Smi = Callable[[Mapping[str, str]], Path]
 ROOT = Path(__file__).parents[3]
 PROCESSES = "--query-compute-apps=pid,used_gpu_memory"
 GIB = 2**30
+Opened = tuple[int, int | None, bool]
 
 
 def unexpected(text: str) -> None:
@@ -118,9 +119,16 @@ def test_no_cuda_device_says_what_pytorch_warned_of_and_which_driver_there_is(
 
 
 @pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
-    """Two idle GPUs of 80 GiB, of which this process has reserved 3 GiB; returns with what one was opened."""
-    opened: list[tuple[int, int | None]] = []
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
+    """Two idle GPUs of 80 GiB, of which this process has reserved 3 GiB; returns with what one was opened.
+
+    That is its number, the limit of its memory, and whether others use it.
+    """
+    opened: list[Opened] = []
+
+    def open_it(index: int, limit_bytes: int | None, *, is_shared: bool) -> None:
+        opened.append((index, limit_bytes, is_shared))
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(
@@ -128,46 +136,44 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
     )
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (76 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 3 * GIB)
-    monkeypatch.setattr(opening, "CudaDevice", lambda index, limit: opened.append((index, limit)))
+    monkeypatch.setattr(opening, "CudaDevice", open_it)
     return opened
 
 
 @pytest.mark.parametrize("number", [2, -1])
-def test_a_gpu_that_is_not_there(two_gpus: list[tuple[int, int | None]], number: int) -> None:
+def test_a_gpu_that_is_not_there(two_gpus: list[Opened], number: int) -> None:
     with pytest.raises(DeviceError, match=rf"there is no GPU {number}: there are GPUs 0 to 1 that CUDA shows"):
         open_device("cuda", number, warn=unexpected)
     assert two_gpus == []
 
 
-def test_a_gpu_that_is_not_there_beside_the_only_one(
-    two_gpus: list[tuple[int, int | None]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_is_not_there_beside_the_only_one(two_gpus: list[Opened], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(DeviceError, match="there is no GPU 1: GPU 0 is the only one that CUDA shows"):
         open_device("cuda", 1, warn=unexpected)
     assert two_gpus == []
 
 
-def test_an_idle_gpu_is_opened_without_a_word(two_gpus: list[tuple[int, int | None]], nvidia_smi: Smi) -> None:
+def test_an_idle_gpu_is_opened_without_a_word(two_gpus: list[Opened], nvidia_smi: Smi) -> None:
     """80 GiB less 76 free less 3 of this process leave 1 GiB, which its context may be. This process is no other."""
     nvidia_smi({PROCESSES: f"{os.getpid()}, 3584 MiB"})
     open_device("cuda", 1, warn=unexpected, memory_limit_bytes=GIB)
     open_device("cuda", warn=unexpected)
-    assert two_gpus == [(1, GIB), (0, None)]
+    assert two_gpus == [(1, GIB, False), (0, None, False)]
 
 
-def test_other_processes_are_named_with_their_memory(two_gpus: list[tuple[int, int | None]], nvidia_smi: Smi) -> None:
+def test_other_processes_are_named_with_their_memory(two_gpus: list[Opened], nvidia_smi: Smi) -> None:
     calls = nvidia_smi({PROCESSES: f"4000000001, 1024 MiB\n{os.getpid()}, 512 MiB\n4000000002, 20 MiB"})
     said: list[str] = []
     open_device("cuda", 1, warn=said.append)
     both = "process 4000000001 (1024 MiB), process 4000000002 (20 MiB)"
     assert said == [f"GPU 1 is also used by {both}; times and free memory may suffer"]
-    assert two_gpus == [(1, None)]
+    assert two_gpus == [(1, None, True)]
     assert "--id=GPU-0000-1" in calls.read_text(encoding="utf-8")
 
 
 def test_memory_that_nobody_listed_holds_is_told(
-    two_gpus: list[tuple[int, int | None]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    two_gpus: list[Opened], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """80 GiB less 60 free less 3 of this process: 17 GiB."""
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -175,7 +181,7 @@ def test_memory_that_nobody_listed_holds_is_told(
     said: list[str] = []
     open_device("cuda", 0, warn=said.append)
     assert said == ["others use 17.0 GiB of GPU 0; times and free memory may suffer"]
-    assert two_gpus == [(0, None)]
+    assert two_gpus == [(0, None, True)]
 
 
 @pytest.mark.parametrize("kind", [torch.AcceleratorError, torch.OutOfMemoryError])
