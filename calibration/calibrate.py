@@ -143,8 +143,8 @@ class Calibrator:
             machine = machine_of(self.device, measured, self._link_name())
             if self._is_gpu and not machine.gpu.context_bytes:
                 session.warnings.append(
-                    "gpu.context is left out: others use the GPU, and the driver counts their memory with ours. A network "
-                    "is simulated with that much more room than a real one has"
+                    "gpu.context is left out: others use the GPU, and the driver counts their memory with ours. A "
+                    "network is simulated with that much more room than a real one has"
                 )
             rows = KernelTable(self.device, self.library, session, budget_s=extent.kernels_s).measure(subjects)
         if all(row.seconds is None for row in rows):

@@ -184,10 +184,24 @@ def test_memory_that_nobody_listed_holds_is_told(
     assert two_gpus == [(0, None, True)]
 
 
-@pytest.mark.parametrize("kind", [torch.AcceleratorError, torch.OutOfMemoryError])
-def test_a_gpu_that_fails_is_told_in_one_line(kind: type[RuntimeError]) -> None:
-    """CUDA's advice for developers is left out; any other error is ours, and shows where it came from."""
-    with pytest.raises(DeviceError, match=r"^the GPU failed: CUDA error: device busy$"), told_failures():
-        raise kind("CUDA error: device busy\nCompile with TORCH_USE_CUDA_DSA")
-    with pytest.raises(RuntimeError, match=r"^shapes differ$"), told_failures():
-        raise RuntimeError("shapes differ")
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (torch.AcceleratorError, "CUDA error: device busy"),
+        (torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate 2 GiB."),
+        (RuntimeError, "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+        (RuntimeError, "CUDA driver error: unknown error"),
+        (RuntimeError, "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
+    ],
+)
+def test_a_gpu_that_fails_is_told_in_one_line(kind: type[RuntimeError], line: str) -> None:
+    """CUDA's advice for developers is left out. PyTorch has no type of its own for what cuBLAS and cuDNN say."""
+    with pytest.raises(DeviceError) as raised, told_failures():
+        raise kind(f"{line}\nCompile with TORCH_USE_CUDA_DSA")
+    assert str(raised.value) == f"the GPU failed: {line}"
+
+
+@pytest.mark.parametrize("text", ["shapes differ", "not a CUDA error: a mistake of ours"])
+def test_an_error_of_ours_shows_where_it_came_from(text: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"^{text}$"), told_failures():
+        raise RuntimeError(text)
