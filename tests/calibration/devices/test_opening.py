@@ -67,6 +67,27 @@ def test_a_pytorch_that_is_broken_or_too_old_is_named(
     sys.modules.pop("torch", None)
 
 
+@pytest.mark.parametrize(("of_user", "seen"), [(None, "ERROR"), ("INFO", "INFO")])
+def test_pytorch_does_not_log_what_a_command_tells_itself(
+    monkeypatch: pytest.MonkeyPatch, of_user: str | None, seen: str
+) -> None:
+    """Its C++ takes its level when it is loaded; what the user asked for holds."""
+    script = (
+        "import os, sys\n"
+        "class Watcher:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'torch._C': print(os.environ['TORCH_CPP_LOG_LEVEL'])\n"
+        "sys.meta_path.insert(0, Watcher())\n"
+        "from vdnnsim.cli.devices import opened\n"
+        "with opened('cpu', None): pass\n"
+    )
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    if of_user is not None:
+        monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", of_user)
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == [seen]
+
+
 def test_this_pytorch_will_do() -> None:
     require_torch()
 
