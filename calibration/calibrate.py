@@ -10,7 +10,7 @@ from calibration.devices.arithmetic import arithmetic
 from calibration.devices.port import Device
 from calibration.journal import Journal
 from calibration.kernels.port import KernelLibrary
-from calibration.measure.device_rates import RATE_STEPS, measure_rates
+from calibration.measure.device_rates import RATE_STEPS, measure_rates, warm_up_compute
 from calibration.measure.extent import Extent
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
@@ -146,6 +146,8 @@ class Calibrator:
                     "gpu.context is left out: others use the GPU, and the driver counts their memory with ours. A "
                     "network is simulated with that much more room than a real one has"
                 )
+            # The clocks of what computes may have sunk while the link was measured.
+            warm_up_compute(self.device, session, extent, self.settings.workloads[0].element_type)
             rows = KernelTable(self.device, self.library, session, budget_s=extent.kernels_s).measure(subjects)
         if all(row.seconds is None for row in rows):
             why = rows[0].note if rows else session.warnings[-1]
@@ -158,8 +160,9 @@ class Calibrator:
         return Calibration(server, rows, session.unsteady, tuple(session.warnings), files)
 
     def _measure_machine(self, session: Session, subjects: Sequence[Subject]) -> Measurements:
-        device, extent = self.device, self.extent
-        rates = measure_rates(device, session, extent, self.settings.workloads[0].element_type)
+        device, extent, element_type = self.device, self.extent, self.settings.workloads[0].element_type
+        warm_up_compute(device, session, extent, element_type)
+        rates = measure_rates(device, session, extent, element_type)
         with smallest_kernel(device, self.library, subjects) as kernel:
             host = measure_host(device, session, extent, kernel)
         return Measurements(rates, measure_link(device, session, extent, rates), host)

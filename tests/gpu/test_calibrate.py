@@ -12,7 +12,7 @@ import torch
 from calibration.devices.nvidia_smi import query_gpu
 from calibration.devices.opening import smi_name
 from calibration.measure.extent import Extent
-from calibration.measure.timing import TimeBox, time_work
+from calibration.measure.timing import TimeBox, WarmUp, time_work
 from vdnnsim.cli import main
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import MIB
@@ -29,6 +29,7 @@ QUICK = Extent(
     copies=TimeBox(budget_s=0.05),
     kernels_s=5.0,
     window_s=0.02,
+    warm_up=WarmUp(shortest_s=0.02, longest_s=0.02),
 )
 SETTINGS = ("clocks.applications.graphics", "clocks.max.sm", "power.limit", "persistence_mode", "compute_mode")
 
