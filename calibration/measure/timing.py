@@ -70,12 +70,22 @@ class WarmUp:
     longest_s: float
 
 
-def time_work(device: Device, stream: DeviceStream, work: Callable[[], None], box: TimeBox) -> Sample:
+def time_work(
+    device: Device, stream: DeviceStream, work: Callable[[], None], box: TimeBox, *, is_queued: bool = True
+) -> Sample:
     """Return the seconds that a work takes on a stream of a device that does nothing else.
 
     The sample remarks on times that never stopped changing, and on a host that could not keep the device busy.
+
+    Args:
+        device: does nothing else.
+        stream: of it.
+        work: which.
+        box: how often it is run.
+        is_queued: whether the host goes on at once; copies of pageable memory hold it until they are done, and so no
+            pause is to come before them.
     """
-    bench = _Bench(device, stream, work)
+    bench = _Bench(device, stream, work, is_queued=is_queued)
     bench.set_up()
     (warm_s,) = bench.run(1)
     if warm_s > max(box.patience_s, box.budget_s):
@@ -148,8 +158,9 @@ class _Bench:
         host_is_late: whether the host was late with a batch of one run, however long the pause before it.
     """
 
-    def __init__(self, device: Device, stream: DeviceStream, work: Callable[[], None]) -> None:
+    def __init__(self, device: Device, stream: DeviceStream, work: Callable[[], None], *, is_queued: bool) -> None:
         self._device, self._stream, self._work = device, stream, work
+        self._is_queued = is_queued
         self._queueing_s = 0.0
         self._at_once = _BATCH
         self._pauses_left = _PAUSES
@@ -179,7 +190,7 @@ class _Bench:
     def _batch(self, count: int) -> tuple[list[float], bool]:
         """Return the seconds of each of `count` runs, and whether the pause before them was too short."""
         self._device.begin()
-        paused = pause(self._device, self._stream, 2 * count * self._queueing_s)
+        paused = pause(self._device, self._stream, 2 * count * self._queueing_s) if self._is_queued else None
         start_s = self._device.now_s()
         intervals = [self._stream.launch(self._work) for _ in range(count)]
         queued_s = self._device.now_s()

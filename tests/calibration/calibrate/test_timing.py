@@ -96,6 +96,16 @@ def test_it_is_said_where_the_gpu_may_have_waited_for_the_host(gpu: FakeGpu) -> 
     assert sample.remark == HOST_LATE
 
 
+def test_a_work_that_holds_the_host_is_not_paused_for(gpu: FakeGpu) -> None:
+    """As copies of pageable memory, 0.15 s each in which the host goes no further: it is never late."""
+    work = gpu.many_launches(issue_s=0.15, lasts_s=0.15)
+
+    sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=0.1), is_queued=False)
+
+    assert (sample.median, sample.remark) == (pytest.approx(0.15), "")
+    assert gpu.pauses == []
+
+
 def test_runs_count_from_where_their_times_no_longer_change(device: FakeDevice) -> None:
     """As under a clock that rises: each run is 5 % shorter than the one before until, after 31, they take 1 ms.
 
