@@ -1,7 +1,7 @@
 """Calibrate: measure a device, and write it down as a hardware profile that scenarios can name."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from calibration.devices.arithmetic import arithmetic
 from calibration.devices.port import Device
 from calibration.journal import Journal
 from calibration.kernels.port import KernelLibrary
-from calibration.measure.device_rates import RATE_STEPS, measure_rates
+from calibration.measure.device_rates import RATE_STEPS, measure_rates, warm_up_compute
 from calibration.measure.extent import Extent
 from calibration.measure.host_costs import host_steps, measure_host
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
@@ -104,6 +104,10 @@ class Calibrator:
     provenance: Callable[[Device], tuple[tuple[str, str], ...]]
     out: Path
 
+    @property
+    def _is_gpu(self) -> bool:
+        return self.device.torch_device.type == "cuda"
+
     def journal(self) -> Journal:
         """Return the journal beside the profile, which shows early whether one can write there.
 
@@ -136,7 +140,14 @@ class Calibrator:
         with arithmetic(tf32=self.settings.tf32):
             measured = self._measure_machine(session, subjects)
             # A link that slept shows its width and generation only after it was used.
-            machine = machine_of(self.device, measured, _link_name(self.provenance(self.device)))
+            machine = machine_of(self.device, measured, self._link_name())
+            if self._is_gpu and not machine.gpu.context_bytes:
+                session.warnings.append(
+                    "gpu.context is left out: others use the GPU, and the driver counts their memory with ours. A "
+                    "network is simulated with that much more room than a real one has"
+                )
+            # The clocks of what computes may have sunk while the link was measured.
+            warm_up_compute(self.device, session, extent, self.settings.workloads[0].element_type)
             rows = KernelTable(self.device, self.library, session, budget_s=extent.kernels_s).measure(subjects)
         if all(row.seconds is None for row in rows):
             why = rows[0].note if rows else session.warnings[-1]
@@ -149,11 +160,21 @@ class Calibrator:
         return Calibration(server, rows, session.unsteady, tuple(session.warnings), files)
 
     def _measure_machine(self, session: Session, subjects: Sequence[Subject]) -> Measurements:
-        device, extent = self.device, self.extent
-        rates = measure_rates(device, session, extent, self.settings.workloads[0].element_type)
+        device, extent, element_type = self.device, self.extent, self.settings.workloads[0].element_type
+        warm_up_compute(device, session, extent, element_type)
+        rates = measure_rates(device, session, extent, element_type)
         with smallest_kernel(device, self.library, subjects) as kernel:
             host = measure_host(device, session, extent, kernel)
         return Measurements(rates, measure_link(device, session, extent, rates), host)
+
+    def _link_name(self) -> str:
+        """Return what people call the link: `PCIe generation 5 x16`."""
+        if not self._is_gpu:
+            return "memory of the machine"
+        pcie = dict(self.provenance(self.device)).get("pcie")
+        return (
+            "link to the host, which nvidia-smi does not name" if pcie is None else f"PCIe {pcie.partition(' seen')[0]}"
+        )
 
     def _server(self, machine: MeasuredMachine, table: str, copies: str) -> Server:
         """Return what the profile states, with what the tables of kernels and copies hold."""
@@ -169,9 +190,3 @@ class Calibrator:
             # After the measurements, for clocks are those under load.
             provenance=self.provenance(self.device),
         )
-
-
-def _link_name(provenance: Iterable[tuple[str, str]]) -> str:
-    """Return what people call the link: `PCIe generation 5 x16`."""
-    pcie = dict(provenance).get("pcie")
-    return "memory of the machine" if pcie is None else f"PCIe {pcie.partition(' seen')[0]}"

@@ -29,6 +29,8 @@ def warning_lines(calibration: Calibration) -> list[str]:
         (row for row in calibration.rows if row.seconds is not None and row.spread > WARNED_SPREAD),
         key=lambda row: -row.spread,
     )
+    # Not those that were run once on purpose.
+    remarked = [row for row in calibration.rows if row.seconds is not None and row.count > 1 and row.note]
     lines = [
         *calibration.warnings,
         *_worst(
@@ -39,6 +41,7 @@ def warning_lines(calibration: Calibration) -> list[str]:
         *_worst(
             [f"{_text(row)}: spread {percent(row.spread)}" for row in unsteady], f"unsteady kernels, see {kernels}"
         ),
+        *_worst([f"{_text(row)}: {row.note}" for row in remarked], f"kernels with remarks, see {kernels}"),
     ]
     return [f"warning: {line}" for line in lines]
 

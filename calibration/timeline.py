@@ -7,8 +7,10 @@ before it. So each gets its time here, and then all are told to the recorder in 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from calibration.devices.port import Interval, Mark
+from vdnnsim.errors import DeviceError
 from vdnnsim.plan.operations import (
     Alias,
     Allocate,
@@ -23,16 +25,29 @@ from vdnnsim.plan.operations import (
     ReleaseExtent,
     Stream,
     WaitEvent,
+    describe,
 )
 from vdnnsim.plan.order import NOTHING, StreamOrder
 from vdnnsim.plan.placement import Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.recorder import Recorder
 from vdnnsim.trace import IterationTrace
+from vdnnsim.units import format_seconds
 
-CLOCK_NOISE_S = 10e-6
-"""How much earlier than its cause an effect may seem to be: CUDA's events tell times to about half a microsecond
-(cudaEventElapsedTime), as 32-bit floats of milliseconds."""
+_ENGINES_APART_S: Final = 10e-6
+_FLOAT32_STEP: Final = 2.0**-23
+
+
+def clock_noise_s(time_s: float) -> float:
+    """Return how much earlier than its cause an effect may seem to be, at a time since the clock started.
+
+    CUDA tells how long after the first event another one came, to about half a microsecond (cudaEventElapsedTime), so
+    two of them are off by one microsecond at most. How well the engines agree that note them, of kernels and of
+    copies, is told nowhere: ten microseconds are assumed. The answer is a 32-bit float of milliseconds, whose
+    neighbours lie at most 2^-23 of it apart: two that were rounded differ by one such step more, a microsecond after
+    8.4 s.
+    """
+    return _ENGINES_APART_S + _FLOAT32_STEP * time_s
 
 
 @dataclass(slots=True)
@@ -69,6 +84,9 @@ def trace_of(plan: TrainingPlan, log: IssueLog, placement: Placement, iteration_
         log: what was noted of it.
         placement: the allocations as they were really made.
         iteration_s: when host and streams were done.
+
+    Raises:
+        DeviceError: by its own clocks the device did something long before what that waited for.
     """
     recorder = Recorder(plan)
     happenings = list(_happenings(plan, log, placement, recorder))
@@ -85,18 +103,33 @@ def trace_of(plan: TrainingPlan, log: IssueLog, placement: Placement, iteration_
 class _Streams:
     """How far each stream has come; moves a time that lies before its cause, by as much as clocks may differ."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
         self.order = StreamOrder()
         # By position, when a stream was done with the operation.
         self._done_s = {NOTHING: 0.0}
 
     def at(self, stream: Stream, time_s: float, position: int) -> float:
-        """A stream comes to something at a time."""
+        """A stream comes to something at a time.
+
+        Raises:
+            DeviceError: so much earlier than what it waited for that the device's clocks cannot be compared.
+        """
         reached_s = self.reached_s(stream)
-        assert time_s > reached_s - CLOCK_NOISE_S, f"operation {position} came {reached_s - time_s} s before its cause"
+        if reached_s - time_s > clock_noise_s(reached_s):
+            raise DeviceError(self._disagreement(position, reached_s - time_s, clock_noise_s(reached_s)))
         self._done_s[position] = max(reached_s, time_s)
         self.order.run(stream, position)
         return self._done_s[position]
+
+    def _disagreement(self, position: int, early_s: float, noise_s: float) -> str:
+        plan = self._plan
+        name = describe(plan.operations[position], plan.buffer_names, plan.layers)
+        return (
+            f"{plan.policy}: the device's clocks disagree: it says that operation {position} ({name}) came "
+            f"{format_seconds(early_s)} before what it waited for, expected at most {format_seconds(noise_s)}, "
+            "so nobody can tell what happened when; run the same command again"
+        )
 
     def reached_s(self, stream: Stream) -> float:
         """Return when all was done that a stream knows of."""
@@ -104,7 +137,7 @@ class _Streams:
 
 
 def _happenings(plan: TrainingPlan, log: IssueLog, placement: Placement, recorder: Recorder) -> Iterator[_Happening]:
-    streams = _Streams()
+    streams = _Streams(plan)
     for position, operation in enumerate(plan.operations):
         match operation:
             case Compute():

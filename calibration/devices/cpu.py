@@ -39,6 +39,8 @@ class CpuDevice:
     name = "CPU"
     torch_device = torch.device("cpu")
     granule_bytes = _ALIGNMENT_BYTES
+    # Hundreds of megabytes on a server: to fill so many operands would take longer than to time all kernels.
+    cache_bytes = 0
 
     def __init__(self, memory_limit_bytes: int | None = None) -> None:
         machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -131,6 +133,9 @@ class CpuDevice:
     def peaks(self) -> MemoryPeaks:
         """Return the maximum since `begin`, beyond what was in use then."""
         return MemoryPeaks(self._peak_bytes - self._baseline_bytes, None, None)
+
+    def context_bytes(self) -> None:
+        """Return nothing: there is no driver that counts."""
 
     def close(self) -> None:
         """End all streams and give the process its settings back; work that nobody waited for is dropped."""

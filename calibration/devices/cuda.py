@@ -63,17 +63,20 @@ class CudaDevice:
     Args:
         index: its number among the devices that CUDA shows.
         memory_limit_bytes: how much of it PyTorch may reserve; None for all.
+        is_shared: whether others use it too, whose memory the driver counts with ours.
     """
 
     granule_bytes = _BLOCK_BYTES
 
-    def __init__(self, index: int, memory_limit_bytes: int | None = None) -> None:
+    def __init__(self, index: int, memory_limit_bytes: int | None = None, *, is_shared: bool = False) -> None:
         torch.cuda.set_device(index)
         self.index = index
+        self.is_shared = is_shared
         self.torch_device = torch.device("cuda", index)
         properties = torch.cuda.get_device_properties(index)
         self.name = properties.name
         self.memory_bytes = properties.total_memory
+        self.cache_bytes = properties.L2_cache_size
         self._limited = memory_limit_bytes is not None and memory_limit_bytes < properties.total_memory
         if memory_limit_bytes is not None and self._limited:
             self.memory_bytes = memory_limit_bytes
@@ -150,6 +153,13 @@ class CudaDevice:
             allocated_bytes=statistics["allocated_bytes.all.peak"] - self._allocated_bytes,
             reserved_bytes=statistics["reserved_bytes.all.peak"] - self._reserved_bytes,
         )
+
+    def context_bytes(self) -> int | None:
+        """Return what the driver counts as used beyond what PyTorch's allocator reserved; see the port."""
+        if self.is_shared:
+            return None
+        free_bytes, total_bytes = torch.cuda.mem_get_info(self.index)
+        return total_bytes - free_bytes - torch.cuda.memory_reserved(self.index)
 
     def close(self) -> None:
         """Wait for the GPU, and lift the limit of memory."""

@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 
@@ -17,6 +17,11 @@ from vdnnsim.units import format_bytes
 
 # What this process holds on a GPU beyond PyTorch's segments is its context, about half of this.
 _CONTEXT_BYTES = 1 << 30
+
+_OF_GPU: Final = (torch.AcceleratorError, torch.OutOfMemoryError)
+_OF_LIBRARIES: Final = ("CUDA error: ", "CUDA driver error: ", "cuDNN error: ", "cuDNN Frontend error: ")
+"""What PyTorch's plain RuntimeErrors begin with when cuBLAS, the driver's own functions or cuDNN fail
+(aten/src/ATen/cuda/Exceptions.h, aten/src/ATen/cudnn/Exceptions.h, c10/cuda/driver_api.h)."""
 
 
 def open_device(
@@ -49,7 +54,7 @@ def open_device(
     others = _others_on(index)
     if others is not None:
         warn(others)
-    return CudaDevice(index, memory_limit_bytes)
+    return CudaDevice(index, memory_limit_bytes, is_shared=others is not None)
 
 
 @contextmanager
@@ -57,12 +62,14 @@ def told_failures() -> Iterator[None]:
     """Tell in one line what a GPU raises that is broken, taken by another process, or full.
 
     Raises:
-        DeviceError: it failed; the message is the first line of CUDA's.
+        DeviceError: it failed; the message is the first line of CUDA's or of its libraries'.
     """
     try:
         yield
-    except (torch.AcceleratorError, torch.OutOfMemoryError) as failure:
+    except RuntimeError as failure:
         first_line = str(failure).partition("\n")[0]
+        if not isinstance(failure, _OF_GPU) and not first_line.startswith(_OF_LIBRARIES):
+            raise
         raise DeviceError(f"the GPU failed: {first_line}") from failure
 
 

@@ -77,12 +77,15 @@ class Device(Protocol):
         torch_device: where its tensors live.
         memory_bytes: its capacity; on the CPU, the memory of the machine.
         granule_bytes: unit to which its allocator rounds a request.
+        cache_bytes: of the cache in which a kernel that is run again may find its operands, which in an iteration it
+            does not; 0 where that is not asked.
     """
 
     name: str
     torch_device: torch.device
     memory_bytes: int
     granule_bytes: int
+    cache_bytes: int
 
     @property
     def compute(self) -> DeviceStream:
@@ -139,6 +142,13 @@ class Device(Protocol):
 
     def peaks(self) -> MemoryPeaks:
         """Return the maxima since `begin`."""
+
+    def context_bytes(self) -> int | None:
+        """Return what the process holds of the device's memory beyond all tensors: CUDA's context, libraries, kernels.
+
+        Kernels are loaded as they are first run, so it grows. None where no driver counts it, or where others use the
+        device, whose memory is counted with it.
+        """
 
     def close(self) -> None:
         """End all streams; nothing can be launched afterwards."""

@@ -6,7 +6,7 @@ Names follow a profile's section `provenance`. What a machine does not tell is l
 import os
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -38,16 +38,17 @@ def _of_gpu(device: Device) -> Iterator[tuple[str, str]]:
     yield "gpu", properties.name
     yield "compute_capability", f"{properties.major}.{properties.minor}"
     fields = ("driver_version", "clocks.sm", "clocks.max.sm", "clocks.mem", "clocks.max.mem")
-    links = ("pcie.link.gen.current", "pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max")
-    known = query_gpu([*fields, *links], smi_name(index))
+    seen = ("pcie.link.gen.current", "pcie.link.width.current")
+    most = ("pcie.link.gen.max", "pcie.link.width.max")
+    known = query_gpu([*fields, *seen, *most], smi_name(index))
     if "driver_version" in known:
         yield "driver", known["driver_version"]
     for name, field in (("sm_clock", "sm"), ("memory_clock", "mem")):
         if f"clocks.{field}" in known and f"clocks.max.{field}" in known:
             yield name, f"{known[f'clocks.{field}']} seen, at most {known[f'clocks.max.{field}']}"
-    if all(field in known for field in links):
-        generation, most_generation, width, most_width = (known[field] for field in links)
-        yield "pcie", f"generation {generation} x{width} seen, at most generation {most_generation} x{most_width}"
+    if all(field in known for field in seen):
+        at_most = f", at most {_link(known, most)}" if all(field in known for field in most) else ""
+        yield "pcie", f"{_link(known, seen)} seen{at_most}"
     if torch.version.cuda is not None:
         yield "cuda", torch.version.cuda
     cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
@@ -55,6 +56,11 @@ def _of_gpu(device: Device) -> Iterator[tuple[str, str]]:
         # 91900 is 9.19.0 (cudnn_version.h).
         yield "cudnn", f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
     yield "processor", _processor()
+
+
+def _link(known: Mapping[str, str], fields: tuple[str, str]) -> str:
+    generation, width = (known[field] for field in fields)
+    return f"generation {generation} x{width}"
 
 
 def _of_cpu(device: CpuDevice) -> Iterator[tuple[str, str]]:

@@ -28,6 +28,7 @@ from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import DeviceError
 
 
 def library_for(device: torch.device, *, channels_last: bool, tf32: bool) -> KernelLibrary:
@@ -40,13 +41,16 @@ def library_for(device: torch.device, *, channels_last: bool, tf32: bool) -> Ker
             settings (`calibration.devices.arithmetic`).
 
     Raises:
-        DeviceError: the package `cudnn` is installed but finds no cuDNN.
+        DeviceError: the package `cudnn` is installed but finds no cuDNN, or cuDNN cannot be set up on the device.
     """
     framework = PyTorchLibrary(device.type, channels_last=channels_last)
     if device.type != "cuda" or importlib.util.find_spec("cudnn") is None:
         return framework
     with torch.cuda.device(device):
-        handle = frontend().create_handle()
+        try:
+            handle = frontend().create_handle()
+        except RuntimeError as failure:
+            raise DeviceError(f"cuDNN cannot be set up on {device}: {first_line(failure)}") from None
     return CudnnLibrary(framework, handle, tf32)
 
 

@@ -67,7 +67,8 @@ def copy_sizes(largest: int) -> tuple[int, ...]:
 
 def time_copy(device: Device, copy: Copy, box: TimeBox) -> Sample:
     """Return the seconds of a copy on the memory stream of a device that does nothing else."""
-    return time_work(device, device.memory, copy.run, box)
+    is_queued = copy.host_memory is HostMemory.PINNED
+    return time_work(device, device.memory, copy.run, box, is_queued=is_queued)
 
 
 @dataclass(frozen=True, slots=True)

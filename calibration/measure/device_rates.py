@@ -10,7 +10,7 @@ from calibration.measure.extent import Extent
 from calibration.measure.kernel_rates import matrix_product, memory_stream
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample
-from calibration.measure.timing import time_work
+from calibration.measure.timing import time_work, warm_up
 from vdnnsim.element_type import ElementType
 
 RATE_STEPS = 2
@@ -39,8 +39,15 @@ class DeviceRates:
         return dtype_of(self.element_type)
 
 
+def warm_up_compute(device: Device, session: Session, extent: Extent, element_type: ElementType) -> None:
+    """Let a device's clocks rise by matrix products; warn where their times never settle."""
+    with matrix_product(device, dtype_of(element_type), extent.product_side) as product:
+        remark = warm_up(device, device.compute, product.work, extent.warm_up)
+    session.remark("warming up by matrix products", remark)
+
+
 def measure_rates(device: Device, session: Session, extent: Extent, element_type: ElementType) -> DeviceRates:
-    """Measure both kernels on a device that does nothing else."""
+    """Measure both kernels on a device that does nothing else and has warmed up."""
     with matrix_product(device, dtype_of(element_type), extent.product_side) as product:
         product_sample = session.sample(
             f"matrix product in {element_type.value}",

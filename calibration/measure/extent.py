@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from calibration.measure.timing import TimeBox
+from calibration.measure.timing import TimeBox, WarmUp
 from vdnnsim.units import GIB, MIB
 
 
@@ -20,6 +20,8 @@ class Extent:
         kernels_s: what the kernels of all shapes together may take, which each shape has an equal share of. Slow ones
             take longer, for each is run a few times.
         window_s: how long work runs beside other work, at least.
+        warm_up: how long a large work is repeated before others are timed, on the compute stream twice and in each
+            direction of the link once.
     """
 
     largest_copy: int
@@ -29,6 +31,7 @@ class Extent:
     copies: TimeBox
     kernels_s: float
     window_s: float
+    warm_up: WarmUp
 
 
 GPU_EXTENT: Final = Extent(
@@ -39,6 +42,8 @@ GPU_EXTENT: Final = Extent(
     copies=TimeBox(budget_s=0.3),
     kernels_s=180.0,
     window_s=0.05,
+    # Assumed of clocks and links: how fast they rise nobody measured here.
+    warm_up=WarmUp(shortest_s=0.5, longest_s=3.0),
 )
 CPU_EXTENT: Final = Extent(
     largest_copy=64 * MIB,
@@ -48,6 +53,7 @@ CPU_EXTENT: Final = Extent(
     copies=TimeBox(budget_s=0.1),
     kernels_s=6.0,
     window_s=0.05,
+    warm_up=WarmUp(shortest_s=0.05, longest_s=0.5),
 )
 
 

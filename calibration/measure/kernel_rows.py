@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -34,7 +34,7 @@ def smallest_kernel(
         ExecutionRefused, OutOfDeviceMemory: the library can compute none of them.
     """
     subject, kernel = _smallest(library, subjects)
-    with kernel_operands(device, subject, channels_last=library.channels_last) as tensors:
+    with kernel_operands(device, subject, channels_last=library.channels_last) as (tensors,):
         passed = device.allocate(kernel.passed_bytes)
         try:
             yield partial(kernel.run, replace(tensors, workspace=passed))
@@ -83,14 +83,13 @@ class KernelTable:
         box = TimeBox(budget_s=min(max(budget_s / len(kernels), _SHORTEST_S), _LONGEST_S))
         rows: list[KernelRow] = []
         with ExitStack() as held:
-            operands: list[KernelTensors] = []
+            operands: list[tuple[KernelTensors, ...]] = []
 
             def measured(kernel: Kernel) -> KernelRow:
                 try:
                     # Not before the first kernel that the journal does not know.
                     if not operands:
-                        holder = kernel_operands(self._device, subject, channels_last=self._library.channels_last)
-                        operands.append(held.enter_context(holder))
+                        operands.append(held.enter_context(self._operands(subject)))
                 except (OutOfDeviceMemory, torch.OutOfMemoryError):
                     return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
                 fastest_s = min((row.seconds for row in rows if row.seconds is not None), default=math.inf)
@@ -102,6 +101,10 @@ class KernelTable:
                 rows.append(self._session.take(key, KernelRow, lambda kernel=kernel: measured(kernel)))  # type: ignore[misc]
             operands.clear()
         return rows
+
+    def _operands(self, subject: Subject) -> AbstractContextManager[tuple[KernelTensors, ...]]:
+        device, channels_last = self._device, self._library.channels_last
+        return kernel_operands(device, subject, channels_last=channels_last, cache_bytes=device.cache_bytes)
 
 
 def _text(shape: KernelShape) -> str:

@@ -1,8 +1,8 @@
 """Time every way to compute a kernel shape, and learn what workspace it takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import cycle
 
 import torch
 
@@ -19,14 +19,16 @@ OUT_OF_MEMORY = "out of memory"
 _LONGEST_NOTE = 200
 
 
-def measure_kernel(device: Device, subject: Subject, kernel: Kernel, tensors: KernelTensors, box: TimeBox) -> KernelRow:
+def measure_kernel(
+    device: Device, subject: Subject, kernel: Kernel, operands: Sequence[KernelTensors], box: TimeBox
+) -> KernelRow:
     """Return the row of one algorithm; what could not be measured has no seconds, and a note that says why.
 
     Args:
         device: does nothing else meanwhile.
         subject: what is computed.
         kernel: how.
-        tensors: its operands, without the workspace.
+        operands: without the workspace; where there are several, runs take them in turn.
         box: how often it is run.
     """
     passed: torch.Tensor | None = None
@@ -36,7 +38,7 @@ def measure_kernel(device: Device, subject: Subject, kernel: Kernel, tensors: Ke
             passed = device.allocate(kernel.passed_bytes)
         if workspace_bytes is not None:
             device.takes_for_itself(workspace_bytes - kernel.passed_bytes)
-        work = partial(kernel.run, replace(tensors, workspace=passed))
+        work = _in_turn(kernel, [replace(tensors, workspace=passed) for tensors in operands])
         if workspace_bytes is None:
             workspace_bytes = kernel.passed_bytes + _own_bytes(device, work)
         sample = time_work(device, device.compute, work, box)
@@ -74,9 +76,16 @@ def unmeasured_row(subject: Subject, kernel: Kernel, note: str) -> KernelRow:
 
 def _with_time(row: KernelRow, sample: Sample) -> KernelRow:
     if sample.is_refused:
-        return replace(row, spread=sample.spread, count=sample.count, note=f"spread of {percent(sample.spread)}")
-    note = "run once, being much slower than another algorithm" if sample.count == 1 else ""
+        note = "; ".join(filter(None, [f"spread of {percent(sample.spread)}", sample.remark]))
+        return replace(row, spread=sample.spread, count=sample.count, note=note)
+    note = "run once, being much slower than another algorithm" if sample.count == 1 else sample.remark
     return replace(row, seconds=sample.median, spread=sample.spread, count=sample.count, note=note)
+
+
+def _in_turn(kernel: Kernel, operands: Sequence[KernelTensors]) -> Callable[[], None]:
+    """Return a work that computes with the next of several operands each time."""
+    turns = cycle(operands)
+    return lambda: kernel.run(next(turns))
 
 
 def _own_bytes(device: Device, work: Callable[[], None]) -> int:

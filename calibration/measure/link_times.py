@@ -14,6 +14,7 @@ from calibration.measure.extent import Extent
 from calibration.measure.kernel_rates import RateKernel, matrix_product, memory_stream
 from calibration.measure.session import Session
 from calibration.measure.statistics import Sample
+from calibration.measure.timing import warm_up
 from vdnnsim.hardware.copies import CopyRow, Direction, HostMemory
 
 OTHER_DIRECTION: Final = "a copy in the other direction"
@@ -81,6 +82,11 @@ def measure_link(device: Device, session: Session, extent: Extent, rates: Device
     """Measure copies on a device that does nothing else."""
     sizes = copy_sizes(extent.largest_copy)
     with _blocks(device, extent.largest_copy) as blocks:
+        for direction in Direction:
+            # A link at rest runs at a lower generation, of which it is awakened by copies.
+            largest = blocks.copy(direction, HostMemory.PINNED, extent.largest_copy)
+            remark = warm_up(device, device.memory, largest.run, extent.warm_up)
+            session.remark(f"warming up by copies {direction.value}", remark)
         alone = [
             Alone(direction, memory, nbytes, _alone(device, session, extent, blocks.copy(direction, memory, nbytes)))
             for direction in Direction

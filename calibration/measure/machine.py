@@ -105,6 +105,7 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
         if is_gpu
         else torch.get_num_threads()
     )
+    context_bytes = device.context_bytes()
     return Gpu(
         name=device.name,
         memory_bytes=round(figures.state("gpu.memory", device.memory_bytes, "the capacity that the device tells")),
@@ -123,6 +124,16 @@ def _gpu(device: Device, rates: DeviceRates, figures: _Figures) -> Gpu:
         ),
         granule_bytes=round(
             figures.state("gpu.granule", device.granule_bytes, "unit to which PyTorch's allocator rounds a request")
+        ),
+        context_bytes=0
+        if context_bytes is None
+        else round(
+            figures.state(
+                "gpu.context",
+                context_bytes,
+                "what the driver counts as used less what PyTorch reserved, before the kernels of networks are loaded; "
+                "nobody else was seen on the GPU",
+            )
         ),
     )
 

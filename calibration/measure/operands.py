@@ -1,11 +1,18 @@
 """Operands to time a kernel on: what it would read and write in an iteration, filled with random numbers.
 
+An iteration comes back to a buffer after it has touched all others, and its kernels find little of it in the cache. A
+kernel that is timed again and again on the same operands finds all of them there, if they are small: by the datasheets
+of an H100, 50 MB of them at several times the rate of its memory. So there are as many copies of the operands as fill
+the cache twice, and runs take them in turn; twice, for no cache throws out what is oldest without exception.
+
 Random, for kernels take other time on zeros: a GPU draws less power for them and clocks higher, and a CPU slows down on
 the tiny numbers that a repeated update of zeros may leave.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import torch
 
@@ -16,17 +23,34 @@ from calibration.measure.subjects import Subject
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Role
 
+_MOST_COPIES: Final = 64
+"""More are not made: what is smaller than a 64th of two caches, 1.6 MB of an H100, is read from its memory in half a
+microsecond, a fraction of what any kernel takes to start."""
+
 
 @contextmanager
-def kernel_operands(device: Device, subject: Subject, *, channels_last: bool) -> Iterator[KernelTensors]:
+def kernel_operands(
+    device: Device, subject: Subject, *, channels_last: bool, cache_bytes: int = 0
+) -> Iterator[tuple[KernelTensors, ...]]:
     """Hold the operands of a subject in device memory; the workspace is left out, for it differs by algorithm.
+
+    Args:
+        device: where.
+        subject: whose.
+        channels_last: in which layout.
+        cache_bytes: of the cache in which runs are to find nothing of each other's; 0 for a single copy.
 
     Raises:
         OutOfDeviceMemory: there is no room for them.
     """
     memory = _Memory(device, subject, channels_last=channels_last)
     try:
-        yield memory.tensors()
+        copies = [memory.tensors()]
+        wanted = math.ceil(2 * cache_bytes / memory.nbytes)
+        while len(copies) < min(wanted, _MOST_COPIES):
+            copies.append(memory.tensors())
+        yield tuple(copies)
+        copies.clear()
     finally:
         memory.release()
 
@@ -72,6 +96,11 @@ class _Memory:
             labels=self._labels() if is_loss else None,
             loss=self._take(torch.float32, 1) if is_loss and phase is Phase.FORWARD else None,
         )
+
+    @property
+    def nbytes(self) -> int:
+        """Of all that is held."""
+        return sum(block.nbytes for block in self._blocks)
 
     def release(self) -> None:
         self._device.synchronize([self._device.compute])

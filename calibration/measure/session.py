@@ -52,8 +52,15 @@ class Session:
                 self._journal.keep(name, sample)
         if sample.spread > WARNED_SPREAD:
             self.unsteady[name] = sample
+        else:
+            self.remark(name, sample.remark)
         self.done(name)
         return sample
+
+    def remark(self, name: str, text: str) -> None:
+        """Warn of what is to be known of a measurement, if it is anything."""
+        if text:
+            self.warnings.append(f"{name}: {text}")
 
     def concurrently(self, name: str, measure: Callable[[], tuple[Sample, ...]]) -> tuple[Sample, ...]:
         """Return samples of what ran together, as a step of its own; nothing, with a warning, where it was unsteady."""

@@ -18,11 +18,13 @@ class Sample:
         median: in the unit of what was measured.
         spread: (third quartile - first quartile) / median, which outliers leave as it is.
         count: number of runs.
+        remark: what else is to be known of the runs; mostly nothing.
     """
 
     median: float
     spread: float
     count: int
+    remark: str = ""
 
     @property
     def is_refused(self) -> bool:
@@ -32,7 +34,8 @@ class Sample:
     @property
     def runs(self) -> str:
         """How the quantity was found, for people: `median of 12 runs, spread 3 %`."""
-        return f"median of {self.count} runs, spread {percent(self.spread)}" if self.count > 1 else "one run"
+        found = f"median of {self.count} runs, spread {percent(self.spread)}" if self.count > 1 else "one run"
+        return f"{found}; {self.remark}" if self.remark else found
 
 
 def percent(fraction: float, digits: int = 0) -> str:

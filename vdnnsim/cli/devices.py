@@ -1,6 +1,7 @@
 """Commands that use a real device: how it is named, and how it is opened."""
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -36,6 +37,9 @@ def opened(kind: DeviceKind, gpu: int | None) -> Iterator["Device"]:
         raise DeviceError(
             "PyTorch is not installed, and only with it a device can be used: pip install 'vdnnsim[calibrate]'"
         )
+    # PyTorch's C++ reads it as it is loaded. Below errors it logs, amid the output, every allocation that a GPU refuses
+    # (since 2.14), and that is a result here, told as such. Who sets the level wants to see more.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from calibration.devices.opening import open_device, told_failures
 
     with told_failures():

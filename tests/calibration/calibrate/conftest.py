@@ -1,9 +1,12 @@
 """What all tests of calibrate share."""
 
+import types
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+from tests.calibration.calibrate.fake_device import FakeGpu
 
 
 @pytest.fixture(autouse=True)
@@ -13,3 +16,13 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
+    """Return a GPU of four multiprocessors that PyTorch's sleep keeps busy."""
+    gpu = FakeGpu()
+    monkeypatch.setattr("torch._C._cuda_sleep", gpu.sleep, raising=False)
+    properties = types.SimpleNamespace(multi_processor_count=4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    return gpu

@@ -37,10 +37,11 @@ class FakeStream:
         device = self._device
         device.host_s += LAUNCH_S
         start_s = max(self.ready_s, device.host_s)
-        device.lasts_s = SHORTEST_S
+        device.lasts_s = device.cold_s.pop(0) if device.cold_s else SHORTEST_S
         work()
         device.launched += 1
-        self.ready_s = start_s + device.lasts_s
+        # A work of many launches is done when its last one is.
+        self.ready_s = max(start_s + device.lasts_s, device.host_s)
         return Interval(device.mark_at(start_s), device.mark_at(self.ready_s))
 
     def mark(self) -> FakeMark:
@@ -60,16 +61,21 @@ class FakeDevice:
         launched: number of works.
         live_bytes: memory that is allocated.
         own_bytes: what the next work takes for itself.
+        context: what the driver counts beyond tensors.
+        cold_s: what the next works take that say nothing else, as long as the device is cold.
     """
 
     name = "Fake"
     torch_device = torch.device("cpu")
     granule_bytes = 512
+    cache_bytes = 0
+    context: int | None = None
 
     def __init__(self, memory_bytes: int = 2**30) -> None:
         self.memory_bytes = memory_bytes
         self.host_s = self._origin_s = self.lasts_s = 0.0
         self.launched = self.live_bytes = self.own_bytes = self._peak_bytes = 0
+        self.cold_s: list[float] = []
         self.streams: list[FakeStream] = []
         self.compute, self.memory = self.new_stream(), self.new_stream()
 
@@ -120,6 +126,9 @@ class FakeDevice:
     def peaks(self) -> MemoryPeaks:
         return MemoryPeaks(self._peak_bytes, None, None)
 
+    def context_bytes(self) -> int | None:
+        return self.context
+
     def close(self) -> None:
         pass
 
@@ -131,6 +140,33 @@ class FakeDevice:
             nonlocal runs
             self.lasts_s = seconds[runs % len(seconds)]
             runs += 1
+
+        return run
+
+
+class FakeGpu(FakeDevice):
+    """One that calls itself a GPU, whose pauses last as long as its 3 billion cycles a second make them.
+
+    Attributes:
+        pauses: cycles of each.
+    """
+
+    torch_device = torch.device("cuda", 0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[int] = []
+
+    def sleep(self, cycles: int) -> None:
+        self.pauses.append(cycles)
+        self.lasts_s = cycles / 3e9
+
+    def many_launches(self, *, issue_s: float, lasts_s: float) -> Callable[[], None]:
+        """Return a work of many kernels, which the host takes a while to launch and the device to compute."""
+
+        def run() -> None:
+            self.host_s += issue_s
+            self.lasts_s = lasts_s
 
         return run
 

@@ -11,7 +11,7 @@ import pytest
 
 from calibration.journal import Journal
 from calibration.measure.extent import Extent
-from calibration.measure.timing import TimeBox
+from calibration.measure.timing import TimeBox, WarmUp
 from vdnnsim.cli import main
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.networks import NETWORKS
@@ -27,6 +27,7 @@ QUICK = Extent(
     copies=TimeBox(budget_s=0.005, most=20),
     kernels_s=0.5,
     window_s=0.005,
+    warm_up=WarmUp(shortest_s=0.005, longest_s=0.005),
 )
 """What `extent_of` gives a CPU takes 20 s."""
 

@@ -1,5 +1,6 @@
 """Rows of a kernel table, from kernels that take the time that a test gives them."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,11 @@ from calibration.journal import Journal
 from calibration.kernels.port import Kernel, KernelTensors
 from calibration.measure.kernel_rows import KernelTable, smallest_kernel
 from calibration.measure.kernel_times import measure_kernel
+from calibration.measure.operands import kernel_operands
 from calibration.measure.session import Session
 from calibration.measure.subjects import Subject, distinct_subjects
-from calibration.measure.timing import TimeBox
-from tests.calibration.calibrate.fake_device import FakeDevice, FakeLibrary
+from calibration.measure.timing import HOST_LATE, TimeBox
+from tests.calibration.calibrate.fake_device import FakeDevice, FakeGpu, FakeLibrary
 from tests.calibration.calibrate.listeners import Silent
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.dnn.layers import Layer, Phase
@@ -39,7 +41,7 @@ def kernel(work: Callable[[], None], workspace_bytes: int | None = 0, passed_byt
 
 
 def row_of(device: FakeDevice, measured: Kernel, box: TimeBox = BOX) -> KernelRow:
-    return measure_kernel(device, SUBJECT, measured, KernelTensors(), box)
+    return measure_kernel(device, SUBJECT, measured, [KernelTensors()], box)
 
 
 def test_a_row_says_what_was_measured(device: FakeDevice) -> None:
@@ -81,6 +83,24 @@ def test_a_spread_above_a_quarter_is_refused(device: FakeDevice) -> None:
 
     assert (row.seconds, row.note, row.count) == (None, "spread of 100 %", 50)
     assert row.spread == pytest.approx(1.0)
+
+
+def test_what_is_remarked_on_a_time_stands_in_the_note(gpu: FakeGpu) -> None:
+    """A run takes the host 0.15 s to launch, longer than any pause lasts.
+
+    Where it takes 0.15 and 0.3 s by turns, the GPU waits for 0.05 or 0.2 s: of five runs the quartiles lie 0.15 s
+    apart, and 0.2 in the middle of the steadiest. That spread is refused, and so explained.
+    """
+    row = row_of(gpu, kernel(gpu.many_launches(issue_s=0.15, lasts_s=5e-3)), TimeBox(budget_s=0.1))
+
+    assert row.seconds is not None
+    assert row.note == HOST_LATE
+    turns = itertools.cycle([0.15, 0.3])
+
+    def uneven() -> None:
+        gpu.host_s += next(turns)
+
+    assert row_of(gpu, kernel(uneven), TimeBox(budget_s=0.1)).note == f"spread of 75 %; {HOST_LATE}"
 
 
 @pytest.mark.parametrize("failure", [OutOfDeviceMemory("full"), torch.OutOfMemoryError("full")])
@@ -158,6 +178,23 @@ def test_what_is_much_slower_than_another_algorithm_is_run_once(device: FakeDevi
     assert [row.count for row in rows] == [10, 5, 1]
     assert rows[2].seconds == pytest.approx(50e-3)
     assert rows[2].note == "run once, being much slower than another algorithm"
+
+
+def test_runs_take_copies_of_the_operands_in_turn(device: FakeDevice, tmp_path: Path) -> None:
+    """In a cache of 1.5 times the operands of the layer they would stay: so there are three copies, for 12 runs."""
+    with kernel_operands(device, SUBJECT, channels_last=False):
+        device.cache_bytes = device.live_bytes * 3 // 2
+    places: list[int] = []
+
+    def run(tensors: KernelTensors) -> None:
+        places.append(tensors.inputs[0].data_ptr())
+        device.lasts_s = 1e-3
+
+    table_of(device, tmp_path, SUBJECTS[:1], Kernel("a", "", 0, 0, run))
+
+    assert len(places) == 12
+    assert places == [*places[:3]] * 4
+    assert len(set(places)) == 3
 
 
 def test_operands_that_do_not_fit_mark_all_rows_of_the_shape(tmp_path: Path) -> None:

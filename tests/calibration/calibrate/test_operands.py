@@ -30,7 +30,7 @@ SUBJECTS = distinct_subjects([every_operator()])
 def test_operands_are_what_the_phase_touches(subject: Subject, *, channels_last: bool) -> None:
     """Maps in their shape and layout; Y over X and dX over dY in place; a gradient for each input that needs one."""
     device, layer, workload = FakeDevice(), subject.layer, subject.workload
-    with kernel_operands(device, subject, channels_last=channels_last) as tensors:
+    with kernel_operands(device, subject, channels_last=channels_last) as (tensors,):
         maps = [each for each in (*tensors.inputs, tensors.output, *tensors.input_gradients) if each is not None]
         for each in maps:
             assert each.shape[0] == workload.batch_size
@@ -54,4 +54,20 @@ def test_operands_are_what_the_phase_touches(subject: Subject, *, channels_last:
         held = device.live_bytes
 
     assert held > 0
+    assert device.live_bytes == 0
+
+
+@pytest.mark.parametrize(("cache", "copies"), [(0.0, 1), (0.4, 1), (2.5, 5), (2.6, 6), (1000.0, 64)])
+def test_copies_of_operands_fill_the_cache_twice(cache: float, copies: int) -> None:
+    """A cache as large as 2.5 sets of operands is filled twice by five, a larger one by six; 64 are the most."""
+    device = FakeDevice()
+    with kernel_operands(device, SUBJECTS[0], channels_last=False):
+        nbytes = device.live_bytes
+    cache_bytes = round(cache * nbytes)
+    with kernel_operands(device, SUBJECTS[0], channels_last=False, cache_bytes=cache_bytes) as operands:
+        places = {tensors.inputs[0].data_ptr() for tensors in operands}
+        held = device.live_bytes
+
+    assert len(places) == len(operands) == copies
+    assert held == copies * nbytes
     assert device.live_bytes == 0

@@ -9,7 +9,7 @@ from calibration.calibrate import Calibrator, Settings
 from calibration.devices.port import Device
 from calibration.kernels.port import Kernel
 from calibration.measure.extent import Extent
-from calibration.measure.timing import TimeBox
+from calibration.measure.timing import TimeBox, WarmUp
 from tests.calibration.calibrate.fake_device import FakeDevice, FakeLibrary
 from tests.calibration.calibrate.listeners import Killer
 from vdnnsim.dnn.graph import GraphBuilder
@@ -27,6 +27,7 @@ SMALL = Extent(
     copies=TimeBox(budget_s=1e-3),
     kernels_s=0.1,
     window_s=1e-4,
+    warm_up=WarmUp(shortest_s=1e-4, longest_s=1e-4),
 )
 
 

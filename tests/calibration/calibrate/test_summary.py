@@ -59,6 +59,15 @@ def test_what_is_unsteady_or_not_used_is_said() -> None:
     ]
 
 
+def test_what_is_remarked_on_a_time_that_is_used_is_said() -> None:
+    """What was run once on purpose is none of it."""
+    used = replace(row(1, 0.0), note="still changed by 14 % after 5 runs")
+
+    found = warning_lines(calibration(used, replace(used, count=1)))
+
+    assert found[1:] == ["warning: relu of 1x1x1, forward, only: still changed by 14 % after 5 runs"]
+
+
 def test_of_many_the_worst_are_named() -> None:
     """Seven unsteady rows: five lines, then the number of the others and where they stand."""
     lines = warning_lines(calibration(*(row(number, 0.10 + number / 100) for number in range(1, 8))))[1:]

@@ -1,10 +1,9 @@
 """How often a work is run: on a device whose clock the work itself moves."""
 
 import pytest
-import torch
 
-from calibration.measure.timing import TimeBox, time_work
-from tests.calibration.calibrate.fake_device import LAUNCH_S, FakeDevice
+from calibration.measure.timing import HOST_LATE, TimeBox, WarmUp, time_work, warm_up
+from tests.calibration.calibrate.fake_device import LAUNCH_S, FakeDevice, FakeGpu
 
 WARM_UPS = 2
 
@@ -69,19 +68,95 @@ def test_what_spreads_too_much_is_tried_again_and_the_steadiest_counts(device: F
     assert device.launched == WARM_UPS + 20
 
 
-def test_a_gpu_is_kept_busy_until_a_batch_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_kept_busy_until_a_batch_is_queued(gpu: FakeGpu) -> None:
     """The pause before ten launches lasts twice as long as they take, at 3 billion cycles a second or fewer."""
-
-    class Gpu(FakeDevice):
-        torch_device = torch.device("cuda", 0)
-
-    cycles: list[int] = []
-    monkeypatch.setattr("torch._C._cuda_sleep", cycles.append, raising=False)
-    gpu = Gpu()
-
     time_work(gpu, gpu.compute, gpu.work(1e-5), TimeBox(budget_s=1.0))
 
-    assert cycles == [0, round(2 * LAUNCH_S * 3e9), round(2 * 10 * LAUNCH_S * 3e9)]
+    assert gpu.pauses == [0, round(2 * LAUNCH_S * 3e9), round(2 * 10 * LAUNCH_S * 3e9)]
+
+
+def test_a_gpu_that_would_outrun_the_host_is_given_smaller_batches(gpu: FakeGpu) -> None:
+    """A run takes the host 20 ms to launch and the GPU 5: ten stand behind no pause of 0.1 s, nor five, but two do."""
+    work = gpu.many_launches(issue_s=0.02, lasts_s=5e-3)
+
+    sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=1.0))
+
+    assert sample.median == pytest.approx(5e-3)
+    assert sample.spread == pytest.approx(0, abs=1e-9)
+    assert sample.remark == ""
+
+
+def test_it_is_said_where_the_gpu_may_have_waited_for_the_host(gpu: FakeGpu) -> None:
+    """One run takes 0.15 s to launch, the longest pause is over after 0.1: of 50 ms the GPU works 5."""
+    work = gpu.many_launches(issue_s=0.15, lasts_s=5e-3)
+
+    sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=0.1))
+
+    assert sample.median == pytest.approx(0.05, rel=1e-3)
+    assert sample.remark == HOST_LATE
+
+
+def test_a_work_that_holds_the_host_is_not_paused_for(gpu: FakeGpu) -> None:
+    """As copies of pageable memory, 0.15 s each in which the host goes no further: it is never late."""
+    work = gpu.many_launches(issue_s=0.15, lasts_s=0.15)
+
+    sample = time_work(gpu, gpu.compute, work, TimeBox(budget_s=0.1), is_queued=False)
+
+    assert sample.median == pytest.approx(0.15)
+    assert sample.remark == ""
+    assert gpu.pauses == []
+
+
+def test_runs_count_from_where_their_times_no_longer_change(device: FakeDevice) -> None:
+    """As under a clock that rises: each run is 5 % shorter than the one before until, after 31, they take 1 ms.
+
+    The second run and three batches of ten fall, the fourth has all of its runs at 1 ms, and the fifth is as long.
+    """
+    falling = [1e-3 * 1.05**left for left in range(30, 0, -1)]
+    work = device.work(1.0, *falling, *[1e-3] * 100)
+
+    sample = time_work(device, device.compute, work, TimeBox(budget_s=1.0))
+
+    assert sample.median == pytest.approx(1e-3)
+    assert sample.spread == pytest.approx(0, abs=1e-9)
+    assert sample.remark == ""
+    assert device.launched == WARM_UPS + 50
+
+
+def test_it_is_said_where_times_never_stopped_changing(device: FakeDevice) -> None:
+    """Each run is 5 % shorter than the one before. The middle of runs three to seven is 0.95^3 = 0.857 of the second.
+
+    Of 50 ms, which five runs of 19 ms use, no further batch is left to warm up in.
+    """
+    work = device.work(*[0.02 * 0.95**run for run in range(200)])
+
+    sample = time_work(device, device.compute, work, TimeBox(budget_s=0.05))
+
+    assert sample.remark == "still changed by 14 % after 5 runs"
+    assert sample.runs.endswith("; still changed by 14 % after 5 runs")
+
+
+def test_a_device_is_warm_when_a_work_takes_as_long_as_before(device: FakeDevice) -> None:
+    """1, 1/2 and 1/4 s, then 1/8 s twice."""
+    work = device.work(1.0, 0.5, 0.25, *[0.125] * 100)
+
+    assert warm_up(device, device.compute, work, WarmUp(shortest_s=0.0, longest_s=10.0)) == ""
+    assert device.launched == 5
+
+
+def test_a_device_is_warmed_up_for_some_time_whatever_it_takes(device: FakeDevice) -> None:
+    """1/8 s is no pace to rest at before 2 s, which 16 runs last."""
+    assert warm_up(device, device.compute, device.work(0.125), WarmUp(shortest_s=2.0, longest_s=10.0)) == ""
+    assert device.launched == 16
+
+
+def test_a_device_that_never_gets_warm_is_given_up_and_said(device: FakeDevice) -> None:
+    """1, 1/2 and 1/4 s are longer than the 1.6 s that it has."""
+    work = device.work(*[0.5**run for run in range(20)])
+
+    remark = warm_up(device, device.compute, work, WarmUp(shortest_s=0.0, longest_s=1.6))
+
+    assert remark == "still changed from 500 ms to 250 ms after 1.8 s"
 
 
 def test_what_always_spreads_too_much_is_given_up(device: FakeDevice) -> None:

@@ -56,7 +56,7 @@ class Gpu:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     gpu = Gpu()
-    properties = types.SimpleNamespace(name="NVIDIA H200", total_memory=1000)
+    properties = types.SimpleNamespace(name="NVIDIA H200", total_memory=1000, L2_cache_size=50)
     replaced = {
         "Event": gpu.event,
         "Stream": gpu.stream,
@@ -113,6 +113,17 @@ def test_peaks_are_beyond_what_stood_at_begin(gpu: Gpu) -> None:
     for kind, peak in (("requested", 150), ("allocated", 1024), ("reserved", 4096)):
         gpu.memory[f"{kind}_bytes.all.peak"] = peak
     assert device.peaks() == MemoryPeaks(50, 512, 2048)
+
+
+def test_the_context_is_what_the_driver_counts_beyond_what_pytorch_reserved(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 1000 bytes 300 are free and 512 reserved: 188 are left, which beside others are not ours alone."""
+    assert not gpu.log
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (300, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 512)
+    assert CudaDevice(0).context_bytes() == 188
+    assert CudaDevice(0, is_shared=True).context_bytes() is None
 
 
 def test_a_limit_is_a_fraction_of_the_memory_and_is_lifted_at_the_end(gpu: Gpu) -> None:

@@ -21,6 +21,7 @@ Smi = Callable[[Mapping[str, str]], Path]
 ROOT = Path(__file__).parents[3]
 PROCESSES = "--query-compute-apps=pid,used_gpu_memory"
 GIB = 2**30
+Opened = tuple[int, int | None, bool]
 
 
 def unexpected(text: str) -> None:
@@ -64,6 +65,27 @@ def test_a_pytorch_that_is_broken_or_too_old_is_named(
     assert "\n" not in str(raised.value)
     # The real one comes back when monkeypatch undoes its deletion.
     sys.modules.pop("torch", None)
+
+
+@pytest.mark.parametrize(("of_user", "seen"), [(None, "ERROR"), ("INFO", "INFO")])
+def test_pytorch_does_not_log_what_a_command_tells_itself(
+    monkeypatch: pytest.MonkeyPatch, of_user: str | None, seen: str
+) -> None:
+    """Its C++ takes its level when it is loaded; what the user asked for holds."""
+    script = (
+        "import os, sys\n"
+        "class Watcher:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'torch._C': print(os.environ['TORCH_CPP_LOG_LEVEL'])\n"
+        "sys.meta_path.insert(0, Watcher())\n"
+        "from vdnnsim.cli.devices import opened\n"
+        "with opened('cpu', None): pass\n"
+    )
+    monkeypatch.delenv("TORCH_CPP_LOG_LEVEL", raising=False)
+    if of_user is not None:
+        monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", of_user)
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == [seen]
 
 
 def test_this_pytorch_will_do() -> None:
@@ -118,9 +140,16 @@ def test_no_cuda_device_says_what_pytorch_warned_of_and_which_driver_there_is(
 
 
 @pytest.fixture
-def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
-    """Two idle GPUs of 80 GiB, of which this process has reserved 3 GiB; returns with what one was opened."""
-    opened: list[tuple[int, int | None]] = []
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
+    """Two idle GPUs of 80 GiB, of which this process has reserved 3 GiB; returns with what one was opened.
+
+    That is its number, the limit of its memory, and whether others use it.
+    """
+    opened: list[Opened] = []
+
+    def open_it(index: int, limit_bytes: int | None, *, is_shared: bool) -> None:
+        opened.append((index, limit_bytes, is_shared))
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(
@@ -128,46 +157,44 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int | None]]:
     )
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (76 * GIB, 80 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 3 * GIB)
-    monkeypatch.setattr(opening, "CudaDevice", lambda index, limit: opened.append((index, limit)))
+    monkeypatch.setattr(opening, "CudaDevice", open_it)
     return opened
 
 
 @pytest.mark.parametrize("number", [2, -1])
-def test_a_gpu_that_is_not_there(two_gpus: list[tuple[int, int | None]], number: int) -> None:
+def test_a_gpu_that_is_not_there(two_gpus: list[Opened], number: int) -> None:
     with pytest.raises(DeviceError, match=rf"there is no GPU {number}: there are GPUs 0 to 1 that CUDA shows"):
         open_device("cuda", number, warn=unexpected)
     assert two_gpus == []
 
 
-def test_a_gpu_that_is_not_there_beside_the_only_one(
-    two_gpus: list[tuple[int, int | None]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_is_not_there_beside_the_only_one(two_gpus: list[Opened], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(DeviceError, match="there is no GPU 1: GPU 0 is the only one that CUDA shows"):
         open_device("cuda", 1, warn=unexpected)
     assert two_gpus == []
 
 
-def test_an_idle_gpu_is_opened_without_a_word(two_gpus: list[tuple[int, int | None]], nvidia_smi: Smi) -> None:
+def test_an_idle_gpu_is_opened_without_a_word(two_gpus: list[Opened], nvidia_smi: Smi) -> None:
     """80 GiB less 76 free less 3 of this process leave 1 GiB, which its context may be. This process is no other."""
     nvidia_smi({PROCESSES: f"{os.getpid()}, 3584 MiB"})
     open_device("cuda", 1, warn=unexpected, memory_limit_bytes=GIB)
     open_device("cuda", warn=unexpected)
-    assert two_gpus == [(1, GIB), (0, None)]
+    assert two_gpus == [(1, GIB, False), (0, None, False)]
 
 
-def test_other_processes_are_named_with_their_memory(two_gpus: list[tuple[int, int | None]], nvidia_smi: Smi) -> None:
+def test_other_processes_are_named_with_their_memory(two_gpus: list[Opened], nvidia_smi: Smi) -> None:
     calls = nvidia_smi({PROCESSES: f"4000000001, 1024 MiB\n{os.getpid()}, 512 MiB\n4000000002, 20 MiB"})
     said: list[str] = []
     open_device("cuda", 1, warn=said.append)
     both = "process 4000000001 (1024 MiB), process 4000000002 (20 MiB)"
     assert said == [f"GPU 1 is also used by {both}; times and free memory may suffer"]
-    assert two_gpus == [(1, None)]
+    assert two_gpus == [(1, None, True)]
     assert "--id=GPU-0000-1" in calls.read_text(encoding="utf-8")
 
 
 def test_memory_that_nobody_listed_holds_is_told(
-    two_gpus: list[tuple[int, int | None]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    two_gpus: list[Opened], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """80 GiB less 60 free less 3 of this process: 17 GiB."""
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -175,13 +202,27 @@ def test_memory_that_nobody_listed_holds_is_told(
     said: list[str] = []
     open_device("cuda", 0, warn=said.append)
     assert said == ["others use 17.0 GiB of GPU 0; times and free memory may suffer"]
-    assert two_gpus == [(0, None)]
+    assert two_gpus == [(0, None, True)]
 
 
-@pytest.mark.parametrize("kind", [torch.AcceleratorError, torch.OutOfMemoryError])
-def test_a_gpu_that_fails_is_told_in_one_line(kind: type[RuntimeError]) -> None:
-    """CUDA's advice for developers is left out; any other error is ours, and shows where it came from."""
-    with pytest.raises(DeviceError, match=r"^the GPU failed: CUDA error: device busy$"), told_failures():
-        raise kind("CUDA error: device busy\nCompile with TORCH_USE_CUDA_DSA")
-    with pytest.raises(RuntimeError, match=r"^shapes differ$"), told_failures():
-        raise RuntimeError("shapes differ")
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        (torch.AcceleratorError, "CUDA error: device busy"),
+        (torch.OutOfMemoryError, "CUDA out of memory. Tried to allocate 2 GiB."),
+        (RuntimeError, "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+        (RuntimeError, "CUDA driver error: unknown error"),
+        (RuntimeError, "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
+    ],
+)
+def test_a_gpu_that_fails_is_told_in_one_line(kind: type[RuntimeError], line: str) -> None:
+    """CUDA's advice for developers is left out. PyTorch has no type of its own for what cuBLAS and cuDNN say."""
+    with pytest.raises(DeviceError) as raised, told_failures():
+        raise kind(f"{line}\nCompile with TORCH_USE_CUDA_DSA")
+    assert str(raised.value) == f"the GPU failed: {line}"
+
+
+@pytest.mark.parametrize("text", ["shapes differ", "not a CUDA error: a mistake of ours"])
+def test_an_error_of_ours_shows_where_it_came_from(text: str) -> None:
+    with pytest.raises(RuntimeError, match=rf"^{text}$"), told_failures():
+        raise RuntimeError(text)

@@ -21,7 +21,7 @@ Smi = Callable[[Mapping[str, str]], Path]
 UUID = "12345678-9abc-def0-1234-56789abcdef0"
 QUERY = (
     "--query-gpu=driver_version,clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem,"
-    "pcie.link.gen.current,pcie.link.gen.max,pcie.link.width.current,pcie.link.width.max"
+    "pcie.link.gen.current,pcie.link.width.current,pcie.link.gen.max,pcie.link.width.max"
 )
 
 
@@ -53,7 +53,7 @@ def test_of_a_cpu_it_says_what_computes_and_with_what() -> None:
 
 
 def test_of_a_gpu_it_says_driver_clocks_and_link(gpu: Device, nvidia_smi: Smi) -> None:
-    nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 5, 16, 16"})
+    nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 16, 5, 16"})
     found = dict(provenance(gpu))
     assert found["gpu"] == "NVIDIA H200"
     assert found["compute_capability"] == "9.0"
@@ -65,10 +65,16 @@ def test_of_a_gpu_it_says_driver_clocks_and_link(gpu: Device, nvidia_smi: Smi) -
 
 
 def test_what_nvidia_smi_does_not_tell_is_left_out(gpu: Device, nvidia_smi: Smi) -> None:
-    nvidia_smi({QUERY: "580.65.06, 1755 MHz, [N/A], 3201 MHz, 3201 MHz, [N/A], 5, 16, 16"})
+    nvidia_smi({QUERY: "580.65.06, 1755 MHz, [N/A], 3201 MHz, 3201 MHz, [N/A], 16, 5, 16"})
     found = dict(provenance(gpu))
     assert "memory_clock" in found
     assert not {"sm_clock", "pcie"} & found.keys()
+
+
+def test_a_link_whose_maximum_is_not_told_is_named_by_what_was_seen(gpu: Device, nvidia_smi: Smi) -> None:
+    """As in a virtual machine, which knows its own end of the link alone."""
+    nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 4, 16, [N/A], 16"})
+    assert dict(provenance(gpu))["pcie"] == "generation 4 x16 seen"
 
 
 def test_without_nvidia_smi_pytorch_still_tells_its_part(
@@ -81,7 +87,7 @@ def test_without_nvidia_smi_pytorch_still_tells_its_part(
 
 
 def test_nothing_of_it_tells_whose_machine_it_is(gpu: Device, nvidia_smi: Smi) -> None:
-    nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 5, 16, 16"})
+    nvidia_smi({QUERY: "580.65.06, 1755 MHz, 1980 MHz, 3201 MHz, 3201 MHz, 5, 16, 5, 16"})
     cpu = CpuDevice()
     told = [*provenance(cpu), *provenance(gpu)]
     cpu.close()

@@ -43,6 +43,7 @@ class PoisonedDevice:
         self.torch_device = device.torch_device
         self.memory_bytes = device.memory_bytes
         self.granule_bytes = device.granule_bytes
+        self.cache_bytes = device.cache_bytes
         delay = sleep if device.torch_device.type == "cpu" else _spin
         self.compute = LateStream(device.compute, kernels_late_s, delay)
         self.memory = LateStream(device.memory, copies_late_s, delay)
@@ -89,6 +90,9 @@ class PoisonedDevice:
 
     def peaks(self) -> MemoryPeaks:
         return self._device.peaks()
+
+    def context_bytes(self) -> int | None:
+        return self._device.context_bytes()
 
     def close(self) -> None:
         self._device.close()

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from calibration.devices.port import Interval
-from calibration.timeline import CLOCK_NOISE_S, IssueLog, trace_of
+from calibration.timeline import IssueLog, clock_noise_s, trace_of
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.errors import DeviceError
 from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, RecordEvent, Release, Stream, WaitEvent
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.policies.base import Base
@@ -97,14 +98,27 @@ def test_an_effect_that_seems_to_come_before_its_cause_is_moved_behind_it() -> N
     assert retold(log) == SIMULATED
 
 
-def test_an_effect_long_before_its_cause_is_no_noise() -> None:
+def test_an_effect_long_before_its_cause_is_refused_in_words() -> None:
+    """20 us early are more than ten microseconds and the step of a float allow, 1.2 us at the 10 s of this cause."""
     log = log_of(SIMULATED)
     kernel = [i for i, each in enumerate(PLAN.operations) if isinstance(each, Compute)][1]
-    early_s = log.intervals[kernel].start.time_s - 2 * CLOCK_NOISE_S
-    log.intervals[kernel] = replace(log.intervals[kernel], start=At(early_s))
+    assert log.intervals[kernel].start.time_s == 10.0
+    log.intervals[kernel] = replace(log.intervals[kernel], start=At(10.0 - 20e-6))
 
-    with pytest.raises(AssertionError, match=rf"operation {kernel} came .* before its cause"):
+    said = r"clocks disagree: it says that operation 16 \(forward of conv2 .*\) came 20.0 us before .* at most 11.2 us"
+    with pytest.raises(DeviceError, match=said):
         retold(log)
+
+
+def test_the_noise_of_the_clock_grows_with_the_steps_of_its_floats() -> None:
+    """Ten microseconds and 2^-23 of the time: 11.19 us at 10 s, 21.92 us at 100 s, at least a float's step there.
+
+    100 s are 100000 ms, between 2^16 and 2^17, where floats of 24 bits lie 2^(16 - 23) ms = 7.8 us apart.
+    """
+    assert clock_noise_s(0.0) == 10e-6
+    assert clock_noise_s(10.0) == pytest.approx(11.19e-6, rel=1e-3)
+    assert clock_noise_s(100.0) == pytest.approx(21.92e-6, rel=1e-3)
+    assert clock_noise_s(100.0) - 10e-6 >= 2.0 ** (16 - 23) * 1e-3
 
 
 def test_what_was_issued_after_it_began_was_issued_as_it_began() -> None:

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from tests.calibration.kernels.frontend_double import Engine, Frontend, Note
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import DeviceError
 
 OWN_BYTES = 100
 PLAN = ConvolutionPlan("eng1", OWN_BYTES, frozenset())
@@ -191,3 +193,19 @@ def test_other_layers_have_the_frameworks_kernels_alone(library: CudnnLibrary) -
     assert [kernel.algorithm for kernel in library.kernels(workload, fc, Phase.FORWARD)] == ["only"]
     assert not library.left_out
     assert library.channels_last is False
+
+
+def test_a_cudnn_that_cannot_be_set_up_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package has a plain RuntimeError for it."""
+
+    def refuse() -> None:
+        raise RuntimeError("cudnnHandle Create failed cudaGetDeviceCount(&count) != cudaSuccess\nmore")
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: object())
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr("calibration.kernels.cudnn_library.frontend", lambda: SimpleNamespace(create_handle=refuse))
+    with pytest.raises(DeviceError) as raised:
+        library_for(torch.device("cuda", 0), channels_last=False, tf32=False)
+    assert str(raised.value) == (
+        "cuDNN cannot be set up on cuda:0: cudnnHandle Create failed cudaGetDeviceCount(&count) != cudaSuccess"
+    )

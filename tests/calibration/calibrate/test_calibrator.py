@@ -1,0 +1,79 @@
+"""A whole calibration of a GPU that is only pretended: what it asks of the driver and of nvidia-smi."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from calibration.calibrate import Calibration, Calibrator, Settings
+from tests.calibration.calibrate.fake_device import FakeDevice, FakeGpu, FakeLibrary
+from tests.calibration.calibrate.listeners import Silent
+from tests.calibration.calibrate.test_resume import SMALL, small_network
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.units import MIB
+
+
+def calibrated(device: FakeDevice, folder: Path, told: Mapping[str, str]) -> Calibration:
+    calibrator = Calibrator(
+        device,
+        FakeLibrary(device),
+        Settings((small_network(),)),
+        SMALL,
+        lambda _: tuple(told.items()),
+        folder / "card.yaml",
+    )
+    with calibrator.journal() as journal:
+        return calibrator.calibrate(journal, Silent())
+
+
+def test_what_the_driver_counts_beyond_tensors_is_the_context(gpu: FakeGpu, tmp_path: Path) -> None:
+    """It is stated with how it was found, and read back from the profile; a simulated pool has that much less."""
+    gpu.context = 500 * MIB
+
+    done = calibrated(gpu, tmp_path, {})
+
+    (figure,) = (each for each in done.server.figures if each.path == "gpu.context")
+    assert figure.text == "500 MiB"
+    assert figure.source.startswith("what the driver counts as used less what PyTorch reserved")
+    assert read_profile(tmp_path / "card.yaml").gpu.context_bytes == 500 * MIB
+    assert not any("gpu.context" in line for line in done.warnings)
+
+
+def test_a_context_that_cannot_be_told_from_the_memory_of_others_is_left_out(gpu: FakeGpu, tmp_path: Path) -> None:
+    done = calibrated(gpu, tmp_path, {})
+
+    assert "gpu.context" not in [each.path for each in done.server.figures]
+    assert any(line.startswith("gpu.context is left out: others use the GPU") for line in done.warnings)
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({"pcie": "generation 4 x16 seen, at most generation 5 x16"}, "PCIe generation 4 x16"),
+        ({"pcie": "generation 4 x16 seen"}, "PCIe generation 4 x16"),
+        ({}, "link to the host, which nvidia-smi does not name"),
+    ],
+)
+def test_the_link_of_a_gpu_is_never_called_the_memory_of_the_machine(
+    gpu: FakeGpu, tmp_path: Path, told: Mapping[str, str], name: str
+) -> None:
+    """Neither where nvidia-smi is absent nor where it knows no generation."""
+    assert calibrated(gpu, tmp_path, told).server.link.name == name
+
+
+def test_a_cpu_reaches_its_memory_without_a_link(tmp_path: Path) -> None:
+    done = calibrated(FakeDevice(), tmp_path, {})
+
+    assert done.server.link.name == "memory of the machine"
+    assert not any("gpu.context" in line for line in done.warnings)
+
+
+def test_a_device_that_did_not_warm_up_in_time_is_told(tmp_path: Path) -> None:
+    """Matrices are filled in 1 s, and two products take 1 and 1/2 s, of a tenth of a millisecond that there is."""
+    device = FakeDevice()
+    device.cold_s = [1.0, 1.0, 0.5]
+
+    done = calibrated(device, tmp_path, {})
+
+    said = "warming up by matrix products: still changed from 1.00 s to 500 ms after 1.5 s"
+    assert [line for line in done.warnings if line.startswith("warming up")] == [said]
