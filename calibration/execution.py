@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from calibration.devices.port import MemoryPeaks
+from calibration.devices.port import MemoryCount
 from vdnnsim.trace import IterationTrace
 
 
@@ -22,7 +22,7 @@ class Execution:
     """
 
     trace: IterationTrace
-    peaks: MemoryPeaks
+    peaks: MemoryCount
     loss: float
     gradients: Mapping[int, torch.Tensor]
     weights: Mapping[int, torch.Tensor]

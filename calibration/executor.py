@@ -18,7 +18,7 @@ import torch
 from calibration.arena import PinnedArena
 from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, leading_operations, refuse_more_than
 from calibration.compiled_plan import CompiledPlan
-from calibration.devices.port import Device, GivesBackExtents, MemoryPeaks, OutOfDeviceMemory
+from calibration.devices.port import Device, GivesBackExtents, MemoryCount, OutOfDeviceMemory
 from calibration.execution import Execution
 from calibration.given import GivenContent
 from calibration.kernels.initial import labels
@@ -141,7 +141,7 @@ class Executor:
             weights=walk.results_of(BufferKind.WEIGHTS),
         )
 
-    def _peaks(self, before: MemoryPeaks, since: MemoryPeaks) -> MemoryPeaks:
+    def _peaks(self, before: MemoryCount, since: MemoryCount) -> MemoryCount:
         """Return the maxima over both parts of a run: in the first nothing is released, so all of it adds up.
 
         What is reserved also outlives a run: to what this one reserved comes what those before it had.
@@ -151,7 +151,7 @@ class Executor:
         if reserved_bytes is not None:
             self._reserved_bytes += reserved_bytes
             reserved_bytes = self._reserved_bytes
-        return MemoryPeaks(before.requested_bytes + since.requested_bytes, allocated_bytes, reserved_bytes)
+        return MemoryCount(before.requested_bytes + since.requested_bytes, allocated_bytes, reserved_bytes)
 
 
 class DeviceLaboratory:

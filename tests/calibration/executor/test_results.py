@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.port import MemoryPeaks
+from calibration.devices.port import MemoryCount
 from calibration.execution import Execution
 from calibration.executor import DeviceLaboratory, Executor
 from calibration.kernels.convolution import PYTORCH
@@ -296,10 +296,10 @@ class CachingDevice(CpuDevice):
         self.times_emptied += 1
         self._grown = 0
 
-    def peaks(self) -> MemoryPeaks:
+    def peaks(self) -> MemoryCount:
         """Each part of the first run after an empty cache reserves 100 B, later ones find all they need."""
         self._grown += 1
-        return MemoryPeaks(super().peaks().requested_bytes, 10, 100 if self._grown <= 2 else 0)
+        return MemoryCount(super().peaks().requested_bytes, 10, 100 if self._grown <= 2 else 0)
 
 
 def test_reserved_memory_outlives_a_run(library: PyTorchLibrary) -> None:
