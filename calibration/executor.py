@@ -19,6 +19,7 @@ from calibration.arena import PinnedArena
 from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, leading_operations, refuse_more_than
 from calibration.compiled_plan import CompiledPlan
 from calibration.devices.port import Device, GivesBackExtents, MemoryCount, OutOfDeviceMemory
+from calibration.dry_run import DryRunLibrary
 from calibration.execution import Execution
 from calibration.given import GivenContent
 from calibration.kernels.initial import labels
@@ -40,7 +41,7 @@ class Executor:
     Args:
         device: where.
         workload: of which the plans are.
-        library: the kernels, of the same device.
+        library: the kernels, of the same device; for what they do not say of themselves each is run once.
         seed: of weights, optimizer states, input batch and labels.
         arena: host memory to share with other executors of the device; None for its own.
         keeps_results: whether an execution carries gradients and updated weights; on a GPU it takes longer to copy
@@ -59,7 +60,7 @@ class Executor:
     ) -> None:
         self._device = device
         self._workload = workload
-        self._library = library
+        self._library = DryRunLibrary.of(device, library)
         self._given = GivenContent(workload, seed, channels_last=library.channels_last)
         self._arena = arena or PinnedArena(device)
         self._kept = _results_of(workload) if keeps_results else frozenset()
@@ -69,10 +70,10 @@ class Executor:
         self._labels = labels(workload, seed).to(device.torch_device)
         self._loss = torch.zeros(1, device=device.torch_device)
 
-    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
-        """Return what each algorithm says it needs; see the port."""
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
+        """Return what each algorithm needs; see the port."""
         offered = self._library.kernels(workload, layer, phase)
-        return {kernel.algorithm: kernel.workspace_bytes for kernel in offered}
+        return {each.algorithm: each.workspace_bytes for each in offered if each.workspace_bytes is not None}
 
     def execute(
         self, plan: TrainingPlan, limits: MemoryLimits, pace: Mapping[int, float] | None = None
@@ -159,7 +160,7 @@ class DeviceLaboratory:
 
     def __init__(self, device: Device, library: KernelLibrary, seed: int = 0, *, keeps_results: bool = True) -> None:
         self._device = device
-        self._library = library
+        self._library = DryRunLibrary.of(device, library)
         self._seed = seed
         self._keeps_results = keeps_results
         self._arena = PinnedArena(device)

@@ -159,9 +159,11 @@ class PlanWalk:
                 raise AssertionError(f"operation {position} was refused")
 
     def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
-        tensors = self._tensors(call)
+        work = partial(call.kernel.run, self._tensors(call))
         self._device.takes_for_itself(call.own_bytes)
-        interval = self._device.compute.launch(partial(call.kernel.run, tensors), lasts_s=lasts_s)
+        interval = self._device.compute.launch(work, lasts_s=lasts_s)
+        # With it the last view of what the kernel was lent goes, before the whole workspace is taken again.
+        del work
         self._workspaces.take_back(call)
         self.log.issue_s[self.position] = self._device.now_s()
         self.log.intervals[self.position] = interval

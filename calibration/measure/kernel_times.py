@@ -38,7 +38,7 @@ def measure_kernel(device: Device, subject: Subject, kernel: Kernel, tensors: Ke
             device.takes_for_itself(workspace_bytes - kernel.passed_bytes)
         work = partial(kernel.run, replace(tensors, workspace=passed))
         if workspace_bytes is None:
-            workspace_bytes = kernel.passed_bytes + _own_bytes(device, work)
+            workspace_bytes = kernel.passed_bytes + own_bytes(device, work)
         sample = time_work(device, device.compute, work, box)
     except (OutOfDeviceMemory, torch.OutOfMemoryError):
         return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
@@ -79,8 +79,12 @@ def _with_time(row: KernelRow, sample: Sample) -> KernelRow:
     return replace(row, seconds=sample.median, spread=sample.spread, count=sample.count, note=note)
 
 
-def _own_bytes(device: Device, work: Callable[[], None]) -> int:
-    """Return what a kernel takes from PyTorch's allocator while it runs."""
+def own_bytes(device: Device, work: Callable[[], None]) -> int:
+    """Return what a kernel takes from PyTorch's allocator while it runs.
+
+    Raises:
+        OutOfDeviceMemory: there is not so much.
+    """
     # The first run also brings what a library keeps for good, such as the workspace of cuBLAS.
     device.compute.launch(work)
     device.begin()

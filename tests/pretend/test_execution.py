@@ -1,12 +1,22 @@
 """What the executor takes of a GPU and of the host, counted by PyTorch's own allocators on a pretended GPU."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from calibration.arena import PinnedArena
 from calibration.devices.cuda import CudaDevice
+from calibration.dry_run import DryRunLibrary
+from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
+from calibration.kernels.pytorch import PyTorchLibrary
+from tests.calibration.executor.bench import Bench, Seconds, every_policy, every_second_explicit, framework_first
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_residual
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.units import MIB
 
 pytestmark = [
@@ -40,3 +50,38 @@ def test_a_closed_device_leaves_no_memory_to_the_next() -> None:
     for _ in range(3):
         CudaDevice(0).close()
         assert (torch.cuda.memory_allocated(), torch.cuda.memory_reserved()) == before
+
+
+@pytest.mark.parametrize("seconds", [framework_first, every_second_explicit])
+@pytest.mark.parametrize("network", [tiny_forked, tiny_residual])
+def test_every_plan_asks_for_what_it_counts(
+    device: CudaDevice, network: Callable[[], LayerGraph], seconds: Seconds
+) -> None:
+    """To the byte, kernels of PyTorch that state no workspace among them.
+
+    Under base(p) all kernels share one, of which those of explicit GEMM are lent a part: whoever still holds that part
+    when the whole is taken again, or takes the whole for what a kernel takes, asks for more than the plan.
+    """
+    bench = Bench.of(device, PyTorchLibrary("cuda"))
+    workload = Workload(network(), 12)
+    for policy in every_policy():
+        plan = bench.plan(workload, policy, seconds)
+        assert bench.execute(workload, plan).peaks.requested_bytes == needed_bytes(plan), policy.label
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_sum_over_a_map_is_counted_with_the_kernel_that_sums(device: CudaDevice, *, channels_last: bool) -> None:
+    """The gradient of a bias: partial sums of several blocks lie in a buffer, most of them where channels lie last."""
+    net = GraphBuilder("one", MapShape(16, 56, 56))
+    y = net.conv("conv", 0, 64, 3, padding=1, relu=False)
+    workload = Workload(net.build(net.fc("fc", y, 5, relu=False)), 64)
+    layer, phase = workload.graph.layers[0], Phase.BACKWARD_WEIGHTS
+    library = DryRunLibrary(device, PyTorchLibrary("cuda", channels_last=channels_last))
+    explicit = next(each for each in library.kernels(workload, layer, phase) if each.algorithm == EXPLICIT_GEMM)
+    gradient = torch.empty((64, 64, 56, 56), device="cuda")
+    gradient = gradient.to(memory_format=torch.channels_last) if channels_last else gradient
+    bias_gradient = torch.empty(64, device="cuda")
+    device.begin()
+    torch.sum(gradient, (0, 2, 3), out=bias_gradient)
+    assert explicit.workspace_bytes == explicit.passed_bytes + device.peaks().requested_bytes
+    assert device.peaks().requested_bytes > 0

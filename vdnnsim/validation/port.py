@@ -49,10 +49,8 @@ class Execution(Protocol):
 class Executor(Protocol):
     """Executes plans of one workload on one device."""
 
-    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
-        """Return by algorithm the bytes of workspace that the device's library states, without running anything.
-
-        None where only a measurement tells.
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
+        """Return by algorithm the bytes of workspace that it needs: what the device's library states or a run takes.
 
         Args:
             workload: the executor's, by whichever saving rule.
@@ -61,6 +59,7 @@ class Executor(Protocol):
 
         Raises:
             ExecutionRefused: the library has no kernel for this.
+            DeviceError: there is no room for one kernel alone.
         """
 
     def execute(

@@ -52,7 +52,7 @@ class FakeLaboratory:
     capacity_bytes: int = 2**60
     heeds_limits: bool = True
     executed: list[str] = field(default_factory=list)
-    stated: Mapping[tuple[str, Phase], Mapping[str, int | None]] = field(default_factory=dict)
+    stated: Mapping[tuple[str, Phase], Mapping[str, int]] = field(default_factory=dict)
 
     def executor(self, workload: Workload) -> "FakeExecutor":
         return FakeExecutor(self, workload)
@@ -63,7 +63,7 @@ class FakeExecutor:
     laboratory: FakeLaboratory
     workload: Workload
 
-    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
         assert workload.graph.name == self.workload.graph.name
         return self.laboratory.stated.get((layer.name, phase), {})
 
