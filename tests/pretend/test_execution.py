@@ -1,6 +1,8 @@
 """What the executor takes of a GPU and of the host, counted by PyTorch's own allocators on a pretended GPU."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,16 +10,27 @@ import torch
 from calibration.arena import PinnedArena
 from calibration.devices.cuda import CudaDevice
 from calibration.dry_run import DryRunLibrary
+from calibration.execution import Execution
+from calibration.executor import Executor
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
 from calibration.kernels.pytorch import PyTorchLibrary
-from tests.calibration.executor.bench import Bench, Seconds, every_policy, every_second_explicit, framework_first
+from tests.calibration.executor.bench import (
+    UNLIMITED,
+    Bench,
+    Seconds,
+    every_policy,
+    every_second_explicit,
+    framework_first,
+)
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.units import MIB
+from vdnnsim.validation.run.side import Peaks, predicted_peaks
 
 pytestmark = [
     pytest.mark.pretend,
@@ -85,3 +98,32 @@ def test_the_sum_over_a_map_is_counted_with_the_kernel_that_sums(device: CudaDev
     torch.sum(gradient, (0, 2, 3), out=bias_gradient)
     assert explicit.workspace_bytes == explicit.passed_bytes + device.peaks().requested_bytes
     assert device.peaks().requested_bytes > 0
+
+
+def test_what_pytorch_reserves_over_several_iterations_is_predicted(device: CudaDevice) -> None:
+    """By the requests of as many executions, between which weights stay; AlexNet (16) by explicit GEMM.
+
+    Its kernels are handed what they take, so that the allocator is asked by the plan alone. To the byte of what is
+    allocated and reserved at most, under every policy, of which some need more for a second iteration than for one.
+    """
+    bench = Bench.of(device, PyTorchLibrary("cuda"))
+    workload = Workload(build_network("alexnet"), 16)
+    limits = replace(UNLIMITED, granule_bytes=device.granule_bytes)
+    grown = []
+    # One rule for algorithms each, for with made-up times all choose alike.
+    policies = {policy.name: policy for policy in reversed(every_policy())}
+    for policy in policies.values():
+        plan = bench.plan(workload, policy, last_first)
+        with closing(Executor(device, workload, bench.library, keeps_results=False)) as executor:
+            runs = [executor.execute(plan, UNLIMITED) for _ in range(4)]
+        counted = Peaks.counted(run.peaks for run in runs if isinstance(run, Execution))
+        once, predicted = (predicted_peaks(plan, limits, caching_allocator=True, times=times) for times in (1, 4))
+        assert counted == predicted, policy.label
+        if once != predicted:
+            grown.append(policy.label)
+    assert grown
+
+
+def last_first(_layer: Layer, _phase: Phase, place: int) -> float:
+    """The last algorithm is the fastest."""
+    return 1.0 / (1 + place)

@@ -42,6 +42,10 @@ class Execution(Protocol):
         """Maxima of memory."""
 
     @property
+    def ordinal(self) -> int:
+        """How often the plan has run, this time included, since its device last ran another one."""
+
+    @property
     def loss(self) -> float:
         """The loss of the iteration."""
 

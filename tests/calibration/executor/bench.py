@@ -1,6 +1,7 @@
 """A device with its kernels and small networks, and what is asked of an executor on any device."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -138,7 +139,8 @@ class Bench:
         limits: MemoryLimits = UNLIMITED,
         pace: Mapping[int, float] | None = None,
     ) -> Execution | DoesNotFit:
-        return Executor(self.device, workload, self.library).execute(plan, limits, pace)
+        with closing(Executor(self.device, workload, self.library)) as executor:
+            return executor.execute(plan, limits, pace)
 
     def execute(
         self,
