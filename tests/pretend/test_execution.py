@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from calibration.allocator_trace import compare_reserved, record_trace
 from calibration.arena import PinnedArena
 from calibration.devices.cuda import CudaDevice
 from calibration.dry_run import DryRunLibrary
@@ -28,6 +29,7 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import DeviceError
 from vdnnsim.plan.placement import needed_bytes
 from vdnnsim.units import MIB
 from vdnnsim.validation.run.side import Peaks, predicted_peaks
@@ -127,3 +129,19 @@ def test_what_pytorch_reserves_over_several_iterations_is_predicted(device: Cuda
 def last_first(_layer: Layer, _phase: Phase, place: int) -> float:
     """The last algorithm is the fastest."""
     return 1.0 / (1 + place)
+
+
+def test_a_trace_of_the_allocator_beside_what_was_there_is_refused() -> None:
+    """A tensor of 5 MiB leaves 15 MiB of its segment, in which one of 9 MiB then lies: no segment is taken for it."""
+
+    def work() -> None:
+        torch.empty(9 * MIB, dtype=torch.uint8, device="cuda")
+
+    before = torch.empty(5 * MIB, dtype=torch.uint8, device="cuda")
+    with pytest.raises(DeviceError, match="expected an empty allocator"):
+        record_trace(work, 0)
+    del before
+    entries = record_trace(work, 0)
+    assert [(each.recorded_bytes, each.replayed_bytes) for each in compare_reserved(entries, 2**40)] == [
+        (20 * MIB, 20 * MIB)
+    ]
