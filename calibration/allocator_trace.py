@@ -2,7 +2,7 @@
 
 PyTorch records every allocation, free, and segment taken or given back (`torch.cuda.memory._record_memory_history`).
 The allocations and frees, asked of `vdnnsim.memory.caching` again, must lead to the same reserved memory at the same
-moments.
+moments. The model knows one stream and an allocator that was empty: a trace of anything else is refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from vdnnsim.errors import DeviceError
 from vdnnsim.memory.caching import place_caching
 from vdnnsim.memory.requests import Overflow, Request
+from vdnnsim.units import format_bytes
 
 TraceEntry = Mapping[str, Any]
 """One entry of PyTorch's trace: `action`, and with most actions `addr` and `size`."""
@@ -33,9 +35,15 @@ class ReservedMemory:
 
 
 def record_trace(work: Callable[[], None], device: int) -> list[TraceEntry]:
-    """Run work on a GPU, its cache of memory emptied first, and return what the allocator did."""
+    """Run work on a GPU, its cache of memory emptied first, and return what the allocator did.
+
+    Raises:
+        DeviceError: beside what was allocated before there is room, in which the work allocated or may have: in a
+            segment of the same stream.
+    """
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
+    before = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
     torch.cuda.memory._record_memory_history(context=None, device=device)  # noqa: SLF001  # as PyTorch documents it
     try:
         work()
@@ -43,13 +51,35 @@ def record_trace(work: Callable[[], None], device: int) -> list[TraceEntry]:
         entries: list[TraceEntry] = torch.cuda.memory._snapshot(device)["device_traces"][device]  # noqa: SLF001
     finally:
         torch.cuda.memory._record_memory_history(enabled=None, device=device)  # noqa: SLF001
+    refuse_room_of_before(before, device, entries)
     return entries
 
 
+def refuse_room_of_before(segments: Sequence[Mapping[str, Any]], device: int, entries: Sequence[TraceEntry]) -> None:
+    """Refuse a trace whose allocations may lie in segments of before; see `record_trace`.
+
+    Args:
+        segments: what PyTorch's allocators held when the trace began, as `torch.cuda.memory_snapshot` tells it.
+        device: on which the trace was recorded.
+        entries: the trace.
+    """
+    streams = {entry["stream"] for entry in entries if entry["action"] == "alloc"}
+    for segment in segments:
+        room = segment["total_size"] - segment["allocated_size"]
+        if segment["device"] == device and segment["stream"] in streams and room:
+            raise DeviceError(
+                f"a trace of the allocator began with {format_bytes(segment['allocated_size'])} in use beside "
+                f"{format_bytes(room)} that are free, expected an empty allocator: delete what was allocated before"
+            )
+
+
 def requests_of(entries: Sequence[TraceEntry]) -> list[Request]:
-    """Return the allocations and frees of a trace; what was allocated before the trace began is left out.
+    """Return the allocations and frees of a trace.
 
     A free counts when it is completed, which without `record_stream` is at once.
+
+    Raises:
+        DeviceError: the trace is of several streams, or frees what was allocated before it began.
     """
     return [request for _, request in _requests_with_places(entries)]
 
@@ -60,6 +90,9 @@ def compare_reserved(
     """Replay a trace; return recorded and replayed maxima for every moment at which reserved memory rose to a new one.
 
     PyTorch records a segment before the allocation for which it was taken, so the moment is that of the allocation.
+
+    Raises:
+        DeviceError: as of `requests_of`.
     """
     placed = _requests_with_places(entries)
     requests = [request for _, request in placed]
@@ -82,12 +115,23 @@ def compare_reserved(
 def _requests_with_places(entries: Sequence[TraceEntry]) -> list[tuple[int, Request]]:
     requests: list[tuple[int, Request]] = []
     key_at: dict[int, int] = {}
+    streams = {entry["stream"] for entry in entries if entry["action"] == "alloc"}
+    if len(streams) > 1:
+        raise DeviceError(
+            f"a trace of the allocator has allocations of {len(streams)} streams, expected one: each has blocks of its "
+            "own, which the model does not tell apart"
+        )
     for place, entry in enumerate(entries):
         match entry["action"]:
             case "alloc":
                 key_at[entry["addr"]] = place
                 requests.append((place, Request(place, entry["size"])))
-            case "free_completed" if entry["addr"] in key_at:
+            case "free_completed" if entry["addr"] not in key_at:
+                raise DeviceError(
+                    f"a trace of the allocator frees {format_bytes(entry['size'])} that were allocated before it "
+                    "began, expected an empty allocator: delete what was allocated before"
+                )
+            case "free_completed":
                 requests.append((place, Request(key_at.pop(entry["addr"]), None)))
             case _:
                 pass

@@ -80,8 +80,10 @@ class PinnedArena:
     def reserve(self, nbytes: int) -> None:
         """Have at least so many bytes; what the region held is lost."""
         if nbytes and (self._region is None or self._region.nbytes < nbytes):
-            # The old region goes first: the host may have no room for both.
-            self._region = None
+            if self._region is not None:
+                # The old region goes first: the host may have no room for both.
+                former, self._region = self._region, None
+                self._device.unpin(former)
             self._region = self._device.pin(nbytes)
 
     def slice(self, offset: int, nbytes: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ import torch
 
 from calibration.devices.port import Device, GivesBackExtents
 from calibration.kernels.tensors import Part, dtype_of, shaped_view
+from calibration.residents import Residents
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
@@ -45,13 +46,19 @@ def _whole(workload: Workload, shape: MapShape) -> tuple[int, ...]:
 class DeviceBuffers:
     """What is allocated at the moment, by id of the buffer.
 
+    Args:
+        device: where.
+        forms: of the buffers.
+        residents: where those come from and go to that stay between runs; given back to the device, all others.
+
     Attributes:
         away_bytes: of each buffer, how many bytes of its memory are given back.
     """
 
-    def __init__(self, device: Device, forms: Sequence[Part | None]) -> None:
+    def __init__(self, device: Device, forms: Sequence[Part | None], residents: Residents) -> None:
         self._device = device
         self._forms = forms
+        self._residents = residents
         # The bytes of each buffer; those of an alias are a view into its storage and not the device's to free.
         self._bytes: dict[int, torch.Tensor] = {}
         self._aliased: set[int] = set()
@@ -93,7 +100,8 @@ class DeviceBuffers:
         Raises:
             OutOfDeviceMemory: there is no room.
         """
-        self._add(buffer, self._device.allocate(nbytes))
+        stayed = self._residents.take(buffer)
+        self._add(buffer, self._device.allocate(nbytes) if stayed is None else stayed)
 
     def lay(self, buffer: int, storage: int, nbytes: int) -> None:
         """Lay a buffer over the first bytes of another one."""
@@ -107,7 +115,7 @@ class DeviceBuffers:
         del self.away_bytes[buffer]
         if buffer in self._aliased:
             self._aliased.remove(buffer)
-        else:
+        elif not self._residents.keep(buffer, taken):
             self._device.release(taken)
 
     def release_all(self) -> None:

@@ -24,6 +24,7 @@ from vdnnsim.plan.operations import (
     WaitEvent,
     describe,
 )
+from vdnnsim.plan.repetition import leading_operations
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 
 
@@ -60,12 +61,6 @@ _ONE_TYPE = frozenset({Precision.FLOAT32, Precision.BFLOAT16, Precision.FLOAT16}
 """Precisions in which every kernel computes in the type of the maps. TF32 is a setting of a device here."""
 
 
-def leading_operations(plan: TrainingPlan) -> int:
-    """Return how many operations at the head of a plan only take memory; they come before the clock starts."""
-    operations = enumerate(plan.operations)
-    return next((i for i, each in operations if not isinstance(each, Allocate | Alias)), len(plan.operations))
-
-
 def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) -> None:
     """Let a plan pass that asks for these capabilities alone.
 
@@ -82,6 +77,7 @@ def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) ->
                 raise _refusal(plan, position, demand)
     if Capability.LATE_CONTENT in capabilities:
         return
+    # They come before the clock starts.
     leading = leading_operations(plan)
     begun: set[int] = set()
     for position, operation in enumerate(plan.operations):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from calibration.arena import ArenaLayout, lay_copies
 from calibration.buffers import form_of, record_form
 from calibration.capabilities import EXECUTOR_CAPABILITIES, refuse_more_than
-from calibration.kernels.port import Kernel, KernelLibrary
+from calibration.dry_run import DryRunLibrary
+from calibration.kernels.port import Kernel
 from calibration.kernels.tensors import Part
 from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import Layer
@@ -23,7 +24,7 @@ class KernelCall:
 
     Attributes:
         workspace: the plan's buffer for it; None where the plan has none.
-        workspace_bytes: what the kernel needs: what it says of itself; where it cannot tell, what the plan counts.
+        workspace_bytes: what the kernel needs.
     """
 
     layer: Layer
@@ -66,7 +67,7 @@ class CompiledPlan:
     idle_bytes: Mapping[int, int]
 
     @classmethod
-    def of(cls, plan: TrainingPlan, workload: Workload, library: KernelLibrary) -> "CompiledPlan":
+    def of(cls, plan: TrainingPlan, workload: Workload, library: DryRunLibrary) -> "CompiledPlan":
         """Find the kernels of a plan and their buffers.
 
         Raises:
@@ -139,13 +140,14 @@ class _Binder:
         self._operation = operation
         self._layer = plan.workload.graph.layers[operation.layer]
 
-    def bind(self, library: KernelLibrary) -> KernelCall:
+    def bind(self, library: DryRunLibrary) -> KernelCall:
         """Return the kernel with its buffers."""
         self._check_operands()
         kernel, workspace = self._kernel(library), self._first(Role.WORKSPACE)
         planned_bytes = 0 if workspace is None else self._plan.buffers[workspace].nbytes
         operation = self._plan.workload.step.operation(self._layer.index, self._operation.phase)
         temporary_bytes = operation.temporary_bytes
+        assert kernel.workspace_bytes is not None, "a dry run says what a kernel does not"
         if planned_bytes < kernel.passed_bytes:
             raise self._refusal(f"it has {planned_bytes} bytes of workspace, expected {kernel.passed_bytes}")
         gradients = {each.position: each for each in self._all(Role.INPUT_GRADIENT)}
@@ -163,12 +165,10 @@ class _Binder:
             states=tuple(each.memory for each in self._all(Role.STATE)),
             statistics=self._first(Role.STATISTICS),
             workspace=workspace,
-            workspace_bytes=planned_bytes
-            if kernel.workspace_bytes is None
-            else kernel.workspace_bytes + temporary_bytes,
+            workspace_bytes=kernel.workspace_bytes + temporary_bytes,
         )
 
-    def _kernel(self, library: KernelLibrary) -> Kernel:
+    def _kernel(self, library: DryRunLibrary) -> Kernel:
         offered = library.kernels(self._plan.workload, self._layer, self._operation.phase)
         for kernel in offered:
             if kernel.algorithm == self._operation.algorithm:

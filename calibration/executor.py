@@ -1,8 +1,9 @@
 """Executes a training plan on a device: one iteration of real work, and the trace of what happened.
 
 What the plan allocates before its first kernel, copy or event is allocated before the clock starts, and what is given
-is filled in; what it releases after the last one is released after the clock has stopped. A plan that does not fit is
-a result, whether the plan's own arithmetic says so or the device.
+is filled in; what it releases after the last one is released after the clock has stopped, but for weights and states of
+the optimizer, which stay for its next run. A plan that does not fit is a result, whether the plan's own arithmetic says
+so or the device.
 
 The settings of PyTorch that decide which kernels it chooses (`calibration.devices.arithmetic`) are the caller's, as is
 any warming up: an executor runs a plan once for each call. A plan that follows another one begins with an empty cache,
@@ -16,21 +17,23 @@ from contextlib import contextmanager
 import torch
 
 from calibration.arena import PinnedArena
-from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, leading_operations, refuse_more_than
+from calibration.capabilities import EXECUTOR_CAPABILITIES, Capability, refuse_more_than
 from calibration.compiled_plan import CompiledPlan
-from calibration.devices.port import Device, GivesBackExtents, MemoryPeaks, OutOfDeviceMemory
+from calibration.devices.port import Device, GivesBackExtents, OutOfDeviceMemory
+from calibration.dry_run import DryRunLibrary
 from calibration.execution import Execution
 from calibration.given import GivenContent
 from calibration.kernels.initial import labels
 from calibration.kernels.port import KernelLibrary
+from calibration.residents import Residents
 from calibration.taken_memory import overflow_at, placement_of
 from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Release
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plan.repetition import end_of_work, leading_operations
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 
 
@@ -40,9 +43,10 @@ class Executor:
     Args:
         device: where.
         workload: of which the plans are.
-        library: the kernels, of the same device.
+        library: the kernels, of the same device; for what they do not say of themselves each is run once.
         seed: of weights, optimizer states, input batch and labels.
         arena: host memory to share with other executors of the device; None for its own.
+        residents: what stays in its memory between runs, likewise.
         keeps_results: whether an execution carries gradients and updated weights; on a GPU it takes longer to copy
             those of a large network to the host than to compute them.
     """
@@ -54,25 +58,26 @@ class Executor:
         library: KernelLibrary,
         seed: int = 0,
         arena: PinnedArena | None = None,
+        residents: Residents | None = None,
         *,
         keeps_results: bool = True,
     ) -> None:
         self._device = device
         self._workload = workload
-        self._library = library
+        self._library = DryRunLibrary.of(device, library)
         self._given = GivenContent(workload, seed, channels_last=library.channels_last)
         self._arena = arena or PinnedArena(device)
+        self._residents = residents or Residents(device)
         self._kept = _results_of(workload) if keeps_results else frozenset()
         self._compiled: CompiledPlan | None = None
-        self._reserved_bytes = 0
         # Labels and loss are of no plan; they are in use before any clock starts, so no peak counts them.
         self._labels = labels(workload, seed).to(device.torch_device)
         self._loss = torch.zeros(1, device=device.torch_device)
 
-    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
-        """Return what each algorithm says it needs; see the port."""
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
+        """Return what each algorithm needs; see the port."""
         offered = self._library.kernels(workload, layer, phase)
-        return {kernel.algorithm: kernel.workspace_bytes for kernel in offered}
+        return {each.algorithm: each.workspace_bytes for each in offered if each.workspace_bytes is not None}
 
     def execute(
         self, plan: TrainingPlan, limits: MemoryLimits, pace: Mapping[int, float] | None = None
@@ -88,25 +93,32 @@ class Executor:
         placement = place_plan(plan, limits)
         if isinstance(placement, DoesNotFit):
             return placement
-        if compiled is not self._compiled:
-            self._device.empty_cache()
-            self._compiled, self._reserved_bytes = compiled, 0
+        self._residents.settle(plan)
         self._arena.reserve(compiled.copies.nbytes)
-        walk = PlanWalk(self._device, compiled, self._arena, self._labels, self._loss, self._kept)
+        walk = PlanWalk(self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept)
         try:
             return self._run(compiled, walk, content, limits, pace or {})
         except OutOfDeviceMemory:
-            return overflow_at(compiled, walk.position, walk.held_bytes, limits, self._device.memory_bytes)
+            overflow = overflow_at(compiled, walk.position, walk.held_bytes, limits, self._device.memory_bytes)
         finally:
             walk.abandon()
+        self._residents.leave()
+        return overflow
 
     def _made_ready(self, plan: TrainingPlan) -> CompiledPlan:
         if self._compiled is not None and self._compiled.plan is plan:
             return self._compiled
+        # What another plan left would be in the way of dry runs.
+        self._residents.leave()
         check_plan(plan)
         if not isinstance(self._device, GivesBackExtents):
             refuse_more_than(EXECUTOR_CAPABILITIES - {Capability.EXTENTS_OF_MEMORY}, plan)
-        return CompiledPlan.of(plan, self._workload, self._library)
+        self._compiled = CompiledPlan.of(plan, self._workload, self._library)
+        return self._compiled
+
+    def close(self) -> None:
+        """Give back what stays in the memory of the device; another run takes it again."""
+        self._residents.leave()
 
     def _run(
         self,
@@ -119,39 +131,27 @@ class Executor:
         plan, device = compiled.plan, self._device
         streams = [device.compute, device.memory]
         leading = leading_operations(plan)
-        device.begin()
         walk.take(leading)
         for buffer, elements in content.items():
             walk.fill(buffer, elements)
         device.synchronize(streams)
-        peaks_before = device.peaks()
         with _undisturbed():
+            held = self._residents.counted
             device.begin()
-            walk.issue(leading, _end_of_work(plan), pace)
+            walk.issue(leading, end_of_work(plan), pace)
             device.synchronize(streams)
             iteration_s = device.now_s()
-        peaks = self._peaks(peaks_before, device.peaks())
+        peaks = held + device.peaks()
         walk.give_up()
         device.synchronize(streams)
         return Execution(
             trace=trace_of(plan, walk.log, placement_of(compiled, limits), iteration_s),
             peaks=peaks,
+            ordinal=self._residents.runs,
             loss=float(self._loss),
             gradients=walk.results_of(BufferKind.WEIGHT_GRADIENT),
             weights=walk.results_of(BufferKind.WEIGHTS),
         )
-
-    def _peaks(self, before: MemoryPeaks, since: MemoryPeaks) -> MemoryPeaks:
-        """Return the maxima over both parts of a run: in the first nothing is released, so all of it adds up.
-
-        What is reserved also outlives a run: to what this one reserved comes what those before it had.
-        """
-        allocated_bytes = _added(before.allocated_bytes, since.allocated_bytes)
-        reserved_bytes = _added(before.reserved_bytes, since.reserved_bytes)
-        if reserved_bytes is not None:
-            self._reserved_bytes += reserved_bytes
-            reserved_bytes = self._reserved_bytes
-        return MemoryPeaks(before.requested_bytes + since.requested_bytes, allocated_bytes, reserved_bytes)
 
 
 class DeviceLaboratory:
@@ -159,15 +159,23 @@ class DeviceLaboratory:
 
     def __init__(self, device: Device, library: KernelLibrary, seed: int = 0, *, keeps_results: bool = True) -> None:
         self._device = device
-        self._library = library
+        self._library = DryRunLibrary.of(device, library)
         self._seed = seed
         self._keeps_results = keeps_results
         self._arena = PinnedArena(device)
+        self._residents = Residents(device)
 
     def executor(self, workload: Workload) -> Executor:
-        """Return an executor of plans of a workload."""
+        """Return an executor of plans of a workload; what stayed in memory of another one goes."""
+        self._residents.leave()
         return Executor(
-            self._device, workload, self._library, self._seed, self._arena, keeps_results=self._keeps_results
+            self._device,
+            workload,
+            self._library,
+            self._seed,
+            self._arena,
+            self._residents,
+            keeps_results=self._keeps_results,
         )
 
 
@@ -186,15 +194,3 @@ def _undisturbed() -> Iterator[None]:
 def _results_of(workload: Workload) -> frozenset[BufferKind]:
     updated = {BufferKind.WEIGHTS} if workload.updated_layers else set()
     return frozenset(updated | {BufferKind.WEIGHT_GRADIENT})
-
-
-def _added(first: int | None, second: int | None) -> int | None:
-    return None if first is None or second is None else first + second
-
-
-def _end_of_work(plan: TrainingPlan) -> int:
-    """Return the position behind the last operation that is not a Release."""
-    end = len(plan.operations)
-    while end and isinstance(plan.operations[end - 1], Release):
-        end -= 1
-    return end

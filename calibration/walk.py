@@ -15,6 +15,7 @@ from calibration.buffers import DeviceBuffers
 from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.devices.port import Device, DeviceStream, Mark
 from calibration.kernels.port import KernelTensors
+from calibration.residents import Residents
 from calibration.timeline import IssueLog
 from calibration.workspace_memory import WorkspaceMemory
 from vdnnsim.dnn.layers import LayerKind
@@ -44,6 +45,7 @@ class PlanWalk:
         device: where.
         compiled: the plan made ready.
         arena: with room for its copies.
+        residents: what has stayed of an earlier run of it.
         labels, loss: of the batch; in memory of the device that belongs to no plan.
         kept: kinds of buffers whose content is copied to the host before they are released.
 
@@ -57,6 +59,7 @@ class PlanWalk:
         device: Device,
         compiled: CompiledPlan,
         arena: PinnedArena,
+        residents: Residents,
         labels: torch.Tensor,
         loss: torch.Tensor,
         kept: frozenset[BufferKind],
@@ -68,7 +71,7 @@ class PlanWalk:
         self._labels = labels
         self._loss = loss
         self._kept = kept
-        self._buffers = DeviceBuffers(device, compiled.forms)
+        self._buffers = DeviceBuffers(device, compiled.forms, residents)
         self._workspaces = WorkspaceMemory(compiled, self._buffers)
         self._streams: dict[Stream, DeviceStream] = {Stream.COMPUTE: device.compute, Stream.MEMORY: device.memory}
         self._events: dict[int, Mark] = {}
@@ -159,9 +162,11 @@ class PlanWalk:
                 raise AssertionError(f"operation {position} was refused")
 
     def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
-        tensors = self._tensors(call)
+        work = partial(call.kernel.run, self._tensors(call))
         self._device.takes_for_itself(call.own_bytes)
-        interval = self._device.compute.launch(partial(call.kernel.run, tensors), lasts_s=lasts_s)
+        interval = self._device.compute.launch(work, lasts_s=lasts_s)
+        # With it the last view of what the kernel was lent goes, before the whole workspace is taken again.
+        del work
         self._workspaces.take_back(call)
         self.log.issue_s[self.position] = self._device.now_s()
         self.log.intervals[self.position] = interval

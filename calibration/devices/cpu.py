@@ -8,7 +8,7 @@ from itertools import count
 
 import torch
 
-from calibration.devices.port import DeviceStream, MemoryPeaks, OutOfDeviceMemory
+from calibration.devices.port import DeviceStream, MemoryCount, OutOfDeviceMemory
 from calibration.devices.worker import HostClock, WorkerStream
 from vdnnsim.errors import DeviceError
 from vdnnsim.units import format_bytes
@@ -107,6 +107,9 @@ class CpuDevice:
         except RuntimeError as refusal:
             raise DeviceError(f"the machine refuses {format_bytes(nbytes)} for copies") from refusal
 
+    def unpin(self, tensor: torch.Tensor) -> None:
+        """Leave it to the caller, with whose last reference it goes."""
+
     def empty_cache(self) -> None:
         """Do nothing: nothing is held for later."""
 
@@ -130,9 +133,13 @@ class CpuDevice:
         if failures:
             raise failures[0]
 
-    def peaks(self) -> MemoryPeaks:
+    def peaks(self) -> MemoryCount:
         """Return the maximum since `begin`, beyond what was in use then."""
-        return MemoryPeaks(self._peak_bytes - self._baseline_bytes, None, None)
+        return MemoryCount(self._peak_bytes - self._baseline_bytes, None, None)
+
+    def in_use(self) -> MemoryCount:
+        """Return what is allocated."""
+        return MemoryCount(self._live_bytes, None, None)
 
     def context_bytes(self) -> None:
         """Return nothing: there is no driver that counts."""

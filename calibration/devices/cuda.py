@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
+from typing import Literal
 
 import torch
 
-from calibration.devices.port import DeviceStream, Interval, Mark, MemoryPeaks, OutOfDeviceMemory
-from vdnnsim.errors import DeviceError, ExecutionRefused
-from vdnnsim.units import format_bytes
+from calibration.devices.pinned_memory import PinnedMemory
+from calibration.devices.port import DeviceStream, Interval, Mark, MemoryCount, OutOfDeviceMemory
+from vdnnsim.errors import ExecutionRefused
 
 # PyTorch's caching allocator rounds to this (c10/core/AllocatorConfig.h, kMinBlockSize).
 _BLOCK_BYTES = 512
@@ -58,7 +59,8 @@ class CudaDevice:
     """One GPU. It becomes the current device of the process, for pinned memory belongs to one too.
 
     Opening it multiplies two small matrices on the compute stream: cuBLAS takes a workspace for a stream at its first
-    product there and keeps it (32 MiB on Hopper), which would otherwise count as the first iteration's.
+    product there and keeps it (32 MiB on Hopper), which would otherwise count as the first iteration's. Closing gives
+    the workspaces of all streams back: one that is used again takes another.
 
     Args:
         index: its number among the devices that CUDA shows.
@@ -87,7 +89,8 @@ class CudaDevice:
         self.compute = self.new_stream()
         self.memory = self.new_stream()
         self.compute.launch(self._bring_workspace_of_cublas)
-        self._requested_bytes = self._allocated_bytes = self._reserved_bytes = 0
+        self._pinned = PinnedMemory()
+        self._at_begin = self.in_use()
         self.begin()
 
     def new_stream(self) -> CudaStream:
@@ -106,12 +109,12 @@ class CudaDevice:
         """Leave it to the allocator, which sees it."""
 
     def pin(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized pinned memory; PyTorch may round its size up to a power of two."""
-        try:
-            return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
-        except RuntimeError as refusal:
-            why = str(refusal).partition("\n")[0]
-            raise DeviceError(f"the host cannot pin {format_bytes(nbytes)}: {why}") from refusal
+        """Return uninitialized pinned memory; see the port."""
+        return self._pinned.take(nbytes)
+
+    def unpin(self, tensor: torch.Tensor) -> None:
+        """Unpin what `pin` returned; see the port."""
+        self._pinned.give_back(tensor)
 
     def empty_cache(self) -> None:
         """Give the segments that hold nothing back to the GPU."""
@@ -125,10 +128,7 @@ class CudaDevice:
         """
         torch.cuda.synchronize(self.torch_device)
         torch.cuda.reset_peak_memory_stats(self.torch_device)
-        statistics = torch.cuda.memory_stats(self.torch_device)
-        self._requested_bytes = statistics["requested_bytes.all.current"]
-        self._allocated_bytes = statistics["allocated_bytes.all.current"]
-        self._reserved_bytes = statistics["reserved_bytes.all.current"]
+        self._at_begin = self.in_use()
         # Marks of before keep the event that they are timed against.
         self._origin = _timing_event()
         self._origin.record(self.compute.stream)
@@ -145,14 +145,13 @@ class CudaDevice:
             assert isinstance(each, CudaStream), "a device can only synchronize streams of its own"
             each.stream.synchronize()
 
-    def peaks(self) -> MemoryPeaks:
+    def peaks(self) -> MemoryCount:
         """Return the maxima since `begin`, beyond what was in use, given and reserved then."""
-        statistics = torch.cuda.memory_stats(self.torch_device)
-        return MemoryPeaks(
-            requested_bytes=statistics["requested_bytes.all.peak"] - self._requested_bytes,
-            allocated_bytes=statistics["allocated_bytes.all.peak"] - self._allocated_bytes,
-            reserved_bytes=statistics["reserved_bytes.all.peak"] - self._reserved_bytes,
-        )
+        return self._counted("peak") - self._at_begin
+
+    def in_use(self) -> MemoryCount:
+        """Return what is in use, given and reserved."""
+        return self._counted("current")
 
     def context_bytes(self) -> int | None:
         """Return what the driver counts as used beyond what PyTorch's allocator reserved; see the port."""
@@ -162,14 +161,21 @@ class CudaDevice:
         return total_bytes - free_bytes - torch.cuda.memory_reserved(self.index)
 
     def close(self) -> None:
-        """Wait for the GPU, and lift the limit of memory."""
+        """Wait for the GPU, lift the limit of memory, unpin host memory, and have cuBLAS give its workspaces back."""
         if not self._open:
             return
         self._open = False
         torch.cuda.synchronize(self.torch_device)
         if self._limited:
             torch.cuda.set_per_process_memory_fraction(1.0, self.index)
+        self._pinned.give_all_back()
+        torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - there is no public way
         torch.cuda.empty_cache()
+
+    def _counted(self, when: Literal["current", "peak"]) -> MemoryCount:
+        statistics = torch.cuda.memory_stats(self.torch_device)
+        levels = ("requested", "allocated", "reserved")
+        return MemoryCount(*(statistics[f"{level}_bytes.all.{when}"] for level in levels))
 
     def _marked(self, stream: torch.cuda.Stream) -> CudaMark:
         assert self._open, "the device is closed"

@@ -50,19 +50,34 @@ class DeviceStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPeaks:
-    """The maxima of device memory since `begin`, beyond what was in use then.
+class MemoryCount:
+    """Device memory in bytes, as it is counted at each of three levels.
 
     Attributes:
         requested_bytes: what was asked for.
         allocated_bytes: what PyTorch's allocator gave for it, in blocks; None where there is no such allocator.
-        reserved_bytes: what PyTorch's allocator holds of the GPU, in segments; None likewise. What it already held at
-            `begin`, used or not, is not among it: call `empty_cache` first.
+        reserved_bytes: what PyTorch's allocator holds of the GPU, in segments; None likewise.
     """
 
     requested_bytes: int
     allocated_bytes: int | None
     reserved_bytes: int | None
+
+    def __add__(self, other: "MemoryCount") -> "MemoryCount":
+        return self._with(other, 1)
+
+    def __sub__(self, other: "MemoryCount") -> "MemoryCount":
+        return self._with(other, -1)
+
+    def _with(self, other: "MemoryCount", sign: int) -> "MemoryCount":
+        def combined(one: int | None, another: int | None) -> int | None:
+            return None if one is None or another is None else one + sign * another
+
+        return MemoryCount(
+            self.requested_bytes + sign * other.requested_bytes,
+            combined(self.allocated_bytes, other.allocated_bytes),
+            combined(self.reserved_bytes, other.reserved_bytes),
+        )
 
 
 class OutOfDeviceMemory(DeviceError):  # noqa: N818  # says what it is, as torch.cuda.OutOfMemoryError
@@ -118,9 +133,14 @@ class Device(Protocol):
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return uninitialized host memory, a flat uint8 tensor, pinned where the device copies from pinned memory.
 
+        So many bytes are pinned and no more, until `unpin` or `close`.
+
         Raises:
             DeviceError: the host does not give it.
         """
+
+    def unpin(self, tensor: torch.Tensor) -> None:
+        """Give back what `pin` returned, once no copy uses it; the caller drops its own references and views."""
 
     def empty_cache(self) -> None:
         """Give back to the device what its allocator holds for later, so that what is reserved can be counted.
@@ -140,8 +160,14 @@ class Device(Protocol):
         What failed in them is raised here; a stream where something failed has dropped all that came after it.
         """
 
-    def peaks(self) -> MemoryPeaks:
-        """Return the maxima since `begin`."""
+    def peaks(self) -> MemoryCount:
+        """Return the maxima since `begin`, beyond what was in use then.
+
+        What PyTorch's allocator already held at `begin`, used or not, is not among what is reserved.
+        """
+
+    def in_use(self) -> MemoryCount:
+        """Return what is in use now, by whomever in this process."""
 
     def context_bytes(self) -> int | None:
         """Return what the process holds of the device's memory beyond all tensors: CUDA's context, libraries, kernels.

@@ -1,8 +1,8 @@
 """The kernels of a device: PyTorch's and, on CUDA where NVIDIA's package `cudnn` is installed, cuDNN's plans by name.
 
 A plan writes its result into the caller's tensors, in workspace that the caller passes, and takes nothing else. The
-bias is a pass of its own before or after, as in PyTorch. A dX that is to be added to what stands there is computed into
-the workspace first.
+bias is a pass of its own before or after, as in PyTorch; its gradient is a sum, for which PyTorch may take a buffer. A
+dX that is to be added to what stands there is computed into the workspace first.
 """
 
 import importlib.util
@@ -112,7 +112,11 @@ class CudnnLibrary:
         workspace_bytes = plan.workspace_bytes
         if problem.phase is Phase.BACKWARD_DATA and site.added_to(0):
             workspace_bytes = workspace_beside_result_bytes(plan, problem)
-        return Kernel(plan.name, family_of(plan, problem), workspace_bytes, workspace_bytes, run)
+        operator = site.layer.operator
+        assert isinstance(operator, Convolution), "cuDNN is asked for convolutions alone"
+        sums = operator.bias and problem.phase is Phase.BACKWARD_WEIGHTS
+        stated_bytes = None if sums else workspace_bytes
+        return Kernel(plan.name, family_of(plan, problem), stated_bytes, workspace_bytes, run)
 
     def _execute(
         self,

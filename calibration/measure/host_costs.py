@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import torch
-
 from calibration.devices.port import Device
 from calibration.measure.extent import Extent
 from calibration.measure.session import Session
@@ -76,6 +74,7 @@ def measure_host(device: Device, session: Session, extent: Extent, kernel: Calla
     finally:
         device.synchronize([device.compute, device.memory])
         device.release(target)
+        device.unpin(source)
 
 
 def _issue(device: Device, session: Session, name: str, issue: Callable[[], object]) -> Sample:
@@ -104,16 +103,14 @@ def _pin_sizes(extent: Extent) -> tuple[int, ...]:
 
 
 def _pinning(device: Device, session: Session, nbytes: int) -> Sample:
-    """Return the seconds that pinning so many bytes takes.
-
-    Blocks are held until all are pinned, for PyTorch hands a block that was given back out again at no cost.
-    """
-    held: list[torch.Tensor] = []
+    """Return the seconds that pinning so many bytes takes."""
 
     def pin() -> float:
         device.begin()
-        held.append(device.pin(nbytes))
-        return device.now_s()
+        block = device.pin(nbytes)
+        taken_s = device.now_s()
+        device.unpin(block)
+        return taken_s
 
     def measure() -> Sample:
         return _steadiest(lambda: summarize([pin() for _ in range(_PINNED_AGAIN)]))

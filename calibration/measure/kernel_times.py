@@ -40,7 +40,7 @@ def measure_kernel(
             device.takes_for_itself(workspace_bytes - kernel.passed_bytes)
         work = _in_turn(kernel, [replace(tensors, workspace=passed) for tensors in operands])
         if workspace_bytes is None:
-            workspace_bytes = kernel.passed_bytes + _own_bytes(device, work)
+            workspace_bytes = kernel.passed_bytes + own_bytes(device, work)
         sample = time_work(device, device.compute, work, box)
     except (OutOfDeviceMemory, torch.OutOfMemoryError):
         return unmeasured_row(subject, kernel, OUT_OF_MEMORY)
@@ -88,8 +88,12 @@ def _in_turn(kernel: Kernel, operands: Sequence[KernelTensors]) -> Callable[[], 
     return lambda: kernel.run(next(turns))
 
 
-def _own_bytes(device: Device, work: Callable[[], None]) -> int:
-    """Return what a kernel takes from PyTorch's allocator while it runs."""
+def own_bytes(device: Device, work: Callable[[], None]) -> int:
+    """Return what a kernel takes from PyTorch's allocator while it runs.
+
+    Raises:
+        OutOfDeviceMemory: there is not so much.
+    """
     # The first run also brings what a library keeps for good, such as the workspace of cuBLAS.
     device.compute.launch(work)
     device.begin()

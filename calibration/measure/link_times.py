@@ -131,6 +131,7 @@ def _blocks(device: Device, nbytes: int) -> Iterator[_Blocks]:
     finally:
         device.synchronize([device.memory])
         device.release(on_device)
+        device.unpin(host[HostMemory.PINNED])
 
 
 class _Neighbours:

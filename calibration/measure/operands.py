@@ -20,8 +20,9 @@ from calibration.devices.port import Device
 from calibration.kernels.port import KernelTensors
 from calibration.kernels.tensors import dtype_of, map_view
 from calibration.measure.subjects import Subject
+from vdnnsim.dnn.convolutional import Pooling
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access, BufferKind, Role
+from vdnnsim.dnn.step import Access, BufferKind, Role, StepOperation
 
 _MOST_COPIES: Final = 64
 """More are not made: what is smaller than a 64th of two caches, 1.6 MB of an H100, is read from its memory in half a
@@ -64,35 +65,27 @@ class _Memory:
     def tensors(self) -> KernelTensors:
         workload, layer, phase = self._subject.workload, self._subject.layer, self._subject.phase
         operation = workload.step.operation(layer.index, phase)
-        storages = workload.step.storages_of(operation.operands)
         touched = {each.role for each in operation.operands}
-        # By kind and owner, so that an in-place layer finds Y over X.
-        maps: dict[tuple[BufferKind, int], torch.Tensor] = {
-            (each.kind, each.owner): self._map(each.owner)
-            for each in dict.fromkeys(storages)
-            if each.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
-        }
-        of_map, of_gradient = BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP
-        inputs = operation.of_role(Role.INPUT)
+        maps = self._maps(operation)
         gradients = {each.position: each for each in operation.of_role(Role.INPUT_GRADIENT)}
         is_loss = layer.operator.is_loss
         states = len(operation.of_role(Role.STATE))
         return KernelTensors(
-            inputs=tuple(maps[of_map, layer.inputs[each.position]] for each in inputs),
-            output=maps.get((of_map, layer.output)) if Role.OUTPUT in touched else None,
-            input_gradients=tuple(maps.get((of_gradient, x)) for x in layer.inputs) if gradients else (),
+            inputs=tuple(maps[Role.INPUT, each.position] for each in operation.of_role(Role.INPUT)),
+            output=maps.get((Role.OUTPUT, 0)),
+            input_gradients=tuple(maps.get((Role.INPUT_GRADIENT, at)) for at in range(len(layer.inputs)))
+            if gradients
+            else (),
             accumulates=tuple(
                 at in gradients and gradients[at].access is Access.UPDATE for at in range(len(layer.inputs))
             )
             if gradients
             else (),
-            output_gradient=maps.get((of_gradient, layer.output)) if phase.is_backward else None,
+            output_gradient=maps.get((Role.OUTPUT_GRADIENT, 0)),
             weights=self._numbers(self._type, layer.parameters) if Role.WEIGHTS in touched else None,
             weight_gradient=self._numbers(self._type, layer.parameters) if Role.WEIGHT_GRADIENT in touched else None,
             states=tuple(self._numbers(self._type, layer.parameters) for _ in range(states)),
-            statistics=self._numbers(torch.float32, 2 * layer.out_shape.channels)
-            if Role.STATISTICS in touched
-            else None,
+            statistics=self._statistics() if Role.STATISTICS in touched else None,
             labels=self._labels() if is_loss else None,
             loss=self._take(torch.float32, 1) if is_loss and phase is Phase.FORWARD else None,
         )
@@ -106,6 +99,17 @@ class _Memory:
         self._device.synchronize([self._device.compute])
         while self._blocks:
             self._device.release(self._blocks.pop())
+
+    def _maps(self, operation: StepOperation) -> dict[tuple[Role, int], torch.Tensor]:
+        """Return the maps by role and position; those that share a storage, as Y and X in place, are one tensor."""
+        storages = self._subject.workload.step.storages_of(operation.operands)
+        held = {
+            each: self._map(each.owner)
+            for each in dict.fromkeys(storages)
+            if each.kind in (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
+        }
+        touched = zip(operation.operands, storages, strict=True)
+        return {(operand.role, operand.position): held[each] for operand, each in touched if each in held}
 
     def _map(self, index: int) -> torch.Tensor:
         shape, batch = self._subject.workload.graph.maps[index].shape, self._subject.workload.batch_size
@@ -129,6 +133,20 @@ class _Memory:
             tensor.random_(self._subject.layer.in_shapes[0].elements)
 
         self._device.compute.launch(fill)
+        return tensor
+
+    def _statistics(self) -> torch.Tensor:
+        """Return what backward reads beside maps; all indices are that of the first element, which is a valid one."""
+        workload, layer = self._subject.workload, self._subject.layer
+        count = workload.statistics_bytes(layer) // torch.float32.itemsize
+        if not isinstance(layer.operator, Pooling):
+            return self._numbers(torch.float32, count)
+        tensor = self._take(torch.float32, count)
+
+        def clear() -> None:
+            tensor.zero_()
+
+        self._device.compute.launch(clear)
         return tensor
 
     def _take(self, element_type: torch.dtype, count: int) -> torch.Tensor:

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from calibration.allocator_trace import ReservedMemory, TraceEntry, compare_reserved, requests_of
+from calibration.allocator_trace import (
+    ReservedMemory,
+    TraceEntry,
+    compare_reserved,
+    refuse_room_of_before,
+    requests_of,
+)
+from vdnnsim.errors import DeviceError
 from vdnnsim.memory.requests import Request
 
 MIB = 2**20
@@ -39,10 +46,39 @@ def test_allocations_and_completed_frees_are_the_requests() -> None:
     ]
 
 
-def test_what_was_allocated_before_is_left_out() -> None:
-    assert requests_of([entry("free_completed", 5, 512), *TRACE]) == [
-        Request(request.key + 1, request.nbytes) for request in requests_of(TRACE)
-    ]
+def test_a_free_of_what_was_allocated_before_is_refused() -> None:
+    with pytest.raises(DeviceError, match="frees 512 B that were allocated before it began, expected an empty"):
+        compare_reserved([entry("free_completed", 5, 512), *TRACE], 2**40)
+
+
+def test_a_trace_of_several_streams_is_refused() -> None:
+    """Every stream has blocks of its own, so that what one frees serves no other."""
+    other = {**entry("alloc", 90 * MIB, MIB), "stream": 7}
+    with pytest.raises(DeviceError, match="has allocations of 2 streams, expected one"):
+        requests_of([*TRACE, other])
+
+
+def segment(stream: int, allocated_bytes: int, device: int = 0) -> dict[str, int]:
+    return {"device": device, "stream": stream, "total_size": 20 * MIB, "allocated_size": allocated_bytes}
+
+
+def test_room_beside_what_was_allocated_before_is_refused() -> None:
+    """8 of 20 MiB are in use, so that 12 may serve the trace without a segment of its own."""
+    with pytest.raises(DeviceError, match=r"began with 8\.00 MiB in use beside 12\.0 MiB that are free"):
+        refuse_room_of_before([segment(0, 8 * MIB)], 0, TRACE)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param([segment(0, 20 * MIB)], id="full"),
+        pytest.param([segment(7, 8 * MIB)], id="of another stream"),
+        pytest.param([segment(0, 8 * MIB, device=1)], id="of another GPU"),
+    ],
+)
+def test_what_leaves_no_room_for_a_trace_is_none_of_its_business(before: list[dict[str, int]]) -> None:
+    refuse_room_of_before(before, 0, TRACE)
 
 
 def test_a_trace_by_the_rules_is_replayed_exactly() -> None:

@@ -70,7 +70,7 @@ def library() -> KernelLibrary:
 
 @pytest.fixture
 def bench(device: CudaDevice, library: KernelLibrary) -> Bench:
-    return Bench(device, library)
+    return Bench.of(device, library)
 
 
 def test_copies_overlap_with_kernels(bench: Bench) -> None:
@@ -94,7 +94,7 @@ def test_a_gpu_that_runs_out_in_the_middle_is_a_result(library: KernelLibrary) -
     """VGG-16 (32) under base keeps maps of more than 1.5 GiB, and PyTorch may reserve 1 GiB."""
     workload = Workload(vgg_paper(16), batch_size=32)
     small = CudaDevice(0, memory_limit_bytes=2**30)
-    bench = Bench(small, library)
+    bench = Bench.of(small, library)
     plan = bench.plan(workload, Base())
 
     with arithmetic(tf32=False):

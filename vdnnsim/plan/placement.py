@@ -134,7 +134,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
         PolicyError: the plan gives back extents of buffers, which the memory model cannot.
     """
     pieces = Pieces(plan)
-    positions, requests = _device_requests(plan, limits, pieces)
+    positions, requests = device_requests(plan, limits, pieces)
     host = _walk_host(plan, limits.host_bytes, pieces)
     answer = place(requests, limits.model, capacity_bytes=limits.pool_bytes(plan), granule_bytes=limits.granule_bytes)
     if isinstance(answer, Overflow):
@@ -169,7 +169,12 @@ _OF_MEMORY: Final = frozenset({Allocate, Alias, Release, AllocateExtent, Release
 _COPIES: Final = frozenset({Offload, Prefetch})
 
 
-def _device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> tuple[list[int], list[Request]]:
+def device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> tuple[list[int], list[Request]]:
+    """Return the operations of a plan that ask for device memory or give it back, and what each of them asks.
+
+    Raises:
+        PolicyError: the plan gives back extents of buffers, which the memory model cannot.
+    """
     positions: list[int] = []
     requests: list[Request] = []
     aliases: set[int] = set()

@@ -42,6 +42,10 @@ class Execution(Protocol):
         """Maxima of memory."""
 
     @property
+    def ordinal(self) -> int:
+        """How often the plan has run, this time included, since its device last ran another one."""
+
+    @property
     def loss(self) -> float:
         """The loss of the iteration."""
 
@@ -49,10 +53,8 @@ class Execution(Protocol):
 class Executor(Protocol):
     """Executes plans of one workload on one device."""
 
-    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
-        """Return by algorithm the bytes of workspace that the device's library states, without running anything.
-
-        None where only a measurement tells.
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
+        """Return by algorithm the bytes of workspace that it needs: what the device's library states or a run takes.
 
         Args:
             workload: the executor's, by whichever saving rule.
@@ -61,6 +63,7 @@ class Executor(Protocol):
 
         Raises:
             ExecutionRefused: the library has no kernel for this.
+            DeviceError: there is no room for one kernel alone.
         """
 
     def execute(

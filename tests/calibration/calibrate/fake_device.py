@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from calibration.devices.port import DeviceStream, Interval, Mark, MemoryPeaks, OutOfDeviceMemory
+from calibration.devices.port import DeviceStream, Interval, Mark, MemoryCount, OutOfDeviceMemory
 from calibration.kernels.port import Kernel, KernelTensors
 from vdnnsim.cost.kernel_table import KernelShape
 from vdnnsim.dnn.layers import Layer, Phase
@@ -60,6 +60,7 @@ class FakeDevice:
         lasts_s: what the work takes that is running.
         launched: number of works.
         live_bytes: memory that is allocated.
+        pinned_bytes: memory of the host that is pinned.
         own_bytes: what the next work takes for itself.
         context: what the driver counts beyond tensors.
         cold_s: what the next works take that say nothing else, as long as the device is cold.
@@ -74,7 +75,7 @@ class FakeDevice:
     def __init__(self, memory_bytes: int = 2**30) -> None:
         self.memory_bytes = memory_bytes
         self.host_s = self._origin_s = self.lasts_s = 0.0
-        self.launched = self.live_bytes = self.own_bytes = self._peak_bytes = 0
+        self.launched = self.live_bytes = self.pinned_bytes = self.own_bytes = self._peak_bytes = 0
         self.cold_s: list[float] = []
         self.streams: list[FakeStream] = []
         self.compute, self.memory = self.new_stream(), self.new_stream()
@@ -102,7 +103,11 @@ class FakeDevice:
 
     def pin(self, nbytes: int) -> torch.Tensor:
         self.host_s += PIN_S
+        self.pinned_bytes += nbytes
         return torch.zeros(nbytes, dtype=torch.uint8)
+
+    def unpin(self, tensor: torch.Tensor) -> None:
+        self.pinned_bytes -= tensor.nbytes
 
     def empty_cache(self) -> None:
         pass
@@ -123,8 +128,11 @@ class FakeDevice:
             assert isinstance(stream, FakeStream)
             self.host_s = max(self.host_s, stream.ready_s)
 
-    def peaks(self) -> MemoryPeaks:
-        return MemoryPeaks(self._peak_bytes, None, None)
+    def peaks(self) -> MemoryCount:
+        return MemoryCount(self._peak_bytes, None, None)
+
+    def in_use(self) -> MemoryCount:
+        return MemoryCount(self.live_bytes, None, None)
 
     def context_bytes(self) -> int | None:
         return self.context

@@ -19,7 +19,7 @@ def test_each_operation_costs_its_launch(tmp_path: Path) -> None:
 
     assert {costs.kernel.median, costs.copy.median, costs.mark.median} == {LAUNCH_S}
     assert [(nbytes, sample.median) for nbytes, sample in costs.pinning] == [(MIB, PIN_S)]
-    assert device.live_bytes == 0
+    assert (device.live_bytes, device.pinned_bytes) == (0, 0)
 
 
 class _Unsteady(FakeDevice):

@@ -8,6 +8,7 @@ from calibration.measure.subjects import Subject, distinct_subjects
 from tests.calibration.calibrate.fake_device import FakeDevice
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.element_type import ElementType
@@ -71,3 +72,15 @@ def test_copies_of_operands_fill_the_cache_twice(cache: float, copies: int) -> N
     assert len(places) == len(operands) == copies
     assert held == copies * nbytes
     assert device.live_bytes == 0
+
+
+def test_indices_of_a_pooling_are_valid_ones() -> None:
+    """As autograd keeps them: 8 B for each of 2 x 4 x 8 x 8 elements of Y, all of which name the first element of X."""
+    workload = every_operator().saved_by(SavingRule.AUTOGRAD)
+    (subject,) = (
+        each for each in distinct_subjects([workload]) if each.layer.name == "pool" and each.phase is not Phase.FORWARD
+    )
+    with kernel_operands(FakeDevice(), subject, channels_last=False) as (tensors,):
+        assert tensors.statistics is not None
+        indices = tensors.statistics.view(torch.int64)
+        assert indices.tolist() == [0] * 512

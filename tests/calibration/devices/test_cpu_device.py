@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calibration.devices.cpu import CpuDevice
-from calibration.devices.port import MemoryPeaks, OutOfDeviceMemory
+from calibration.devices.port import MemoryCount, OutOfDeviceMemory
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_peak_is_the_most_that_was_in_use_at_once(device: CpuDevice) -> None
     device.allocate(500)
     device.release(first)
     device.allocate(200)
-    assert device.peaks() == MemoryPeaks(1500, None, None)
+    assert device.peaks() == MemoryCount(1500, None, None)
 
 
 def test_what_a_kernel_takes_for_itself_lies_on_top_of_what_is_in_use(device: CpuDevice) -> None:

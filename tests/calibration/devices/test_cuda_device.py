@@ -10,8 +10,13 @@ import pytest
 import torch
 
 from calibration.devices.cuda import CudaDevice
-from calibration.devices.port import MemoryPeaks, OutOfDeviceMemory
-from vdnnsim.errors import ExecutionRefused
+from calibration.devices.port import MemoryCount, OutOfDeviceMemory
+from vdnnsim.errors import DeviceError, ExecutionRefused
+
+SUCCESS, TOO_MUCH = 0, 2
+"""Codes of CUDA's runtime: cudaSuccess, cudaErrorMemoryAllocation."""
+
+MOST_PINNED = 10**6
 
 
 class Gpu:
@@ -20,6 +25,7 @@ class Gpu:
     Attributes:
         log: what it was told, in order.
         memory: its allocator's statistics.
+        registered: bytes of pinned memory by address.
     """
 
     def __init__(self) -> None:
@@ -33,6 +39,27 @@ class Gpu:
             0,
         )
         self.clock_ms = 0
+        self.registered: dict[int, int] = {}
+
+    def register(self, address: int, nbytes: int, _flags: int) -> int:
+        if nbytes > MOST_PINNED:
+            return TOO_MUCH
+        self.registered[address] = nbytes
+        return SUCCESS
+
+    def unregister(self, address: int) -> int:
+        del self.registered[address]
+        return SUCCESS
+
+    @property
+    def runtime(self) -> types.SimpleNamespace:
+        """CUDA's runtime, as far as PyTorch hands it on."""
+        return types.SimpleNamespace(
+            cudaHostRegister=self.register,
+            cudaHostUnregister=self.unregister,
+            cudaGetErrorString=lambda code: {TOO_MUCH: "out of memory"}[code],
+            cudaError=types.SimpleNamespace(success=SUCCESS),
+        )
 
     def stream(self, _device: torch.device) -> types.SimpleNamespace:
         stream = types.SimpleNamespace(synchronize=lambda: self.log.append("synchronize stream"))
@@ -68,9 +95,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         "reset_peak_memory_stats": lambda _: gpu.log.append("reset peaks"),
         "memory_stats": lambda _: dict(gpu.memory),
         "empty_cache": lambda: gpu.log.append("empty cache"),
+        "cudart": lambda: gpu.runtime,
+        "check_error": lambda code: gpu.log.append(f"checked {code}"),
     }
     for name, replacement in replaced.items():
         monkeypatch.setattr(torch.cuda, name, replacement)
+    clearing = "torch._C._cuda_clearCublasWorkspaces"
+    monkeypatch.setattr(clearing, lambda: gpu.log.append("workspaces of cuBLAS go"), raising=False)
     monkeypatch.setattr(CudaDevice, "_bring_workspace_of_cublas", lambda _: gpu.log.append("products"))
     return gpu
 
@@ -112,7 +143,7 @@ def test_peaks_are_beyond_what_stood_at_begin(gpu: Gpu) -> None:
     device.begin()
     for kind, peak in (("requested", 150), ("allocated", 1024), ("reserved", 4096)):
         gpu.memory[f"{kind}_bytes.all.peak"] = peak
-    assert device.peaks() == MemoryPeaks(50, 512, 2048)
+    assert device.peaks() == MemoryCount(50, 512, 2048)
 
 
 def test_the_context_is_what_the_driver_counts_beyond_what_pytorch_reserved(
@@ -170,3 +201,33 @@ def test_a_closed_device_takes_nothing_more_and_closes_again(gpu: Gpu) -> None:
     with pytest.raises(AssertionError, match="closed"):
         device.compute.launch(lambda: gpu.log.append("work"))
     assert gpu.log == []
+
+
+def test_so_many_bytes_are_pinned_as_are_asked_for_until_they_are_given_back(gpu: Gpu) -> None:
+    device = CudaDevice(0)
+    first, second = device.pin(100_000), device.pin(300_001)
+    assert (first.nbytes, second.nbytes) == (100_000, 300_001)
+    assert gpu.registered == {first.data_ptr(): 100_000, second.data_ptr(): 300_001}
+    device.unpin(first)
+    assert gpu.registered == {second.data_ptr(): 300_001}
+    device.close()
+    assert gpu.registered == {}
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("nbytes", "message"), [(2**20, r"cannot pin 1\.00 MiB: out of memory"), (2**62, "Cannot allocate memory")]
+)
+def test_what_the_host_cannot_pin_is_told(nbytes: int, message: str) -> None:
+    """CUDA refuses a megabyte, and the host itself more than it can address."""
+    device = CudaDevice(0)
+    with pytest.raises(DeviceError, match=message):
+        device.pin(nbytes)
+
+
+def test_closing_takes_the_workspaces_from_cublas_before_the_cache_is_emptied(gpu: Gpu) -> None:
+    """They lie in memory of PyTorch's allocator, which can give back only what is free."""
+    device = CudaDevice(0)
+    gpu.log.clear()
+    device.close()
+    assert gpu.log == ["synchronize", "workspaces of cuBLAS go", "empty cache"]

@@ -1,12 +1,14 @@
 """A device with its kernels and small networks, and what is asked of an executor on any device."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import msgspec
 import torch
 
 from calibration.devices.port import Device
+from calibration.dry_run import DryRunLibrary
 from calibration.execution import Execution
 from calibration.executor import Executor
 from calibration.kernels.port import Kernel, KernelLibrary
@@ -103,19 +105,15 @@ class Bench:
     """A device, its kernels and the plans for it."""
 
     device: Device
-    library: KernelLibrary
+    library: DryRunLibrary
+
+    @classmethod
+    def of(cls, device: Device, library: KernelLibrary) -> "Bench":
+        """Return a device with its kernels, of which what they do not say is found by dry runs."""
+        return cls(device, DryRunLibrary.of(device, library))
 
     def workload(self, network: Callable[[], LayerGraph]) -> Workload:
         return Workload(network(), batch_size=2)
-
-    def states_workspaces(self, workload: Workload) -> bool:
-        """Whether every kernel says what it needs; on a GPU what the framework takes for itself is only measured."""
-        return all(
-            kernel.workspace_bytes is not None
-            for layer in workload.graph.layers
-            for phase in workload.phases(layer)
-            for kernel in self.library.kernels(workload, layer, phase)
-        )
 
     def costs(self, seconds: Seconds) -> CostModel:
         """Return the kernels of the library with made-up times and their own workspaces."""
@@ -141,7 +139,8 @@ class Bench:
         limits: MemoryLimits = UNLIMITED,
         pace: Mapping[int, float] | None = None,
     ) -> Execution | DoesNotFit:
-        return Executor(self.device, workload, self.library).execute(plan, limits, pace)
+        with closing(Executor(self.device, workload, self.library)) as executor:
+            return executor.execute(plan, limits, pace)
 
     def execute(
         self,
@@ -156,8 +155,9 @@ class Bench:
 
 
 def workspace_bytes(kernel: Kernel) -> int:
-    """Return what a kernel says it needs; where only a measurement tells, what it is handed."""
-    return kernel.passed_bytes if kernel.workspace_bytes is None else kernel.workspace_bytes
+    """Return what a kernel needs, by its own word or by a dry run."""
+    assert kernel.workspace_bytes is not None
+    return kernel.workspace_bytes
 
 
 def every_policy() -> list[Policy]:

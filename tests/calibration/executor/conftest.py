@@ -22,4 +22,4 @@ def device() -> Iterator[CpuDevice]:
 
 @pytest.fixture
 def bench(device: CpuDevice, library: PyTorchLibrary) -> Bench:
-    return Bench(device, library)
+    return Bench.of(device, library)

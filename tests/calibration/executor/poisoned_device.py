@@ -6,7 +6,7 @@ from time import sleep
 
 import torch
 
-from calibration.devices.port import Device, DeviceStream, GivesBackExtents, Interval, Mark, MemoryPeaks
+from calibration.devices.port import Device, DeviceStream, GivesBackExtents, Interval, Mark, MemoryCount
 
 _POISON = 0xFF
 """A byte of which any floating point number is made up is not a number."""
@@ -76,6 +76,9 @@ class PoisonedDevice:
     def pin(self, nbytes: int) -> torch.Tensor:
         return self._device.pin(nbytes).fill_(_POISON)
 
+    def unpin(self, tensor: torch.Tensor) -> None:
+        self._device.unpin(tensor)
+
     def empty_cache(self) -> None:
         self._device.empty_cache()
 
@@ -88,11 +91,14 @@ class PoisonedDevice:
     def synchronize(self, streams: Sequence[DeviceStream]) -> None:
         self._device.synchronize([each.stream if isinstance(each, LateStream) else each for each in streams])
 
-    def peaks(self) -> MemoryPeaks:
+    def peaks(self) -> MemoryCount:
         return self._device.peaks()
 
     def context_bytes(self) -> int | None:
         return self._device.context_bytes()
+
+    def in_use(self) -> MemoryCount:
+        return self._device.in_use()
 
     def close(self) -> None:
         self._device.close()

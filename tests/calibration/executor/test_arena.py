@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import combinations
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +60,32 @@ def test_a_copy_that_is_kept_keeps_its_place_even_when_it_is_made_anew() -> None
     assert layout.offsets[0] == layout.offsets[1] == layout.offsets[3] == layout.offsets[4]
     assert {layout.offsets[0], layout.offsets[2]} == {0, 1024}
     assert layout.nbytes == 2048
+
+
+class PinningDevice(CpuDevice):
+    """A CPU that tells how much of its memory is pinned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pinned_bytes: list[int] = []
+
+    def pin(self, nbytes: int) -> torch.Tensor:
+        self.pinned_bytes.append(nbytes)
+        return super().pin(nbytes)
+
+    def unpin(self, tensor: torch.Tensor) -> None:
+        self.pinned_bytes.remove(tensor.nbytes)
+
+
+def test_an_arena_that_grew_pins_its_last_size_and_no_more() -> None:
+    device = PinningDevice()
+    arena = PinnedArena(device)
+
+    for nbytes in (100, 300, 200, 1100):
+        arena.reserve(nbytes)
+
+    device.close()
+    assert device.pinned_bytes == [1100]
 
 
 def test_the_arena_only_grows(device: CpuDevice) -> None:

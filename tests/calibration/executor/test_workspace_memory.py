@@ -11,6 +11,7 @@ import pytest
 from calibration.buffers import DeviceBuffers
 from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.devices.cpu import CpuDevice
+from calibration.residents import Residents
 from calibration.workspace_memory import WorkspaceMemory
 
 WORKSPACE = 0
@@ -27,7 +28,7 @@ def held_bytes(buffers: DeviceBuffers) -> int:
 
 @pytest.fixture
 def buffers(device: CpuDevice) -> DeviceBuffers:
-    return DeviceBuffers(device, [None])
+    return DeviceBuffers(device, [None], Residents(device))
 
 
 def test_a_shared_workspace_makes_room_for_a_kernel_and_takes_it_again(buffers: DeviceBuffers) -> None:

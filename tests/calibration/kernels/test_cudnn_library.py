@@ -21,6 +21,7 @@ from tests.calibration.kernels.cases import added_to, with_workspace
 from tests.calibration.kernels.frontend_double import Engine, Frontend, Note
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError
 
@@ -147,6 +148,19 @@ def test_plans_stand_behind_the_frameworks_kernels(library: CudnnLibrary) -> Non
 
     adding = library.kernels(added, added_layer, Phase.BACKWARD_DATA)
     assert [kernel.passed_bytes for kernel in adding[2:]] == [256 + 3_072, 3_072, 256 + 3_072]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_sum_that_a_bias_asks_for_is_not_among_what_a_plan_states(library: CudnnLibrary, *, bias: bool) -> None:
+    """Plans of dW take 100, 0 and 7 B as of dX; what PyTorch takes to sum dY for the bias only a run tells."""
+    net = GraphBuilder("one", MapShape(2, 8, 8))
+    y = net.conv("conv", 0, 4, 3, padding=1, bias=bias, relu=False)
+    workload = Workload(net.build(net.fc("fc", y, 5, relu=False)), 3)
+
+    kernels = library.kernels(workload, workload.graph.layers[0], Phase.BACKWARD_WEIGHTS)[2:]
+
+    assert [kernel.passed_bytes for kernel in kernels] == [100, 0, 7]
+    assert [kernel.workspace_bytes for kernel in kernels] == ([None] * 3 if bias else [100, 0, 7])
 
 
 def test_a_plan_runs_on_the_current_stream_on_the_callers_memory(library: CudnnLibrary, double: Frontend) -> None:

@@ -28,6 +28,7 @@ MAXWELL = read_profile(ROOT / "hw_profiles" / "titan_x_maxwell.yaml")
 class FakeExecution:
     trace: IterationTrace
     peaks: Peaks
+    ordinal: int
     loss: float = 0.0
 
 
@@ -52,7 +53,7 @@ class FakeLaboratory:
     capacity_bytes: int = 2**60
     heeds_limits: bool = True
     executed: list[str] = field(default_factory=list)
-    stated: Mapping[tuple[str, Phase], Mapping[str, int | None]] = field(default_factory=dict)
+    stated: Mapping[tuple[str, Phase], Mapping[str, int]] = field(default_factory=dict)
 
     def executor(self, workload: Workload) -> "FakeExecutor":
         return FakeExecutor(self, workload)
@@ -62,8 +63,10 @@ class FakeLaboratory:
 class FakeExecutor:
     laboratory: FakeLaboratory
     workload: Workload
+    ran: TrainingPlan | None = None
+    times: int = 0
 
-    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int | None]:
+    def workspaces(self, workload: Workload, layer: Layer, phase: Phase) -> Mapping[str, int]:
         assert workload.graph.name == self.workload.graph.name
         return self.laboratory.stated.get((layer.name, phase), {})
 
@@ -72,6 +75,8 @@ class FakeExecutor:
     ) -> FakeExecution | DoesNotFit:
         lab = self.laboratory
         lab.executed.append(plan.policy)
+        self.times = self.times + 1 if plan is self.ran else 1
+        self.ran = plan
         if any(isinstance(each, Offload | Prefetch) and isinstance(each.mechanism, Paged) for each in plan.operations):
             raise ExecutionRefused(f"{plan.policy}: page by page")
         if plan.policy == lab.out_of_memory_under:
@@ -90,9 +95,9 @@ class FakeExecutor:
             costs, server = next(each for each in paced if pace == given_durations(plan, each[0], each[1].link))
         trace = simulate(plan, costs, server, placement, PinnedMemory.ARENA)
         slowness = lab.slowness.pop(0) if len(lab.slowness) > 1 else lab.slowness[0]
-        peaks = predicted_peaks(plan, limits, caching_allocator=lab.method.caching_allocator)
+        peaks = predicted_peaks(plan, limits, caching_allocator=lab.method.caching_allocator, times=self.times)
         peaks = replace(peaks, requested_bytes=peaks.requested_bytes + lab.extra_bytes)
-        return FakeExecution(slowed(trace, 1 + slowness), peaks)
+        return FakeExecution(slowed(trace, 1 + slowness), peaks, self.times)
 
 
 def slowed(trace: IterationTrace, factor: float) -> IterationTrace:

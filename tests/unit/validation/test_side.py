@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from tests.toy import toy_chain, toy_workload
@@ -5,7 +7,7 @@ from tests.unit.report.conftest import keep_trace, move_trace
 from tests.unit.validation.conftest import one_side
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.operations import Alias, Allocate, Release
+from vdnnsim.plan.operations import Alias, Allocate, HostSynchronize, Release, Stream
 from vdnnsim.plan.placement import MemoryLimits, needed_bytes
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.trace import StallCause
@@ -47,12 +49,31 @@ def test_the_caching_allocator_gives_blocks_from_segments() -> None:
 
     The rest of that segment, 2 MiB less a block of 512 B, is more than 1 MiB and so is cut off: 20 MiB + 512 B.
     """
-    peaks = predicted_peaks(plan((600, 20 * 2**20 + 1), take(0), take(1)), limits(), caching_allocator=True)
+    peaks = predicted_peaks(plan((600, 20 * 2**20 + 1), take(0), take(1)), limits(), caching_allocator=True, times=1)
     assert peaks == Peaks(600 + 20 * 2**20 + 1, 1024 + 20 * 2**20 + 512, 24 * 2**20)
 
 
 @pytest.mark.parametrize(("caching", "device_bytes"), [(False, 2**30), (True, 2**20)])
 def test_there_are_no_blocks_without_the_allocator_or_without_room(caching: bool, device_bytes: int) -> None:  # noqa: FBT001
     """A megabyte has no room for a segment of two."""
-    peaks = predicted_peaks(plan((600,), take(0)), limits(device_bytes), caching_allocator=caching)
+    peaks = predicted_peaks(plan((600,), take(0)), limits(device_bytes), caching_allocator=caching, times=1)
     assert peaks == Peaks(600, None, None)
+
+
+def test_a_plan_is_predicted_as_often_as_it_is_executed() -> None:
+    """Of W, which stays, and a workspace, both of 600 B, one of each is ever allocated: in one segment of 2 MiB."""
+    buffers = (
+        Buffer("W", BufferKind.WEIGHTS, 600, Stage.FEATURES, given=True),
+        Buffer("workspace", BufferKind.WORKSPACE, 600, Stage.FEATURES),
+    )
+    synchronized = HostSynchronize((Stream.COMPUTE,))
+    twice = replace(plan(()), buffers=buffers, operations=(take(0), synchronized, take(1), Release(1), Release(0)))
+    for times in (1, 3):
+        peaks = predicted_peaks(twice, limits(), caching_allocator=True, times=times)
+        assert peaks == Peaks(1200, 2048, 2 * 2**20)
+
+
+def test_the_largest_counts_of_runs_may_be_of_several() -> None:
+    counts = [Peaks(100, None, 3000), Peaks(100, 512, 5000), Peaks(90, 1024, 4000)]
+    assert Peaks.counted(counts) == Peaks(100, 1024, 5000)
+    assert Peaks.counted([Peaks(7, None, None)]) == Peaks(7, None, None)

@@ -12,7 +12,7 @@ FORWARD = ("conv1", Phase.FORWARD)
 FAST, LEAN = (KernelCost(name, 1.0, 100, Origin.FITTED) for name in ("fast", "lean"))
 
 
-def stated(options: tuple[KernelCost, ...], told: dict[str, int | None]) -> tuple[KernelCost, ...]:
+def stated(options: tuple[KernelCost, ...], told: dict[str, int]) -> tuple[KernelCost, ...]:
     """What becomes of the options of conv1 in forward on a device that tells this."""
     workload = toy_workload(toy_chain(1))
     costs = ToyCosts({**toy_costs(workload, {}).kernels, (0, Phase.FORWARD): options})
@@ -21,8 +21,10 @@ def stated(options: tuple[KernelCost, ...], told: dict[str, int | None]) -> tupl
 
 
 def test_what_was_never_measured_takes_what_the_device_states() -> None:
-    """Of an algorithm of which only a measurement tells, the prediction stays."""
-    assert stated((FAST, LEAN), {"fast": 7, "lean": None}) == (replace(FAST, workspace_bytes=7), LEAN)
+    assert stated((FAST, LEAN), {"fast": 7, "lean": 0}) == (
+        replace(FAST, workspace_bytes=7),
+        replace(LEAN, workspace_bytes=0),
+    )
 
 
 def test_what_the_device_has_not_is_left_out() -> None:

@@ -109,7 +109,7 @@ class BothSides:
         )
         replayed = _replay(plan, self.simulator)
         if not isinstance(replayed, DoesNotFit):
-            row = replace(row, simulated=self._simulated(replayed))
+            row = replace(row, simulated=self._simulated(replayed, times=1))
         try:
             return self._compared(row, plan, replayed)
         except ExecutionRefused as refusal:
@@ -122,7 +122,7 @@ class BothSides:
             answer = self.executor.execute(plan, self.simulator.limits)
             if isinstance(answer, DoesNotFit):
                 return replace(row, outcome=Outcome.DOES_NOT_FIT, note=answer.explain())
-            side = Side.of(answer.trace, Peaks.counted(answer.peaks))
+            side = Side.of(answer.trace, Peaks.counted([answer.peaks]))
             return replace(row, measured=side, note=f"fits on the device alone; simulated: {replayed.explain()}")
         method, limits = self.method, self.simulator.limits
         runs = run_free(self.executor, plan, limits, replayed, method.free_runs, method.tolerance)
@@ -136,15 +136,17 @@ class BothSides:
         return replace(
             row,
             measured=runs.measured,
-            simulated=self._simulated(runs.replay),
+            simulated=self._simulated(runs.replay, times=runs.executions),
             raw=raw,
             runs_s=runs.seconds,
             order_fault=runs.order_fault,
         )
 
-    def _simulated(self, replay: IterationTrace) -> Side:
-        caching = self.method.caching_allocator
-        return Side.of(replay, predicted_peaks(replay.plan, self.simulator.limits, caching_allocator=caching))
+    def _simulated(self, replay: IterationTrace, *, times: int) -> Side:
+        # A task may let plans use a share of the memory; the allocator of the device has all of it.
+        gpu, caching = self.simulator.server.gpu, self.method.caching_allocator
+        found = replace(self.simulator.limits, device_bytes=gpu.memory_bytes - gpu.context_bytes)
+        return Side.of(replay, predicted_peaks(replay.plan, found, caching_allocator=caching, times=times))
 
     def _given(self, plan: TrainingPlan, pacing: Pacing, stretch: float) -> Given:
         slower = pacing.times(stretch)

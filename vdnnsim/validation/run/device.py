@@ -1,8 +1,7 @@
 """What a device itself says before a plan is made for it: how trials go on it, and the workspaces of its kernels.
 
-A predicted workspace that is a byte too small makes a plan that no device can execute. Libraries tell how much each
-algorithm needs without running it, and which there are, so a plan that is to be executed counts what they say of the
-kernels that were never measured.
+A predicted workspace that is a byte too small makes a plan that no device can execute. A device tells which algorithms
+there are and how much each needs, so a plan that is to be executed counts that for kernels that were never measured.
 """
 
 from collections.abc import Mapping
@@ -53,6 +52,7 @@ def stated_workspaces(model: CostModel, executor: Executor) -> CostModel:
     return AdjustedCosts(model, adjust)
 
 
-def _stated(option: KernelCost, stated: Mapping[str, int | None]) -> KernelCost:
-    nbytes = stated[option.algorithm]
-    return option if option.origin is Origin.MEASURED or nbytes is None else replace(option, workspace_bytes=nbytes)
+def _stated(option: KernelCost, stated: Mapping[str, int]) -> KernelCost:
+    if option.origin is Origin.MEASURED:
+        return option
+    return replace(option, workspace_bytes=stated[option.algorithm])

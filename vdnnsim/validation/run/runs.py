@@ -54,24 +54,34 @@ class Runs:
     """What came of the runs of one plan.
 
     Attributes:
-        measured: of the run that counts, but with the largest peaks of all.
+        measured: of the run that counts, but with the largest peaks of all, of a warm-up as well: what PyTorch's
+            allocator has once reserved it keeps.
+        executions: how often the plan has been executed in a row, from an empty cache on.
         replay: of the run that counts.
         seconds: iteration time of each run.
         order_fault: the first departure from the order of the replay in any run; None where there is none.
     """
 
     measured: Side
+    executions: int
     replay: IterationTrace
     seconds: tuple[float, ...]
     order_fault: str | None
 
     @classmethod
-    def of(cls, runs: Sequence[PairedRun], counts: PairedRun, tolerance: Tolerance) -> "Runs":
+    def of(
+        cls,
+        runs: Sequence[PairedRun],
+        counts: PairedRun,
+        tolerance: Tolerance,
+        warm_up: Sequence[Execution] = (),
+    ) -> "Runs":
         """Put together what came of all runs."""
-        largest = max((run.execution.peaks for run in runs), key=lambda peaks: peaks.requested_bytes)
+        executions = [*warm_up, *(run.execution for run in runs)]
         faults = (order_fault(run.execution.trace, run.replay, tolerance.clock_s) for run in runs)
         return cls(
-            measured=Side.of(counts.execution.trace, Peaks.counted(largest)),
+            measured=Side.of(counts.execution.trace, Peaks.counted(each.peaks for each in executions)),
+            executions=executions[-1].ordinal,
             replay=counts.replay,
             seconds=tuple(run.seconds for run in runs),
             order_fault=next(filter(None, faults), None),
@@ -92,15 +102,16 @@ def run_free(
         ExecutionRefused: the executor cannot execute the plan.
         DeviceError: the device failed.
     """
-    done: list[PairedRun] = []
-    for number in range(1 + runs):
+    executions: list[Execution] = []
+    for _ in range(1 + runs):
         execution = executor.execute(plan, limits)
         if isinstance(execution, DoesNotFit):
             return execution
-        if number:  # the first one warms up
-            done.append(PairedRun(execution, replay))
+        executions.append(execution)
+    warm_up, *counted = executions
+    done = [PairedRun(each, replay) for each in counted]
     middle_s = median_low(run.seconds for run in done)
-    return Runs.of(done, next(run for run in done if run.seconds == middle_s), tolerance)
+    return Runs.of(done, next(run for run in done if run.seconds == middle_s), tolerance, [warm_up])
 
 
 def run_paced(

@@ -1,11 +1,15 @@
 """One side of a row: the numbers of an iteration, read in the same way from a measured and from a simulated trace."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from vdnnsim.analysis.timing import stall_seconds
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.requests import Overflow
 from vdnnsim.plan.operations import Offload, Stream
-from vdnnsim.plan.placement import MemoryLimits, Placement, needed_bytes, place_plan
+from vdnnsim.plan.placement import MemoryLimits, needed_bytes
+from vdnnsim.plan.repetition import place_repeatedly
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace, StallCause
 from vdnnsim.validation.port import MemoryPeaks
@@ -26,9 +30,11 @@ class Peaks:
     reserved_bytes: int | None
 
     @classmethod
-    def counted(cls, peaks: MemoryPeaks) -> "Peaks":
-        """Return what a device counted."""
-        return cls(peaks.requested_bytes, peaks.allocated_bytes, peaks.reserved_bytes)
+    def counted(cls, runs: Iterable[MemoryPeaks]) -> "Peaks":
+        """Return the largest that a device counted in some runs, at each of the three levels."""
+        counts = ((each.requested_bytes, each.allocated_bytes, each.reserved_bytes) for each in runs)
+        requested, allocated, reserved = zip(*counts, strict=True)
+        return cls(max(requested), _largest(allocated), _largest(reserved))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +77,24 @@ class Side:
         )
 
 
-def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocator: bool) -> Peaks:
+def _largest(counted: tuple[int | None, ...]) -> int | None:
+    known = [each for each in counted if each is not None]
+    return max(known) if known else None
+
+
+def predicted_peaks(plan: TrainingPlan, limits: MemoryLimits, *, caching_allocator: bool, times: int) -> Peaks:
     """Return what a plan will ask for, and what PyTorch's caching allocator will make of it where it is in use.
 
-    The allocator's numbers are None where even its model finds no room.
+    Args:
+        plan: what is executed.
+        limits: the memory that the allocator finds. Its numbers are None where even its model has no room there.
+        caching_allocator: whether it is in use.
+        times: how often the plan is executed in a row.
     """
     requested_bytes = needed_bytes(plan)
-    placement = place_plan(plan, replace(limits, model=MemoryModel.PYTORCH)) if caching_allocator else None
-    if not isinstance(placement, Placement):
+    if not caching_allocator:
         return Peaks(requested_bytes, None, None)
-    return Peaks(requested_bytes, placement.allocated_bytes, placement.pool_bytes)
+    placed = place_repeatedly(plan, replace(limits, model=MemoryModel.PYTORCH), times)
+    if isinstance(placed, Overflow):
+        return Peaks(requested_bytes, None, None)
+    return Peaks(requested_bytes, max(accumulate(placed.deltas), default=0), placed.pool_bytes)

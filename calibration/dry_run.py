@@ -1,0 +1,75 @@
+"""What kernels take that do not say it: each is run once on operands of its own, before a plan is made with it.
+
+The kernels of PyTorch allocate results, reduction buffers and the workspaces of cuDNN by themselves, and tell nobody
+ahead how much. A plan that counted nothing for them would be found wanting on the device only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from calibration.devices.port import Device
+from calibration.kernels.port import Kernel, KernelLibrary, KernelTensors
+from calibration.measure.kernel_times import own_bytes
+from calibration.measure.operands import kernel_operands
+from calibration.measure.subjects import Subject
+from vdnnsim.cost.kernel_table import KernelShape
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.operator import SavingRule
+from vdnnsim.dnn.workload import Workload
+
+
+@dataclass
+class DryRunLibrary:
+    """The kernels of a library, each of which says what workspace it needs; a `KernelLibrary`.
+
+    Attributes:
+        device: of the library's kernels; does nothing else while one is run.
+    """
+
+    device: Device
+    library: KernelLibrary
+    _found: dict[tuple[KernelShape, SavingRule, str], int] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, device: Device, library: KernelLibrary) -> "DryRunLibrary":
+        """Return a library itself where it is one already."""
+        return library if isinstance(library, cls) else cls(device, library)
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether maps and filters lie in PyTorch's layout of that name."""
+        return self.library.channels_last
+
+    def kernels(self, workload: Workload, layer: Layer, phase: Phase) -> tuple[Kernel, ...]:
+        """Return every way to compute a phase of a layer, the framework's own first.
+
+        Raises:
+            ExecutionRefused: there is none; the message names the layer and the phase.
+            OutOfDeviceMemory: there is no room for one of them alone.
+        """
+        subject = Subject(KernelShape.of(workload, layer, phase), workload, layer, phase)
+        offered = self.library.kernels(workload, layer, phase)
+        silent = [each for each in offered if each.workspace_bytes is None]
+        unknown = [each for each in silent if self._key(subject, each) not in self._found]
+        if unknown:
+            self._find(subject, unknown)
+        return tuple(
+            replace(each, workspace_bytes=self._found[self._key(subject, each)]) if each in silent else each
+            for each in offered
+        )
+
+    def _key(self, subject: Subject, kernel: Kernel) -> tuple[KernelShape, SavingRule, str]:
+        return subject.shape, subject.workload.graph.saving, kernel.algorithm
+
+    def _find(self, subject: Subject, kernels: Sequence[Kernel]) -> None:
+        with kernel_operands(self.device, subject, channels_last=self.channels_last) as (tensors,):
+            for kernel in kernels:
+                self._found[self._key(subject, kernel)] = kernel.passed_bytes + self._own_bytes(kernel, tensors)
+
+    def _own_bytes(self, kernel: Kernel, tensors: KernelTensors) -> int:
+        device, passed = self.device, self.device.allocate(kernel.passed_bytes)
+        try:
+            return own_bytes(device, lambda: kernel.run(replace(tensors, workspace=passed)))
+        finally:
+            device.synchronize([device.compute])
+            device.release(passed)
