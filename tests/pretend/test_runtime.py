@@ -112,7 +112,7 @@ def test_small_requests_share_blocks_of_2_mib(
 
 
 def test_a_freed_gap_is_filled_before_a_new_block_is_begun(controls: Controls, cuda: ctypes.CDLL) -> None:
-    """Of 1 MiB, 512 KiB and 256 KiB in one block the second goes: 300 KiB take its place, not the 256 KiB at the end."""
+    """Of 1 MiB, 512 KiB and 256 KiB in one block the second goes: 300 KiB take its place, not the end."""
     addresses = [allocate(cuda, size * KIB) for size in (1024, 512, 256)]
     before = controls.used_bytes()
     free(cuda, addresses[1])
@@ -213,7 +213,7 @@ def test_a_copy_takes_latency_and_bytes_over_the_link(controls: Controls) -> Non
 
 
 def test_waiting_moves_the_clock_to_the_end_of_the_work(controls: Controls) -> None:
-    """An operator of 2 ms is issued and awaited: its kernel begins one issue after the clock's stand, and lasts 2 ms."""
+    """An operator of 2 ms is issued, which takes the host one issue, and awaited: its kernel ends 2 ms after that."""
     tensor = torch.empty(1000, device="cuda")
     torch.cuda.synchronize()
     before = controls.clock_ns
