@@ -24,10 +24,22 @@ def setting(name: str) -> float:
     return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
 
 
+def new_stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+def new_event(*, timed: bool = False) -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=timed)  # type: ignore[no-untyped-call]
+
+
+def has_come(what: torch.cuda.Stream | torch.cuda.Event) -> bool:
+    return bool(what.query())
+
+
 @pytest.fixture
 def controls() -> Iterator[Controls]:
     controls = Controls()
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
     gc.collect()
     torch.cuda.empty_cache()
@@ -202,7 +214,7 @@ def test_a_copy_takes_latency_and_bytes_over_the_link(controls: Controls) -> Non
     del controls
     source = torch.empty(50 * MIB, dtype=torch.uint8, pin_memory=True)
     tensor = torch.empty_like(source, device="cuda")
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin, end = (new_event(timed=True) for _ in range(2))
     torch.cuda.synchronize()
     begin.record()
     tensor.copy_(source, non_blocking=True)
@@ -243,7 +255,7 @@ def test_a_copy_runs_beside_a_kernel_and_kernels_one_after_another(controls: Con
     tensor = torch.empty(1000, device="cuda")
     source = torch.empty(10 * MIB, dtype=torch.uint8, pin_memory=True)
     to = torch.empty_like(source, device="cuda")
-    streams = [torch.cuda.Stream() for _ in range(3)]
+    streams = [new_stream() for _ in range(3)]
     torch.cuda.synchronize()
     before = controls.clock_ns
     for stream, seconds in zip(streams, (3e-3, 2e-3), strict=False):
@@ -263,7 +275,7 @@ def test_a_stream_that_waits_lets_others_use_the_engine(controls: Controls) -> N
     tensor = torch.empty(1000, device="cuda")
     source = torch.empty(100 * MIB, dtype=torch.uint8, pin_memory=True)
     to = torch.empty_like(source, device="cuda")
-    copying, waiting, free_one = (torch.cuda.Stream() for _ in range(3))
+    copying, waiting, free_one = (new_stream() for _ in range(3))
     torch.cuda.synchronize()
     with torch.cuda.stream(copying):
         to.copy_(source, non_blocking=True)
@@ -275,9 +287,9 @@ def test_a_stream_that_waits_lets_others_use_the_engine(controls: Controls) -> N
         tensor.add_(1)
     free_one.synchronize()
     assert controls.clock_ns - before == round(setting("ISSUE_S") * 1e9) + 1_000_000
-    assert not copying.query()
+    assert not has_come(copying)
     waiting.synchronize()
-    assert copying.query()
+    assert has_come(copying)
 
 
 def test_the_default_stream_waits_for_streams_that_block_it(controls: Controls, cuda: ctypes.CDLL) -> None:
@@ -285,30 +297,31 @@ def test_the_default_stream_waits_for_streams_that_block_it(controls: Controls, 
     tensor = torch.empty(1000, device="cuda")
     handle = ctypes.c_void_p()
     assert cuda.cudaStreamCreate(ctypes.byref(handle)) == SUCCESS
-    for stream, waits in ((torch.cuda.ExternalStream(handle.value), True), (torch.cuda.Stream(), False)):
+    blocking = torch.cuda.ExternalStream(handle.value)  # type: ignore[no-untyped-call]
+    for stream, waits in ((blocking, True), (new_stream(), False)):
         torch.cuda.synchronize()
         with torch.cuda.stream(stream), controls.operator(1e-3):
             tensor.add_(1)
         torch.cuda.default_stream().synchronize()
-        assert stream.query() is waits
+        assert has_come(stream) is waits
     torch.cuda.synchronize()
     assert cuda.cudaStreamDestroy(handle) == SUCCESS
 
 
 def test_events_order_streams_and_answer_queries(controls: Controls) -> None:
     tensor = torch.empty(1000, device="cuda")
-    first, second = torch.cuda.Stream(), torch.cuda.Stream()
-    event = torch.cuda.Event()
+    first, second = new_stream(), new_stream()
+    event = new_event()
     torch.cuda.synchronize()
-    assert event.query(), "an event that nobody recorded is none to wait for"
+    assert has_come(event), "an event that nobody recorded is none to wait for"
     with torch.cuda.stream(first), controls.operator(4e-3):
         tensor.add_(1)
     event.record(first)
     second.wait_event(event)
-    assert not event.query()
+    assert not has_come(event)
     before = controls.clock_ns
     second.synchronize()
-    assert event.query()
+    assert has_come(event)
     assert 3_900_000 < controls.clock_ns - before < 4_000_000
 
 
