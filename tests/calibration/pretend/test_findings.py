@@ -92,8 +92,8 @@ def test_what_is_known_is_told_in_sentences(card: Card) -> None:
         ),
         "reserved memory did not grow after step 1 of 2; there the program was ended",
         (
-            "predicted: 12.5 ms a step, by the peaks of its data sheet, which no kernel reaches; what Python and loading "
-            "data take on the host is not counted. Of the GPU's time: mm 75%, add 25%"
+            "predicted: 12.5 ms a step, by the peaks of its data sheet, which no kernel reaches; what Python and "
+            "loading data take on the host is not counted. Of the GPU's time: mm 75%, add 25%"
         ),
         "values are not computed: 4 times the program read a number from the GPU, and got 0 (/home/me/train.py:12)",
     ]
@@ -139,12 +139,12 @@ def test_what_did_not_fit_is_told_with_the_smallest_card_that_holds_it(card: Car
     most = msgspec.structs.replace(GPU, allocated_bytes=8 * GIB, reserved_bytes=9 * GIB, driver_bytes=19 * GIB // 2)
     assert refusal(first, outcome(changed(gpus=(most,))), cards) == [
         (
-            "does not fit: in step 2, in forward of Net.blocks.0.mlp (train.py:7), PyTorch asked GPU 0 for 2.00 GiB, of "
-            "which the driver had 1.00 GiB left; 5.00 GiB were allocated, and 1.00 GiB reserved but not allocated"
+            "does not fit: in step 2, in forward of Net.blocks.0.mlp (train.py:7), PyTorch asked GPU 0 for 2.00 GiB, "
+            "of which the driver had 1.00 GiB left; 5.00 GiB were allocated, and 1.00 GiB reserved but not allocated"
         ),
         (
-            "with memory enough it takes 8.00 GiB allocated, 9.00 GiB reserved, 9.50 GiB as the driver shows it: 1.50 GiB "
-            "more than there are"
+            "with memory enough it takes 8.00 GiB allocated, 9.00 GiB reserved, 9.50 GiB as the driver shows it: "
+            "1.50 GiB more than there are"
         ),
         "of the cards that vdnnsim knows, exact (9.50 GiB) is the smallest that holds it so",
         "what fits here is tried as this was: the same command with a smaller batch, or with checkpointing",
