@@ -5,6 +5,7 @@ import gc
 import os
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +23,12 @@ HOST_TO_DEVICE = 1
 def setting(name: str) -> float:
     """A figure of the card that this process was started with."""
     return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
+
+
+def resident_bytes() -> int:
+    """What the host holds of this process."""
+    told = Path("/proc/self/statm").read_text(encoding="ascii")
+    return int(told.split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def new_stream() -> torch.cuda.Stream:
@@ -137,11 +144,6 @@ def test_a_freed_gap_is_filled_before_a_new_block_is_begun(controls: Controls, c
 def test_freed_memory_goes_back_to_the_host(controls: Controls) -> None:
     """128 MiB are written to the device, which the host backs; a page holds 4 KiB. A tenth is for all else."""
     del controls
-
-    def resident_bytes() -> int:
-        with open("/proc/self/statm", encoding="ascii") as told:  # noqa: PTH123 - a file of the kernel
-            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     source = torch.ones(128 * MIB, dtype=torch.uint8)
     empty = resident_bytes()
     tensor = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
@@ -151,6 +153,18 @@ def test_freed_memory_goes_back_to_the_host(controls: Controls) -> None:
     del tensor
     torch.cuda.empty_cache()
     assert resident_bytes() - empty < 12 * MIB
+
+
+def test_copies_of_what_nobody_wrote_take_nothing_of_the_host(controls: Controls) -> None:
+    """128 MiB that no kernel has computed are copied within the device, which tells no page of it from another."""
+    del controls
+    tensor = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
+    before = resident_bytes()
+    copies = [tensor.clone(), tensor.clone()]
+    assert resident_bytes() - before < 12 * MIB
+    copies[1][5 * MIB : 5 * MIB + 3].copy_(torch.tensor([1, 2, 3], dtype=torch.uint8))
+    there = copies[1].clone()[5 * MIB - 1 : 5 * MIB + 4]
+    assert there.cpu().tolist() == [0, 1, 2, 3, 0]
 
 
 def test_a_copy_beyond_a_block_is_an_illegal_access(cuda: ctypes.CDLL) -> None:
@@ -359,6 +373,17 @@ def test_a_function_of_the_host_is_called_when_its_stream_comes_to_it(controls: 
     assert calls == []
     torch.cuda.synchronize()
     assert [call - before for call in calls] == [round(setting("ISSUE_S") * 1e9) + 1_000_000]
+
+
+def test_a_copy_reads_what_a_function_of_the_host_wrote_before_it(controls: Controls, cuda: ctypes.CDLL) -> None:
+    """The function stands behind a kernel of 1 ms on the same stream, and the copy behind both."""
+    tensor = torch.zeros(4, dtype=torch.uint8, device="cuda")
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda address: ctypes.memset(address, 9, 4) and None)
+    torch.cuda.synchronize()
+    with controls.operator(1e-3):
+        tensor.add_(1)
+    assert cuda.cudaLaunchHostFunc(None, function, ctypes.c_void_p(tensor.data_ptr())) == SUCCESS
+    assert tensor.cpu().tolist() == [9, 9, 9, 9]
 
 
 # ---- kernels ----

@@ -7,10 +7,6 @@
  */
 #include "runtime.h"
 
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 struct route {
   enum engine engine;
   nanoseconds lasts;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#define PAGE ((size_t)4096)
 /* What a question takes, as whether an event has come: a loop that asks until it has must end. Assumed. */
 #define QUESTION ((nanoseconds)1000)
 /* cudaEventElapsedTime resolves half a microsecond, says its documentation. */
@@ -84,9 +85,18 @@ static void add(struct effect effect) {
   *link = added;
 }
 
+/* Pages that hold these bytes already are left alone: memory that nobody has written is all zeros and has no page of
+ * the host behind it, and copies of what kernels would have computed must not make the host back it. */
 static void move(const struct effect *effect) {
-  if (effect->from) memmove(effect->to, effect->from, effect->bytes);
-  else memset(effect->to, effect->value, effect->bytes);
+  static char value[PAGE];
+  if (!effect->from) memset(value, effect->value, sizeof value);
+  for (size_t done = 0, piece; done < effect->bytes; done += piece) {
+    char *to = (char *)effect->to + done;
+    piece = PAGE - (uintptr_t)to % PAGE;
+    if (piece > effect->bytes - done) piece = effect->bytes - done;
+    const char *from = effect->from ? (const char *)effect->from + done : value;
+    if (memcmp(to, from, piece)) memmove(to, from, piece);
+  }
 }
 
 static void do_first(void) {
@@ -115,8 +125,13 @@ void settle_before_kernel(nanoseconds moment) { settle_until(moment - 1); }
 void move_at(nanoseconds moment, void *to, const void *from, int value, size_t bytes) {
   struct effect effect = {.moment = moment, .to = to, .from = from, .value = value, .bytes = bytes};
   if (!bytes) return;
-  if (settings.delayed_copies) add(effect);
-  else move(&effect);
+  if (settings.delayed_copies) {
+    add(effect);
+    return;
+  }
+  /* Functions of the host that come before it may write what it reads. */
+  settle_until(moment);
+  move(&effect);
 }
 
 void call_at(nanoseconds moment, void (*function)(void *), void *data) {
@@ -326,14 +341,6 @@ EXPORT void pretend_busy(void *stream, double seconds) {
   if (enter_context()) return;
   struct stream *on = stream_of(stream);
   if (on) put(on, ENGINE_KERNELS, kernel_lasts(in_nanoseconds(seconds)));
-  leave(cudaSuccess);
-}
-
-/* Call a function when a stream has come to it; it may not call the runtime. */
-EXPORT void pretend_when_reached(void *stream, void (*function)(void *), void *data) {
-  if (enter_context()) return;
-  struct stream *on = stream_of(stream);
-  if (on) call_at(reached(on), function, data);
   leave(cudaSuccess);
 }
 
