@@ -19,7 +19,7 @@ PRETEND = [sys.executable, "-m", "calibration.pretend", "--hardware", "h100_sxm"
 def run(script: str, *options: str, **variables: str) -> str:
     """Run Python on pretended cards of the kind that this process has; return what it printed, errors behind."""
     done = subprocess.run(
-        [*PRETEND, *options, "--", sys.executable, "-c", "import torch, os\n" + script],
+        [*PRETEND, *options, "--", sys.executable, "-c", script],
         cwd=ROOT,
         env=os.environ | variables,
         capture_output=True,
@@ -33,6 +33,7 @@ def run(script: str, *options: str, **variables: str) -> str:
 # ---- expandable segments ----
 
 EXPANDABLE = """
+import torch
 MIB = 1 << 20
 torch.cuda.init(); torch.cuda.synchronize()
 begin = torch.cuda.mem_get_info()[0]
@@ -60,6 +61,7 @@ def test_expandable_segments_are_mapped_and_unmapped_in_pieces_of_20_mib() -> No
 def test_expandable_segments_end_at_the_capacity() -> None:
     """78 of the card's 79 GiB do not fit beside its context together with 1 GiB more."""
     script = """
+import torch
 held = torch.empty(78 << 30, dtype=torch.uint8, device="cuda")
 try: torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
 except torch.OutOfMemoryError as refusal: print(refusal)
@@ -69,7 +71,7 @@ except torch.OutOfMemoryError as refusal: print(refusal)
 
 
 def test_the_asynchronous_allocator_is_refused_with_a_sentence() -> None:
-    told = run("torch.empty(3, device='cuda')", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
+    told = run("import torch; torch.empty(3, device='cuda')", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
     assert re.search(r"is not in the pretended CUDA runtime; PyTorch asks for it with backend:cudaMallocAsync", told), (
         told
     )
@@ -81,6 +83,7 @@ def test_the_asynchronous_allocator_is_refused_with_a_sentence() -> None:
 def test_each_gpu_has_its_own_memory_and_context() -> None:
     """16 MiB on the second GPU of two alike; the other one's context begins when it is first asked."""
     script = """
+import torch
 MIB = 1 << 20
 from calibration.pretend.controls import Controls
 c = Controls()
@@ -95,6 +98,7 @@ print(torch.cuda.device_count(), c.used_bytes(1) // MIB - c.used_bytes(0) // MIB
 
 def test_bytes_go_from_one_gpu_to_another() -> None:
     script = """
+import torch
 x = torch.arange(10_000).to("cuda:0")
 y = x.to("cuda:1")
 print(torch.equal(y.cpu(), torch.arange(10_000)), y.device)
@@ -107,13 +111,19 @@ print(s.device, torch.cuda.can_device_access_peer(0, 1))
 @pytest.mark.parametrize(("visible", "count"), [("1", 1), ("0,2", 2), ("", 0), ("0,7,1", 1), ("-1", 0)])
 def test_cuda_visible_devices_decides_how_many_there_are(visible: str, count: int) -> None:
     """As the driver reads it: up to the first number that is no GPU of the three."""
-    script = "print(torch._C._cuda_getDeviceCount())"
+    script = """
+import ctypes
+number = ctypes.c_int()
+ctypes.CDLL(None).cudaGetDeviceCount(ctypes.byref(number))
+print(number.value)
+"""
     assert run(script, "--gpus", "3", CUDA_VISIBLE_DEVICES=visible).split() == [str(count)]
 
 
 # ---- delayed copies ----
 
 COPIES = """
+import torch
 MIB = 1 << 20
 source = torch.ones(64 * MIB, dtype=torch.uint8, pin_memory=True)
 there = torch.zeros(64 * MIB, dtype=torch.uint8, device="cuda")
@@ -149,6 +159,7 @@ def test_a_missing_wait_shows_the_old_bytes(copies: str, waits: bool, synchroniz
 
 def test_what_the_host_overwrites_too_early_is_copied() -> None:
     script = """
+import torch
 source = torch.ones(1 << 20, dtype=torch.uint8, pin_memory=True)
 there = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
 there.copy_(source, non_blocking=True)
@@ -163,6 +174,7 @@ print(there[:1].cpu().item())
 
 TIMED = """
 import time
+import torch
 begin = time.perf_counter_ns()
 first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 first.record()
@@ -192,6 +204,7 @@ def test_the_real_clock_really_waits() -> None:
 
 def test_workers_that_are_forked_load_data_for_a_process_that_uses_cuda() -> None:
     script = """
+import torch
 from torch.utils.data import DataLoader, TensorDataset
 torch.empty(3, device="cuda")
 loader = DataLoader(TensorDataset(torch.arange(64.)), batch_size=8, num_workers=2, pin_memory=True)
@@ -203,11 +216,11 @@ print(sum(float(batch.cuda(non_blocking=True).cpu().sum()) for batch, in loader)
 def test_a_forked_child_cannot_go_on_with_its_parents_gpu() -> None:
     """CUDA answers cudaErrorInitializationError, 3, to a child of a process that has used it."""
     script = """
-import ctypes
-torch.empty(3, device="cuda")
-if (child := os.fork()) == 0:
-    address = ctypes.c_void_p()
-    os._exit(ctypes.CDLL(None).cudaMalloc(ctypes.byref(address), ctypes.c_size_t(4)))
+import ctypes, os
+address = ctypes.c_void_p()
+allocate = lambda: ctypes.CDLL(None).cudaMalloc(ctypes.byref(address), ctypes.c_size_t(4))
+assert allocate() == 0
+if (child := os.fork()) == 0: os._exit(allocate())
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     assert run(script).split() == ["3"]
