@@ -36,12 +36,12 @@ def setting(name: str) -> float:
 def seconds(work: Callable[[], object]) -> float:
     """How long some work lasts on the GPU, once it has been done before."""
     work()
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
     work()
     end.record()
     torch.cuda.synchronize()
-    return begin.elapsed_time(end) / 1e3
+    return float(begin.elapsed_time(end)) / 1e3
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
@@ -156,7 +156,7 @@ def test_the_package_cudnn_executes_a_plan_on_the_stream_that_it_was_told() -> N
     """From 16 to 32 images of 256 x 56 x 56 by 512 filters of 3 x 3, as above, without a word of PyTorch's."""
     cudnn = pytest.importorskip("cudnn")
     handle = cudnn.create_handle()
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     cudnn.set_stream(handle=handle, stream=stream.cuda_stream)
     kind = cudnn.data_type.FLOAT
 
@@ -221,7 +221,7 @@ def test_attention_of_cudnn_runs_and_lasts_as_long_as_its_products() -> None:
     q = torch.empty(4, 8, 1024, 64, dtype=torch.float16, device="cuda", requires_grad=True)
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         took = seconds(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
-        torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()
+        torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()  # type: ignore[no-untyped-call]
     assert took == pytest.approx(4 * 4 * 8 * 1024**2 * 64 / setting("FLOP_PER_S"), abs=setting("LAUNCH_S") + 1e-6)
     assert q.grad is not None
 
