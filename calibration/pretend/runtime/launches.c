@@ -167,7 +167,7 @@ EXPORT int pretend_stand_in(const char *part, void (*function)(void **arguments,
   return found;
 }
 
-/* ---- what a kernel is like: nobody compiled it, so these are guesses that only steer how PyTorch configures grids ---- */
+/* ---- what a kernel is like: guesses, which only steer how PyTorch configures grids, for nobody compiled it ---- */
 
 #define ASSUMED_REGISTERS 32
 

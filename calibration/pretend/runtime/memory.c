@@ -264,29 +264,6 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
   return leave(cudaSuccess);
 }
 
-/* ---- several GPUs ---- */
-
-static bool peers[MOST_GPUS][MOST_GPUS];
-
-cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer) {
-  cudaError_t error = enter();
-  if (error) return error;
-  bool there = gpu >= 0 && peer >= 0 && gpu < settings.gpus && peer < settings.gpus;
-  *can = there && gpu != peer;
-  return leave(there ? cudaSuccess : cudaErrorInvalidDevice);
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-  (void)flags;
-  cudaError_t error = enter_context();
-  if (error) return error;
-  if (peer < 0 || peer >= settings.gpus || peer == current_gpu()) return leave(cudaErrorInvalidDevice);
-  bool *enabled = &peers[current_gpu()][peer];
-  if (*enabled) return leave(cudaErrorPeerAccessAlreadyEnabled);
-  *enabled = true;
-  return leave(cudaSuccess);
-}
-
 /* ---- for the tests and the command, by ctypes ---- */
 
 EXPORT size_t pretend_used_bytes(int gpu) {

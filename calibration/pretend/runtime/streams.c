@@ -1,4 +1,4 @@
-/* Streams, on which work is put when the host issues it, and its begin and end are known at once: it begins when the host
+/* Streams, on which work is put when the host issues it. Its begin and end are known at once: it begins when the host
  * has issued it, its stream has come to it and its engine is free.
  */
 #include "runtime.h"
