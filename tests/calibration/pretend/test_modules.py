@@ -71,7 +71,7 @@ def test_what_is_computed_again_in_backward_is_told_as_that(told: list[str]) -> 
 
 def test_an_optimizer_is_told_while_it_steps(told: list[str]) -> None:
     weight = nn.Parameter(torch.ones(1))
-    weight.sum().backward()
+    weight.sum().backward()  # type: ignore[no-untyped-call]
     torch.optim.SGD([weight]).step()
     assert told == ["pass 0, optimizer", "pass 0"]
 
