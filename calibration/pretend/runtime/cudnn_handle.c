@@ -83,7 +83,8 @@ static void describe(void) {
 cudnnBackendDescriptor_t described_card(const char *call) {
   pthread_once(&once, describe);
   if (!card)
-    refuse_because(call, 0, "this cuDNN takes no description of the card, which is too old for it; or cuDNN is, before 9.8");
+    refuse_because(call, 0,
+                   "this cuDNN takes no description of the card, which is too old for it; or cuDNN is, before 9.8");
   return card;
 }
 
