@@ -19,9 +19,14 @@ from vdnnsim.errors import DeviceError
 _SOURCES: Final = Path(__file__).parent / "runtime"
 _CORE: Final = (
     "device.c",
+    "errors.c",
+    "extents.c",
     "memory.c",
     "virtual_memory.c",
+    "schedule.c",
+    "handles.c",
     "streams.c",
+    "events.c",
     "copies.c",
     "launches.c",
     "driver.c",

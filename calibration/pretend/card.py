@@ -30,13 +30,15 @@ _SHARED_MEMORY_KIB: Final = {350: 48, 520: 96, 600: 64, 610: 96, 800: 164, 860: 
 
 @dataclass(frozen=True, slots=True)
 class _Chip:
-    """What a profile does not state of its card; clocks and caches as in data sheets.
+    """What a profile does not state of its card: the boost clock, the memory's, the cache.
+
+    Programs are told of them, and no time follows from them but that of `torch.cuda._sleep`, which waits for cycles.
+    They are of data sheets as they are widely told, without a source of each; what cuDNN chooses hangs on clocks in a
+    few rows of hundreds (`calibration.workspaces_gpus`).
 
     Attributes:
         names: of cards that have it, as a pattern that a profile's `gpu.name` contains.
-        clock_mhz: the boost clock.
-        memory_clock_mhz: half the transfers of a pin per second, for GDDR5X and 6X a quarter or an eighth of which
-            vendors call the clock.
+        memory_clock_mhz: half the transfers of a pin per microsecond.
     """
 
     names: str
@@ -46,9 +48,7 @@ class _Chip:
     cache_kib: int
 
 
-# Kepler: boards are shipped at 745 MHz (K40), Titan Black boosts to 980, Titan Z to 876; L2 of the GK110B 1,536 KiB.
-# Titan X: 1,075 MHz, 3 MiB. P100: 1,480 MHz as SXM2, 1,303 on PCIe, HBM2 at 715, 4 MiB. TITAN Xp: 1,582, 3 MiB.
-# GH200: the chip of H100, whose clocks are assumed of it, with 50 MiB.
+# K40 boards are shipped at 745 MHz. That GH200 has the clocks of H100, and its cache, is assumed: it is the same chip.
 _CHIPS: Final = (
     _Chip(r"K40", _SM_35, 745, 3004, 1536),
     _Chip(r"Titan Black", _SM_35, 980, 3500, 1536),

@@ -81,7 +81,7 @@ def environment(
     }
     if log is not None:
         texts["LOG"] = str(log)
-    told = {**{name: repr(number) for name, number in numbers.items()}, **texts}
+    told = {**{name: f"{number:.15g}" for name, number in numbers.items()}, **texts}
     return {
         "LD_PRELOAD": ":".join([*map(str, runtime.libraries), *_inherited("LD_PRELOAD", inherited)]),
         "PYTHONPATH": os.pathsep.join([str(_STARTUP), *_inherited("PYTHONPATH", inherited)]),

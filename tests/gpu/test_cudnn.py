@@ -21,7 +21,7 @@ from vdnnsim.element_type import ElementType
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.pretend,
     pytest.mark.skipif(importlib.util.find_spec("cudnn") is None, reason="nvidia-cudnn-frontend is not installed"),
 ]
 
@@ -67,6 +67,7 @@ def results(tensors: KernelTensors, phase: Phase) -> torch.Tensor:
     return found
 
 
+@pytest.mark.arithmetic
 @pytest.mark.parametrize(
     ("element_type", "tf32", "tolerance"),
     [
@@ -98,6 +99,7 @@ def test_every_plan_computes_what_pytorch_does(
     assert plans
 
 
+@pytest.mark.hardware("the bits of a result are those of a plan that ran")
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_a_plan_gives_the_same_bits_each_time(*, channels_last: bool) -> None:
     workload = strided()

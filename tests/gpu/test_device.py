@@ -13,10 +13,7 @@ from calibration.devices.provenance import provenance
 from vdnnsim.errors import DeviceError
 from vdnnsim.hardware.privacy import what_identifies
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 MIB = 2**20
 
 
@@ -73,6 +70,7 @@ def test_the_first_product_takes_nothing_that_stays(device: CudaDevice) -> None:
     assert device.peaks().requested_bytes == 65536
 
 
+@pytest.mark.arithmetic
 def test_a_copy_waits_for_what_it_copies_and_the_result_is_exact(device: CudaDevice) -> None:
     source, target = device.allocate(256 * MIB), device.pin(256 * MIB)
     target.zero_()
@@ -112,6 +110,7 @@ def test_memory_runs_out_at_the_limit() -> None:
     assert torch.cuda.get_per_process_memory_fraction(0) == 1.0
 
 
+@pytest.mark.hardware("nothing rounds to TF32")
 def test_tf32_rounds_and_ieee_does_not(device: CudaDevice) -> None:
     """1 + 2^-12 has 12 bits of mantissa; TF32 keeps 10, so its product with one loses them."""
     if torch.cuda.get_device_capability(0) < (8, 0):

@@ -20,12 +20,10 @@ from vdnnsim.dnn.networks.vgg import vgg_paper
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.element_type import ElementType
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 
 
+@pytest.mark.arithmetic
 @pytest.mark.parametrize("allow_tf32", [False, True])
 @pytest.mark.parametrize("element_type", ElementType)
 @pytest.mark.parametrize(
@@ -53,6 +51,7 @@ def test_loss_and_gradients_are_those_of_plain_pytorch(
         assert torch.equal(run.gradients[index], gradient), workload.graph.layers[index].name
 
 
+@pytest.mark.arithmetic
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_explicit_gemm_gives_nearly_the_same(*, channels_last: bool) -> None:
     """As on the CPU: a few roundings of float32 in each layer, without TF32."""

@@ -5,17 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.gpu.test_calibrate import QUICK, vdnnsim
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.validation.method import FREE_GPU
 from vdnnsim.validation.tasks import Task
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 POLICIES = ("base(p)", "vdnn_all(m)", "vdnn_conv(p)", "vdnn_dyn")
 
 

@@ -5,6 +5,7 @@ import gc
 import os
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,10 +25,28 @@ def setting(name: str) -> float:
     return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
 
 
+def resident_bytes() -> int:
+    """What the host holds of this process."""
+    told = Path("/proc/self/statm").read_text(encoding="ascii")
+    return int(told.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def new_stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+
+def new_event(*, timed: bool = False) -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=timed)  # type: ignore[no-untyped-call]
+
+
+def has_come(what: torch.cuda.Stream | torch.cuda.Event) -> bool:
+    return bool(what.query())
+
+
 @pytest.fixture
 def controls() -> Iterator[Controls]:
     controls = Controls()
-    torch.cuda.init()
+    torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
     gc.collect()
     torch.cuda.empty_cache()
@@ -112,7 +131,7 @@ def test_small_requests_share_blocks_of_2_mib(
 
 
 def test_a_freed_gap_is_filled_before_a_new_block_is_begun(controls: Controls, cuda: ctypes.CDLL) -> None:
-    """Of 1 MiB, 512 KiB and 256 KiB in one block the second goes: 300 KiB take its place, not the 256 KiB at the end."""
+    """Of 1 MiB, 512 KiB and 256 KiB in one block the second goes: 300 KiB take its place, not the end."""
     addresses = [allocate(cuda, size * KIB) for size in (1024, 512, 256)]
     before = controls.used_bytes()
     free(cuda, addresses[1])
@@ -125,11 +144,6 @@ def test_a_freed_gap_is_filled_before_a_new_block_is_begun(controls: Controls, c
 def test_freed_memory_goes_back_to_the_host(controls: Controls) -> None:
     """128 MiB are written to the device, which the host backs; a page holds 4 KiB. A tenth is for all else."""
     del controls
-
-    def resident_bytes() -> int:
-        with open("/proc/self/statm", encoding="ascii") as told:  # noqa: PTH123 - a file of the kernel
-            return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
     source = torch.ones(128 * MIB, dtype=torch.uint8)
     empty = resident_bytes()
     tensor = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
@@ -139,6 +153,18 @@ def test_freed_memory_goes_back_to_the_host(controls: Controls) -> None:
     del tensor
     torch.cuda.empty_cache()
     assert resident_bytes() - empty < 12 * MIB
+
+
+def test_copies_of_what_nobody_wrote_take_nothing_of_the_host(controls: Controls) -> None:
+    """128 MiB that no kernel has computed are copied within the device, which tells no page of it from another."""
+    del controls
+    tensor = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
+    before = resident_bytes()
+    copies = [tensor.clone(), tensor.clone()]
+    assert resident_bytes() - before < 12 * MIB
+    copies[1][5 * MIB : 5 * MIB + 3].copy_(torch.tensor([1, 2, 3], dtype=torch.uint8))
+    there = copies[1].clone()[5 * MIB - 1 : 5 * MIB + 4]
+    assert there.cpu().tolist() == [0, 1, 2, 3, 0]
 
 
 def test_a_copy_beyond_a_block_is_an_illegal_access(cuda: ctypes.CDLL) -> None:
@@ -202,7 +228,7 @@ def test_a_copy_takes_latency_and_bytes_over_the_link(controls: Controls) -> Non
     del controls
     source = torch.empty(50 * MIB, dtype=torch.uint8, pin_memory=True)
     tensor = torch.empty_like(source, device="cuda")
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin, end = (new_event(timed=True) for _ in range(2))
     torch.cuda.synchronize()
     begin.record()
     tensor.copy_(source, non_blocking=True)
@@ -213,7 +239,7 @@ def test_a_copy_takes_latency_and_bytes_over_the_link(controls: Controls) -> Non
 
 
 def test_waiting_moves_the_clock_to_the_end_of_the_work(controls: Controls) -> None:
-    """An operator of 2 ms is issued and awaited: its kernel begins one issue after the clock's stand, and lasts 2 ms."""
+    """An operator of 2 ms is issued, which takes the host one issue, and awaited: its kernel ends 2 ms after that."""
     tensor = torch.empty(1000, device="cuda")
     torch.cuda.synchronize()
     before = controls.clock_ns
@@ -243,7 +269,7 @@ def test_a_copy_runs_beside_a_kernel_and_kernels_one_after_another(controls: Con
     tensor = torch.empty(1000, device="cuda")
     source = torch.empty(10 * MIB, dtype=torch.uint8, pin_memory=True)
     to = torch.empty_like(source, device="cuda")
-    streams = [torch.cuda.Stream() for _ in range(3)]
+    streams = [new_stream() for _ in range(3)]
     torch.cuda.synchronize()
     before = controls.clock_ns
     for stream, seconds in zip(streams, (3e-3, 2e-3), strict=False):
@@ -263,7 +289,7 @@ def test_a_stream_that_waits_lets_others_use_the_engine(controls: Controls) -> N
     tensor = torch.empty(1000, device="cuda")
     source = torch.empty(100 * MIB, dtype=torch.uint8, pin_memory=True)
     to = torch.empty_like(source, device="cuda")
-    copying, waiting, free_one = (torch.cuda.Stream() for _ in range(3))
+    copying, waiting, free_one = (new_stream() for _ in range(3))
     torch.cuda.synchronize()
     with torch.cuda.stream(copying):
         to.copy_(source, non_blocking=True)
@@ -275,9 +301,9 @@ def test_a_stream_that_waits_lets_others_use_the_engine(controls: Controls) -> N
         tensor.add_(1)
     free_one.synchronize()
     assert controls.clock_ns - before == round(setting("ISSUE_S") * 1e9) + 1_000_000
-    assert not copying.query()
+    assert not has_come(copying)
     waiting.synchronize()
-    assert copying.query()
+    assert has_come(copying)
 
 
 def test_the_default_stream_waits_for_streams_that_block_it(controls: Controls, cuda: ctypes.CDLL) -> None:
@@ -285,30 +311,31 @@ def test_the_default_stream_waits_for_streams_that_block_it(controls: Controls, 
     tensor = torch.empty(1000, device="cuda")
     handle = ctypes.c_void_p()
     assert cuda.cudaStreamCreate(ctypes.byref(handle)) == SUCCESS
-    for stream, waits in ((torch.cuda.ExternalStream(handle.value), True), (torch.cuda.Stream(), False)):
+    blocking = torch.cuda.ExternalStream(handle.value)  # type: ignore[no-untyped-call]
+    for stream, waits in ((blocking, True), (new_stream(), False)):
         torch.cuda.synchronize()
         with torch.cuda.stream(stream), controls.operator(1e-3):
             tensor.add_(1)
         torch.cuda.default_stream().synchronize()
-        assert stream.query() is waits
+        assert has_come(stream) is waits
     torch.cuda.synchronize()
     assert cuda.cudaStreamDestroy(handle) == SUCCESS
 
 
 def test_events_order_streams_and_answer_queries(controls: Controls) -> None:
     tensor = torch.empty(1000, device="cuda")
-    first, second = torch.cuda.Stream(), torch.cuda.Stream()
-    event = torch.cuda.Event()
+    first, second = new_stream(), new_stream()
+    event = new_event()
     torch.cuda.synchronize()
-    assert event.query(), "an event that nobody recorded is none to wait for"
+    assert has_come(event), "an event that nobody recorded is none to wait for"
     with torch.cuda.stream(first), controls.operator(4e-3):
         tensor.add_(1)
     event.record(first)
     second.wait_event(event)
-    assert not event.query()
+    assert not has_come(event)
     before = controls.clock_ns
     second.synchronize()
-    assert event.query()
+    assert has_come(event)
     assert 3_900_000 < controls.clock_ns - before < 4_000_000
 
 
@@ -346,6 +373,17 @@ def test_a_function_of_the_host_is_called_when_its_stream_comes_to_it(controls: 
     assert calls == []
     torch.cuda.synchronize()
     assert [call - before for call in calls] == [round(setting("ISSUE_S") * 1e9) + 1_000_000]
+
+
+def test_a_copy_reads_what_a_function_of_the_host_wrote_before_it(controls: Controls, cuda: ctypes.CDLL) -> None:
+    """The function stands behind a kernel of 1 ms on the same stream, and the copy behind both."""
+    tensor = torch.zeros(4, dtype=torch.uint8, device="cuda")
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda address: ctypes.memset(address, 9, 4) and None)
+    torch.cuda.synchronize()
+    with controls.operator(1e-3):
+        tensor.add_(1)
+    assert cuda.cudaLaunchHostFunc(None, function, ctypes.c_void_p(tensor.data_ptr())) == SUCCESS
+    assert tensor.cpu().tolist() == [9, 9, 9, 9]
 
 
 # ---- kernels ----

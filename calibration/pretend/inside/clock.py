@@ -10,6 +10,7 @@ import ctypes
 import os
 import threading
 import time
+from typing import SupportsIndex
 
 _READING_S = 1e-7
 """What a reading takes, so that a loop that waits for a moment comes to it; of the order of a real one's."""
@@ -24,13 +25,14 @@ def follow_virtual_clock() -> None:
     read, spend = runtime.pretend_clock_ns, runtime.pretend_spend
     read.restype, read.argtypes = ctypes.c_int64, ()
     spend.restype, spend.argtypes = None, (ctypes.c_double,)
-    begin_ns = read()
+    begin_ns: int = read()
     counter_ns, date_ns = time.perf_counter_ns(), time.time_ns()
     really_sleep = time.sleep
 
     def passed_ns() -> int:
         spend(_READING_S)
-        return int(read()) - begin_ns
+        now_ns: int = read()
+        return now_ns - begin_ns
 
     def perf_counter_ns() -> int:
         return counter_ns + passed_ns()
@@ -44,12 +46,12 @@ def follow_virtual_clock() -> None:
     def date() -> float:
         return time_ns() / 1e9
 
-    def sleep(seconds: float, /) -> None:
+    def sleep(seconds: float | SupportsIndex, /) -> None:
         # Other processes and threads may be waited for, so it is slept as well. Threads beside the main one, as those
         # that watch a program, do not hold it up.
         really_sleep(seconds)
         if threading.current_thread() is threading.main_thread():
-            spend(seconds)
+            spend(float(seconds))
 
     time.perf_counter, time.perf_counter_ns = perf_counter, perf_counter_ns
     time.time, time.time_ns, time.sleep = date, time_ns, sleep

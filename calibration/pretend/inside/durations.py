@@ -85,7 +85,7 @@ class OperatorTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         if func.overloadpacket in flop_registry or any(part in name for part in _OF_CUDNN):
             launches = max(launches, 1)
         made = list(_tensors((output,)))
-        device = next((each.device for each in (*made, *given) if each.is_cuda), None)
+        device = next((each.device for each in (*made, *given) if each.device.type != "cpu"), None)
         if launches and device is not None:
             seconds = self._seconds(func, args, names, output, given or made) + launches * self._rates.kernel_overhead_s
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
@@ -153,7 +153,9 @@ def _moved_bytes(func: OpOverload[..., Any], args: tuple[Any, ...], names: Mappi
 def _nbytes(tensors: Iterable[torch.Tensor]) -> int:
     """Return bytes of memory behind tensors; one that is expanded reads each element once."""
     return sum(
-        min(each.numel() * each.element_size(), each.untyped_storage().nbytes()) for each in tensors if each.is_cuda
+        min(each.numel() * each.element_size(), each.untyped_storage().nbytes())
+        for each in tensors
+        if each.device.type != "cpu"
     )
 
 

@@ -114,9 +114,10 @@ class Recording:
         if self._memory is not None:
             self._time_steps()
             return
-        self._steps.append([self._state(gpu) for gpu in range(torch.cuda.device_count())])
-        reserved = [tuple(gpu["reserved_bytes"] for gpu in step) for step in self._steps]
-        self._steady_since = next(number for number, each in enumerate(reserved) if each == reserved[-1])
+        step = [self._state(gpu) for gpu in range(torch.cuda.device_count())]
+        if self._steps and _reserved(step) != _reserved(self._steps[-1]):
+            self._steady_since = len(self._steps)
+        self._steps.append(step)
         if self._is_enough():
             self._memory = self._read_memory()
             self._time_steps()
@@ -254,3 +255,7 @@ class Recording:
             self.write()
             sys.stdout.flush()
             os._exit(0)
+
+
+def _reserved(step: list[dict[str, int]]) -> list[int]:
+    return [gpu["reserved_bytes"] for gpu in step]

@@ -7,10 +7,6 @@
  */
 #include "runtime.h"
 
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 struct route {
   enum engine engine;
   nanoseconds lasts;
@@ -101,3 +97,26 @@ cudaError_t cudaMemsetAsync(void *address, int value, size_t bytes, cudaStream_t
   return fill(address, value, bytes, stream);
 }
 cudaError_t cudaMemset(void *address, int value, size_t bytes) { return fill(address, value, bytes, NULL); }
+
+/* ---- several GPUs ---- */
+
+static bool peers[MOST_GPUS][MOST_GPUS];
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer) {
+  cudaError_t error = enter();
+  if (error) return error;
+  bool there = gpu >= 0 && peer >= 0 && gpu < settings.gpus && peer < settings.gpus;
+  *can = there && gpu != peer;
+  return leave(there ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  (void)flags;
+  cudaError_t error = enter_context();
+  if (error) return error;
+  if (peer < 0 || peer >= settings.gpus || peer == current_gpu()) return leave(cudaErrorInvalidDevice);
+  bool *enabled = &peers[current_gpu()][peer];
+  if (*enabled) return leave(cudaErrorPeerAccessAlreadyEnabled);
+  *enabled = true;
+  return leave(cudaSuccess);
+}

@@ -1,6 +1,6 @@
 /* cuBLASLt on the pretended GPU: it offers one algorithm, without a workspace, whose product takes its time.
  *
- * PyTorch takes the workspace that it allows before it asks for an algorithm, so the memory is the same whichever comes.
+ * PyTorch takes the workspace that it allows before it asks for an algorithm, so memory is the same whichever comes.
  */
 #include "libraries.h"
 

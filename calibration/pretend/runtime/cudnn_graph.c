@@ -1,6 +1,6 @@
 /* cuDNN's graph API for a card that is described to it: plans and workspaces are NVIDIA's own.
  *
- * Wherever cuDNN is told of a handle, it is told of the description instead, unless the caller describes a card himself.
+ * Wherever cuDNN is told of a handle, it is told of the description instead, unless the caller describes a card.
  * A plan that is executed takes as long as the products of its graph take at the rate of the card: so descriptors are
  * remembered with their floating-point operations, which go from operations to graphs, engines and plans.
  */

@@ -82,7 +82,9 @@ static void describe(void) {
 
 cudnnBackendDescriptor_t described_card(const char *call) {
   pthread_once(&once, describe);
-  if (!card) refuse_because(call, 0, "cuDNN cannot read the description of the card (cuDNN 9.8 and later can)");
+  if (!card)
+    refuse_because(call, 0,
+                   "this cuDNN takes no description of the card, which is too old for it; or cuDNN is, before 9.8");
   return card;
 }
 

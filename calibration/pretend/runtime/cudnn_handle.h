@@ -20,11 +20,11 @@ static inline struct handle *handle_of(cudnnHandle_t handle) { return (struct ha
 void *real_cudnn(const char *call);
 #define REAL(call) ((__typeof__(&call))real_cudnn(#call))
 
-/* The card in cuDNN's own words, as a descriptor; NULL, after a refusal of the call, if cuDNN cannot read them. */
+/* The card in cuDNN's own words, as a descriptor; NULL, after a refusal of the call, if cuDNN takes none. */
 cudnnBackendDescriptor_t described_card(const char *call);
 
-/* A handle that NVIDIA's functions may be given if they only ask it for properties of the card: it has these where cuDNN
- * looks for them, and zeros everywhere else. */
+/* A handle that NVIDIA's functions may be given if they only ask it for properties of the card: it has these where
+ * cuDNN looks for them, and zeros everywhere else. */
 cudnnHandle_t readable(cudnnHandle_t handle);
 
 #endif

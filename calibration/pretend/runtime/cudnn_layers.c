@@ -90,7 +90,25 @@ EXPORT cudnnStatus_t cudnnSetDropoutDescriptor(cudnnDropoutDescriptor_t dropout,
   return REAL(cudnnRestoreDropoutDescriptor)(dropout, readable(handle), probability, states, bytes, seed);
 }
 
+EXPORT cudnnStatus_t cudnnRestoreDropoutDescriptor(cudnnDropoutDescriptor_t dropout, cudnnHandle_t handle,
+                                                   float probability, void *states, size_t bytes,
+                                                   unsigned long long seed) {
+  return REAL(cudnnRestoreDropoutDescriptor)(dropout, readable(handle), probability, states, bytes, seed);
+}
+
 /* ---- recurrent networks ---- */
+
+EXPORT cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescriptor_t network, size_t *bytes) {
+  return REAL(cudnnGetRNNWeightSpaceSize)(readable(handle), network, bytes);
+}
+
+EXPORT cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescriptor_t network, int32_t layer,
+                                             size_t weight_bytes, const void *weights, int32_t product,
+                                             cudnnTensorDescriptor_t matrix, void **of_matrix,
+                                             cudnnTensorDescriptor_t bias, void **of_bias) {
+  return REAL(cudnnGetRNNWeightParams)(readable(handle), network, layer, weight_bytes, weights, product, matrix,
+                                       of_matrix, bias, of_bias);
+}
 
 /* After the sizes cuDNN asks the CUDA runtime inside of it for its GPU, which is not there. */
 static int tells_sizes(cudnnHandle_t handle, cudnnRNNDescriptor_t network, cudnnForwardMode_t mode,

@@ -121,10 +121,13 @@ static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **argume
   counts[COUNT_LAUNCH]++;
   double threads = (double)block.x * block.y * block.z * grid.x * grid.y * grid.z;
   nanoseconds alone = settings.launch + in_nanoseconds(BYTES_A_THREAD * threads / settings.dram_bytes_per_s);
-  /* The kernel of torch.cuda._sleep waits for as many cycles as it is told. */
-  if (kernel && arguments && strstr(kernel->name, "spin_kernel"))
+  /* The kernel of torch.cuda._sleep waits for as many cycles as it is told, in one thread, beside which others run. */
+  enum engine engine = ENGINE_KERNELS;
+  if (kernel && arguments && strstr(kernel->name, "spin_kernel")) {
     alone = in_nanoseconds((double)*(int64_t *)arguments[0] / settings.clock_hz);
-  nanoseconds done = put(stream, ENGINE_KERNELS, kernel_lasts(alone));
+    engine = ENGINE_NONE;
+  }
+  nanoseconds done = put(stream, engine, kernel_lasts(alone));
   if (settings.log_kernels) pretend_log("kernel %s", kernel ? kernel->name : "without a name");
   void (*stand_in)(void **, dim3, dim3) = kernel ? kernel->stand_in : NULL;
   if (stand_in) settle_before_kernel(done);
@@ -164,7 +167,7 @@ EXPORT int pretend_stand_in(const char *part, void (*function)(void **arguments,
   return found;
 }
 
-/* ---- what a kernel is like: nobody compiled it, so these are guesses that only steer how PyTorch configures grids ---- */
+/* ---- what a kernel is like: guesses, which only steer how PyTorch configures grids, for nobody compiled it ---- */
 
 #define ASSUMED_REGISTERS 32
 

@@ -32,43 +32,6 @@ static struct extents pins;
 
 static size_t rounded_up(size_t bytes, size_t granule) { return (bytes + granule - 1) / granule * granule; }
 
-/* ---- extents ---- */
-
-size_t extents_from(const struct extents *extents, const char *address) {
-  size_t low = 0, high = extents->count;
-  while (low < high) {
-    size_t middle = (low + high) / 2;
-    if (extents->at[middle].start <= address) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-struct extent *extent_at(const struct extents *extents, const void *address) {
-  size_t next = extents_from(extents, address);
-  if (!next) return NULL;
-  struct extent *extent = &extents->at[next - 1];
-  return (const char *)address < extent->start + extent->bytes ? extent : NULL;
-}
-
-struct extent *add_extent(struct extents *extents, struct extent extent) {
-  if (extents->count == extents->room) {
-    extents->room = extents->room ? 2 * extents->room : 64;
-    extents->at = realloc(extents->at, extents->room * sizeof *extents->at);
-  }
-  size_t where = extents_from(extents, extent.start);
-  memmove(extents->at + where + 1, extents->at + where, (extents->count - where) * sizeof *extents->at);
-  extents->at[where] = extent;
-  extents->count++;
-  return &extents->at[where];
-}
-
-void remove_extent(struct extents *extents, struct extent *extent) {
-  size_t where = (size_t)(extent - extents->at);
-  extents->count--;
-  memmove(extent, extent + 1, (extents->count - where) * sizeof *extent);
-}
-
 /* ---- the capacity ---- */
 
 bool has_context(int gpu) { return gpus[gpu].begun; }
@@ -298,29 +261,6 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
   } else {
     attributes->type = cudaMemoryTypeUnregistered;
   }
-  return leave(cudaSuccess);
-}
-
-/* ---- several GPUs ---- */
-
-static bool peers[MOST_GPUS][MOST_GPUS];
-
-cudaError_t cudaDeviceCanAccessPeer(int *can, int gpu, int peer) {
-  cudaError_t error = enter();
-  if (error) return error;
-  bool there = gpu >= 0 && peer >= 0 && gpu < settings.gpus && peer < settings.gpus;
-  *can = there && gpu != peer;
-  return leave(there ? cudaSuccess : cudaErrorInvalidDevice);
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
-  (void)flags;
-  cudaError_t error = enter_context();
-  if (error) return error;
-  if (peer < 0 || peer >= settings.gpus || peer == current_gpu()) return leave(cudaErrorInvalidDevice);
-  bool *enabled = &peers[current_gpu()][peer];
-  if (*enabled) return leave(cudaErrorPeerAccessAlreadyEnabled);
-  *enabled = true;
   return leave(cudaSuccess);
 }
 

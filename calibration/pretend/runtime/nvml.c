@@ -48,7 +48,8 @@ EXPORT enum result nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **handl
 }
 
 /* This process is the only one on its GPUs. */
-EXPORT enum result nvmlDeviceGetComputeRunningProcesses(const void *handle, unsigned *count, struct process *processes) {
+EXPORT enum result nvmlDeviceGetComputeRunningProcesses(const void *handle, unsigned *count,
+                                                        struct process *processes) {
   int gpu = gpu_of_handle(handle);
   if (gpu < 0) return INVALID_ARGUMENT;
   unsigned room = *count;

@@ -26,7 +26,7 @@
 
 typedef int64_t nanoseconds;
 
-/* ---- device.c: settings, the GPUs, errors ---- */
+/* ---- device.c: settings, the lock, what the GPUs are like ---- */
 
 struct settings {
   char name[256];
@@ -54,19 +54,21 @@ cudaError_t leave(cudaError_t error);
 /* Without the lock for a while, amid a call. */
 void pause_lock(void);
 void resume_lock(void);
-/* Remember an error; needs no lock. */
-cudaError_t fail(cudaError_t error);
-/* As fail, with a sentence that cudaGetErrorString returns for it in this thread; needs no lock. */
-cudaError_t explain(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Log a call that is absent, and name it in the text of the next such error of this thread; needs no lock. */
-void name_absent(const char *name);
-/* Fail with the name of a call that is absent, which stays in the text of the error; exported, needs no lock. */
-EXPORT cudaError_t pretend_absent(const char *name);
-/* A line in the file of VDNNSIM_PRETEND_LOG; exported, needs no lock. */
-EXPORT void pretend_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 enum count { COUNT_MALLOC, COUNT_FREE, COUNT_LAUNCH, COUNT_COPY, COUNT_PIN, COUNTS };
 extern int64_t counts[COUNTS];
+
+/* ---- errors.c, which needs no lock ---- */
+
+/* Remember an error for cudaGetLastError. */
+cudaError_t fail(cudaError_t error);
+/* As fail, with a sentence that cudaGetErrorString returns for it in this thread. */
+cudaError_t explain(cudaError_t error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Log a call that is absent, and name it in the text of the next such error of this thread. */
+void name_absent(const char *name);
+/* Fail with the name of a call that is absent, which stays in the text of the error; exported. */
+EXPORT cudaError_t pretend_absent(const char *name);
+/* A line in the file of VDNNSIM_PRETEND_LOG; exported. */
+EXPORT void pretend_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- memory.c: the capacity of each GPU, blocks, pinned memory ---- */
 
@@ -79,25 +81,25 @@ EXPORT size_t pretend_used_bytes(int gpu);
 void begin_context(int gpu);
 bool has_context(int gpu);
 
-/* ---- streams.c: the clock, streams, events, and what is done when a stream comes to it ---- */
+/* ---- schedule.c: the clock, engines, and what is done when the clock has come to a moment ---- */
 
 enum engine { ENGINE_KERNELS, ENGINE_H2D, ENGINE_D2H, ENGINE_NONE, ENGINES = ENGINE_NONE };
-struct stream;
-/* NULL if there is no such stream, or no more. */
-struct stream *stream_of(cudaStream_t handle);
-int stream_gpu(const struct stream *stream);
-/* Put work on a stream; returns when it will be done. It begins once the host has issued it, the stream has come to it
- * and its engine is free. */
-nanoseconds put(struct stream *stream, enum engine engine, nanoseconds lasts);
-/* How long a kernel lasts, given what it would last alone: within pretend_operator_begin, the first takes it all. */
-nanoseconds kernel_lasts(nanoseconds alone);
+
+/* What a question takes, as whether an event has come: a loop that asks until it has must end. Assumed. */
+#define QUESTION ((nanoseconds)1000)
+
 nanoseconds in_nanoseconds(double seconds);
 nanoseconds clock_now(void);
+/* The host is busy for so long; its real clock shows that by itself. */
+void host_works(nanoseconds lasts);
+/* As host_works, and the real clock is waited for. */
 void spend(nanoseconds lasts);
 /* Wait for a moment, without the lock meanwhile, and do what was due by then. */
 void wait_until(nanoseconds moment);
-/* When all of a GPU's work will be done, of all GPUs if -1. */
-nanoseconds all_done(int gpu);
+/* Take the first gap of an engine from a moment on; returns when it begins. */
+nanoseconds occupy(int gpu, enum engine engine, nanoseconds ready, nanoseconds lasts);
+/* How long a kernel lasts, given what it would last alone: within pretend_operator_begin, the first takes it all. */
+nanoseconds kernel_lasts(nanoseconds alone);
 /* Do what is due: copies that have arrived, functions of the host whose stream has come to them. */
 void settle(void);
 /* Move bytes at a moment; from NULL sets them to a value. */
@@ -108,5 +110,19 @@ void call_at(nanoseconds moment, void (*function)(void *), void *data);
 void settle_before_kernel(nanoseconds moment);
 /* Do all that concerns some bytes before they go away or are overwritten at once. */
 void settle_bytes(const void *address, size_t bytes);
+
+/* ---- streams.c ---- */
+
+struct stream;
+/* NULL if there is no such stream, or no more. */
+struct stream *stream_of(cudaStream_t handle);
+int stream_gpu(const struct stream *stream);
+/* Put work on a stream; returns when it will be done. It begins once the host has issued it, the stream has come to it
+ * and its engine is free. */
+nanoseconds put(struct stream *stream, enum engine engine, nanoseconds lasts);
+/* Let a stream wait for a moment. */
+void hold(struct stream *stream, nanoseconds moment);
+/* When all of a GPU's work will be done, of all GPUs if -1. */
+nanoseconds all_done(int gpu);
 
 #endif

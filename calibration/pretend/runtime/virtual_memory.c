@@ -1,7 +1,7 @@
 /* The driver's calls that map memory behind reserved addresses, which PyTorch's expandable segments are made of.
  *
- * Memory made by cuMemCreate counts from then on, whether it is mapped or not. It may be mapped once at a time; what was
- * written is lost when it is unmapped, as PyTorch never maps it again elsewhere.
+ * Memory made by cuMemCreate counts from then on, whether it is mapped or not. It may be mapped once at a time, and
+ * what was written is lost when it is unmapped: PyTorch never maps it again elsewhere.
  */
 #define _GNU_SOURCE
 #include "memory.h"

@@ -1,0 +1,103 @@
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from calibration.pretend.build import Runtime, TorchBuild
+from calibration.pretend.card import ASSUMED_CONTEXT_BYTES, card_of
+from calibration.pretend.environment import Clock, Copies, environment
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.profile import find_profile, read_profile, shipped_profiles
+from vdnnsim.hardware.server import Server
+from vdnnsim.units import KIB, MIB
+
+# Tables of compute capabilities in the CUDA C++ programming guide, appendix "compute capabilities".
+CAPABILITIES = {
+    "k40m": "3.5", "k40m_x2_ethernet": "3.5", "titan_z": "3.5", "titan_black": "3.5", "titan_x_maxwell": "5.2",
+    "p100_x2": "6.0", "p100_x4": "6.0", "dgx1_p100": "6.0", "titan_xp": "6.1", "a100_40gb": "8.0", "a100_80gb": "8.0",
+    "rtx_3090": "8.6", "rtx_4090": "8.9", "gh200": "9.0", "h100_sxm": "9.0", "h100_x8": "9.0", "h200": "9.0",
+    "h200_without_tf32": "9.0", "h200_x8": "9.0",
+}  # fmt: skip
+RUNTIME = Runtime(
+    TorchBuild("2.14.1", "13.0", Path("/real"), ()), (Path("/built/libcudart.so.13"), Path("/built/libcuda.so.1"))
+)
+
+
+def server(name: str) -> Server:
+    return read_profile(find_profile(name, Path()))
+
+
+def told(name: str, **variables: str) -> Mapping[str, str]:
+    return environment(card_of(server(name)), RUNTIME, inherited=variables)
+
+
+@pytest.mark.parametrize("machine", [each.server for each in shipped_profiles()], ids=lambda each: each.name)
+def test_every_profile_is_a_card(machine: Server) -> None:
+    card = card_of(machine)
+    assert card.compute_capability == CAPABILITIES[machine.name]
+    assert card.memory_bytes == machine.gpu.memory_bytes == card.integer("totalGlobalMem")
+    assert card.integer("multiProcessorCount") == machine.gpu.multiprocessors
+    assert card.integer("maxSharedMemoryPerBlockOptin") <= card.shared_memory_bytes
+
+
+def test_a_card_has_its_profiles_rates_and_what_data_sheets_say_of_its_chip() -> None:
+    """RTX 4090: 128 multiprocessors of 1,536 threads, 100 KiB of shared memory, 72 MiB of cache, 2,520 MHz."""
+    variables = told("rtx_4090")
+    expected = {
+        "NAME": "NVIDIA GeForce RTX 4090", "GPUS": "1", "COMPUTE_CAPABILITY": "8.9", "SMS": "128",
+        "THREADS_PER_SM": "1536", "BLOCKS_PER_SM": "24", "REGISTERS_PER_SM": "65536",
+        "SHARED_MEMORY_PER_SM_BYTES": str(100 * KIB), "SHARED_MEMORY_PER_BLOCK_BYTES": str(99 * KIB),
+        "L2_BYTES": str(72 * MIB), "CLOCK_HZ": "2520000000", "H2D_BYTES_PER_S": "25100000000",
+        "COPY_LATENCY_S": "1e-05", "DRAM_BYTES_PER_S": "1008000000000", "FLOP_PER_S": "82580000000000",
+        "LAUNCH_S": "5e-06", "ISSUE_S": "5e-06", "PIN_BYTES_PER_S": "9100000000", "PIN_LATENCY_S": "0.0023",
+        "CLOCK": "virtual", "COPIES": "now",
+    }  # fmt: skip
+    assert {name: variables[f"VDNNSIM_PRETEND_{name}"] for name in expected} == expected
+    assert json.loads(variables["VDNNSIM_PRETEND_CUDNN"])["deviceVer"] == 890
+    assert "VDNNSIM_PRETEND_LOG" not in variables
+
+
+def test_the_context_is_the_profiles_or_an_assumption_that_says_so() -> None:
+    stated, assumed = card_of(server("k40m")), card_of(server("rtx_4090"))
+    assert (stated.context_bytes, stated.context_assumed) == (100 * MIB, False)
+    assert (assumed.context_bytes, assumed.context_assumed) == (ASSUMED_CONTEXT_BYTES, True)
+
+
+def test_a_chip_of_which_nothing_is_known_is_refused_by_name() -> None:
+    h100 = server("h100_sxm")
+    with pytest.raises(ProfileError, match=r"h100_sxm: nothing is known of the chip of .*Voodoo 2.*card\.py"):
+        card_of(replace(h100, gpu=replace(h100.gpu, name="3dfx Voodoo 2")))
+
+
+def test_a_card_without_a_peak_of_float32_is_refused() -> None:
+    h100 = server("h100_sxm")
+    narrow = dict(h100.gpu.flop_per_s)
+    del narrow[ElementType.FLOAT32]
+    with pytest.raises(ProfileError, match="h100_sxm: a card is pretended with its peak of float32"):
+        card_of(replace(h100, gpu=replace(h100.gpu, flop_per_s=narrow)))
+
+
+def test_what_was_preloaded_and_searched_before_stays_behind() -> None:
+    variables = told("h100_sxm", LD_PRELOAD="libjemalloc.so.2", PYTHONPATH="/mine")
+    assert variables["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1:libjemalloc.so.2"
+    startup, _, mine = variables["PYTHONPATH"].partition(":")
+    assert (Path(startup) / "sitecustomize.py").is_file()
+    assert mine == "/mine"
+    assert told("h100_sxm")["LD_PRELOAD"] == "/built/libcudart.so.13:/built/libcuda.so.1"
+
+
+def test_clock_copies_log_and_number_are_told(tmp_path: Path) -> None:
+    variables = environment(
+        card_of(server("h100_sxm")),
+        RUNTIME,
+        inherited={},
+        gpus=3,
+        clock=Clock.REAL,
+        copies=Copies.DELAYED,
+        log=tmp_path / "log",
+    )
+    chosen = {name: variables[f"VDNNSIM_PRETEND_{name}"] for name in ("GPUS", "CLOCK", "COPIES", "LOG")}
+    assert chosen == {"GPUS": "3", "CLOCK": "real", "COPIES": "delayed", "LOG": str(tmp_path / "log")}

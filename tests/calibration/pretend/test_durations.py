@@ -1,0 +1,135 @@
+"""Operators on tensors without data, `meta`, of which PyTorch knows shapes as it does on a GPU; times by hand."""
+
+from typing import cast
+
+import pytest
+import torch
+
+from calibration.pretend.inside.driver import Driver
+from calibration.pretend.inside.durations import OperatorTimes, Rates, _recurrent_flop
+
+RATES = Rates(
+    convolution_flop_per_s={"float32": 2e12, "tf32": 4e12, "float16": 8e12},
+    product_flop_per_s={"float32": 1e12, "tf32": 4e12, "float16": 16e12},
+    dram_bytes_per_s=1e9,
+    kernel_overhead_s=1e-6,
+)
+
+
+class FakeDriver:
+    """Counts one launch for each operator that is begun, and adds up the work."""
+
+    def __init__(self, launches: int = 1) -> None:
+        self._each, self._launches = launches, 0
+        self.worked_s = 0.0
+
+    def launches(self) -> int:
+        return self._launches
+
+    def begin_operator(self) -> None:
+        self._launches += self._each
+
+    def end_operator(self) -> None:
+        pass
+
+    def work(self, device: torch.device, seconds: float) -> None:
+        assert device.type == "meta"
+        self.worked_s += seconds
+
+
+@pytest.fixture
+def driver() -> FakeDriver:
+    return FakeDriver()
+
+
+def timed(driver: FakeDriver) -> OperatorTimes:
+    return OperatorTimes(RATES, cast("Driver", driver))
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, device="meta", dtype=dtype)
+
+
+def test_a_product_lasts_as_its_arithmetic_or_its_bytes(driver: FakeDriver) -> None:
+    """2 x 1000^3 FLOPs at 1 TFLOP/s are 2 ms; three matrices of 4 MB at 1 GB/s are 12 ms, and a launch 1 us."""
+    a, b = empty(1000, 1000), empty(1000, 1000)
+    with timed(driver) as times:
+        torch.mm(a, b)
+    assert driver.worked_s == pytest.approx(0.012 + 1e-6)
+    assert times.seconds == {"mm": pytest.approx(0.012 + 1e-6)}
+
+
+def test_a_narrow_type_computes_at_its_own_rate(driver: FakeDriver) -> None:
+    """2 x 10^4 x 10^4 x 10^4 FLOPs at 16 TFLOP/s are 125 ms, though 3 x 200 MB at 1 GB/s take 600."""
+    fast = Rates({"float32": 1.0}, {"float32": 1.0, "float16": 16e12}, 1e12, 0.0)
+    a = empty(10_000, 10_000, dtype=torch.float16)
+    with OperatorTimes(fast, cast("Driver", driver)):
+        torch.mm(a, a)
+    assert driver.worked_s == pytest.approx(0.125)
+
+
+def test_a_convolution_may_compute_in_tf32(driver: FakeDriver) -> None:
+    """By default it may in cuDNN: 2 x 8 x 64 x 64 x 9 x 30 x 30 FLOPs at 4 TFLOP/s, without DRAM and overhead."""
+    rates = Rates({"float32": 1e12, "tf32": 4e12}, {"float32": 1.0}, 1e18, 0.0)
+    with OperatorTimes(rates, cast("Driver", driver)), torch.no_grad():
+        torch.nn.functional.conv2d(empty(8, 64, 32, 32), empty(64, 64, 3, 3))
+    assert driver.worked_s == pytest.approx(2 * 8 * 64 * 64 * 9 * 30 * 30 / 4e12)
+
+
+def test_an_operator_in_place_reads_and_writes_its_operand(driver: FakeDriver) -> None:
+    """1,000 floats read, another 1,000 read, 1,000 written: 12 kB at 1 GB/s."""
+    x, y = empty(1000), empty(1000)
+    with timed(driver):
+        x.add_(y)
+    assert driver.worked_s == pytest.approx(12e-6 + 1e-6)
+
+
+def test_what_is_only_written_is_not_read(driver: FakeDriver) -> None:
+    x = empty(1000)
+    with timed(driver):
+        x.zero_()
+    assert driver.worked_s == pytest.approx(4e-6 + 1e-6)
+
+
+def test_of_an_embedding_only_the_rows_that_are_returned_are_read(driver: FakeDriver) -> None:
+    """10 rows of 100 floats are read and written, 8 kB, and 10 indices of 8 B are read: 8,080 B of 4 MB."""
+    weight, rows = empty(10_000, 100), empty(10, dtype=torch.int64)
+    with timed(driver):
+        torch.nn.functional.embedding(rows, weight)
+    assert driver.worked_s == pytest.approx(8080e-9 + 1e-6)
+
+
+def test_an_expanded_tensor_is_read_once(driver: FakeDriver) -> None:
+    """One float that is expanded to 1,000 is 4 B; 4,000 B are written."""
+    one = empty(1).expand(1000)
+    with timed(driver):
+        one.neg()
+    assert driver.worked_s == pytest.approx(4004e-9 + 1e-6)
+
+
+def test_lists_of_tensors_are_counted_one_by_one(driver: FakeDriver) -> None:
+    """As optimizers have them: two of 1,000 floats, read and written, and two that are added."""
+    xs, ys = [empty(1000), empty(1000)], [empty(1000), empty(1000)]
+    with timed(driver):
+        torch._foreach_add_(xs, ys)
+    assert driver.worked_s == pytest.approx(24e-6 + 1e-6)
+
+
+def test_what_launches_nothing_takes_no_time() -> None:
+    driver = FakeDriver(launches=0)
+    with timed(driver) as times:
+        empty(1000).view(10, 100).t()
+    assert (driver.worked_s, times.seconds) == (0.0, {})
+
+
+def test_copies_between_host_and_device_are_left_to_the_runtime(driver: FakeDriver) -> None:
+    with timed(driver) as times:
+        torch.empty(1000).to("meta")
+        torch.ones(10).add_(1)
+    assert times.seconds == {}
+
+
+def test_a_recurrent_network_multiplies_each_weight_once_a_step() -> None:
+    """5 steps of 2 sequences meet 3 x 4 and 4 x 4 weights: 2 x 10 x 28 FLOPs; biases are none."""
+    weights = [empty(4, 3), empty(4, 4), empty(4), empty(4)]
+    assert _recurrent_flop((empty(5, 2, 3), weights)) == 560

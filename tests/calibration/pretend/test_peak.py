@@ -1,0 +1,74 @@
+"""Histories as `torch.cuda.memory._snapshot` has them, written by hand."""
+
+from typing import Any
+
+from calibration.pretend.inside.peak import Place, find_peak, label, labelled_place, phase_bytes
+
+MIB = 1 << 20
+
+
+def took(address: int, nbytes: int, told: str, *lines: tuple[str, int]) -> dict[str, Any]:
+    frames = [{"filename": file, "line": line, "name": ""} for file, line in lines]
+    return {"action": "alloc", "addr": address, "size": nbytes, "frames": frames, "user_metadata": told}
+
+
+def gave(address: int, nbytes: int) -> dict[str, Any]:
+    return {"action": "free_requested", "addr": address, "size": nbytes, "frames": []}
+
+
+def test_the_peak_is_where_most_is_alive_at_once() -> None:
+    """3 + 5 MiB, then the 5 go and 4 come: 8 MiB after the second request are the most."""
+    history = [
+        took(1, 3 * MIB, label(1, "forward", "Net.a"), ("/home/me/train.py", 7)),
+        took(2, 5 * MIB, label(1, "forward", "Net.b"), ("/home/me/train.py", 8)),
+        gave(2, 5 * MIB),
+        took(3, 4 * MIB, label(1, "optimizer"), ("/home/me/train.py", 9)),
+    ]
+    peak = find_peak(history, 7 * MIB)
+    assert peak is not None
+    first = Place("forward", "Net.a", "/home/me/train.py:7")
+    second = Place("forward", "Net.b", "/home/me/train.py:8")
+    assert (peak.nbytes, peak.place, peak.unplaced_bytes) == (8 * MIB, second, 0)
+    assert peak.holders == ((second, 5 * MIB), (first, 3 * MIB))
+    assert phase_bytes(peak.holders) == {"forward": 8 * MIB}
+
+
+def test_requests_count_in_pieces_of_512_bytes() -> None:
+    """1 B and 513 B take 512 and 1,024 B of PyTorch's allocator."""
+    peak = find_peak([took(1, 1, ""), took(2, 513, "")], 1536)
+    assert peak is not None
+    assert (peak.nbytes, peak.unplaced_bytes) == (1536, 0)
+
+
+def test_what_was_alive_before_the_history_has_no_place() -> None:
+    """9 MiB are allocated at the end, 2 of them in the history, which also gives up 4 MiB of an older tensor.
+
+    So 11 MiB were alive before it, and the most are 11 + 2 right after the request, 11 of them without a place.
+    """
+    peak = find_peak([took(1, 2 * MIB, label(1)), gave(9, 4 * MIB)], 9 * MIB)
+    assert peak is not None
+    assert (peak.nbytes, peak.unplaced_bytes) == (13 * MIB, 11 * MIB)
+
+
+def test_a_history_without_requests_has_no_peak() -> None:
+    assert find_peak([], 5) is None
+
+
+def test_a_thread_of_autograd_that_was_last_told_of_the_pass_before_is_in_backward_of_no_module() -> None:
+    """The label is of pass 1 while pass 2 goes on: what the thread did last, not what it does now."""
+    history = [
+        took(1, 512, label(2, "forward", "Net"), ("/home/me/train.py", 3)),
+        took(2, 512, label(1, "backward", "Net.first", "/home/me/train.py:3")),
+    ]
+    peak = find_peak(history, 1024)
+    assert peak is not None
+    assert peak.place == Place("backward", "", "")
+
+
+def test_backward_is_told_with_the_line_that_went_forward() -> None:
+    told = label(3, "backward", "Net.blocks.0", "/home/me/my net.py:12")
+    assert labelled_place(told, "") == Place("backward", "Net.blocks.0", "/home/me/my net.py:12")
+
+
+def test_metadata_of_the_users_own_is_no_place() -> None:
+    assert labelled_place("the user's word", "a.py:1") == Place("elsewhere", "", "a.py:1")

@@ -1,0 +1,305 @@
+"""NVIDIA's libraries on the pretended GPU: what they take, how long it lasts, and what is refused by its name."""
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from calibration.kernels.cudnn_graphs import PlanFinder, Target, described_device
+from calibration.kernels.cudnn_plans import ConvolutionProblem
+from calibration.pretend.build import find_torch
+from calibration.pretend.controls import Controls
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.element_type import ElementType
+from vdnnsim.units import MIB
+
+pytestmark = pytest.mark.pretend
+
+RESNET_CONVOLUTION = ConvolutionShape(n=8, c=64, k=64, input_size=(56, 56), kernel=(3, 3), padding=(1, 1), bias=False)
+
+
+def setting(name: str) -> float:
+    """A figure of the card that this process was started with."""
+    return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long some work lasts on the GPU, once it has been done before."""
+    work()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own, on the same card."""
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+
+# ---- products ----
+
+
+@pytest.mark.parametrize(("dtype", "parts"), [(torch.float32, 1), (torch.bfloat16, 1), (torch.complex64, 4)])
+def test_a_product_lasts_as_long_as_its_operations(dtype: torch.dtype, parts: int) -> None:
+    """2 n^3 operations, times four if complex: from n = 2048 to n = 4096 there are 2 (4096^3 - 2048^3) more."""
+    few, many = (torch.empty(n, n, dtype=dtype, device="cuda") for n in (2048, 4096))
+    took = [seconds(lambda: few @ few), seconds(lambda: many @ many)]
+    more = 2 * parts * (4096**3 - 2048**3)
+    assert took[1] - took[0] == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3)
+
+
+def test_a_batch_of_products_lasts_as_long_as_all_of_them() -> None:
+    """From 8 to 24 products of 1024 x 512 by 512 x 1024 there are 16 x 2 x 1024 x 1024 x 512 operations more."""
+
+    def batch(count: int) -> Callable[[], object]:
+        left = torch.empty(count, 1024, 512, device="cuda")
+        return lambda: torch.bmm(left, left.transpose(1, 2))
+
+    more = 16 * 2 * 1024 * 1024 * 512
+    assert seconds(batch(24)) - seconds(batch(8)) == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3)
+
+
+def test_a_linear_layer_lasts_as_long_as_its_product_whichever_cublas_computes_it() -> None:
+    """A bias leads PyTorch to cuBLASLt: from 4096 to 8192 rows by 2048 x 1024 are 4096 x 2 x 2048 x 1024 more."""
+    layer = torch.nn.Linear(2048, 1024).cuda()
+    few, many = (torch.empty(rows, 2048, device="cuda") for rows in (4096, 8192))
+    took = [seconds(lambda: layer(few)), seconds(lambda: layer(many))]
+    assert took[1] - took[0] == pytest.approx(4096 * 2 * 2048 * 1024 / setting("FLOP_PER_S"), rel=1e-3)
+
+
+def test_an_announced_operator_lasts_what_was_announced() -> None:
+    """Two products within an operator of 1 ms take 1 ms together, whatever they would take alone."""
+    controls = Controls()
+    x = torch.empty(4096, 4096, device="cuda")
+
+    def work() -> None:
+        with controls.operator(1e-3):
+            _ = x @ x
+            _ = x @ x
+
+    assert seconds(work) == pytest.approx(1e-3, rel=0.02)
+
+
+def test_pytorch_takes_the_workspace_of_cublas_once() -> None:
+    """PyTorch gives cuBLAS 32 MiB on compute capability 9 and 10, and 2 x 4096 + 8 x 16 KiB = 8,519,680 B before."""
+    x = torch.empty(64, 64, device="cuda")
+    _ = x @ x
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001 - PyTorch has no other way
+    before = torch.cuda.memory_allocated()
+    products = [x @ x, x @ x]
+    taken = torch.cuda.memory_allocated() - before - sum(each.nbytes for each in products)
+    assert taken == (32 * MIB if torch.cuda.get_device_capability()[0] in {9, 10} else 8_519_680)
+
+
+# ---- cuDNN ----
+
+
+def _convolution(groups: int, batch: int) -> Callable[[], object]:
+    layer = torch.nn.Conv2d(256, 512, 3, padding=1, groups=groups, bias=False).cuda()
+    x = torch.empty(batch, 256, 56, 56, device="cuda")
+
+    def forward() -> object:
+        with torch.no_grad():
+            return layer(x)
+
+    return forward
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_convolution_lasts_as_long_as_its_operations(groups: int) -> None:
+    """Each of N x 512 x 56 x 56 results takes 2 x 256/groups x 3 x 3 operations; from 16 to 32 images N grows by 16."""
+    more = 2 * 16 * 512 * 56 * 56 * (256 // groups) * 9
+    took = seconds(_convolution(groups, 32)) - seconds(_convolution(groups, 16))
+    assert took == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3)
+
+
+def test_cudnn_offers_a_handle_what_it_offers_the_described_card() -> None:
+    """The stand-in for a handle tells cuDNN of the card, so its plans and workspaces are those of the description."""
+    cudnn = pytest.importorskip("cudnn")
+    handle = cudnn.create_handle()
+    card = described_device(json.loads(os.environ["VDNNSIM_PRETEND_CUDNN"]))
+    problem = ConvolutionProblem(RESNET_CONVOLUTION, Phase.FORWARD, ElementType.FLOAT32, channels_last=False, tf32=True)
+    told = [PlanFinder(target).find(problem).plans for target in (Target(handle=handle), Target(properties=card))]
+    assert len(told[0]) > 1
+    assert told[0] == told[1]
+    cudnn.destroy_handle(handle)
+
+
+def test_who_describes_another_card_to_cudnn_is_answered_for_that_one() -> None:
+    """A Volta, compute capability 7.0, multiplies no bfloat16, for which cuDNN therefore has no plan."""
+    pytest.importorskip("cudnn")
+    card = json.loads(os.environ["VDNNSIM_PRETEND_CUDNN"])
+    problem = ConvolutionProblem(RESNET_CONVOLUTION, Phase.FORWARD, ElementType.BFLOAT16, channels_last=True, tf32=True)
+
+    def plans(version: int) -> int:
+        described = described_device({**card, "deviceVer": version})
+        return len(PlanFinder(Target(properties=described)).find(problem).plans)
+
+    assert plans(800) > 0
+    assert plans(700) == 0
+
+
+def test_the_package_cudnn_executes_a_plan_on_the_stream_that_it_was_told() -> None:
+    """From 16 to 32 images of 256 x 56 x 56 by 512 filters of 3 x 3, as above, without a word of PyTorch's."""
+    cudnn = pytest.importorskip("cudnn")
+    handle = cudnn.create_handle()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    cudnn.set_stream(handle=handle, stream=stream.cuda_stream)
+    kind = cudnn.data_type.FLOAT
+
+    def execution(batch: int) -> Callable[[], object]:
+        x = torch.empty(batch, 256, 56, 56, device="cuda")
+        w = torch.empty(512, 256, 3, 3, device="cuda")
+        y = torch.empty(batch, 512, 56, 56, device="cuda")
+        graph = cudnn.pygraph(io_data_type=kind, intermediate_data_type=kind, compute_data_type=kind, handle=handle)
+        left, right = graph.tensor_like(x), graph.tensor_like(w)
+        result = graph.conv_fprop(image=left, weight=right, padding=[1, 1], stride=[1, 1], dilation=[1, 1])
+        result.set_output(True).set_dim(list(y.shape)).set_stride(list(y.stride()))
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([cudnn.heur_mode.A])
+        graph.build_plans()
+        workspace = torch.empty(graph.get_workspace_size(), dtype=torch.uint8, device="cuda")
+        return lambda: graph.execute({left: x, right: w, result: y}, workspace, handle=handle)
+
+    few, many = execution(16), execution(32)
+    with torch.cuda.stream(stream):
+        took = seconds(many) - seconds(few)
+    assert took == pytest.approx(2 * 16 * 512 * 56 * 56 * 256 * 9 / setting("FLOP_PER_S"), rel=1e-3)
+    cudnn.destroy_handle(handle)
+
+
+def test_a_recurrent_network_keeps_what_cudnn_says() -> None:
+    """Two layers of an LSTM, 35 steps of 64 sequences, 256 wide: maps of 35 x 64 x 256 x 4 B.
+
+    A layer keeps its four gates, its cells and its output, the last one's output being the caller's: 11 maps, and 256 B
+    beside them, as cuDNN 9.24 answers.
+    """
+    output, _ = torch.nn.LSTM(128, 256, 2).cuda()(torch.empty(35, 64, 128, device="cuda"))
+    reserve = output.grad_fn._saved_result3  # noqa: SLF001 - PyTorch shows it to nobody else
+    assert reserve.numel() == 11 * 35 * 64 * 256 * 4 + 256
+
+
+def test_dropout_has_a_generator_for_each_thread_that_the_card_holds() -> None:
+    """24 B for each thread of each multiprocessor: cuDNN reads both from the handle."""
+    make = torch._cudnn_init_dropout_state  # noqa: SLF001 - what nn.LSTM calls
+    states = make(0.5, train=True, dropout_seed=1, dtype=torch.uint8, device="cuda")
+    assert states.numel() == 24 * setting("SMS") * setting("THREADS_PER_SM")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_batch_normalization_reserves_nothing_beside_its_statistics(
+    dtype: torch.dtype, layout: torch.memory_format
+) -> None:
+    """Without an activation or a sum to fuse there is no mask to keep for backward, and cuDNN says so: 0 B."""
+    x = torch.empty(8, 64, 28, 28, dtype=dtype, device="cuda").contiguous(memory_format=layout)
+    channels = [torch.zeros(64, device="cuda") for _ in range(4)]
+    *_, reserve = torch.ops.aten.cudnn_batch_norm(
+        x, *channels, training=True, exponential_average_factor=0.1, epsilon=1e-5
+    )
+    assert reserve.numel() == 0
+
+
+def test_attention_of_cudnn_runs_and_lasts_as_long_as_its_products() -> None:
+    """Queries by keys and those by values: 4 x 4 x 8 x 1024^2 x 64 operations forward; events tick in 0.5 us."""
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("cuDNN's attention is chosen on Hopper and later")
+    q = torch.empty(4, 8, 1024, 64, dtype=torch.float16, device="cuda", requires_grad=True)
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        took = seconds(lambda: torch.nn.functional.scaled_dot_product_attention(q, q, q))
+        torch.nn.functional.scaled_dot_product_attention(q, q, q).sum().backward()  # type: ignore[no-untyped-call]
+    assert took == pytest.approx(4 * 4 * 8 * 1024**2 * 64 / setting("FLOP_PER_S"), abs=setting("LAUNCH_S") + 1e-6)
+    assert q.grad is not None
+
+
+# ---- what is not there ----
+
+
+def test_every_call_that_needs_a_gpu_and_that_pytorch_imports_has_a_stand_in() -> None:
+    """Of cuBLAS all but its version, of cuDNN what takes a handle: a real function that got one of ours would crash."""
+    if shutil.which("nm") is None:
+        pytest.skip("there is no nm to read libraries with")
+    stand_ins = next(path for path in os.environ["LD_PRELOAD"].split(":") if "pretend_libraries" in path)
+    defined = _names("--defined-only", stand_ins)
+    folder = Path(torch.__file__).parent / "lib"
+    imported = _names(
+        "--undefined-only", *map(str, folder.glob("libtorch_*cuda*.so")), str(folder / "libtorch_python.so")
+    )
+    text = "".join(
+        path.read_text(encoding="utf-8", errors="replace")
+        for headers in find_torch().headers
+        for path in headers.glob("cudnn*.h")
+    )
+    with_handle = set(re.findall(r"\b(cudnn\w+)\s*\([^;()]*\bcudnnHandle_t\s", text))
+    needed = {name for name in imported if name.startswith("cublas") and name != "cublasLtGetVersion"}
+    needed |= imported & with_handle
+    assert len(needed) > 200
+    assert needed <= defined
+
+
+def _names(which: str, *libraries: str) -> set[str]:
+    done = subprocess.run(["nm", "--dynamic", which, *libraries], capture_output=True, text=True, check=True)  # noqa: S607
+    return {line.split()[-1].partition("@")[0] for line in done.stdout.splitlines() if len(line.split()) > 1}
+
+
+@pytest.mark.parametrize(
+    ("call", "statement"),
+    [
+        ("cufftCreate", "torch.fft.fft(torch.zeros(64, device='cuda'))"),
+        ("cusolverDnCreate", "torch.linalg.solve(torch.zeros(4, 4, device='cuda'), torch.zeros(4, 4, device='cuda'))"),
+        ("cublasSgetrfBatched", "torch.linalg.inv(torch.zeros(8, 4, 4, device='cuda'))"),
+        (
+            "cusparseCreate",
+            "torch.sparse_csr_tensor([0, 1], [0], [1.], (1, 1), device='cuda') @ torch.zeros(1, 1, device='cuda')",
+        ),
+    ],
+)
+def test_a_library_that_is_not_there_is_refused_by_the_name_of_its_call(call: str, statement: str) -> None:
+    """The script ends with an exception, and on stderr stands which call there is none of."""
+    done = run(f"import torch; {statement}")
+    assert done.returncode == 1
+    assert f"vdnnsim: {call}: this call is not on the pretended GPU" in done.stderr
+    assert "RuntimeError" in done.stderr
+
+
+def test_nccl_is_refused_with_what_works_instead() -> None:
+    """Of one process, which has nobody to wait for; the last line is PyTorch's exception, with NCCL's last error."""
+    done = run(
+        "import os, torch, torch.distributed as group\n"
+        "os.environ.update(MASTER_ADDR='localhost', MASTER_PORT='0')\n"
+        "group.init_process_group('nccl', store=group.HashStore(), rank=0, world_size=1)\n"
+        "group.all_reduce(torch.zeros(4, device='cuda'))\n"
+    )
+    assert done.returncode != 0
+    assert "pretended GPUs do not talk to each other through NCCL; the backend gloo does work" in done.stderr
+    assert "DistBackendError" in done.stderr
+
+
+def test_a_number_that_nobody_computed_is_not_handed_to_the_host() -> None:
+    """A dot product whose result is to come to the host is refused; it would be whatever stood in memory."""
+    blas = ctypes.CDLL(None)
+    handle = ctypes.c_void_p()
+    assert blas.cublasCreate_v2(ctypes.byref(handle)) == 0
+    x = torch.zeros(4, device="cuda")
+    result = ctypes.c_float(7)
+    address = ctypes.c_void_p(x.data_ptr())
+    not_supported = 15
+    assert blas.cublasSdot_v2(handle, 4, address, 1, address, 1, ctypes.byref(result)) == not_supported
+    assert result.value == 7
+    assert blas.cublasSetPointerMode_v2(handle, 1) == 0
+    assert blas.cublasSdot_v2(handle, 4, address, 1, address, 1, address) == 0
+    blas.cublasDestroy_v2(handle)
