@@ -92,13 +92,17 @@ class Executor:
             self._device.empty_cache()
             self._compiled, self._reserved_bytes = compiled, 0
         self._arena.reserve(compiled.copies.nbytes)
-        walk = PlanWalk(self._device, compiled, self._arena, self._labels, self._loss, self._kept)
+        walk = self.walk(compiled)
         try:
             return self._run(compiled, walk, content, limits, pace or {})
         except OutOfDeviceMemory:
             return overflow_at(compiled, walk.position, walk.held_bytes, limits, self._device.memory_bytes)
         finally:
             walk.abandon()
+
+    def walk(self, compiled: CompiledPlan) -> PlanWalk:
+        """Return what issues a plan."""
+        return PlanWalk(self._device, compiled, self._arena, self._labels, self._loss, self._kept)
 
     def _made_ready(self, plan: TrainingPlan) -> CompiledPlan:
         if self._compiled is not None and self._compiled.plan is plan:
