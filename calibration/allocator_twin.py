@@ -129,6 +129,37 @@ def segments_that_grow(*, grow: bool) -> Iterator[None]:
         torch._C._accelerator_setAllocatorSettings("expandable_segments:False")  # noqa: SLF001
 
 
+TRACE_COLUMNS: Final = (
+    "sizes",
+    "segments",
+    "traces",
+    "with several streams",
+    "events",
+    "refusals",
+    "blocks that waited",
+    "divergences",
+)
+"""What `trace_rows` say of traces that draw their sizes alike."""
+
+
+def trace_rows(outcomes: Sequence[TraceOutcome]) -> list[tuple[str, ...]]:
+    """Return the rows of a table, one for each kind of sizes and of segments."""
+    rows = []
+    for sizes in Sizes:
+        for expandable in (False, True):
+            alike = [each for each in outcomes if (each.trace.sizes, each.trace.expandable) == (sizes, expandable)]
+            counts = (
+                len(alike),
+                sum(each.trace.streams > 1 for each in alike),
+                sum(each.events for each in alike),
+                sum(each.refusals for each in alike),
+                sum(each.waited for each in alike),
+                sum(each.divergence is not None for each in alike),
+            )
+            rows.append((sizes.value, "growing" if expandable else "whole", *(f"{count:,}" for count in counts)))
+    return rows
+
+
 class _Twins:
     """PyTorch's tensors and the model's blocks under the same keys."""
 

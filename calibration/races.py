@@ -16,7 +16,7 @@ from itertools import permutations
 
 import torch
 
-from calibration.allocator_history import recorded
+from calibration.allocator_history import Entry, recorded
 from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.executor import Executor
 from calibration.kernels.port import KernelTensors
@@ -101,10 +101,22 @@ def _disturb(first: Sequence[Touch], second: Sequence[Touch]) -> bool:
     return any(one.disturbs(another) for one in first for another in second)
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One execution of a plan.
+
+    Attributes:
+        entries: what PyTorch's allocator did on a GPU.
+    """
+
+    touches: Touches
+    entries: Sequence[Entry]
+
+
 class WatchedExecutor(Executor):
     """An executor that notes what the operations of a plan touch."""
 
-    def touches(self, plan: TrainingPlan, limits: MemoryLimits) -> Touches | DoesNotFit:
+    def watch(self, plan: TrainingPlan, limits: MemoryLimits) -> Watched | DoesNotFit:
         """Execute a plan once, and return what its operations touched.
 
         Raises:
@@ -121,7 +133,7 @@ class WatchedExecutor(Executor):
         for position, own in self._watched.own_allocations.items():
             for entry in allocated[own.start - first : own.stop - first]:
                 touches[position].append(Touch(entry["addr"], entry["addr"] + entry["size"], writes=True))
-        return touches
+        return Watched(touches, entries)
 
     def walk(self, compiled: CompiledPlan) -> PlanWalk:
         """Return what issues a plan, and notes."""

@@ -126,23 +126,23 @@ def test_executed_plans_have_no_race(bench: Bench, policy: Policy) -> None:
     workload = bench.workload(tiny_forked)
     plan = bench.plan(workload, policy, every_second_explicit)
 
-    touches = WatchedExecutor(bench.device, workload, bench.library).touches(plan, UNLIMITED)
+    watched = WatchedExecutor(bench.device, workload, bench.library).watch(plan, UNLIMITED)
 
-    assert not isinstance(touches, DoesNotFit)
-    assert find_races(plan.operations, touches) == []
+    assert not isinstance(watched, DoesNotFit)
+    assert find_races(plan.operations, watched.touches) == []
 
 
 def test_every_wait_without_which_something_is_read_too_early_is_missed(bench: Bench) -> None:
     """Of the plan of vdnn_all, each wait is left out in turn; the check of plans says what is wrong then."""
     workload = bench.workload(tiny_forked)
     plan = bench.plan(workload, VdnnAll(), every_second_explicit)
-    touches = WatchedExecutor(bench.device, workload, bench.library).touches(plan, UNLIMITED)
-    assert not isinstance(touches, DoesNotFit)
+    watched = WatchedExecutor(bench.device, workload, bench.library).watch(plan, UNLIMITED)
+    assert not isinstance(watched, DoesNotFit)
 
     needed = [at for at in waits(plan.operations) if is_read_too_early(with_operations(plan, without(plan, at)))]
 
     assert len(needed) >= 4, "two copies of two maps at least"
-    assert all(find_races(without(plan, at), touches) for at in needed)
+    assert all(find_races(without(plan, at), watched.touches) for at in needed)
 
 
 def waits(operations: Sequence[Operation]) -> list[int]:
