@@ -166,6 +166,7 @@ class _Twins:
     def __init__(self, trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy) -> None:
         self._trace = trace
         self._device = device
+        self._gpu = torch.device("cuda", device)
         self._memory = memory
         self._occupy = occupy
         self._numbers = random.Random(f"{trace.sizes.value} {trace.seed}")  # noqa: S311  # picks sizes
@@ -193,6 +194,7 @@ class _Twins:
 
     def clear(self) -> None:
         self._held.clear()
+        torch.cuda.set_stream(torch.cuda.default_stream(self._device))
         torch.cuda.synchronize(self._device)
         torch.cuda.empty_cache()
 
@@ -219,10 +221,12 @@ class _Twins:
     def _take(self, nbytes: int, number: int) -> None:
         model = self._beside.allocator
         for stream, ends in enumerate(self._ends):
-            model.reach(stream, sum(1 for _ in takewhile(_is_over, ends)))
+            if ends:
+                model.reach(stream, sum(1 for _ in takewhile(_is_over, ends)))
+        # Half a million times, the context manager of streams would take most of the time.
+        torch.cuda.set_stream(self._streams[number])
         try:
-            with torch.cuda.stream(self._streams[number]):
-                tensor = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+            tensor = torch.empty(nbytes, dtype=torch.uint8, device=self._gpu)
         except torch.cuda.OutOfMemoryError:
             self._beside.take(nbytes, number, None)
         else:

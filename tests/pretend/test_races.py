@@ -12,6 +12,7 @@ import torch
 
 from calibration.allocator_history import History, recorded
 from calibration.allocator_model import GpuMemory
+from calibration.allocator_twin import segments_that_grow
 from calibration.devices.arithmetic import arithmetic
 from calibration.devices.cuda import CudaDevice
 from calibration.kernels.pytorch import PyTorchLibrary
@@ -33,7 +34,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def history() -> Iterator[History]:
+def grow() -> bool:
+    """Whether segments grow."""
+    return False
+
+
+@pytest.fixture
+def history(grow: bool) -> Iterator[History]:  # noqa: FBT001  # given by pytest
     """What the allocator of this process did, which is nothing yet."""
     torch.cuda.init()  # type: ignore[no-untyped-call]
     torch.cuda.synchronize()
@@ -41,8 +48,10 @@ def history() -> Iterator[History]:
     gc.collect()
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() == 0, "another test holds memory of the GPU"
-    with arithmetic(tf32=False):
-        yield History(GpuMemory(*torch.cuda.mem_get_info()))
+    with arithmetic(tf32=False), segments_that_grow(grow=grow):
+        yield History(GpuMemory(*torch.cuda.mem_get_info(), expandable=grow))
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def executor_of(workload: Workload, history: History) -> tuple[WatchedExecutor, Bench]:
@@ -56,7 +65,10 @@ def executor_of(workload: Workload, history: History) -> tuple[WatchedExecutor, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("network", "batch_size"), [("alexnet", 8), ("googlenet", 2), ("resnet50", 2)])
+@pytest.mark.parametrize(
+    ("network", "batch_size", "grow"),
+    [("alexnet", 8, False), ("alexnet", 8, True), ("googlenet", 2, False), ("resnet50", 2, False)],
+)
 def test_all_policies_reserve_what_the_model_says_and_race_nowhere(
     history: History, network: str, batch_size: int
 ) -> None:
@@ -72,11 +84,13 @@ def test_all_policies_reserve_what_the_model_says_and_race_nowhere(
     outcomes = list(
         compare_plans(executor, {tuple(labels): plan for labels, plan in plans.values()}, UNLIMITED, history, 6)
     )
+    reserved_bytes = torch.cuda.memory_reserved()
     bench.device.close()
 
     assert [each for each in outcomes if each.refused or each.divergence is not None or each.races] == []
     assert sum(len(each.policies) for each in outcomes) == len(policies)
     assert all(each.requests for each in outcomes)
+    assert history.beside.allocator.reserved_bytes == reserved_bytes
 
 
 def test_waits_that_are_left_out_are_races_on_real_addresses(history: History) -> None:
