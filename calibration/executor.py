@@ -95,7 +95,7 @@ class Executor:
             return placement
         self._residents.settle(plan)
         self._arena.reserve(compiled.copies.nbytes)
-        walk = PlanWalk(self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept)
+        walk = self.walk(compiled)
         try:
             return self._run(compiled, walk, content, limits, pace or {})
         except OutOfDeviceMemory:
@@ -104,6 +104,10 @@ class Executor:
             walk.abandon()
         self._residents.leave()
         return overflow
+
+    def walk(self, compiled: CompiledPlan) -> PlanWalk:
+        """Return what issues a plan."""
+        return PlanWalk(self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept)
 
     def _made_ready(self, plan: TrainingPlan) -> CompiledPlan:
         if self._compiled is not None and self._compiled.plan is plan:

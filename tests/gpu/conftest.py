@@ -54,4 +54,4 @@ def library() -> KernelLibrary:
 
 @pytest.fixture
 def bench(device: CudaDevice, library: KernelLibrary) -> Bench:
-    return Bench(device, library)
+    return Bench.of(device, library)

@@ -1,23 +1,36 @@
 """PyTorch's CUDA caching allocator: blocks cut from segments, which are kept when their blocks are given back.
 
-A request is rounded up to the granule (512 B in PyTorch) and served from one of two pools: up to 1 MiB from the small
-one, whose segments have 2 MiB, else from the large one, whose segments have 20 MiB for requests below 10 MiB and the
-request's own size, rounded up to 2 MiB, above. The smallest free block that is large enough is taken, the lowest among
-equals; only if there is none is a segment taken from the GPU. A block is cut when what remains of it is at least a
-granule (small pool) or more than 1 MiB (large pool); else the whole of it counts as allocated. A block given back
-merges at once with its free neighbours in its segment. When the GPU has no room for a segment, all segments that are
-free as a whole are given back to it, and the request is tried once more.
+A request is rounded up to the granule (512 B in PyTorch) and served from one of two pools of the stream on which it is
+made: up to 1 MiB from the small one, else from the large one. The smallest free block that is large enough is taken,
+among equals the lowest of the oldest segment; only if there is none is memory taken from the GPU. A block given back
+merges at once with its free neighbours in its segment, and serves requests of its stream and pool alone. When the GPU
+has no room, all that is free as a whole is given back to it, and the GPU is asked once more.
 
-`pool_bytes` is what PyTorch calls reserved, the sum of `deltas` what it calls allocated. All requests come from one
-stream, as the plans of vDNN have it, and PYTORCH_ALLOC_CONF is not set.
+How segments are taken from the GPU and blocks cut from them is the business of `Segments`. `WholeSegments` is
+PyTorch's default: each is one cudaMalloc, of 2 MiB in the small pool, in the large one of 20 MiB for requests below
+10 MiB and of the request's own size, rounded up to 2 MiB, above. A block is cut when what remains of it is at least a
+granule (small pool) or more than 1 MiB (large pool); else the whole of it counts as allocated. What
+`expandable_segments:True` makes of it stands in `vdnnsim.memory.expandable`.
+
+A block that other streams have used (`Tensor.record_stream`) serves nobody when it is given back, until each of them
+has come to where it was then. PyTorch asks for that at the next request, and waits for it before it gives back to the
+GPU what is free; a block that comes back so is not looked for again (pytorch issue 189504).
+
+`pool_bytes` is the maximum of what PyTorch calls reserved, the sum of `deltas` what it calls allocated. Of
+PYTORCH_ALLOC_CONF nothing else is modelled: `max_split_size_mb`, `roundup_power2_divisions`,
+`garbage_collection_threshold`, pools of CUDA graphs and a limit by `set_per_process_memory_fraction`, which under
+expandable segments is another one than the end of memory.
+
+Addresses here say the order in which segments were taken: a later one lies above an earlier one. PyTorch 2.14 goes by
+that order, too (pytorch pull request 183591); earlier ones went by the addresses, which are the driver's affair.
 
 Source: github.com/pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (malloc, get_free_block, should_split, free_block,
-release_cached_blocks) and c10/core/AllocatorConfig.h. Assumption: a later segment lies above an earlier one; addresses
-decide only between blocks of equal size.
+process_events, release_cached_blocks) and c10/core/AllocatorConfig.h.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Final, Protocol
 
 from vdnnsim.memory.free_pieces import FreePieces
 from vdnnsim.memory.online import Block, serve
@@ -33,75 +46,213 @@ SEGMENT_GRANULE_BYTES: Final = 2 * MIB
 
 def place_caching(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
     """Serve requests one by one as PyTorch does in a process that has not allocated anything before."""
-    return serve(requests, _Segments(capacity_bytes, granule_bytes), capacity_bytes, granule_bytes)
+    allocator = CachingAllocator(WholeSegments(capacity_bytes, granule_bytes))
+    return serve(requests, allocator, capacity_bytes, granule_bytes)
 
 
-class _Segments:
-    """The segments of both pools, and the free blocks in them."""
+class StreamPool:
+    """What is free in the segments of one stream and one class of sizes.
+
+    Attributes:
+        small: whether it serves requests of at most 1 MiB.
+        free: blocks in memory.
+        unmapped: ranges of addresses behind which there is no memory.
+    """
+
+    def __init__(self, *, small: bool, segments: "Segments") -> None:
+        self.small = small
+        self.free = FreePieces(segments.borders)
+        self.unmapped = FreePieces(segments.borders)
+
+
+class Segments(Protocol):
+    """How segments are taken from the GPU, cut and given back.
+
+    Attributes:
+        borders: where segments start; no block crosses one.
+        reserved_bytes: memory of the GPU in all segments.
+        most_reserved_bytes: the maximum of it up to now.
+    """
+
+    borders: dict[int, int]
+    reserved_bytes: int
+    most_reserved_bytes: int
+
+    def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+        """Return bytes and start of the free block that a request takes, if there is one."""
+
+    def grow(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+        """Take memory for a request from the GPU; return bytes and start of the free block; None without room."""
+
+    def least_rest_bytes(self, pool: StreamPool) -> int:
+        """Return the least that is worth to be cut off a block."""
+
+    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
+        """Give back to the GPU what is free as a whole."""
+
+
+class CachingAllocator:
+    """The allocator of one GPU in one process. Streams are numbers; which, is up to the caller.
+
+    Attributes:
+        allocated_bytes: in blocks that are in use.
+    """
 
     addressed: ClassVar[bool] = True
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._pools: dict[tuple[int, bool], StreamPool] = {}
+        # By the start of each block that is in use or waits.
+        self._taken: dict[int, tuple[StreamPool, int]] = {}
+        self._users: dict[int, set[int]] = {}
+        # Blocks that were given back, in that order, by each stream that has used them; how many of them the GPU has
+        # come past there; and for how many streams each waits.
+        self._waiting: dict[int, deque[Block]] = {}
+        self._reached: dict[int, int] = {}
+        self._awaited: dict[int, int] = {}
+        self.allocated_bytes = 0
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What it holds of the GPU."""
+        return self._segments.reserved_bytes
+
+    @property
+    def pool_bytes(self) -> int:
+        """The most that it held of the GPU up to now."""
+        return self._segments.most_reserved_bytes
+
+    def take(self, nbytes: int, stream: int = 0) -> Block | None:
+        """Return a block of at least nbytes, which are whole granules; None where there is no room."""
+        if not nbytes:
+            return Block(0, 0)
+        if self._reached:
+            self._return_reached()
+        pool, segments = self._pool(nbytes, stream), self._segments
+        found = segments.best_fit(pool, nbytes) or segments.grow(pool, nbytes)
+        if found is None:
+            self._return_reached(everything=True)
+            segments.give_back_free(self._pools.values())
+            found = segments.grow(pool, nbytes)
+        if found is None:
+            return None
+        size, start = found
+        pool.free.remove(start, size)
+        if size - nbytes >= segments.least_rest_bytes(pool):
+            pool.free.add(start + nbytes, size - nbytes)
+            size = nbytes
+        self._taken[start] = pool, stream
+        self.allocated_bytes += size
+        return Block(start, size)
+
+    def record_use(self, block: Block, stream: int) -> None:
+        """Note that work on another stream uses a block: `Tensor.record_stream`."""
+        if block.nbytes and self._taken[block.start][1] != stream:
+            self._users.setdefault(block.start, set()).add(stream)
+
+    def give_back(self, block: Block) -> None:
+        """Take a block back; one that other streams have used waits for them."""
+        if not block.nbytes:
+            return
+        self.allocated_bytes -= block.nbytes
+        users = self._users.pop(block.start, None) if self._users else None
+        if users is None:
+            self._free(block)
+            return
+        self._awaited[block.start] = len(users)
+        for stream in users:
+            self._waiting.setdefault(stream, deque()).append(block)
+
+    def reach(self, stream: int, blocks: int) -> None:
+        """Note past how many of the blocks that wait for a stream the GPU has come there; the next request sees it."""
+        assert blocks <= self.waiting_blocks(stream), "no more blocks wait for the stream"
+        self._reached[stream] = blocks
+
+    def waiting_blocks(self, stream: int) -> int:
+        """Return how many blocks wait for a stream, as far as requests have seen."""
+        return len(self._waiting.get(stream, ()))
+
+    def empty_cache(self) -> None:
+        """Wait for all streams and give back to the GPU what is free as a whole: `torch.cuda.empty_cache`."""
+        self._return_reached(everything=True)
+        self._segments.give_back_free(self._pools.values())
+
+    @property
+    def free_blocks(self) -> list[Block]:
+        """The blocks that are free and kept, from the lowest on."""
+        return sorted(Block(start, size) for pool in self._pools.values() for size, start in pool.free.by_size)
+
+    def largest_free(self, nbytes: int) -> int:
+        """Return the size of the largest block that a request of nbytes could have been given."""
+        return self._pool(nbytes, 0).free.largest_bytes
+
+    def _pool(self, nbytes: int, stream: int) -> StreamPool:
+        small = nbytes <= LARGEST_SMALL_BYTES
+        pool = self._pools.get((stream, small))
+        if pool is None:
+            pool = self._pools[stream, small] = StreamPool(small=small, segments=self._segments)
+        return pool
+
+    def _free(self, block: Block) -> None:
+        pool, _ = self._taken.pop(block.start)
+        pool.free.give_back(*block)
+
+    def _return_reached(self, *, everything: bool = False) -> None:
+        for stream, waiting in self._waiting.items():
+            for _ in range(len(waiting) if everything else self._reached.get(stream, 0)):
+                block = waiting.popleft()
+                self._awaited[block.start] -= 1
+                if not self._awaited[block.start]:
+                    del self._awaited[block.start]
+                    self._free(block)
+        self._reached.clear()
+
+
+class WholeSegments:
+    """Segments that are one cudaMalloc each, and given back as a whole.
+
+    Args:
+        capacity_bytes: memory of the GPU that is there for segments.
+        granule_bytes: to which requests are rounded.
+    """
 
     def __init__(self, capacity_bytes: int, granule_bytes: int) -> None:
         self._capacity_bytes = capacity_bytes
         self._granule_bytes = granule_bytes
-        # The segments by their start; blocks of two never merge.
-        self._segments: dict[int, int] = {}
-        self._small = FreePieces(self._segments)
-        self._large = FreePieces(self._segments)
-        self._pool_of: dict[int, FreePieces] = {}
         self._next_segment = 0
-        self._reserved_bytes = 0
-        self.pool_bytes = 0
+        self.borders: dict[int, int] = {}
+        self.reserved_bytes = 0
+        self.most_reserved_bytes = 0
 
-    def take(self, nbytes: int) -> Block | None:
-        """Return a block of at least nbytes; None where there is no room."""
-        if not nbytes:
-            return Block(0, 0)
-        pool = self._pool(nbytes)
-        found = pool.best_fit(nbytes) or self._take_segment(nbytes)
-        if found is None:
-            self._give_back_free_segments()
-            found = self._take_segment(nbytes)
-        if found is None:
+    def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+        """Return bytes and start of the smallest free block that is large enough, the lowest among equals."""
+        return pool.free.best_fit(nbytes)
+
+    def grow(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+        """Take a segment for a request; return its bytes and start; None where the GPU has no room."""
+        size = segment_bytes(nbytes)
+        if self.reserved_bytes + size > self._capacity_bytes:
             return None
-        size, start = found
-        pool.remove(start, size)
-        least_rest_bytes = self._granule_bytes if pool is self._small else LARGEST_SMALL_BYTES + 1
-        if size - nbytes >= least_rest_bytes:
-            pool.add(start + nbytes, size - nbytes)
-            size = nbytes
-        self._pool_of[start] = pool
-        return Block(start, size)
-
-    def give_back(self, block: Block) -> None:
-        """Take a block back, and merge it with its free neighbours."""
-        if block.nbytes:
-            self._pool_of.pop(block.start).give_back(*block)
-
-    def largest_free(self, nbytes: int) -> int:
-        """Return the size of the largest block that a request of nbytes could have been given."""
-        return self._pool(nbytes).largest_bytes
-
-    def _pool(self, nbytes: int) -> FreePieces:
-        return self._small if nbytes <= LARGEST_SMALL_BYTES else self._large
-
-    def _take_segment(self, nbytes: int) -> tuple[int, int] | None:
-        size, start = segment_bytes(nbytes), self._next_segment
-        if self._reserved_bytes + size > self._capacity_bytes:
-            return None
-        self._segments[start] = size
+        start = self._next_segment
         self._next_segment += size
-        self._reserved_bytes += size
-        self.pool_bytes = max(self.pool_bytes, self._reserved_bytes)
-        self._pool(nbytes).add(start, size)
+        self.borders[start] = size
+        self.reserved_bytes += size
+        self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
+        pool.free.add(start, size)
         return size, start
 
-    def _give_back_free_segments(self) -> None:
-        for pool in (self._small, self._large):
-            for size, start in [(size, start) for size, start in pool.by_size if self._segments.get(start) == size]:
-                pool.remove(start, size)
-                del self._segments[start]
-                self._reserved_bytes -= size
+    def least_rest_bytes(self, pool: StreamPool) -> int:
+        """Return the least that is worth to be cut off a block."""
+        return self._granule_bytes if pool.small else LARGEST_SMALL_BYTES + 1
+
+    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
+        """Give back the segments in which nothing is in use."""
+        for pool in pools:
+            for size, start in [piece for piece in pool.free.by_size if self.borders.get(piece[1]) == piece[0]]:
+                pool.free.remove(start, size)
+                del self.borders[start]
+                self.reserved_bytes -= size
 
 
 def segment_bytes(nbytes: int) -> int:

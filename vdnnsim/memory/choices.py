@@ -10,6 +10,7 @@ class MemoryModel(Enum):
     `best_fit` places each request online in the smallest free piece, as cnmem does for vDNN.
     `planned` assigns addresses ahead with the whole plan in view, which a static plan allows.
     `pytorch` places online as PyTorch's CUDA caching allocator does, in segments that it keeps.
+    `pytorch_expandable` places as that allocator does under `expandable_segments:True`, in one segment that grows.
     `cuda_malloc` makes every buffer an allocation of its own, as Caffe does: the driver hands out blocks of 2 MiB.
     `mxnet` plans which buffers share a storage as MXNet does, and allocates every storage by itself.
     `tensorflow` places online as TensorFlow's BFC allocator does, in regions that it doubles and keeps.
@@ -20,6 +21,7 @@ class MemoryModel(Enum):
     BEST_FIT = "best_fit"
     PLANNED = "planned"
     PYTORCH = "pytorch"
+    PYTORCH_EXPANDABLE = "pytorch_expandable"
     CUDA_MALLOC = "cuda_malloc"
     MXNET = "mxnet"
     TENSORFLOW = "tensorflow"

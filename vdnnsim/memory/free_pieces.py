@@ -23,9 +23,26 @@ class FreePieces:
         """Bytes of the largest piece; 0 where there is none."""
         return self.by_size[-1][0] if self.by_size else 0
 
+    @property
+    def starts(self) -> list[int]:
+        """Where pieces start, from the lowest on."""
+        return sorted(self._size_at)
+
+    def size_at(self, start: int) -> int:
+        """Return the bytes of the piece that starts somewhere; 0 where none does."""
+        return self._size_at.get(start, 0)
+
+    def start_before(self, end: int) -> int | None:
+        """Return where the piece starts that ends somewhere; None where none does."""
+        return self._start_before.get(end)
+
+    def place_of(self, nbytes: int) -> int:
+        """Return where in `by_size` the smallest piece stands that holds nbytes; its length where none does."""
+        return bisect_left(self.by_size, (nbytes, 0))
+
     def best_fit(self, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the smallest piece that holds nbytes, the lowest among equals, if there is one."""
-        found = bisect_left(self.by_size, (nbytes, 0))
+        found = self.place_of(nbytes)
         return self.by_size[found] if found < len(self.by_size) else None
 
     def take(self, nbytes: int) -> int | None:

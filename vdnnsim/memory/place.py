@@ -7,6 +7,7 @@ from vdnnsim.memory.bfc import place_tensorflow
 from vdnnsim.memory.caching import place_caching
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.cuda_malloc import place_cuda_malloc
+from vdnnsim.memory.expandable import place_expandable
 from vdnnsim.memory.online import MAPPED_BYTES, place_best_fit, place_ideal, place_mapped
 from vdnnsim.memory.planned import place_planned
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
@@ -17,6 +18,7 @@ _MODELS: Mapping[MemoryModel, Callable[[Sequence[Request], int, int], Placed | O
     MemoryModel.BEST_FIT: place_best_fit,
     MemoryModel.PLANNED: place_planned,
     MemoryModel.PYTORCH: place_caching,
+    MemoryModel.PYTORCH_EXPANDABLE: place_expandable,
     MemoryModel.CUDA_MALLOC: place_cuda_malloc,
     MemoryModel.MXNET: place_mxnet,
     MemoryModel.TENSORFLOW: place_tensorflow,

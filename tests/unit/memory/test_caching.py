@@ -1,11 +1,14 @@
 """The rules of PyTorch's caching allocator, each worked out by hand; sizes in MiB where not said otherwise."""
 
+from collections.abc import Callable, Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.memory_requests import give, take
 from vdnnsim.memory.caching import place_caching, segment_bytes
+from vdnnsim.memory.expandable import place_expandable
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
 from vdnnsim.units import MIB
 
@@ -114,9 +117,17 @@ def test_a_medium_request_does_not_fit_where_its_segment_does_not() -> None:
 SIZES = st.sampled_from((1, 700, 4096, MIB, MIB + 1, 3 * MIB, 9 * MIB, 10 * MIB, 15 * MIB + 5, 40 * MIB))
 
 
+@pytest.mark.parametrize("place", [place_caching, place_expandable])
 @settings(max_examples=60)
-@given(st.lists(st.tuples(st.integers(0, 7), SIZES), max_size=40), st.sampled_from((24 * MIB, 96 * MIB, ROOMY)))
-def test_blocks_in_use_never_overlap_and_nothing_is_lost(toggles: list[tuple[int, int]], capacity_bytes: int) -> None:
+@given(
+    toggles=st.lists(st.tuples(st.integers(0, 7), SIZES), max_size=40),
+    capacity_bytes=st.sampled_from((24 * MIB, 96 * MIB, ROOMY)),
+)
+def test_blocks_in_use_never_overlap_and_nothing_is_lost(
+    place: Callable[[Sequence[Request], int, int], Placed | Overflow],
+    toggles: list[tuple[int, int]],
+    capacity_bytes: int,
+) -> None:
     """A key takes bytes if it has none and gives them back if it has; at the end everything is given back.
 
     Blocks in use lie apart and are at least as large as asked; allocated never exceeds reserved, reserved never the
@@ -128,7 +139,7 @@ def test_blocks_in_use_never_overlap_and_nothing_is_lost(toggles: list[tuple[int
         requests.append(Request(key, None if key in held else nbytes))
         held ^= {key}
     requests += [Request(key, None) for key in held]
-    answer = place_caching(requests, capacity_bytes, 512)
+    answer = place(requests, capacity_bytes, 512)
     if isinstance(answer, Overflow):
         assert 0 <= answer.largest_free_bytes <= answer.free_bytes <= capacity_bytes
         return

@@ -1,0 +1,287 @@
+"""Random requests on several streams, of PyTorch's caching allocator on a GPU and of the model, event by event.
+
+Tensors of bytes come and go; some are used by other streams, which may be at work meanwhile (`record_stream`); now and
+then the cache is emptied. Memory is scarce in some traces, so that requests are refused. After every event allocated
+and reserved bytes are compared, after every request whether there was room and where the block lies, and every now and
+then all blocks that are kept for later.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from itertools import takewhile
+from typing import Final
+
+import torch
+
+from calibration.allocator_model import Divergence, GpuMemory, ModelBeside
+from vdnnsim.memory.online import Block
+from vdnnsim.units import GIB, MIB
+
+Occupy = Callable[[torch.cuda.Stream], None]
+"""Gives a stream work that does not end before the host waits for the stream."""
+
+EVENTS_BETWEEN_SNAPSHOTS: Final = 1000
+
+
+class Sizes(Enum):
+    """What sizes are drawn from."""
+
+    SMALL = "small"
+    LARGE = "large"
+    EDGES = "edges"
+    ALIKE = "alike"
+    MIXED = "mixed"
+
+    def draw(self, numbers: random.Random) -> int:
+        """Return bytes of a request: at least one."""
+        match self:
+            case Sizes.SMALL:
+                return numbers.randint(1, MIB + 600)
+            case Sizes.LARGE:
+                return int(2 ** numbers.uniform(20, 28))
+            case Sizes.EDGES:
+                # Where the allocator's rules change, and a little beside.
+                rule = numbers.choice((512, MIB, 2 * MIB, 9 * MIB, 10 * MIB, 12 * MIB, 19 * MIB, 20 * MIB))
+                return max(1, rule + numbers.choice((-1025, -513, -512, -1, 0, 1, 511, 512, 513, 1024, MIB, -MIB)))
+            case Sizes.ALIKE:
+                return numbers.choice((3, 5, 5, 7, 12, 12, 24, 48)) * MIB
+            case Sizes.MIXED:  # pragma: no branch
+                return numbers.choice(
+                    (numbers.randint(1, 4096), numbers.randint(1, 3 * MIB), int(2 ** numbers.uniform(20, 27)))
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RandomTrace:
+    """One trace: the same events each time.
+
+    Attributes:
+        memory_bytes: what the GPU has for segments.
+        streams: how many streams allocate; with more than one, they use each other's tensors.
+        expandable: whether segments grow.
+    """
+
+    sizes: Sizes
+    seed: int
+    events: int
+    memory_bytes: int
+    streams: int
+    expandable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOutcome:
+    """What came of a trace.
+
+    Attributes:
+        refusals: requests for which there was no room.
+        waited: blocks that could not be used again at once, for another stream was at work on them.
+    """
+
+    trace: RandomTrace
+    events: int
+    refusals: int
+    waited: int
+    divergence: Divergence | None
+
+
+def random_traces(count: int, events: int) -> list[RandomTrace]:
+    """Return traces of every kind of sizes; half with several streams, half with expandable segments.
+
+    Memory is plentiful in every third; the others have from 300 MiB to somewhat over 1 GiB.
+    """
+    traces = []
+    for seed in range(count):
+        sizes = list(Sizes)[seed % len(Sizes)]
+        memory_bytes = (64 * GIB, 300 * MIB + 14 * MIB * (seed % 7), GIB + 2 * MIB * seed)[seed % 3]
+        traces.append(RandomTrace(sizes, seed, events, memory_bytes, 1 + 3 * (seed // 2 % 2), bool(seed // 4 % 2)))
+    return traces
+
+
+def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy) -> TraceOutcome:
+    """Ask both allocators the same, until they first differ.
+
+    Args:
+        trace: what is asked.
+        device: number of the GPU, whose memory holds nothing of PyTorch's and is limited to what the trace says.
+        memory: what the GPU has, as the model is told.
+        occupy: gives a stream work.
+    """
+    twins = _Twins(trace, device, memory, occupy)
+    with segments_that_grow(grow=trace.expandable):
+        try:
+            return twins.run()
+        finally:
+            twins.clear()
+
+
+@contextmanager
+def segments_that_grow(*, grow: bool) -> Iterator[None]:
+    """Let segments grow, or not, and never afterwards; memory is empty at both ends."""
+    torch._C._accelerator_setAllocatorSettings(f"expandable_segments:{grow}")  # noqa: SLF001  # has no other name
+    try:
+        yield
+    finally:
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:False")  # noqa: SLF001
+
+
+TRACE_COLUMNS: Final = (
+    "sizes",
+    "segments",
+    "traces",
+    "with several streams",
+    "events",
+    "refusals",
+    "blocks that waited",
+    "divergences",
+)
+"""What `trace_rows` say of traces that draw their sizes alike."""
+
+
+def trace_rows(outcomes: Sequence[TraceOutcome]) -> list[tuple[str, ...]]:
+    """Return the rows of a table, one for each kind of sizes and of segments."""
+    rows = []
+    for sizes in Sizes:
+        for expandable in (False, True):
+            alike = [each for each in outcomes if (each.trace.sizes, each.trace.expandable) == (sizes, expandable)]
+            counts = (
+                len(alike),
+                sum(each.trace.streams > 1 for each in alike),
+                sum(each.events for each in alike),
+                sum(each.refusals for each in alike),
+                sum(each.waited for each in alike),
+                sum(each.divergence is not None for each in alike),
+            )
+            rows.append((sizes.value, "growing" if expandable else "whole", *(f"{count:,}" for count in counts)))
+    return rows
+
+
+class _Twins:
+    """PyTorch's tensors and the model's blocks under the same keys."""
+
+    def __init__(self, trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy) -> None:
+        self._trace = trace
+        self._device = device
+        self._gpu = torch.device("cuda", device)
+        self._memory = memory
+        self._occupy = occupy
+        self._numbers = random.Random(f"{trace.sizes.value} {trace.seed}")  # noqa: S311  # picks sizes
+        self._streams: Sequence[torch.cuda.Stream] = [
+            torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            for _ in range(trace.streams)
+        ]
+        self._beside = ModelBeside(memory)
+        self._held: list[tuple[torch.Tensor, Block]] = []
+        # Events on the streams that blocks wait for, recorded where PyTorch records its own.
+        self._ends: list[deque[torch.cuda.Event]] = [deque() for _ in self._streams]
+        self._waited = 0
+        # Up to here tensors become more; where it is beyond what there is, requests are refused.
+        self._target_bytes = self._numbers.uniform(0.5, 1.2) * min(trace.memory_bytes, 2 * GIB)
+
+    def run(self) -> TraceOutcome:
+        beside = self._beside
+        for event in range(self._trace.events):
+            beside.events = event
+            self._next()
+            self._compare(with_blocks=event % EVENTS_BETWEEN_SNAPSHOTS == 0)
+            if beside.divergence is not None:
+                break
+        return TraceOutcome(self._trace, beside.events + 1, beside.refusals, self._waited, beside.divergence)
+
+    def clear(self) -> None:
+        self._held.clear()
+        torch.cuda.set_stream(torch.cuda.default_stream(self._device))
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
+
+    def _next(self) -> None:
+        numbers, several = self._numbers, len(self._streams) > 1
+        what = numbers.random()
+        if what < 0.002:
+            self._empty_cache()
+        elif several and what < 0.03:
+            self._streams[numbers.randrange(len(self._streams))].synchronize()
+        elif several and what < 0.08:
+            self._occupy(self._streams[numbers.randrange(len(self._streams))])
+        elif several and self._held and what < 0.2:
+            self._use(numbers.randrange(len(self._held)), numbers.randrange(len(self._streams)))
+        elif self._held and numbers.random() < (0.42 if self._below_target else 0.6):
+            self._give_back(numbers.randrange(len(self._held)))
+        else:
+            self._take(self._trace.sizes.draw(numbers), numbers.randrange(len(self._streams)))
+
+    @property
+    def _below_target(self) -> bool:
+        return self._beside.allocator.allocated_bytes < self._target_bytes
+
+    def _take(self, nbytes: int, number: int) -> None:
+        model = self._beside.allocator
+        for stream, ends in enumerate(self._ends):
+            if ends:
+                model.reach(stream, sum(1 for _ in takewhile(_is_over, ends)))
+        # Half a million times, the context manager of streams would take most of the time.
+        torch.cuda.set_stream(self._streams[number])
+        try:
+            tensor = torch.empty(nbytes, dtype=torch.uint8, device=self._gpu)
+        except torch.cuda.OutOfMemoryError:
+            self._beside.take(nbytes, number, None)
+        else:
+            block = self._beside.take(nbytes, number, tensor.data_ptr())
+            if block is not None:
+                self._held.append((tensor, block))
+        self._forget_ends()
+
+    def _use(self, at: int, number: int) -> None:
+        tensor, block = self._held[at]
+        tensor.record_stream(self._streams[number])
+        self._beside.allocator.record_use(block, number)
+
+    def _give_back(self, at: int) -> None:
+        self._held[at], self._held[-1] = self._held[-1], self._held[at]
+        model, (tensor, block) = self._beside.allocator, self._held.pop()
+        del tensor
+        model.give_back(block)
+        for number, stream in enumerate(self._streams):
+            if model.waiting_blocks(number) > len(self._ends[number]):
+                end = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                end.record(stream)
+                self._waited += not _is_over(end)
+                self._ends[number].append(end)
+
+    def _empty_cache(self) -> None:
+        torch.cuda.empty_cache()
+        self._beside.allocator.empty_cache()
+        self._forget_ends()
+
+    def _forget_ends(self) -> None:
+        """Drop the ends of blocks that wait no longer."""
+        for number, ends in enumerate(self._ends):
+            while len(ends) > self._beside.allocator.waiting_blocks(number):
+                ends.popleft()
+
+    def _compare(self, *, with_blocks: bool) -> None:
+        beside, model = self._beside, self._beside.allocator
+        statistics = torch.cuda.memory_stats_as_nested_dict(self._device)
+        for what, counted in (("allocated", model.allocated_bytes), ("reserved", model.reserved_bytes)):
+            beside.compare(f"{what} bytes", statistics[f"{what}_bytes"]["all"]["current"], counted)
+        if with_blocks and beside.divergence is None:
+            beside.compare_free(_free_blocks(self._device))
+
+
+def _is_over(end: torch.cuda.Event) -> bool:
+    return bool(end.query())  # type: ignore[no-untyped-call]
+
+
+def _free_blocks(device: int) -> list[Block]:
+    """Return the blocks that PyTorch keeps for later; those that wait for a stream are not among them."""
+    return [
+        Block(block["address"], block["size"])
+        for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+        if segment["device"] == device
+        for block in segment["blocks"]
+        if block["state"] == "inactive"
+    ]

@@ -1,0 +1,93 @@
+"""Plans executed again and again: what PyTorch's allocator made of them beside the model, and whether they race."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from calibration.allocator_history import History
+from calibration.allocator_model import Divergence
+from calibration.races import Race, WatchedExecutor, find_races
+from vdnnsim.errors import ExecutionRefused
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plan.training_plan import TrainingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """What came of one plan.
+
+    Attributes:
+        policies: whose plan it is.
+        refused: why it was not executed; empty where it was.
+        requests: of memory, in all iterations.
+        reserved_bytes: what the allocator holds of the GPU after the last.
+        divergence: where allocator and model first differ, in this plan or one before it.
+        races: of operations on its addresses, in any iteration.
+    """
+
+    policies: tuple[str, ...]
+    refused: str = ""
+    requests: int = 0
+    reserved_bytes: int = 0
+    divergence: Divergence | None = None
+    races: tuple[Race, ...] = ()
+
+
+def compare_plans(
+    executor: WatchedExecutor,
+    plans: Mapping[tuple[str, ...], TrainingPlan],
+    limits: MemoryLimits,
+    history: History,
+    iterations: int,
+) -> Iterator[PlanOutcome]:
+    """Execute plans one after the other, each several times, and replay what PyTorch's allocator did for them.
+
+    Args:
+        executor: on a GPU.
+        plans: by the labels of the policies that make the same one.
+        limits: what they may use.
+        history: of all that the process has allocated up to now.
+        iterations: of each plan.
+    """
+    for policies, plan in plans.items():
+        before = history.requests
+        races: set[Race] = set()
+        refused = ""
+        for _ in range(iterations):
+            try:
+                watched = executor.watch(plan, limits)
+            except ExecutionRefused as refusal:
+                refused = str(refusal)
+                break
+            if isinstance(watched, DoesNotFit):
+                refused = watched.explain()
+                break
+            history.replay(watched.entries)
+            races.update(find_races(plan.operations, watched.touches))
+        beside = history.beside
+        yield PlanOutcome(
+            policies,
+            refused,
+            history.requests - before,
+            beside.allocator.reserved_bytes,
+            beside.divergence,
+            tuple(sorted(races, key=lambda race: (race.second, race.first))),
+        )
+
+
+PLAN_COLUMNS: Final = ("network", "policies", "plans", "iterations each", "requests", "divergences", "races")
+"""What `plan_row` says of a network."""
+
+
+def plan_row(network: str, iterations: int, outcomes: Sequence[PlanOutcome]) -> tuple[str, ...]:
+    """Return the row of a table: plans that were refused are not among those counted."""
+    ran = [each for each in outcomes if not each.refused]
+    return (
+        network,
+        str(sum(len(each.policies) for each in ran)),
+        str(len(ran)),
+        str(iterations),
+        f"{sum(each.requests for each in ran):,}",
+        str(sum(each.divergence is not None for each in ran)),
+        str(sum(len(each.races) for each in ran)),
+    )

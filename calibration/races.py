@@ -1,0 +1,203 @@
+"""Races of an executed plan: operations on two streams that touch the same bytes, with no order between them.
+
+The bytes are those that the operations were really given: where the allocator put the buffers of a plan, which reuses
+the memory of released ones, what kernels took for themselves, and the slices of pinned host memory. The order is that
+of `vdnnsim.plan.order`, whatever the durations. Two that both read do not disturb each other.
+
+`check_plan` proves the same of buffers by their names. It sees nothing of addresses: whether the allocator hands memory
+on too early, or lays two buffers into the same bytes, shows here alone.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import permutations
+
+import torch
+
+from calibration.allocator_history import Entry, recorded
+from calibration.compiled_plan import CompiledPlan, KernelCall
+from calibration.executor import Executor
+from calibration.kernels.port import KernelTensors
+from calibration.walk import PlanWalk
+from vdnnsim.plan.operations import (
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Prefetch,
+    RecordEvent,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plan.order import StreamOrder
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plan.training_plan import TrainingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """Bytes that an operation reads, or writes; by their addresses."""
+
+    start: int
+    stop: int
+    writes: bool
+
+    def disturbs(self, other: "Touch") -> bool:
+        """Return whether two touches share bytes that one of them writes."""
+        return (self.writes or other.writes) and self.start < other.stop and other.start < self.stop
+
+
+Touches = Mapping[int, Sequence[Touch]]
+"""What each operation touches, by its position in the plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Two operations by their positions, the one that is issued first in front."""
+
+    first: int
+    second: int
+
+
+def find_races(operations: Sequence[Operation], touches: Touches) -> list[Race]:
+    """Return the pairs of operations on different streams that may run in either order and disturb each other."""
+    order = StreamOrder()
+    # For each stream and another: what that has issued, and the stream does not know to be done.
+    unknown: dict[tuple[Stream, Stream], deque[int]] = {pair: deque() for pair in permutations(Stream, 2)}
+    races = []
+    for position, operation in enumerate(operations):
+        match operation:
+            case Compute():
+                stream = Stream.COMPUTE
+            case Offload() | Prefetch():
+                stream = Stream.MEMORY
+            case RecordEvent(event=event, stream=stream):
+                order.record(event, stream)
+                continue
+            case WaitEvent(event=event, stream=stream):
+                order.wait(event, stream)
+                continue
+            case HostSynchronize(streams=streams):
+                order.synchronize(streams)
+                continue
+            case _:
+                continue
+        known = order.reach(stream)
+        for other in Stream:
+            if other is stream:
+                continue
+            before = unknown[stream, other]
+            while before and before[0] <= known[other]:
+                before.popleft()
+            races += [Race(each, position) for each in before if _disturb(touches[each], touches[position])]
+            unknown[other, stream].append(position)
+        order.run(stream, position)
+    return races
+
+
+def _disturb(first: Sequence[Touch], second: Sequence[Touch]) -> bool:
+    return any(one.disturbs(another) for one in first for another in second)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One execution of a plan.
+
+    Attributes:
+        entries: what PyTorch's allocator did on a GPU.
+    """
+
+    touches: Touches
+    entries: Sequence[Entry]
+
+
+class WatchedExecutor(Executor):
+    """An executor that notes what the operations of a plan touch."""
+
+    def watch(self, plan: TrainingPlan, limits: MemoryLimits) -> Watched | DoesNotFit:
+        """Execute a plan once, and return what its operations touched.
+
+        Raises:
+            PlanError, ExecutionRefused: as `execute`.
+        """
+        device = self._device.torch_device
+        run = partial(self.execute, plan, limits)
+        first = _allocations(device)
+        answer, entries = recorded(run, device.index) if device.type == "cuda" else (run(), [])
+        if isinstance(answer, DoesNotFit):
+            return answer
+        allocated = [each for each in entries if each["action"] == "alloc"]
+        touches = {position: list(each) for position, each in self._watched.touches.items()}
+        for position, own in self._watched.own_allocations.items():
+            for entry in allocated[own.start - first : own.stop - first]:
+                touches[position].append(Touch(entry["addr"], entry["addr"] + entry["size"], writes=True))
+        return Watched(touches, entries)
+
+    def walk(self, compiled: CompiledPlan) -> PlanWalk:
+        """Return what issues a plan, and notes."""
+        self._watched = _WatchedWalk(
+            self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept
+        )
+        return self._watched
+
+
+class _WatchedWalk(PlanWalk):
+    """A walk that notes what operations are given, and which allocations of the process kernels made themselves."""
+
+    @cached_property
+    def touches(self) -> dict[int, list[Touch]]:
+        return {}
+
+    @cached_property
+    def own_allocations(self) -> dict[int, range]:
+        return {}
+
+    def _launch(self, operation: Operation, lasts_s: float | None) -> None:
+        if isinstance(operation, Offload | Prefetch):
+            on_device, on_host = self._buffers.flat(operation.buffer, operation.extent), self._slice(operation)
+            arrives = isinstance(operation, Prefetch)
+            self.touches[self.position] = [_touch(on_device, writes=arrives), _touch(on_host, writes=not arrives)]
+        super()._launch(operation, lasts_s)
+
+    def _compute(self, call: KernelCall, lasts_s: float | None) -> None:
+        position, run = self.position, call.kernel.run
+        device = self._device.torch_device
+
+        def watched(tensors: KernelTensors) -> None:
+            first = _allocations(device)
+            run(tensors)
+            self.own_allocations[position] = range(first, _allocations(device))
+
+        super()._compute(replace(call, kernel=replace(call.kernel, run=watched)), lasts_s)
+
+    def _tensors(self, call: KernelCall) -> KernelTensors:
+        tensors = super()._tensors(call)
+        operation = self._plan.operations[self.position]
+        assert isinstance(operation, Compute)
+
+        def touches(buffers: Sequence[int], *, writes: bool) -> Iterator[Touch]:
+            for buffer in buffers:
+                # A workspace is lent to one kernel after the other, as large as each wants it.
+                memory = tensors.workspace if buffer == call.workspace else self._buffers.flat(buffer)
+                if memory is not None:
+                    yield _touch(memory, writes=writes)
+
+        self.touches[self.position] = [
+            *touches(operation.reads, writes=False),
+            *touches(operation.writes, writes=True),
+        ]
+        return tensors
+
+
+def _touch(memory: torch.Tensor, *, writes: bool) -> Touch:
+    return Touch(memory.data_ptr(), memory.data_ptr() + memory.nbytes, writes)
+
+
+def _allocations(device: torch.device) -> int:
+    """Return how many allocations PyTorch has made on a GPU; none where nobody counts them."""
+    if device.type != "cuda":
+        return 0
+    made: int = torch.cuda.memory_stats_as_nested_dict(device)["allocation"]["all"]["allocated"]
+    return made

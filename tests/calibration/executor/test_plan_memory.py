@@ -1,0 +1,66 @@
+"""Plans executed again and again on the CPU, whose allocator nobody sees; tests/pretend has PyTorch's."""
+
+from calibration.allocator_history import History
+from calibration.allocator_model import Divergence, GpuMemory
+from calibration.plan_memory import PLAN_COLUMNS, PlanOutcome, compare_plans, plan_row
+from calibration.races import Race, WatchedExecutor
+from tests.calibration.executor.bench import UNLIMITED, Bench
+from vdnnsim.dnn.networks.tiny import tiny_linear
+from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.vdnn import VdnnAll
+
+
+def outcomes(bench: Bench, limits: MemoryLimits) -> list[PlanOutcome]:
+    workload = bench.workload(tiny_linear)
+    plans: dict[tuple[str, ...], TrainingPlan] = {
+        (each.label,): bench.plan(workload, each) for each in (Base(), PageMigration(), VdnnAll())
+    }
+    executor = WatchedExecutor(bench.device, workload, bench.library)
+    return list(compare_plans(executor, plans, limits, History(GpuMemory(2**40, 2**40)), iterations=2))
+
+
+def test_plans_that_run_have_no_race(bench: Bench) -> None:
+    ran = [each for each in outcomes(bench, UNLIMITED) if not each.refused]
+
+    assert [each.policies for each in ran] == [("base(p)",), ("vdnn_all(p)",)]
+    assert [each.races for each in ran] == [(), ()]
+
+
+def test_a_plan_that_is_refused_says_why(bench: Bench) -> None:
+    (refused,) = (each for each in outcomes(bench, UNLIMITED) if each.refused)
+
+    assert refused.policies == ("page_migration(p)",)
+    assert "cannot do" in refused.refused
+
+
+def test_a_plan_that_does_not_fit_says_what_it_asked_for(bench: Bench) -> None:
+    first, *_ = outcomes(bench, MemoryLimits(UNLIMITED.model, 10, 2**60, 1))
+
+    assert "asked for" in first.refused
+    assert not first.races
+
+
+def test_the_row_of_a_network_adds_up_what_ran() -> None:
+    """Two plans for three policies ran; one diverges, the other races twice."""
+    row = plan_row(
+        "lenet",
+        6,
+        [
+            PlanOutcome(("a(m)", "a(p)"), requests=1200, divergence=Divergence(3, "address", 0, 512)),
+            PlanOutcome(("b",), requests=34, races=(Race(1, 2), Race(1, 4))),
+            PlanOutcome(("c",), refused="cannot do it", requests=5),
+        ],
+    )
+
+    assert dict(zip(PLAN_COLUMNS, row, strict=True)) == {
+        "network": "lenet",
+        "policies": "3",
+        "plans": "2",
+        "iterations each": "6",
+        "requests": "1,234",
+        "divergences": "1",
+        "races": "2",
+    }

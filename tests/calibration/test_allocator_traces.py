@@ -1,0 +1,64 @@
+"""What random traces of PyTorch's allocator are drawn from, and the table of what came of them."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from calibration.allocator_model import Divergence
+from calibration.allocator_twin import TRACE_COLUMNS, RandomTrace, Sizes, TraceOutcome, random_traces, trace_rows
+from vdnnsim.units import MIB
+
+
+def test_a_hundred_traces_have_every_combination() -> None:
+    """Five kinds of sizes, one stream or several, both kinds of segments; memory that is plentiful or scarce."""
+    traces = random_traces(100, 10_000)
+
+    assert len({(each.sizes, each.streams, each.expandable) for each in traces}) == 5 * 2 * 2
+    assert {(each.memory_bytes > 2**35, each.streams, each.expandable) for each in traces} == {
+        (plentiful, streams, expandable)
+        for plentiful in (False, True)
+        for streams in (1, 4)
+        for expandable in (False, True)
+    }
+    assert len({each.seed for each in traces}) == 100
+
+
+@pytest.mark.parametrize("sizes", Sizes)
+def test_sizes_are_of_their_kind(sizes: Sizes) -> None:
+    """Small ones are of at most somewhat over 1 MiB, large ones of 1 to 256 MiB, alike ones of eight values at most."""
+    numbers = random.Random(1)  # noqa: S311  # picks sizes
+    drawn = [sizes.draw(numbers) for _ in range(2000)]
+
+    assert min(drawn) >= 1
+    assert {
+        Sizes.SMALL: max(drawn) <= MIB + 600,
+        Sizes.LARGE: min(drawn) >= MIB and max(drawn) <= 256 * MIB,
+        Sizes.EDGES: {10 * MIB - 512, 10 * MIB, 10 * MIB + 512} <= set(drawn),
+        Sizes.ALIKE: len(set(drawn)) <= 8,
+        Sizes.MIXED: min(drawn) <= 4096 and max(drawn) > 3 * MIB,
+    }[sizes]
+
+
+def test_traces_of_one_kind_are_one_row() -> None:
+    """Two of small sizes, of which one has several streams and diverges."""
+    trace = RandomTrace(Sizes.SMALL, 0, 100, MIB, streams=1, expandable=False)
+    outcomes = [
+        TraceOutcome(trace, 100, 7, 0, None),
+        TraceOutcome(replace(trace, streams=4), 50, 1, 3, Divergence(49, "address", 0, 512)),
+    ]
+
+    rows = trace_rows(outcomes)
+
+    assert len(rows) == 10
+    assert dict(zip(TRACE_COLUMNS, rows[0], strict=True)) == {
+        "sizes": "small",
+        "segments": "whole",
+        "traces": "2",
+        "with several streams": "1",
+        "events": "150",
+        "refusals": "8",
+        "blocks that waited": "3",
+        "divergences": "1",
+    }
+    assert rows[1] == ("small", "growing", "0", "0", "0", "0", "0", "0")

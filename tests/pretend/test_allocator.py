@@ -1,0 +1,144 @@
+"""PyTorch's own caching allocator beside `memory_model: pytorch` and `pytorch_expandable`, event by event.
+
+The allocator is that of PyTorch's CUDA build, on a pretended GPU whose memory can be made scarce, and whose streams can
+be kept at work for as long as one likes.
+"""
+
+import ctypes
+import gc
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from calibration.allocator_history import History, recorded
+from calibration.allocator_model import GpuMemory
+from calibration.allocator_twin import RandomTrace, Sizes, TraceOutcome, random_traces, run_trace, segments_that_grow
+from vdnnsim.units import MIB
+
+pytestmark = [
+    pytest.mark.pretend,
+    pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pretend_busy"), reason="no GPU is pretended to this process"),
+]
+
+LONG_S = 1000.0
+"""Longer than any host waits here but for the work itself; the clock of the GPU moves with that."""
+
+
+class ScarceGpu:
+    """The pretended GPU, of which PyTorch holds nothing."""
+
+    def __init__(self) -> None:
+        runtime = ctypes.CDLL(None)
+        self._set_memory = runtime.pretend_set_memory_bytes
+        self._set_memory.restype, self._set_memory.argtypes = None, (ctypes.c_size_t,)
+        self._busy = runtime.pretend_busy
+        self._busy.restype, self._busy.argtypes = None, (ctypes.c_void_p, ctypes.c_double)
+        free_bytes, self._total_bytes = torch.cuda.mem_get_info()
+        self._taken_bytes = self._total_bytes - free_bytes
+
+    def offer(self, nbytes: int, *, expandable: bool) -> GpuMemory:
+        """Have so many bytes for segments."""
+        self._set_memory(nbytes + self._taken_bytes)
+        assert torch.cuda.mem_get_info()[0] == nbytes
+        return GpuMemory(nbytes, nbytes + self._taken_bytes, expandable)
+
+    def occupy(self, stream: torch.cuda.Stream) -> None:
+        """Give a stream work that takes long."""
+        self._busy(stream.cuda_stream, LONG_S)
+
+    def run(self, trace: RandomTrace, *, told: GpuMemory | None = None) -> TraceOutcome:
+        """Run a trace; the model is told the truth, unless something else is said."""
+        memory = self.offer(trace.memory_bytes, expandable=trace.expandable)
+        return run_trace(trace, 0, told or memory, self.occupy)
+
+    def restore(self) -> None:
+        """Have all memory again."""
+        self._set_memory(self._total_bytes)
+
+
+@pytest.fixture
+def gpu() -> Iterator[ScarceGpu]:
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == 0, "another test holds memory of the GPU"
+    scarce = ScarceGpu()
+    yield scarce
+    scarce.restore()
+
+
+@pytest.mark.slow
+def test_a_hundred_random_traces_have_no_divergence(gpu: ScarceGpu) -> None:
+    """10,000 events each. The traces are worth it only if memory ran out and streams were at work on blocks."""
+    outcomes = [gpu.run(trace) for trace in random_traces(100, 10_000)]
+
+    assert [each for each in outcomes if each.divergence is not None] == []
+    assert [each.events for each in outcomes] == [10_000] * 100
+    assert {(each.trace.streams, each.trace.expandable) for each in outcomes if each.refusals > 100} == {
+        (1, False),
+        (1, True),
+        (4, False),
+        (4, True),
+    }
+    assert all(each.waited > 50 for each in outcomes if each.trace.streams > 1)
+
+
+TRACE = RandomTrace(Sizes.MIXED, seed=7, events=2000, memory_bytes=300 * MIB, streams=4, expandable=False)
+
+
+def test_a_trace_is_the_same_each_time(gpu: ScarceGpu) -> None:
+    """What is free, refused and waited for, too: nothing depends on the clock of the host."""
+    first, second = gpu.run(TRACE), gpu.run(TRACE)
+
+    assert first == second
+    assert first.divergence is None
+    assert first.refusals
+    assert first.waited
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"free_bytes": 320 * MIB}, {"granule_bytes": 1024}, {"expandable": True}],
+    ids=lambda each: next(iter(each)),
+)
+def test_a_model_of_another_gpu_is_told_apart(gpu: ScarceGpu, wrong: dict[str, Any]) -> None:
+    """One with 20 MiB more keeps what PyTorch gives back, others round or reserve in other units."""
+    memory = gpu.offer(TRACE.memory_bytes, expandable=False)
+
+    assert gpu.run(TRACE, told=replace(memory, **wrong)).divergence is not None
+
+
+@pytest.mark.parametrize("grow", [False, True])
+def test_a_recorded_history_is_replayed_exactly(gpu: ScarceGpu, grow: bool) -> None:  # noqa: FBT001  # given by pytest
+    """30 and 5 MiB, of which the 30 wait for another stream when they go; a request that is refused; 30 again.
+
+    The refusal had PyTorch wait for the stream, so the 30 are back and their memory with the GPU.
+    """
+    memory = gpu.offer(100 * MIB, expandable=grow)
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+
+    def work() -> None:
+        kept = torch.empty(5 * MIB, dtype=torch.uint8, device="cuda")
+        used = torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
+        gpu.occupy(side)
+        used.record_stream(side)
+        del used
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            torch.empty(200 * MIB, dtype=torch.uint8, device="cuda")
+        again = torch.empty(30 * MIB, dtype=torch.uint8, device="cuda")
+        del kept, again
+
+    history = History(memory)
+    with segments_that_grow(grow=grow):
+        _, entries = recorded(work, 0)
+        history.replay(entries)
+        history.beside.compare("reserved bytes", torch.cuda.memory_reserved(), history.beside.allocator.reserved_bytes)
+        torch.cuda.empty_cache()
+
+    assert history.beside.divergence is None
+    assert (history.requests, history.beside.refusals) == (4, 1)

@@ -1,0 +1,114 @@
+"""Plans of all policies, executed again and again on a pretended GPU: memory as the model has it, and no races.
+
+Kernels compute nothing there, but PyTorch's allocator, its streams and the addresses are real.
+"""
+
+import ctypes
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from calibration.allocator_history import History, recorded
+from calibration.allocator_model import GpuMemory
+from calibration.allocator_twin import segments_that_grow
+from calibration.devices.arithmetic import arithmetic
+from calibration.devices.cuda import CudaDevice
+from calibration.kernels.pytorch import PyTorchLibrary
+from calibration.plan_memory import compare_plans
+from calibration.races import WatchedExecutor, find_races
+from tests.calibration.executor.bench import UNLIMITED, Bench, every_policy
+from tests.calibration.executor.test_races import is_read_too_early, waits, without
+from tests.unit.plan.hand_written import with_operations
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.placement import DoesNotFit
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.vdnn import VdnnAll
+
+pytestmark = [
+    pytest.mark.pretend,
+    pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pretend_busy"), reason="no GPU is pretended to this process"),
+]
+
+
+@pytest.fixture
+def grow() -> bool:
+    """Whether segments grow."""
+    return False
+
+
+@pytest.fixture
+def history(grow: bool) -> Iterator[History]:  # noqa: FBT001  # given by pytest
+    """What the allocator of this process did, which is nothing yet."""
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # noqa: SLF001  # there is no public way
+    gc.collect()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == 0, "another test holds memory of the GPU"
+    with arithmetic(tf32=False), segments_that_grow(grow=grow):
+        yield History(GpuMemory(*torch.cuda.mem_get_info(), expandable=grow))
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def executor_of(workload: Workload, history: History) -> tuple[WatchedExecutor, Bench]:
+    def open_device() -> tuple[WatchedExecutor, Bench]:
+        bench = Bench.of(CudaDevice(0), PyTorchLibrary("cuda", channels_last=False))
+        return WatchedExecutor(bench.device, workload, bench.library, keeps_results=False), bench
+
+    opened, entries = recorded(open_device, 0)
+    history.replay(entries)
+    return opened
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "batch_size", "grow"),
+    [("alexnet", 8, False), ("alexnet", 8, True), ("googlenet", 2, False), ("resnet50", 2, False)],
+)
+def test_all_policies_reserve_what_the_model_says_and_race_nowhere(
+    history: History, network: str, batch_size: int
+) -> None:
+    """Six iterations of each plan, every one of whose requests finds the memory that the model says."""
+    workload = Workload(build_network(network), batch_size)
+    executor, bench = executor_of(workload, history)
+    policies = every_policy()
+    plans: dict[tuple[object, ...], tuple[list[str], TrainingPlan]] = {}
+    for policy in policies:
+        plan = bench.plan(workload, policy)
+        plans.setdefault(plan.operations, ([], plan))[0].append(policy.label)
+
+    outcomes = list(
+        compare_plans(executor, {tuple(labels): plan for labels, plan in plans.values()}, UNLIMITED, history, 6)
+    )
+    reserved_bytes = torch.cuda.memory_reserved()
+    bench.device.close()
+
+    assert [each for each in outcomes if each.refused or each.divergence is not None or each.races] == []
+    assert sum(len(each.policies) for each in outcomes) == len(policies)
+    assert all(each.requests for each in outcomes)
+    assert history.beside.allocator.reserved_bytes == reserved_bytes
+
+
+def test_waits_that_are_left_out_are_races_on_real_addresses(history: History) -> None:
+    """Of the plan of vdnn_all for AlexNet each wait is left out in turn.
+
+    Whatever then is read before it is there, is read amid a copy. Where memory would only go back too early, its next
+    owner may be ordered behind the copy by another wait.
+    """
+    workload = Workload(build_network("alexnet"), 2)
+    executor, bench = executor_of(workload, history)
+    plan = bench.plan(workload, VdnnAll())
+    watched = executor.watch(plan, UNLIMITED)
+    bench.device.close()
+    assert not isinstance(watched, DoesNotFit)
+
+    missed = {at: find_races(without(plan, at), watched.touches) for at in waits(plan.operations)}
+    needed = [at for at in missed if is_read_too_early(with_operations(plan, without(plan, at)))]
+
+    assert find_races(plan.operations, watched.touches) == []
+    assert needed
+    assert all(missed[at] for at in needed)

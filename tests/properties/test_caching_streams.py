@@ -1,0 +1,64 @@
+"""What holds of PyTorch's caching allocator whatever several streams ask of it, with either kind of segments."""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vdnnsim.memory.caching import CachingAllocator, Segments, WholeSegments
+from vdnnsim.memory.expandable import ExpandableSegments
+from vdnnsim.memory.online import Block
+from vdnnsim.memory.requests import round_up
+from vdnnsim.units import MIB
+
+SIZES = st.sampled_from((1, 700, 4096, MIB, MIB + 1, 3 * MIB, 9 * MIB, 10 * MIB, 15 * MIB + 5, 40 * MIB))
+STREAMS = range(3)
+# A key that has nothing takes bytes on the stream, which before that is done with all its work or not; what a key has
+# is used by the stream and comes back.
+EVENTS = st.lists(st.tuples(st.integers(0, 7), SIZES, st.sampled_from(STREAMS), st.booleans()), max_size=40)
+
+
+@pytest.mark.parametrize("segments", [WholeSegments, ExpandableSegments])
+@settings(max_examples=60)
+@given(events=EVENTS, capacity_bytes=st.sampled_from((45 * MIB, 96 * MIB, 2**40)))
+def test_what_is_in_use_or_waits_or_is_free_lies_apart_and_is_all_that_is_reserved(
+    segments: Callable[[int, int], Segments], events: list[tuple[int, int, int, bool]], capacity_bytes: int
+) -> None:
+    """Nothing is lost, nothing is there twice, and never is more reserved than there is.
+
+    Once all is given back and the cache is emptied, nothing is left.
+    """
+    model = CachingAllocator(segments(capacity_bytes, 512))
+    held: dict[int, Block] = {}
+    waiting: dict[int, deque[Block]] = {stream: deque() for stream in STREAMS}
+    for key, nbytes, stream, done in events:
+        if key in held:
+            block = held.pop(key)
+            model.record_use(block, stream)
+            model.give_back(block)
+            if model.waiting_blocks(stream) > len(waiting[stream]):
+                waiting[stream].append(block)
+        else:
+            if done:
+                model.reach(stream, model.waiting_blocks(stream))
+            taken = model.take(round_up(nbytes, 512), stream)
+            for each, blocks in waiting.items():
+                while len(blocks) > model.waiting_blocks(each):
+                    blocks.popleft()
+            if taken is not None:
+                assert taken.nbytes >= nbytes
+                held[key] = taken
+        pieces = sorted(
+            [*held.values(), *(block for blocks in waiting.values() for block in blocks), *model.free_blocks]
+        )
+        assert all(low.start + low.nbytes <= high.start for low, high in pairwise(pieces))
+        assert sum(piece.nbytes for piece in pieces) == model.reserved_bytes <= capacity_bytes
+        assert sum(block.nbytes for block in held.values()) == model.allocated_bytes
+    for block in held.values():
+        model.give_back(block)
+    model.empty_cache()
+    assert model.free_blocks == []
+    assert model.reserved_bytes == 0

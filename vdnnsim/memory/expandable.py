@@ -1,0 +1,139 @@
+"""The segments of PyTorch's caching allocator under `expandable_segments:True`: addresses behind which memory grows.
+
+Each pool of each stream reserves addresses for nine eighths of the GPU's memory and maps memory behind them in pages,
+of 2 MiB in the small pool and of 20 MiB in the large one. A request for which no free block is large enough takes the
+lowest free addresses at which there is room for it, mapped or not: mostly those of the last free block and behind it.
+So blocks of one stream lie in one segment and can merge. Blocks are cut to the granule in both pools.
+
+Among free blocks the smallest that is large enough is taken, unless it could grow and the next larger one less so: what
+a block could grow to counts as its size then. When the GPU has no room, all pages are given back in which nothing is in
+use, and the request is tried once more. A range that the GPU could map in part only is not mapped at all; but where
+free memory lies between two ranges, the first may be mapped before the second fails, and stays.
+
+Source: github.com/pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (ExpandableSegment, find_expandable_block,
+map_block, get_free_block, unmap_block) with its note on expandable segments. Assumption: memory may be mapped as long
+as the sum of pages stays within the capacity; what the driver keeps for its tables of pages is not counted.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from vdnnsim.memory.caching import (
+    LARGE_SEGMENT_BYTES,
+    SMALL_SEGMENT_BYTES,
+    CachingAllocator,
+    StreamPool,
+)
+from vdnnsim.memory.online import serve
+from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+
+_ADDRESSES_BEYOND: Final = 8
+"""Addresses are reserved for all memory and one part in so many more."""
+
+
+def place_expandable(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
+    """Serve requests one by one as PyTorch does with expandable segments, in a process that has not allocated yet."""
+    allocator = CachingAllocator(ExpandableSegments(capacity_bytes, granule_bytes))
+    return serve(requests, allocator, capacity_bytes, granule_bytes)
+
+
+class ExpandableSegments:
+    """Segments that grow and shrink by pages.
+
+    Args:
+        capacity_bytes: memory of the GPU that is there for segments.
+        granule_bytes: to which requests are rounded.
+        total_bytes: all memory of the GPU, which says how many addresses a segment has; the capacity unless given.
+    """
+
+    def __init__(self, capacity_bytes: int, granule_bytes: int, total_bytes: int | None = None) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._granule_bytes = granule_bytes
+        self._total_bytes = capacity_bytes if total_bytes is None else total_bytes
+        self._next_segment = 0
+        self.borders: dict[int, int] = {}
+        self.reserved_bytes = 0
+        self.most_reserved_bytes = 0
+
+    def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+        """Return bytes and start of the free block that a request takes: of those that can grow, one that can less."""
+        pieces, at = pool.free.by_size, pool.free.place_of(nbytes)
+        if at == len(pieces):
+            return None
+        while at + 1 < len(pieces) and self._grown_bytes(pool, *pieces[at + 1]) < self._grown_bytes(pool, *pieces[at]):
+            at += 1
+        return pieces[at]
+
+    def grow(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+        """Map pages until there is a free block for a request; return its bytes and start; None without room."""
+        start = self._room(pool, nbytes)
+        while (size := pool.free.size_at(start)) < nbytes:
+            hole = start + size
+            hole_bytes = pool.unmapped.size_at(hole)
+            mapped_bytes = round_up(min(nbytes - size, hole_bytes), _page_bytes(pool))
+            if self.reserved_bytes + mapped_bytes > self._capacity_bytes:
+                return None
+            self.reserved_bytes += mapped_bytes
+            self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
+            pool.unmapped.remove(hole, hole_bytes)
+            pool.unmapped.add(hole + mapped_bytes, hole_bytes - mapped_bytes)
+            pool.free.give_back(hole, mapped_bytes)
+        return size, start
+
+    def least_rest_bytes(self, _: StreamPool) -> int:
+        """Return the least that is worth to be cut off a block."""
+        return self._granule_bytes
+
+    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
+        """Give back the pages in which nothing is in use, and the addresses behind which there are none left."""
+        for pool in pools:
+            page_bytes = _page_bytes(pool)
+            for size, start in list(pool.free.by_size):
+                base, end = self._base(start), start + size
+                first = base + round_up(start - base, page_bytes)
+                last = end - (end - base) % page_bytes
+                if first >= last:
+                    continue
+                pool.free.remove(start, size)
+                pool.free.add(start, first - start)
+                pool.free.add(last, end - last)
+                self.reserved_bytes -= last - first
+                hole, hole_bytes = pool.unmapped.give_back(first, last - first)
+                if hole_bytes == self.borders[base]:
+                    pool.unmapped.remove(hole, hole_bytes)
+                    del self.borders[base]
+
+    def _grown_bytes(self, pool: StreamPool, size: int, start: int) -> int:
+        """Return the size that a free block would have with the addresses behind it mapped."""
+        end = start + size
+        return size if end in self.borders else size + pool.unmapped.size_at(end)
+
+    def _room(self, pool: StreamPool, nbytes: int) -> int:
+        """Return the lowest address from which on nbytes are free or unmapped, as they meet in the pool."""
+        for hole in pool.unmapped.starts:
+            before = hole if hole in self.borders else pool.free.start_before(hole)
+            reached = start = hole if before is None else before
+            while reached - start < nbytes:
+                if reached in self.borders and reached != start:
+                    break
+                size = pool.free.size_at(reached) or pool.unmapped.size_at(reached)
+                if not size:
+                    break
+                reached += size
+            if reached - start >= nbytes:
+                return start
+        page_bytes = _page_bytes(pool)
+        size = round_up(self._total_bytes + self._total_bytes // _ADDRESSES_BEYOND, page_bytes)
+        start = self._next_segment
+        self._next_segment += size
+        self.borders[start] = size
+        pool.unmapped.add(start, size)
+        return start
+
+    def _base(self, address: int) -> int:
+        """Return where the segment starts that an address is of. There are a few: one for each pool of each stream."""
+        return max(start for start in self.borders if start <= address)
+
+
+def _page_bytes(pool: StreamPool) -> int:
+    return SMALL_SEGMENT_BYTES if pool.small else LARGE_SEGMENT_BYTES
