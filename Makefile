@@ -1,14 +1,17 @@
-# `make run` sets everything up and runs a first scenario; `make test` sets up and runs all tests.
+# `make run` sets everything up and runs a first scenario; `make test` sets up and runs all tests;
+# `make test-pretend` those of the CUDA path, with PyTorch's CUDA build on a GPU that is not there.
 
 PYTHON = python3
 VENV = .venv
+PRETEND = .venv-pretend
+CARD = h100_sxm
 WORKERS = 2
 
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPLETE = vdnnsim/plan/*,vdnnsim/policies/*,vdnnsim/engine/*,vdnnsim/analysis/*
 
-.PHONY: run test lint bench clean
+.PHONY: run test test-pretend lint bench clean
 
 run: $(VENV)/ready-to-run
 	$(BIN)/vdnnsim run scenarios/vgg416.yaml
@@ -16,6 +19,11 @@ run: $(VENV)/ready-to-run
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report=term --cov-fail-under=95
 	$(BIN)/python -m coverage report --include='$(COMPLETE)' --fail-under=100
+
+# Copies move their bytes when they end, so that a missing wait is seen; a failure shows no values, for there are none.
+test-pretend: $(PRETEND)/ready
+	$(PRETEND)/bin/python -m calibration.pretend --hardware $(CARD) --copies delayed -- \
+		$(PRETEND)/bin/python -m pytest -m pretend --numprocesses $(WORKERS) --dist loadfile
 
 lint: $(VENV)/ready-to-test
 	$(BIN)/ruff check
@@ -28,7 +36,7 @@ bench: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark
 
 clean:
-	rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PRETEND) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find calibration tests vdnnsim -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps make a second call quick; each is written last, so that an interrupted set-up is done again.
@@ -45,3 +53,11 @@ $(VENV)/ready-to-test: $(VENV)/created pyproject.toml constraints.txt
 	@echo "Installing vdnnsim, torch and the tools for tests into $(VENV)"
 	$(PIP) install -c constraints.txt -e '.[calibrate,fit,test]'
 	touch $(VENV)/ready-to-run $@
+
+# Not bound by constraints.txt, which names the CPU build: the package index has PyTorch for CUDA.
+$(PRETEND)/ready: pyproject.toml
+	@echo "Installing PyTorch for CUDA and the tools for tests into $(PRETEND): about 6 GB"
+	$(PYTHON) -m venv --clear $(PRETEND)
+	$(PRETEND)/bin/python -m pip --disable-pip-version-check --quiet install -e '.[calibrate,cudnn,test]' \
+		'torch>=2.11,<2.15' torchvision timm transformers accelerate
+	touch $@

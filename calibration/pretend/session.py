@@ -138,6 +138,11 @@ class Outcome:
     snapshots: tuple[bytes, ...]
 
     @property
+    def was_ended(self) -> bool:
+        """Whether all processes were ended by this session, whose exit statuses are then not of their own making."""
+        return bool(self.processes) and all(each.ended in {"steady", "time"} for each in self.processes)
+
+    @property
     def out_of_memory(self) -> tuple[Process, OutOfMemory] | None:
         """The error that ended the command, and whose it is; None where memory was not what ended it."""
         for each in self.processes:

@@ -81,7 +81,7 @@ record = {
 (session / "process-7.json").write_text(json.dumps(record))
 (session / "snapshot-7.pickle").write_bytes(b"snapshot")
 print("said by the program", flush=True)
-sys.exit(0 if fits else 1)
+sys.exit(3 if 'fails late' in sys.argv else 0 if fits else 1)
 """
 
 
@@ -144,6 +144,13 @@ def test_the_exit_status_of_a_program_is_passed_on(tmp_path: Path, monkeypatch: 
     killed = CliRunner().invoke(cli, [*options, "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"])
     assert killed.exit_code == 128 + 15
     assert "no process of the command used a GPU" in killed.output
+
+
+def test_a_program_that_was_ended_has_no_status_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It exits with 3 on the way out, after the session ended it; what was asked for is known."""
+    status, output = pretended(tmp_path, monkeypatch, "fits", "fails late")
+    assert status == 0, output
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["exit_status"] == 3
 
 
 def test_by_default_a_folder_is_named_for_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

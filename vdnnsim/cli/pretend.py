@@ -61,7 +61,7 @@ def pretend(  # an argument for each option
     Kernels compute nothing, so what the program reads from the GPU is zero, and a boolean index is refused by name.
     Once reserved memory grows no more the step time is predicted from the profile's rates, and the program is ended in
     an optimizer's step by SystemExit. A program that runs out of memory is run again with enough of it, to say what it
-    would take. The exit status is that of the program, 0 if it does not fit.
+    would take. The exit status is that of the program, 0 if it does not fit or was ended.
     """
     from calibration.pretend.card import card_of
     from calibration.pretend.findings import MEMORY_COLUMNS, findings, memory_rows, refusal
@@ -88,7 +88,7 @@ def pretend(  # an argument for each option
     replace_files(folder, files)
     viewer = f"; {_VIEWER}" if outcome.snapshots else ""
     print_result(_shown(profile, command, outcome, rows, told), f"wrote {len(files)} files to {folder}/{viewer}")
-    if outcome.out_of_memory is None and outcome.returncode:
+    if outcome.returncode and outcome.out_of_memory is None and not outcome.was_ended:
         # A program that a signal ended gets the status that a shell gives it.
         sys.exit(outcome.returncode if outcome.returncode > 0 else 128 - outcome.returncode)
 

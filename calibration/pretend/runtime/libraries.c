@@ -25,7 +25,8 @@ double setting(const char *name) {
   return text ? strtod(text, NULL) : 0;
 }
 
-double seconds_of_flop(double flop) { return flop > 0 ? flop / setting("FLOP_PER_S") : 0; }
+/* Of one kernel, which is launched however little it does. */
+double seconds_of_flop(double flop) { return setting("LAUNCH_S") + (flop > 0 ? flop / setting("FLOP_PER_S") : 0); }
 double seconds_of_bytes(double bytes) { return bytes > 0 ? bytes / setting("DRAM_BYTES_PER_S") : 0; }
 
 static int first_time(const char *call) {

@@ -1,0 +1,53 @@
+"""`vdnnsim calibrate --gpu 0` on a pretended GPU finds the rates that were set."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from calibration.measure.extent import Extent
+from calibration.measure.timing import TimeBox
+from tests.gpu.test_calibrate import vdnnsim
+from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.profile import load_profile
+from vdnnsim.units import MIB
+
+pytestmark = pytest.mark.pretend
+
+SHORT = Extent(
+    largest_copy=256 * MIB,
+    largest_pin=256 * MIB,
+    product_side=8192,
+    stream_bytes=64 * MIB,
+    copies=TimeBox(budget_s=0.02),
+    kernels_s=0.1,
+    window_s=0.01,
+)
+
+
+def as_set(name: str) -> float:
+    """Return what the pretended GPU was told, in SI units."""
+    return float(os.environ[f"VDNNSIM_PRETEND_{name}"])
+
+
+def test_a_calibration_finds_what_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy lasts latency + bytes / rate, a product 2 m n k / rate, pinning latency + bytes / rate.
+
+    Marks resolve half a microsecond and a launch takes a few, which a product of 16 ms and copies of 5 ms hardly feel:
+    rates within 1 %. A latency of microseconds is found to a mark's worth.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("calibration.measure.extent.GPU_EXTENT", SHORT)
+
+    status, _, talk = vdnnsim("calibrate", "--network", "tiny_linear", "--batch-size", "8", "--out", "card.yaml")
+
+    assert status == 0, talk
+    server = load_profile(tmp_path / "card.yaml").server
+    assert server.gpu.memory_bytes == as_set("MEMORY_BYTES")
+    assert server.gpu.multiprocessors == as_set("SMS")
+    assert server.gpu.flop_per_s[ElementType.FLOAT32] == pytest.approx(as_set("FLOP_PER_S"), rel=0.01)
+    assert server.link.h2d_bytes_per_s == pytest.approx(as_set("H2D_BYTES_PER_S"), rel=0.01)
+    assert server.link.d2h_bytes_per_s == pytest.approx(as_set("D2H_BYTES_PER_S"), rel=0.01)
+    assert server.link.latency_s == pytest.approx(as_set("COPY_LATENCY_S"), abs=0.5e-6)
+    assert server.host.pin_bytes_per_s == pytest.approx(as_set("PIN_BYTES_PER_S"), rel=0.01)
+    assert server.host.pin_latency_s == pytest.approx(as_set("PIN_LATENCY_S"), rel=0.01, abs=1e-6)
