@@ -28,6 +28,7 @@ _CORE: Final = (
     "streams.c",
     "events.c",
     "copies.c",
+    "images.c",
     "launches.c",
     "driver.c",
     "modules.c",

@@ -12,6 +12,7 @@
 
 struct kernel {
   const void *host;
+  const struct module *module;
   const char *name; /* stays in the library that registered it */
   void (*stand_in)(void **arguments, dim3 grid, dim3 block);
 };
@@ -42,27 +43,15 @@ static const struct kernel *kernel_of(const void *host) {
 
 /* ---- what code that nvcc made calls when its library is loaded ---- */
 
-EXPORT void **__cudaRegisterFatBinary(void *binary) {
-  (void)binary;
-  static void *module;
-  return &module;
-}
-EXPORT void __cudaRegisterFatBinaryEnd(void **module) { (void)module; }
-EXPORT void __cudaUnregisterFatBinary(void **module) { (void)module; }
-EXPORT char __cudaInitModule(void **module) {
-  (void)module;
-  return 1;
-}
-
 /* Libraries are loaded one at a time, before anything is launched from them. */
 EXPORT void __cudaRegisterFunction(void **module, const char *host, char *device, const char *name, int threads,
                                    uint3 *thread, uint3 *block, dim3 *block_size, dim3 *grid_size, int *warp_size) {
-  (void)module, (void)device, (void)threads, (void)thread, (void)block, (void)block_size, (void)grid_size,
+  (void)device, (void)threads, (void)thread, (void)block, (void)block_size, (void)grid_size,
       (void)warp_size;
   if (2 * kernel_count >= kernel_room) grow();
   struct kernel *kernel = slot_of(host);
   if (!kernel->host) kernel_count++;
-  *kernel = (struct kernel){.host = host, .name = name};
+  *kernel = (struct kernel){.host = host, .module = (const struct module *)module, .name = name};
 }
 
 EXPORT void __cudaRegisterVar(void **module, char *host, char *device, const char *name, int external, size_t bytes,
@@ -110,6 +99,11 @@ static bool configurable(dim3 grid, dim3 block, size_t shared) {
          shared <= settings.shared_memory_per_block;
 }
 
+static cudaError_t runnable(const struct kernel *kernel) {
+  if (!kernel) return cudaErrorInvalidDeviceFunction;
+  return image_for(kernel->module, settings.major, settings.minor) ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+}
+
 static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **arguments, size_t shared,
                           cudaStream_t handle) {
   cudaError_t error = enter_context();
@@ -118,18 +112,20 @@ static cudaError_t launch(const void *host, dim3 grid, dim3 block, void **argume
   if (!stream || stream_gpu(stream) != current_gpu()) return leave(cudaErrorInvalidResourceHandle);
   if (!configurable(grid, block, shared)) return leave(cudaErrorInvalidConfiguration);
   const struct kernel *kernel = kernel_of(host);
+  error = runnable(kernel);
+  if (error) return leave(error);
   counts[COUNT_LAUNCH]++;
   double threads = (double)block.x * block.y * block.z * grid.x * grid.y * grid.z;
   nanoseconds alone = settings.launch + in_nanoseconds(BYTES_A_THREAD * threads / settings.dram_bytes_per_s);
   /* The kernel of torch.cuda._sleep waits for as many cycles as it is told, in one thread, beside which others run. */
   enum engine engine = ENGINE_KERNELS;
-  if (kernel && arguments && strstr(kernel->name, "spin_kernel")) {
+  if (arguments && strstr(kernel->name, "spin_kernel")) {
     alone = in_nanoseconds((double)*(int64_t *)arguments[0] / settings.clock_hz);
     engine = ENGINE_NONE;
   }
   nanoseconds done = put(stream, engine, kernel_lasts(alone));
-  if (settings.log_kernels) pretend_log("kernel %s", kernel ? kernel->name : "without a name");
-  void (*stand_in)(void **, dim3, dim3) = kernel ? kernel->stand_in : NULL;
+  if (settings.log_kernels) pretend_log("kernel %s", kernel->name);
+  void (*stand_in)(void **, dim3, dim3) = kernel->stand_in;
   if (stand_in) settle_before_kernel(done);
   leave(cudaSuccess);
   if (stand_in) stand_in(arguments, grid, block);
@@ -172,11 +168,14 @@ EXPORT int pretend_stand_in(const char *part, void (*function)(void **arguments,
 #define ASSUMED_REGISTERS 32
 
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *host) {
-  (void)host;
+  const struct kernel *kernel = kernel_of(host);
+  cudaError_t error = runnable(kernel);
+  if (error) return fail(error);
   memset(attributes, 0, sizeof *attributes);
   attributes->maxThreadsPerBlock = 1024;
   attributes->numRegs = ASSUMED_REGISTERS;
-  attributes->binaryVersion = attributes->ptxVersion = 10 * settings.major + settings.minor;
+  attributes->binaryVersion = attributes->ptxVersion =
+      image_for(kernel->module, settings.major, settings.minor);
   attributes->maxDynamicSharedSizeBytes = 48 << 10;
   return cudaSuccess;
 }

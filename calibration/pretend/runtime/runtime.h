@@ -70,6 +70,12 @@ EXPORT cudaError_t pretend_absent(const char *name);
 /* A line in the file of VDNNSIM_PRETEND_LOG; exported. */
 EXPORT void pretend_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* ---- images.c: for which GPUs kernels were compiled ---- */
+
+struct module;
+/* The compute capability, times ten, of the image that a GPU would take of a library's kernels; 0 if there is none. */
+int image_for(const struct module *module, int major, int minor);
+
 /* ---- memory.c: the capacity of each GPU, blocks, pinned memory ---- */
 
 /* Which GPU an address belongs to, -1 if to none. */
