@@ -13,6 +13,7 @@ so that what the allocator reserves for it can be told; that run is slow, and no
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
 
@@ -50,6 +51,9 @@ class Executor:
         keeps_results: whether an execution carries gradients and updated weights; on a GPU it takes longer to copy
             those of a large network to the host than to compute them.
     """
+
+    # What issues plans; one that also takes notes may stand in for it.
+    walk_type: ClassVar[type[PlanWalk]] = PlanWalk
 
     def __init__(
         self,
@@ -107,7 +111,9 @@ class Executor:
 
     def walk(self, compiled: CompiledPlan) -> PlanWalk:
         """Return what issues a plan."""
-        return PlanWalk(self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept)
+        return self.walk_type(
+            self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept
+        )
 
     def _made_ready(self, plan: TrainingPlan) -> CompiledPlan:
         if self._compiled is not None and self._compiled.plan is plan:

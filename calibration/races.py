@@ -113,36 +113,6 @@ class Watched:
     entries: Sequence[Entry]
 
 
-class WatchedExecutor(Executor):
-    """An executor that notes what the operations of a plan touch."""
-
-    def watch(self, plan: TrainingPlan, limits: MemoryLimits) -> Watched | DoesNotFit:
-        """Execute a plan once, and return what its operations touched.
-
-        Raises:
-            PlanError, ExecutionRefused: as `execute`.
-        """
-        device = self._device.torch_device
-        run = partial(self.execute, plan, limits)
-        first = _allocations(device)
-        answer, entries = recorded(run, device.index) if device.type == "cuda" else (run(), [])
-        if isinstance(answer, DoesNotFit):
-            return answer
-        allocated = [each for each in entries if each["action"] == "alloc"]
-        touches = {position: list(each) for position, each in self._watched.touches.items()}
-        for position, own in self._watched.own_allocations.items():
-            for entry in allocated[own.start - first : own.stop - first]:
-                touches[position].append(Touch(entry["addr"], entry["addr"] + entry["size"], writes=True))
-        return Watched(touches, entries)
-
-    def walk(self, compiled: CompiledPlan) -> PlanWalk:
-        """Return what issues a plan, and notes."""
-        self._watched = _WatchedWalk(
-            self._device, compiled, self._arena, self._residents, self._labels, self._loss, self._kept
-        )
-        return self._watched
-
-
 class _WatchedWalk(PlanWalk):
     """A walk that notes what operations are given, and which allocations of the process kernels made themselves."""
 
@@ -189,6 +159,38 @@ class _WatchedWalk(PlanWalk):
             *touches(operation.writes, writes=True),
         ]
         return tensors
+
+
+class WatchedExecutor(Executor):
+    """An executor that notes what the operations of a plan touch."""
+
+    walk_type = _WatchedWalk
+
+    def watch(self, plan: TrainingPlan, limits: MemoryLimits) -> Watched | DoesNotFit:
+        """Execute a plan once, and return what its operations touched.
+
+        Raises:
+            PlanError, ExecutionRefused: as `execute`.
+        """
+        device = self._device.torch_device
+        run = partial(self.execute, plan, limits)
+        first = _allocations(device)
+        answer, entries = recorded(run, device.index) if device.type == "cuda" else (run(), [])
+        if isinstance(answer, DoesNotFit):
+            return answer
+        allocated = [each for each in entries if each["action"] == "alloc"]
+        touches = {position: list(each) for position, each in self._watched.touches.items()}
+        for position, own in self._watched.own_allocations.items():
+            for entry in allocated[own.start - first : own.stop - first]:
+                touches[position].append(Touch(entry["addr"], entry["addr"] + entry["size"], writes=True))
+        return Watched(touches, entries)
+
+    def walk(self, compiled: CompiledPlan) -> PlanWalk:
+        """Return what issues a plan, and notes."""
+        walk = super().walk(compiled)
+        assert isinstance(walk, _WatchedWalk)
+        self._watched = walk
+        return walk
 
 
 def _touch(memory: torch.Tensor, *, writes: bool) -> Touch:

@@ -57,7 +57,7 @@ class Board:
     multiprocessors: int
     clock_mhz: int
     memory_clock_mhz: int
-    cache_mib: int
+    cache_kib: int
     memory_bytes: int
 
 
@@ -80,7 +80,7 @@ def properties_of(limits: Limits, board: Board) -> dict[str, object]:
         "multiProcessorCount": board.multiprocessors,
         "smClockRateKHz": 1000 * board.clock_mhz,
         "memClockRateKHz": 1000 * board.memory_clock_mhz,
-        "l2CacheSize": board.cache_mib * 2**20,
+        "l2CacheSize": board.cache_kib * 2**10,
         "warpSize": 32,
         "maxSharedMemoryPerBlock": 48 * 2**10,
         "maxSharedMemoryPerBlockOptin": limits.shared_memory_kib * 2**10,
@@ -106,7 +106,7 @@ def _rates(float32: float, float16: float, bfloat16: float) -> dict[ElementType,
 # The clock of 1,980 MHz and the 132 multiprocessors: https://hmc-tech.com/gpu/nvidia-h100-vs-nvidia-h200-sxm-vs-nvidia-gb200;
 # the clock of the memory is assumed, 4.8 TB/s over 6,144 bit at two transfers a cycle and a little above.
 H200: Final = DescribedGpu(
-    properties=properties_of(SM_90, Board("NVIDIA H200", 132, 1980, 3201, 50, 141_000_000_000)),
+    properties=properties_of(SM_90, Board("NVIDIA H200", 132, 1980, 3201, 50 << 10, 141_000_000_000)),
     flop_per_s=_rates(67e12, 133.8e12, 133.8e12),
     tensor_flop_per_s=_rates(494.7e12, 989.4e12, 989.4e12),
     dram_bytes_per_s=4.8e12,
@@ -114,7 +114,7 @@ H200: Final = DescribedGpu(
 
 # The chip of the H200 with 5,120 bit of memory: 3.35 TB/s, https://archive-lib.hpctech.co.jp/gpuproduct/nvidia-h100.html
 _H100_SXM: Final = DescribedGpu(
-    properties=properties_of(SM_90, Board("NVIDIA H100 80GB HBM3", 132, 1980, 2619, 50, 79 * 2**30)),
+    properties=properties_of(SM_90, Board("NVIDIA H100 80GB HBM3", 132, 1980, 2619, 50 << 10, 79 * 2**30)),
     flop_per_s=H200.flop_per_s,
     tensor_flop_per_s=H200.tensor_flop_per_s,
     dram_bytes_per_s=3.35e12,
@@ -125,13 +125,13 @@ _H100_SXM: Final = DescribedGpu(
 # in https://upb-pc2.atlassian.net/wiki/spaces/PC2DOK/pages/1900609/NVIDIA+A100+40GB+with+NVLINK; with 80 GB, 5,120 bit
 # reach 2,039 GB/s at 1,593 MHz.
 _A100_40GB: Final = DescribedGpu(
-    properties=properties_of(SM_80, Board("NVIDIA A100-SXM4-40GB", 108, 1410, 1215, 40, 42_405_855_232)),
+    properties=properties_of(SM_80, Board("NVIDIA A100-SXM4-40GB", 108, 1410, 1215, 40 << 10, 42_405_855_232)),
     flop_per_s=_rates(19.5e12, 78e12, 39e12),
     tensor_flop_per_s=_rates(156e12, 312e12, 312e12),
     dram_bytes_per_s=1555e9,
 )
 _A100_80GB: Final = DescribedGpu(
-    properties=properties_of(SM_80, Board("NVIDIA A100-SXM4-80GB", 108, 1410, 1593, 40, round(79.25 * 2**30))),
+    properties=properties_of(SM_80, Board("NVIDIA A100-SXM4-80GB", 108, 1410, 1593, 40 << 10, round(79.25 * 2**30))),
     flop_per_s=_A100_40GB.flop_per_s,
     tensor_flop_per_s=_A100_40GB.tensor_flop_per_s,
     dram_bytes_per_s=2039e9,
@@ -142,13 +142,13 @@ _A100_80GB: Final = DescribedGpu(
 # FP32 (https://hmc-tech.com/gpu/nvidia-geforce-rtx-4090-d-vs-nvidia-geforce-rtx-3090-ti, the same two chips). With sums
 # in FP16 it is 142 TFLOPS: https://holynerdvana.blogspot.com/2022/10/nvidia-geforce-rtx-3090-specifications.html
 _RTX_3090: Final = DescribedGpu(
-    properties=properties_of(SM_86, Board("NVIDIA GeForce RTX 3090", 82, 1695, 9751, 6, round(23.7 * 2**30))),
+    properties=properties_of(SM_86, Board("NVIDIA GeForce RTX 3090", 82, 1695, 9751, 6 << 10, round(23.7 * 2**30))),
     flop_per_s=_rates(35.58e12, 35.58e12, 35.58e12),
     tensor_flop_per_s=_rates(35.58e12, 71.16e12, 71.16e12),
     dram_bytes_per_s=936.2e9,
 )
 _RTX_4090: Final = DescribedGpu(
-    properties=properties_of(SM_89, Board("NVIDIA GeForce RTX 4090", 128, 2520, 10501, 72, round(23.64 * 2**30))),
+    properties=properties_of(SM_89, Board("NVIDIA GeForce RTX 4090", 128, 2520, 10501, 72 << 10, round(23.64 * 2**30))),
     flop_per_s=_rates(82.58e12, 82.58e12, 82.58e12),
     tensor_flop_per_s=_rates(82.58e12, 165.15e12, 165.15e12),
     dram_bytes_per_s=1008e9,

@@ -5,7 +5,7 @@ Kernels compute nothing there, but PyTorch's allocator, its streams and the addr
 
 import ctypes
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 import torch
@@ -23,8 +23,10 @@ from tests.calibration.executor.test_races import is_read_too_early, waits, with
 from tests.unit.plan.hand_written import with_operations
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.operations import Operation
 from vdnnsim.plan.placement import DoesNotFit
 from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 
 pytestmark = [
@@ -64,6 +66,17 @@ def executor_of(workload: Workload, history: History) -> tuple[WatchedExecutor, 
     return opened
 
 
+def plans_of(policies: Iterable[Policy], bench: Bench, workload: Workload) -> dict[tuple[str, ...], TrainingPlan]:
+    """Return the plans of policies by the labels of those that make the same."""
+    labels: dict[tuple[Operation, ...], list[str]] = {}
+    plans: dict[tuple[Operation, ...], TrainingPlan] = {}
+    for policy in policies:
+        plan = bench.plan(workload, policy)
+        plans.setdefault(plan.operations, plan)
+        labels.setdefault(plan.operations, []).append(policy.label)
+    return {tuple(labels[operations]): plan for operations, plan in plans.items()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "batch_size", "grow"),
@@ -76,14 +89,10 @@ def test_all_policies_reserve_what_the_model_says_and_race_nowhere(
     workload = Workload(build_network(network), batch_size)
     executor, bench = executor_of(workload, history)
     policies = every_policy()
-    plans: dict[tuple[object, ...], tuple[list[str], TrainingPlan]] = {}
-    for policy in policies:
-        plan = bench.plan(workload, policy)
-        plans.setdefault(plan.operations, ([], plan))[0].append(policy.label)
+    plans, entries = recorded(lambda: plans_of(policies, bench, workload), 0)
+    history.replay(entries)
 
-    outcomes = list(
-        compare_plans(executor, {tuple(labels): plan for labels, plan in plans.values()}, UNLIMITED, history, 6)
-    )
+    outcomes = list(compare_plans(executor, plans, UNLIMITED, history, iterations=6))
     reserved_bytes = torch.cuda.memory_reserved()
     bench.device.close()
 
