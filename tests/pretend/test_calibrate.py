@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calibration.measure.extent import Extent
-from calibration.measure.timing import TimeBox
+from calibration.measure.timing import TimeBox, WarmUp
 from tests.gpu.test_calibrate import vdnnsim
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import load_profile
@@ -22,6 +22,7 @@ SHORT = Extent(
     copies=TimeBox(budget_s=0.02),
     kernels_s=0.1,
     window_s=0.01,
+    warm_up=WarmUp(shortest_s=0.02, longest_s=0.02),
 )
 
 
