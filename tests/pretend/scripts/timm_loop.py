@@ -1,7 +1,8 @@
 """Train any model of timm as its training script does where nothing is asked for.
 
-SGD with Nesterov momentum, float32, channels first, labels smoothed by 0.1, cuDNN's benchmark mode, TF32 in products,
-a batch prefetched on a stream of its own; image size and classes are the model's.
+SGD with Nesterov momentum, float32, channels first, labels smoothed by 0.1, TF32 in products, a batch prefetched on a
+stream of its own; image size and classes are the model's. The script of timm has cuDNN try all its algorithms as well,
+which takes minutes of the CPU where no GPU runs them.
 """
 
 import argparse
@@ -17,10 +18,11 @@ parser = argparse.ArgumentParser()
 parser.add_argument("model")
 parser.add_argument("--batch", type=int, default=128)
 parser.add_argument("--steps", type=int, default=4)
+parser.add_argument("--benchmark", action="store_true", help="let cuDNN try its algorithms, as the script of timm does")
 args = parser.parse_args()
 
 torch.backends.cuda.matmul.allow_tf32 = True
-torch.backends.cudnn.benchmark = True
+torch.backends.cudnn.benchmark = args.benchmark
 device = torch.device("cuda")
 model = timm.create_model(args.model, pretrained=False)
 data = resolve_model_data_config(model)
