@@ -142,7 +142,7 @@ CASES = (
         "checkpointed_vit.py --whole --steps 12",
         "rtx_3090",
         "network: vit_b_16, batch_size: 64, optimizer: adam",
-        "attention in one kernel leaves its output in an order that the next layer copies: 39 MB more a block, 465 in all",
+        "attention in one kernel leaves its output as the next layer cannot take it: a copy of 39 MB a block, 465 MB",
     ),
     Case("offloaded_deeplab.py --steps 12", "rtx_3090", reason="no DeepLab in the zoo"),
     Case("bert_classifier.py --steps 12", "h100_sxm", reason="no BERT in the zoo"),
