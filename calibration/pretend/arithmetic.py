@@ -8,7 +8,8 @@ nothing. The same operator then runs on the CPU over the same bytes, at the plac
 stand, so what is read too early or overwritten too late is wrong here as it is on a GPU. Numbers of 16 bits are widened
 to float32, computed and rounded once, as CUDA's kernels do; float32 is never rounded to TF32.
 
-Refused by name: operators that draw random numbers, and those whose results have a shape that only values tell.
+Refused by name: operators that draw random numbers but to fill a tensor, and those whose results have a shape that only
+values tell.
 """
 
 import os
@@ -35,6 +36,9 @@ _WITHOUT_VALUES = frozenset(
     {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "record_stream", "set_"}
 )
 """Operators that leave values as they are, or undefined."""
+
+_FILLS = frozenset({torch.ops.aten.uniform_.default, torch.ops.aten.random_.default, torch.ops.aten.random_.to})
+"""Operators that fill a tensor with random numbers, which are any on a GPU and any here."""
 
 _DENSE = (torch.contiguous_format, torch.channels_last)
 
@@ -128,6 +132,9 @@ class _HostCall:
         parameters = operator._schema.arguments  # noqa: SLF001  # has no public form
         positional = [each.name for each in parameters][: len(args)]
         given = {**dict(zip(positional, args, strict=True)), **named}
+        if operator in _FILLS:
+            # Not the host's own, whose numbers would then hang on when the stream gets there.
+            given["generator"] = torch.Generator()
         self._positional = len(args)
         self._written = {each.name for each in parameters if each.is_write}
         self._given = {
@@ -168,8 +175,8 @@ def _refuse(operator: OpOverload, given: Sequence[Any]) -> None:
     leaves = tree_leaves(given)
     if not any(isinstance(each, torch.Tensor | torch.device) and _is_cuda(each) for each in leaves):
         return
-    if torch.Tag.nondeterministic_seeded in operator.tags:
-        raise ExecutionRefused(f"{operator}: nobody draws random numbers on a pretended GPU")
+    if torch.Tag.nondeterministic_seeded in operator.tags and operator not in _FILLS:
+        raise ExecutionRefused(f"{operator}: of random numbers, a pretended GPU only fills tensors with them")
     if torch.Tag.dynamic_output_shape in operator.tags:
         raise ExecutionRefused(f"{operator}: values tell the shape of its result, and a pretended GPU has none in time")
 
