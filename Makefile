@@ -20,10 +20,12 @@ test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report=term --cov-fail-under=95
 	$(BIN)/python -m coverage report --include='$(COMPLETE)' --fail-under=100
 
-# Copies move their bytes when they end, so that a missing wait is seen; a failure shows no values, for there are none.
+# Copies move their bytes when they end, so that a missing wait is seen. A process for each file, for what libraries keep
+# of a GPU once they were used would count in the next.
 test-pretend: $(PRETEND)/ready
-	$(PRETEND)/bin/python -m calibration.pretend --hardware $(CARD) --copies delayed -- \
-		$(PRETEND)/bin/python -m pytest -m pretend --numprocesses $(WORKERS) --dist loadfile
+	printf '%s\n' tests/pretend/test_*.py tests/gpu/test_*.py | xargs -n 1 -P $(WORKERS) \
+		$(PRETEND)/bin/python -m calibration.pretend --hardware $(CARD) --copies delayed -- \
+		$(PRETEND)/bin/python -m pytest -q -m pretend
 
 lint: $(VENV)/ready-to-test
 	$(BIN)/ruff check
