@@ -18,6 +18,7 @@ gc.set_threshold(200_000, 50, 100)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tables", metavar="DIR", help="where tests on a pretended GPU write what they compared")
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
 
 

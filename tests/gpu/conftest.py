@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,17 @@ from tests.calibration.executor.bench import Bench
 from tests.pretended_gpu import tensors_shown_without_values
 
 __all__ = ["tensors_shown_without_values"]
+
+
+LESS_THAN_ITS_DRY_RUN = "test_every_policy_computes_what_plain_pytorch_does[tiny_residual-pytorch(m)]"
+"""Where cuDNN takes 15,872 B less for dX of b/conv1, added to another gradient, than it took alone; why is not known."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say of what is known to miss that it does, so that it is told once it does not."""
+    for item in items:
+        if is_pretended() and Path(__file__).parent in item.path.parents and item.name == LESS_THAN_ITS_DRY_RUN:
+            item.add_marker(pytest.mark.xfail(reason="a kernel takes less than its dry run", strict=True))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,10 +1,17 @@
 """Tests on a pretended GPU; `make test-pretend` sets up PyTorch's CUDA build and loads one."""
 
+import csv
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
 import pytest
 import torch
 
 from calibration.pretend.arithmetic import is_pretended
 from tests.pretended_gpu import tensors_shown_without_values
+
+AddRows = Callable[[str, Sequence[str], Iterable[Sequence[str]]], None]
+"""Adds rows below a header to a table of a name, if anyone wants tables."""
 
 __all__ = ["tensors_shown_without_values"]
 
@@ -16,3 +23,20 @@ def pretended() -> None:
         pytest.skip(f"PyTorch {torch.__version__} is built without CUDA; `make test-pretend` sets up another")
     if not is_pretended():
         pytest.skip("no GPU is pretended; `make test-pretend` loads one")
+
+
+@pytest.fixture
+def add_rows(request: pytest.FixtureRequest) -> AddRows:
+    """For the report: `--tables reports/validation/pretended`."""
+    folder = request.config.getoption("--tables")
+
+    def add(name: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        if folder is None:
+            return
+        path = Path(folder) / name
+        begun = path.exists()
+        with path.open("a", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerows(rows if begun else [header, *rows])
+
+    return add

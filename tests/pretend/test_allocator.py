@@ -15,7 +15,17 @@ import torch
 
 from calibration.allocator_history import History, recorded
 from calibration.allocator_model import GpuMemory
-from calibration.allocator_twin import RandomTrace, Sizes, TraceOutcome, random_traces, run_trace, segments_that_grow
+from calibration.allocator_twin import (
+    TRACE_COLUMNS,
+    RandomTrace,
+    Sizes,
+    TraceOutcome,
+    random_traces,
+    run_trace,
+    segments_that_grow,
+    trace_rows,
+)
+from tests.pretend.conftest import AddRows
 from vdnnsim.units import MIB
 
 pytestmark = [
@@ -73,9 +83,10 @@ def gpu() -> Iterator[ScarceGpu]:
 
 
 @pytest.mark.slow
-def test_a_hundred_random_traces_have_no_divergence(gpu: ScarceGpu) -> None:
+def test_a_hundred_random_traces_have_no_divergence(gpu: ScarceGpu, add_rows: AddRows) -> None:
     """10,000 events each. The traces are worth it only if memory ran out and streams were at work on blocks."""
     outcomes = [gpu.run(trace) for trace in random_traces(100, 10_000)]
+    add_rows("random_traces.csv", TRACE_COLUMNS, trace_rows(outcomes))
 
     assert [each for each in outcomes if each.divergence is not None] == []
     assert [each.events for each in outcomes] == [10_000] * 100

@@ -16,10 +16,11 @@ from calibration.allocator_twin import segments_that_grow
 from calibration.devices.arithmetic import arithmetic
 from calibration.devices.cuda import CudaDevice
 from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.plan_memory import compare_plans
+from calibration.plan_memory import PLAN_COLUMNS, compare_plans, plan_row
 from calibration.races import WatchedExecutor, find_races
 from tests.calibration.executor.bench import UNLIMITED, Bench, every_policy
 from tests.calibration.executor.test_races import is_read_too_early, waits, without
+from tests.pretend.conftest import AddRows
 from tests.unit.plan.hand_written import with_operations
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
@@ -83,7 +84,11 @@ def plans_of(policies: Iterable[Policy], bench: Bench, workload: Workload) -> di
     [("alexnet", 8, False), ("alexnet", 8, True), ("googlenet", 2, False), ("resnet50", 2, False)],
 )
 def test_all_policies_reserve_what_the_model_says_and_race_nowhere(
-    history: History, network: str, batch_size: int
+    history: History,
+    network: str,
+    batch_size: int,
+    grow: bool,  # noqa: FBT001  # given by pytest
+    add_rows: AddRows,
 ) -> None:
     """Six iterations of each plan, every one of whose requests finds the memory that the model says."""
     workload = Workload(build_network(network), batch_size)
@@ -93,6 +98,8 @@ def test_all_policies_reserve_what_the_model_says_and_race_nowhere(
     history.replay(entries)
 
     outcomes = list(compare_plans(executor, plans, UNLIMITED, history, iterations=6))
+    name = f"{network} ({batch_size}){', growing segments' if grow else ''}"
+    add_rows("plans.csv", PLAN_COLUMNS, [plan_row(name, 6, outcomes)])
     reserved_bytes = torch.cuda.memory_reserved()
     bench.device.close()
 

@@ -1,6 +1,7 @@
 """Training scripts tried on pretended cards, beside simulations and published peaks.
 
     python -m tests.pretend.trials scripts networks published --out reports/validation/pretended
+    python -m tests.pretend.trials_page reports/validation/pretended
 
 Each trial is `vdnnsim pretend` on a script of `tests/pretend/scripts`, as a user runs it. Where the network is one of
 vdnnsim's, `vdnnsim run` says what it expects under `memory_model: pytorch`.
@@ -215,13 +216,13 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[[], Iterator[Row]]]] = {
 @click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path))
 def trials(tables: tuple[str, ...], out: Path) -> None:
     """Write one CSV a table, each row as soon as it is known."""
-    for table in tables:
-        header, made = TABLES[table]
+    for name in tables:
+        header, made = TABLES[name]
         rows: list[Row] = []
         for row in made():
             click.echo(", ".join(map(str, row)))
             rows.append(row)
-            write_csv(out / f"{table}.csv", header, rows)
+            write_csv(out / f"{name}.csv", header, rows)
 
 
 if __name__ == "__main__":
