@@ -19,7 +19,7 @@ __all__ = ["tensors_shown_without_values"]
 
 
 LESS_THAN_ITS_DRY_RUN = "test_every_policy_computes_what_plain_pytorch_does[tiny_residual-pytorch(m)]"
-"""Where cuDNN takes 15,872 B less for dX of b/conv1, added to another gradient, than it took alone; why is not known."""
+"""Here cuDNN takes 15,872 B less for dX of b/conv1, added to another gradient, than alone; why is not known."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
