@@ -29,7 +29,7 @@ WHAT_IT_PROVES = (
 
 _WHY_OFF = (
     "Copies, products and pinning last what was set. What a kernel of PyTorch's moves through device memory nobody "
-    "tells the runtime, which takes 32 bytes for each thread: that rate is no test of anything."
+    "tells the runtime, which takes for each thread what elementwise kernels move, 64 bytes."
 )
 
 _COLUMNS = (

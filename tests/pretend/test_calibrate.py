@@ -47,6 +47,8 @@ def test_a_calibration_finds_what_was_set(tmp_path: Path, monkeypatch: pytest.Mo
     assert server.gpu.memory_bytes == as_set("MEMORY_BYTES")
     assert server.gpu.multiprocessors == as_set("SMS")
     assert server.gpu.flop_per_s[ElementType.FLOAT32] == pytest.approx(as_set("FLOP_PER_S"), rel=0.01)
+    # A kernel of 64 MiB lasts 40 us, of which a launch takes 5.
+    assert server.gpu.dram_bytes_per_s == pytest.approx(as_set("DRAM_BYTES_PER_S"), rel=0.15)
     assert server.link.h2d_bytes_per_s == pytest.approx(as_set("H2D_BYTES_PER_S"), rel=0.01)
     assert server.link.d2h_bytes_per_s == pytest.approx(as_set("D2H_BYTES_PER_S"), rel=0.01)
     assert server.link.latency_s == pytest.approx(as_set("COPY_LATENCY_S"), abs=0.5e-6)

@@ -35,7 +35,7 @@ PROCESS = Process(
     step_s=0.0125,
     operator_s={"mm": 0.003, "add": 0.001},
     out_of_memory=(),
-    zeros_read=(("/home/me/train.py:12", 3), ("", 1)),
+    zeros_read=(("/projects/train.py:12", 3), ("", 1)),
     refused=(),
     ended="steady",
     error="",
@@ -95,7 +95,7 @@ def test_what_is_known_is_told_in_sentences(card: Card) -> None:
             "predicted: 12.5 ms a step, by the peaks of its data sheet, which no kernel reaches; what Python and "
             "loading data take on the host is not counted. Of the GPU's time: mm 75%, add 25%"
         ),
-        "values are not computed: 4 times the program read a number from the GPU, and got 0 (/home/me/train.py:12)",
+        "values are not computed: 4 times the program read a number from the GPU, and got 0 (/projects/train.py:12)",
     ]
 
 

@@ -19,15 +19,15 @@ def gave(address: int, nbytes: int) -> dict[str, Any]:
 def test_the_peak_is_where_most_is_alive_at_once() -> None:
     """3 + 5 MiB, then the 5 go and 4 come: 8 MiB after the second request are the most."""
     history = [
-        took(1, 3 * MIB, label(1, "forward", "Net.a"), ("/home/me/train.py", 7)),
-        took(2, 5 * MIB, label(1, "forward", "Net.b"), ("/home/me/train.py", 8)),
+        took(1, 3 * MIB, label(1, "forward", "Net.a"), ("/projects/train.py", 7)),
+        took(2, 5 * MIB, label(1, "forward", "Net.b"), ("/projects/train.py", 8)),
         gave(2, 5 * MIB),
-        took(3, 4 * MIB, label(1, "optimizer"), ("/home/me/train.py", 9)),
+        took(3, 4 * MIB, label(1, "optimizer"), ("/projects/train.py", 9)),
     ]
     peak = find_peak(history, 7 * MIB)
     assert peak is not None
-    first = Place("forward", "Net.a", "/home/me/train.py:7")
-    second = Place("forward", "Net.b", "/home/me/train.py:8")
+    first = Place("forward", "Net.a", "/projects/train.py:7")
+    second = Place("forward", "Net.b", "/projects/train.py:8")
     assert (peak.nbytes, peak.place, peak.unplaced_bytes) == (8 * MIB, second, 0)
     assert peak.holders == ((second, 5 * MIB), (first, 3 * MIB))
     assert phase_bytes(peak.holders) == {"forward": 8 * MIB}
@@ -57,8 +57,8 @@ def test_a_history_without_requests_has_no_peak() -> None:
 def test_a_thread_of_autograd_that_was_last_told_of_the_pass_before_is_in_backward_of_no_module() -> None:
     """The label is of pass 1 while pass 2 goes on: what the thread did last, not what it does now."""
     history = [
-        took(1, 512, label(2, "forward", "Net"), ("/home/me/train.py", 3)),
-        took(2, 512, label(1, "backward", "Net.first", "/home/me/train.py:3")),
+        took(1, 512, label(2, "forward", "Net"), ("/projects/train.py", 3)),
+        took(2, 512, label(1, "backward", "Net.first", "/projects/train.py:3")),
     ]
     peak = find_peak(history, 1024)
     assert peak is not None
@@ -66,8 +66,8 @@ def test_a_thread_of_autograd_that_was_last_told_of_the_pass_before_is_in_backwa
 
 
 def test_backward_is_told_with_the_line_that_went_forward() -> None:
-    told = label(3, "backward", "Net.blocks.0", "/home/me/my net.py:12")
-    assert labelled_place(told, "") == Place("backward", "Net.blocks.0", "/home/me/my net.py:12")
+    told = label(3, "backward", "Net.blocks.0", "/projects/my net.py:12")
+    assert labelled_place(told, "") == Place("backward", "Net.blocks.0", "/projects/my net.py:12")
 
 
 def test_metadata_of_the_users_own_is_no_place() -> None:

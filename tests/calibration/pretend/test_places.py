@@ -13,10 +13,10 @@ def test_the_innermost_line_of_the_users_own_code_is_told() -> None:
     frames = [
         (f"{PACKAGES}/torch/nn/functional.py", 10),
         (f"{PACKAGES}/timm/layers/mlp.py", 20),
-        ("/home/me/model.py", 30),
-        ("/home/me/train.py", 40),
+        ("/projects/model.py", 30),
+        ("/projects/train.py", 40),
     ]
-    assert own_line(frames) == "/home/me/model.py:30"
+    assert own_line(frames) == "/projects/model.py:30"
 
 
 def test_a_program_that_is_all_packages_is_told_by_the_innermost_beyond_pytorch() -> None:
@@ -34,4 +34,4 @@ def test_code_without_a_file_has_no_line() -> None:
 
 
 def test_frames_of_a_history_are_read_alike() -> None:
-    assert own_line_of([{"filename": "/home/me/train.py", "line": 4, "name": "main"}]) == "/home/me/train.py:4"
+    assert own_line_of([{"filename": "/projects/train.py", "line": 4, "name": "main"}]) == "/projects/train.py:4"
