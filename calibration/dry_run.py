@@ -5,9 +5,12 @@ ahead how much. A plan that counted nothing for them would be found wanting on t
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from calibration.devices.port import Device
+import torch
+
+from calibration.devices.port import Device, OutOfDeviceMemory
 from calibration.kernels.port import Kernel, KernelLibrary, KernelTensors
 from calibration.measure.kernel_times import own_bytes
 from calibration.measure.operands import kernel_operands
@@ -45,16 +48,19 @@ class DryRunLibrary:
 
         Raises:
             ExecutionRefused: there is none; the message names the layer and the phase.
-            OutOfDeviceMemory: there is no room for one of them alone.
         """
         subject = Subject(KernelShape.of(workload, layer, phase), workload, layer, phase)
         offered = self.library.kernels(workload, layer, phase)
         silent = [each for each in offered if each.workspace_bytes is None]
         unknown = [each for each in silent if self._key(subject, each) not in self._found]
         if unknown:
-            self._find(subject, unknown)
+            # Where there is no room for operands alone, no plan has any for them, whatever a kernel takes besides.
+            with suppress(OutOfDeviceMemory, torch.OutOfMemoryError):
+                self._find(subject, unknown)
         return tuple(
-            replace(each, workspace_bytes=self._found[self._key(subject, each)]) if each in silent else each
+            replace(each, workspace_bytes=self._found.get(self._key(subject, each), each.passed_bytes))
+            if each in silent
+            else each
             for each in offered
         )
 
