@@ -27,6 +27,11 @@ WHAT_IT_PROVES = (
     "pretended, its kernels computed nothing and lasted as long as they were told to."
 )
 
+_HOW_LONG = (
+    "By `make test-pretend`, whose tests cut `calibrate` and `validate` short: few sizes, two networks, four policies. "
+    "[Training scripts, and what others measured](trials.md) stand on a page of their own."
+)
+
 _WHY_OFF = (
     "Copies, products and pinning last what was set. What a kernel of PyTorch's moves through device memory nobody "
     "tells the runtime, which takes for each thread what elementwise kernels move, 64 bytes."
@@ -63,6 +68,7 @@ def report_text(card: Card, found: Server, validated: Sequence[dict[str, str]]) 
             Ready(WHAT_IT_PROVES),
             heading("What was run"),
             definitions((("profile", card.profile), *found.provenance)),
+            Ready(_HOW_LONG),
             heading("Rates: set, and found by `vdnnsim calibrate --gpu 0`"),
             table(("figure", "set", "found", "off by"), rate_rows(card, found), 1),
             Ready(_WHY_OFF),
