@@ -257,6 +257,7 @@ def test_the_surface_is_frozen() -> None:
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
         "max-batch": ["--csv", "--policy-module"],
+        "pretend": ["--csv", "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"],
         "run": ["--csv", "--out", "--policy-module"],
         "sweep": [
             *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),

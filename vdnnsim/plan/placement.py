@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 from vdnnsim.dnn.layers import Phase
@@ -84,11 +83,6 @@ class Placement:
     changes: dict[int, PlacedChange]
     pool_bytes: int
     host_bytes: int
-
-    @property
-    def allocated_bytes(self) -> int:
-        """Device memory in use at its maximum, without gaps and what a pool keeps."""
-        return max(accumulate(change.delta_bytes for change in self.changes.values()), default=0)
 
 
 @dataclass(frozen=True, slots=True)
