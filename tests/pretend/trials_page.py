@@ -42,6 +42,10 @@ def trials_page(folder: Path) -> str:
         (
             heading("Scripts on pretended cards", 1),
             Ready(WHAT_IT_PROVES),
+            heading("PyTorch's allocator beside `memory_model: pytorch`: random traces"),
+            _as_it_is(folder / "random_traces.csv"),
+            heading("The same for plans of all policies, and races between their streams"),
+            _as_it_is(folder / "plans.csv"),
             heading("Training scripts as users write them"),
             _trial_table(folder / "scripts.csv"),
             heading("What nvidia-smi would show on an A100 of 40 GB, training with Adam"),
@@ -73,6 +77,11 @@ def trials_page(folder: Path) -> str:
 def _read(path: Path) -> list[dict[str, str]]:
     with path.open() as file:
         return [*csv.DictReader(file)]
+
+
+def _as_it_is(path: Path) -> Ready:
+    rows = _read(path)
+    return table(tuple(rows[0]), [tuple(row.values()) for row in rows], 1)
 
 
 def _trial_table(path: Path) -> Ready:
