@@ -25,6 +25,7 @@ from calibration.allocator_twin import (
     segments_that_grow,
     trace_rows,
 )
+from calibration.pretend.inside.driver import Driver
 from tests.pretend.conftest import AddRows
 from vdnnsim.units import MIB
 
@@ -41,23 +42,20 @@ class ScarceGpu:
     """The pretended GPU, of which PyTorch holds nothing."""
 
     def __init__(self) -> None:
-        runtime = ctypes.CDLL(None)
-        self._set_memory = runtime.pretend_set_memory_bytes
-        self._set_memory.restype, self._set_memory.argtypes = None, (ctypes.c_size_t,)
-        self._busy = runtime.pretend_busy
-        self._busy.restype, self._busy.argtypes = None, (ctypes.c_void_p, ctypes.c_double)
+        self._driver = Driver()
         free_bytes, self._total_bytes = torch.cuda.mem_get_info()
         self._taken_bytes = self._total_bytes - free_bytes
 
     def offer(self, nbytes: int, *, expandable: bool) -> GpuMemory:
         """Have so many bytes for segments."""
-        self._set_memory(nbytes + self._taken_bytes)
+        self._driver.set_memory_bytes(nbytes + self._taken_bytes)
         assert torch.cuda.mem_get_info()[0] == nbytes
         return GpuMemory(nbytes, nbytes + self._taken_bytes, expandable)
 
     def occupy(self, stream: torch.cuda.Stream) -> None:
         """Give a stream work that takes long."""
-        self._busy(stream.cuda_stream, LONG_S)
+        with torch.cuda.stream(stream):
+            self._driver.work(stream.device, LONG_S)
 
     def run(self, trace: RandomTrace, *, told: GpuMemory | None = None) -> TraceOutcome:
         """Run a trace; the model is told the truth, unless something else is said."""
@@ -66,7 +64,7 @@ class ScarceGpu:
 
     def restore(self) -> None:
         """Have all memory again."""
-        self._set_memory(self._total_bytes)
+        self._driver.set_memory_bytes(self._total_bytes)
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def controls() -> Iterator[Controls]:
     gc.collect()
     torch.cuda.empty_cache()
     yield controls
-    controls.set_memory(int(setting("MEMORY_BYTES")))
+    controls.set_memory_bytes(int(setting("MEMORY_BYTES")))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_the_driver_shows_the_context_and_what_pytorch_reserves(controls: Contro
 
 def test_a_card_holds_as_much_as_it_has_and_no_block_more(controls: Controls) -> None:
     """64 MiB are left: 40 and 24 fill them, and 2 more are refused, by PyTorch in its own words."""
-    controls.set_memory(controls.used_bytes() + 64 * MIB)
+    controls.set_memory_bytes(controls.used_bytes() + 64 * MIB)
     held = [torch.empty(size * MIB, dtype=torch.uint8, device="cuda") for size in (40, 24)]
     with pytest.raises(torch.OutOfMemoryError) as refusal:
         torch.empty(20 * MIB, dtype=torch.uint8, device="cuda")
