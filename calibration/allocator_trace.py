@@ -11,13 +11,11 @@ from typing import Any
 
 import torch
 
+from calibration.allocator_history import Entry, recorded
 from vdnnsim.errors import DeviceError
 from vdnnsim.memory.caching import place_caching
 from vdnnsim.memory.requests import Overflow, Request
 from vdnnsim.units import format_bytes
-
-TraceEntry = Mapping[str, Any]
-"""One entry of PyTorch's trace: `action`, and with most actions `addr` and `size`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class ReservedMemory:
     replayed_bytes: int | None
 
 
-def record_trace(work: Callable[[], None], device: int) -> list[TraceEntry]:
+def record_trace(work: Callable[[], None], device: int) -> list[Entry]:
     """Run work on a GPU, its cache of memory emptied first, and return what the allocator did.
 
     Raises:
@@ -44,18 +42,17 @@ def record_trace(work: Callable[[], None], device: int) -> list[TraceEntry]:
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     before = torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-    torch.cuda.memory._record_memory_history(context=None, device=device)  # noqa: SLF001  # as PyTorch documents it
-    try:
+
+    def work_and_wait() -> None:
         work()
         torch.cuda.synchronize(device)
-        entries: list[TraceEntry] = torch.cuda.memory._snapshot(device)["device_traces"][device]  # noqa: SLF001
-    finally:
-        torch.cuda.memory._record_memory_history(enabled=None, device=device)  # noqa: SLF001
+
+    _, entries = recorded(work_and_wait, device)
     refuse_room_of_before(before, device, entries)
     return entries
 
 
-def refuse_room_of_before(segments: Sequence[Mapping[str, Any]], device: int, entries: Sequence[TraceEntry]) -> None:
+def refuse_room_of_before(segments: Sequence[Mapping[str, Any]], device: int, entries: Sequence[Entry]) -> None:
     """Refuse a trace whose allocations may lie in segments of before; see `record_trace`.
 
     Args:
@@ -73,7 +70,7 @@ def refuse_room_of_before(segments: Sequence[Mapping[str, Any]], device: int, en
             )
 
 
-def requests_of(entries: Sequence[TraceEntry]) -> list[Request]:
+def requests_of(entries: Sequence[Entry]) -> list[Request]:
     """Return the allocations and frees of a trace.
 
     A free counts when it is completed, which without `record_stream` is at once.
@@ -84,9 +81,7 @@ def requests_of(entries: Sequence[TraceEntry]) -> list[Request]:
     return [request for _, request in _requests_with_places(entries)]
 
 
-def compare_reserved(
-    entries: Sequence[TraceEntry], capacity_bytes: int, granule_bytes: int = 512
-) -> list[ReservedMemory]:
+def compare_reserved(entries: Sequence[Entry], capacity_bytes: int, granule_bytes: int = 512) -> list[ReservedMemory]:
     """Replay a trace; return recorded and replayed maxima for every moment at which reserved memory rose to a new one.
 
     PyTorch records a segment before the allocation for which it was taken, so the moment is that of the allocation.
@@ -112,7 +107,7 @@ def compare_reserved(
     return compared
 
 
-def _requests_with_places(entries: Sequence[TraceEntry]) -> list[tuple[int, Request]]:
+def _requests_with_places(entries: Sequence[Entry]) -> list[tuple[int, Request]]:
     requests: list[tuple[int, Request]] = []
     key_at: dict[int, int] = {}
     streams = {entry["stream"] for entry in entries if entry["action"] == "alloc"}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from calibration.allocator_history import Entry
 from calibration.allocator_trace import (
     ReservedMemory,
-    TraceEntry,
     compare_reserved,
     refuse_room_of_before,
     requests_of,
@@ -22,7 +22,7 @@ def entry(action: str, addr: int, size: int) -> dict[str, Any]:
 
 
 # 8 MiB get a segment of 20; 9 MiB lie behind them; both go; 30 MiB get a segment of their own.
-TRACE: list[TraceEntry] = [
+TRACE: list[Entry] = [
     entry("segment_alloc", 0, 20 * MIB),
     entry("alloc", 0, 8 * MIB),
     entry("alloc", 8 * MIB, 9 * MIB),
