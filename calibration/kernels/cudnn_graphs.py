@@ -151,13 +151,16 @@ class PlanFinder:
         return self._notes[key]
 
     def _numerical_notes(self, problem: ConvolutionProblem, engine: int) -> frozenset[str]:
-        """Find the numerical notes of an engine: with one of them as a filter, it is not built."""
+        """Find the numerical notes of an engine: of those with a note, as which it is asked for, it is still built.
+
+        To be refused costs nothing, while some engines are compiled when they are built: hence not of those without.
+        """
         found = set()
         for name, note in frontend().numerical_note.__members__.items():
             graph = self._alone(problem, engine)
             assert graph is not None, "an engine that was found once is found again"
-            graph.deselect_numeric_notes([note])
-            if not _builds(graph, 0):
+            graph.select_numeric_notes([note])
+            if _builds(graph, 0):
                 found.add(name)
         return frozenset(found)
 

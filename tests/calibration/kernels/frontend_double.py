@@ -1,7 +1,7 @@
 """Stands in for NVIDIA's package `cudnn`, as far as plans are found with it: an invented list of engines.
 
-It does with plans what frontends before 1.32 do: a graph lists them, a filter bars those whose engine has a note, and
-what is barred or broken is not built.
+It does with plans what frontends before 1.32 do: a graph lists them, a filter keeps those whose engine has a note, and
+what is not asked for by its notes, or broken, is not built.
 """
 
 from dataclasses import dataclass, field
@@ -71,7 +71,7 @@ class Graph:
 
     frontend: "Frontend"
     plans: list[str] = field(default_factory=list)
-    barred: set[Note] = field(default_factory=set)
+    wanted: set[Note] = field(default_factory=set)
     device: dict[str, Any] = field(default_factory=dict)
     asked: dict[str, Any] = field(default_factory=dict)
 
@@ -107,8 +107,8 @@ class Graph:
             raise NotSupportedError
         self.plans.append(f"eng{engine}")
 
-    def deselect_numeric_notes(self, notes: list[Note]) -> None:
-        self.barred.update(notes)
+    def select_numeric_notes(self, notes: list[Note]) -> None:
+        self.wanted.update(notes)
 
     def get_execution_plan_count(self) -> int:
         return len(self.plans)
@@ -118,7 +118,7 @@ class Graph:
 
     def build_plan_at_index(self, position: int) -> None:
         engine = self._engine(position)
-        if not engine.works or engine.notes & self.barred:
+        if not engine.works or self.wanted - engine.notes:
             raise RuntimeError
 
     def get_workspace_size_plan_at_index(self, position: int) -> int:
