@@ -9,14 +9,14 @@ import click
 
 from calibration.pretend.build import build_runtime, find_torch
 from calibration.pretend.card import card_of
-from calibration.pretend.environment import Clock, Copies, environment
+from calibration.pretend.environment import MOST_GPUS, Clock, Copies, environment
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import find_profile, read_profile
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--hardware", required=True, metavar="NAME", help="A hardware profile: the card that is pretended.")
-@click.option("--gpus", default=1, show_default=True, type=click.IntRange(1, 16), help="How many of it.")
+@click.option("--gpus", default=1, show_default=True, type=click.IntRange(1, MOST_GPUS), help="How many of it.")
 @click.option("--clock", default="virtual", show_default=True, type=click.Choice([each.value for each in Clock]))
 @click.option("--copies", default="now", show_default=True, type=click.Choice([each.value for each in Copies]))
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="A file for the calls that are absent.")

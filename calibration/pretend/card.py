@@ -129,7 +129,6 @@ def card_of(server: Server) -> Card:
     properties = {**_properties(server), "totalGlobalMem": server.gpu.memory_bytes}
     version = properties["deviceVer"]
     assert isinstance(version, int), "cuDNN takes a number"
-    parameters = server.cost_model
     return Card(
         profile=server.name,
         properties=properties,
@@ -140,11 +139,17 @@ def card_of(server: Server) -> Card:
         link=server.link,
         dram_bytes_per_s=server.gpu.dram_bytes_per_s,
         flop_per_s=peak,
-        launch_s=parameters.get("kernel_overhead_s", parameters.get(OVERHEAD, _ASSUMED_LAUNCH_S)),
+        launch_s=launch_s(server),
         issue_s=server.host.issue_s,
         pin_latency_s=server.host.pin_latency_s,
         pin_bytes_per_s=server.host.pin_bytes_per_s,
     )
+
+
+def launch_s(server: Server) -> float:
+    """Return the least time of a kernel: the overhead of the machine's cost model, of whichever kind."""
+    parameters = server.cost_model
+    return parameters.get("kernel_overhead_s", parameters.get(OVERHEAD, _ASSUMED_LAUNCH_S))
 
 
 def _properties(server: Server) -> Mapping[str, object]:

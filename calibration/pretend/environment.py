@@ -10,6 +10,8 @@ from typing import Final
 from calibration.pretend.build import Runtime
 from calibration.pretend.card import Card
 
+MOST_GPUS: Final = 16
+"""Of one machine; `runtime/runtime.h` has room for as many."""
 _STARTUP: Final = Path(__file__).parent / "startup"
 """Its `sitecustomize` is the first that a Python runs: the virtual clock has to be there before anybody reads one."""
 

@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass
 
+from calibration.pretend.card import launch_s
 from calibration.workspaces_gpus import GPUS
 from vdnnsim.cost.machine import model_origin, peak_flop_per_s
-from vdnnsim.cost.roofline import OVERHEAD
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin, Server
-
-_LAUNCH_S = 5e-6
-"""Of a profile that states no overhead: a launch takes 3 us at best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +50,6 @@ def operator_rates(server: Server) -> OperatorRates:
         {element_type.value: peak * convolution for element_type, peak in peaks.items()},
         {element_type.value: peak * product for element_type, peak in peaks.items()},
         server.gpu.dram_bytes_per_s * values.get("stream_dram_fraction", values.get("dram_fraction", 1.0)),
-        values.get(OVERHEAD, values.get("kernel_overhead_s", _LAUNCH_S)),
+        launch_s(server),
         model_origin(server),
     )

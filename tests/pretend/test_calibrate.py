@@ -1,28 +1,27 @@
 """`vdnnsim calibrate --gpu 0` on a pretended GPU finds the rates that were set."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from calibration.measure.extent import Extent
-from calibration.measure.timing import TimeBox, WarmUp
-from tests.gpu.test_calibrate import vdnnsim
+from calibration.measure.timing import TimeBox
+from tests.gpu.test_calibrate import QUICK, vdnnsim
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.units import MIB
 
 pytestmark = pytest.mark.pretend
 
-SHORT = Extent(
-    largest_copy=256 * MIB,
+SHORT = replace(
+    QUICK,
     largest_pin=256 * MIB,
     product_side=8192,
     stream_bytes=64 * MIB,
     copies=TimeBox(budget_s=0.02),
     kernels_s=0.1,
     window_s=0.01,
-    warm_up=WarmUp(shortest_s=0.02, longest_s=0.02),
 )
 
 

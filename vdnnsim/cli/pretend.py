@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _ENOUGH_BYTES: Final = 1 << 42
 """Of memory, for a command that ran out of it: more than any host of GPUs has."""
 _VIEWER: Final = "drop a snapshot onto https://pytorch.org/memory_viz, which sends it nowhere"
-_MOST_GPUS: Final = 16
 FORMAT_VERSION: Final = 1
 """Of run.json; raised when a key is renamed or removed."""
 
@@ -94,8 +93,10 @@ def pretend(  # an argument for each option
 
 
 def _check(gpus: int, steady_steps: int, minutes: float) -> None:
-    if not 1 <= gpus <= _MOST_GPUS:
-        raise InputError(f"--gpus: found {gpus}, expected an integer from 1 to {_MOST_GPUS}")
+    from calibration.pretend.environment import MOST_GPUS
+
+    if not 1 <= gpus <= MOST_GPUS:
+        raise InputError(f"--gpus: found {gpus}, expected an integer from 1 to {MOST_GPUS}")
     if steady_steps < 1:
         raise InputError(f"--steps: found {steady_steps}, expected an integer from 1 on")
     if not 0 < minutes < float("inf"):

@@ -63,7 +63,6 @@ class Executor(Protocol):
 
         Raises:
             ExecutionRefused: the library has no kernel for this.
-            DeviceError: there is no room for one kernel alone.
         """
 
     def execute(
