@@ -86,6 +86,8 @@ def environment(
     told = {**{name: f"{number:.15g}" for name, number in numbers.items()}, **texts}
     return {
         "LD_PRELOAD": ":".join([*map(str, runtime.libraries), *_inherited("LD_PRELOAD", inherited)]),
+        # What it would make are kernels that compute: Triton wants a card to compile them for.
+        "TORCH_COMPILE_DISABLE": "1",
         "PYTHONPATH": os.pathsep.join([str(_STARTUP), *_inherited("PYTHONPATH", inherited)]),
         **{f"VDNNSIM_PRETEND_{name}": text for name, text in told.items()},
     }

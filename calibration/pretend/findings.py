@@ -209,6 +209,8 @@ def _values(process: Process) -> list[str]:
             f"values are not computed: {_count(times, 'time')} the program read a number from the GPU, and got 0"
             + (f" ({shown})" if shown else "")
         )
+    if process.compiled:
+        lines.append("torch.compile was left out, and all ran eagerly: compiled, it would save and take other memory")
     return lines
 
 

@@ -104,6 +104,7 @@ class Process(msgspec.Struct, frozen=True):
         operator_s: of the timed steps, seconds on GPUs by operator.
         zeros_read: how often each line read a value from a GPU, the most often first.
         refused: what it asked for that hangs on values.
+        compiled: whether it called `torch.compile`, which left everything as it is.
         ended: `by itself`, `steady`, `time`, `out of memory`, `values`, `interrupted` or `error`.
         error: the exception that ended it.
     """
@@ -119,6 +120,7 @@ class Process(msgspec.Struct, frozen=True):
     out_of_memory: tuple[OutOfMemory, ...]
     zeros_read: tuple[tuple[str, int], ...]
     refused: tuple[str, ...]
+    compiled: bool
     ended: str
     error: str
 

@@ -207,6 +207,17 @@ positive = values[values > 0]
     assert f"{done.folder.parent}/train.py:4" in done.told.replace(" ", "")
 
 
+def test_a_compiled_module_runs_as_it_is_and_says_so(pretend: Pretend) -> None:
+    """A Linear of 64 to 10 keeps, eagerly, its 8 x 64 input alone; whatever is compiled would want a card to run."""
+    done = pretend("""
+import torch
+module = torch.compile(torch.nn.Linear(64, 10).cuda())
+module(torch.zeros(8, 64, device="cuda")).sum().backward()
+""")
+    assert done.returncode == 0
+    assert "torch.compile was left out, and all ran eagerly" in done.told
+
+
 def test_a_loop_without_steps_ends_with_its_time(pretend: Pretend) -> None:
     done = pretend(
         """

@@ -37,14 +37,29 @@ class StoppedSteadyError(SystemExit):
 def record_from_first_use(session: Path) -> None:
     """Record this process from its first use of CUDA on, into `session`, whose `task.json` says what is wanted."""
     task = json.loads((session / "task.json").read_text())
-    torch.cuda._lazy_call(lambda: Recording(session, task))  # type: ignore[no-untyped-call]  # noqa: SLF001
+    compiled = _notice_compile()
+    torch.cuda._lazy_call(lambda: Recording(session, task, compiled))  # type: ignore[no-untyped-call]  # noqa: SLF001
+
+
+def _notice_compile() -> list[bool]:
+    """Let `torch.compile` say that it was called, which the environment has made to leave everything as it is."""
+    compiled: list[bool] = []
+    compile_nothing = torch.compile
+
+    def notice(*arguments: Any, **names: Any) -> Any:  # noqa: ANN401  # as PyTorch has it
+        compiled.append(True)
+        return compile_nothing(*arguments, **names)
+
+    torch.compile = notice
+    return compiled
 
 
 class Recording:
     """One process; what it knows is written when the process ends, or the session does."""
 
-    def __init__(self, session: Path, task: dict[str, Any]) -> None:
+    def __init__(self, session: Path, task: dict[str, Any], compiled: list[bool]) -> None:
         self._session = session
+        self._compiled = compiled
         self._whole: bool = task["whole"]
         self._steady_steps: int = task["steady_steps"]
         self._rates = Rates(**task["rates"])
@@ -94,6 +109,7 @@ class Recording:
                 "out_of_memory": self._refusals,
                 "zeros_read": self._reads.zeros.most_common(),
                 "refused": self._reads.refused,
+                "compiled": bool(self._compiled),
                 "ended": self._ended,
                 "error": self._error,
             }

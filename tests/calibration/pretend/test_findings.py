@@ -37,6 +37,7 @@ PROCESS = Process(
     out_of_memory=(),
     zeros_read=(("/projects/train.py:12", 3), ("", 1)),
     refused=(),
+    compiled=False,
     ended="steady",
     error="",
 )
@@ -108,6 +109,7 @@ def test_what_is_known_is_told_in_sentences(card: Card) -> None:
         (changed(ended="interrupted"), "interrupted"),
         (changed(ended="error", error="ValueError: mine"), "the program ended with ValueError: mine"),
         (changed(refused=("nonzero gives", "nonzero gives")), "nonzero gives"),
+        (changed(compiled=True), "torch.compile was left out, and all ran eagerly"),
     ],
 )
 def test_what_hindered_is_told_once(card: Card, process: Process, sentence: str) -> None:

@@ -29,6 +29,7 @@ RECORD = {
     "out_of_memory": [],
     "zeros_read": [["train.py:3", 2]],
     "refused": [],
+    "compiled": False,
     "ended": "by itself",
     "error": "",
 }
