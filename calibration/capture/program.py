@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
@@ -151,13 +152,17 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
     half = program.precision.element_type.nbytes == 2
     dtype = getattr(torch, program.precision.element_type.value) if half else None
     device = torch.device(device_type)
-    model.to(device=device if device_type != "cpu" else None, dtype=dtype)
+
+    def place(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+
+    replace_tensors(model, place, buffers=True)
     model.train(program.mode is Mode.TRAINING)
     optimizer = None
     if program.mode is Mode.TRAINING:
         optimizer = _make_optimizer(program, model, foreach=foreach)
     is_scaled = program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING
-    batches = tuple(_placed(program.make_inputs(), device, dtype) for _ in range(program.accumulate))
+    batches = tuple(_placed(program.make_inputs(), place) for _ in range(program.accumulate))
     scaler = torch.amp.GradScaler(device_type) if is_scaled else None
     return Iteration(program, model, optimizer, scaler, batches, device_type)
 
@@ -177,13 +182,29 @@ def _make_optimizer(program: Program, model: nn.Module, *, foreach: bool) -> tor
     return optimizer
 
 
-def _placed(arguments: Arguments, device: torch.device, dtype: torch.dtype | None) -> Arguments:
-    """Return arguments where the model is, those of floating point in its element type."""
+def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Tensor], *, buffers: bool) -> None:
+    """Give a model other parameters; what several modules share they share afterwards.
 
-    def place(value: object) -> object:
-        if not isinstance(value, torch.Tensor):
-            return value
-        return value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+    `nn.Module.to` would do where tensors are real: it cannot change the element type of fake ones.
 
-    placed: Arguments = torch.utils._pytree.tree_map(place, arguments)  # noqa: SLF001 - PyTorch has no public one
+    Args:
+        replace: returns the new tensor, the same where there is nothing to do.
+        buffers: whether to replace these as well.
+    """
+    made: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        named: list[tuple[str, torch.Tensor]] = list(module.named_parameters(recurse=False, remove_duplicate=False))
+        if buffers:
+            named += module.named_buffers(recurse=False, remove_duplicate=False)
+        for name, tensor in named:
+            if id(tensor) not in made:
+                new = replace(tensor.detach() if isinstance(tensor, nn.Parameter) else tensor)
+                if isinstance(tensor, nn.Parameter):
+                    new = nn.Parameter(new, requires_grad=tensor.requires_grad)
+                made[id(tensor)] = new
+            setattr(module, name, made[id(tensor)])
+
+
+def _placed(arguments: Arguments, place: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
+    placed: Arguments = tree_map_only(torch.Tensor, place, arguments)
     return placed
