@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
 
 ONLY = "only"
@@ -21,7 +23,7 @@ class KernelCost:
     """One way to compute one phase of one layer.
 
     Attributes:
-        algorithm: its name; of several operations that of the first that offers a choice.
+        algorithm: its name; of several operations the names of those that offer a choice.
         seconds: its time alone on the GPU.
         workspace_bytes: memory that it needs while it runs.
         dram_bytes: what it moves through DRAM by the same model as its seconds, the bias of a CONV layer included
@@ -43,7 +45,7 @@ class KernelCost:
         if len(parts) == 1:
             return parts[0]
         return cls(
-            algorithm=next((each.algorithm for each in parts if each.algorithm != ONLY), ONLY),
+            algorithm=" + ".join(each.algorithm for each in parts if each.algorithm != ONLY) or ONLY,
             seconds=sum(each.seconds for each in parts),
             workspace_bytes=max(each.workspace_bytes for each in parts),
             origin=max(parts, key=lambda each: each.seconds).origin,
@@ -118,6 +120,24 @@ class CostModel(ABC):
     @abstractmethod
     def _build(self, workload: Workload) -> CostTable:
         """Build the table of a workload."""
+
+
+class MachineCosts(CostModel):
+    """The costs of one machine, which can also be asked for a kernel of which only its work is known."""
+
+    @abstractmethod
+    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
+        """Return what a kernel costs.
+
+        Args:
+            name: the operator's word in tables of kernels, or another that no table has.
+            element_type: in which it computes.
+            flop: by kind of arithmetic.
+            nbytes: its compulsory DRAM traffic.
+
+        Raises:
+            ProfileError: the machine's figures do not cover the element type.
+        """
 
 
 AdjustKernels = Callable[[Workload, Layer, Phase, tuple[KernelCost, ...]], tuple[KernelCost, ...]]
