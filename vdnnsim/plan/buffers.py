@@ -30,7 +30,8 @@ class IterationBuffers:
             Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, storage=number)
             for number, each in enumerate(storages)
         ]
-        self.maps = [number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP]
+        maps = {each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP}
+        self.maps = [maps[index] for index in range(len(maps))]
         self.gradients = {
             each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.GRADIENT_MAP
         }
