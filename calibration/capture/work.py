@@ -52,9 +52,45 @@ _PRODUCTS: Final = {
 """The factors of a product of matrices, by the names of arguments."""
 
 _MOVES: Final = frozenset(
-    "empty empty_like empty_strided new_empty new_empty_strided zeros ones full zeros_like ones_like full_like new_zeros"
-    " new_ones new_full arange copy_ clone _to_copy fill_ zero_ cat stack index_select gather embedding constant_pad_nd"
-    " repeat _foreach_copy_ _foreach_zero_ _unsafe_view triu tril roll flip lift_fresh scalar_tensor eye".split()
+    [
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "zeros",
+        "ones",
+        "full",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "arange",
+        "copy_",
+        "clone",
+        "_to_copy",
+        "fill_",
+        "zero_",
+        "cat",
+        "stack",
+        "index_select",
+        "gather",
+        "embedding",
+        "constant_pad_nd",
+        "repeat",
+        "_foreach_copy_",
+        "_foreach_zero_",
+        "_unsafe_view",
+        "triu",
+        "tril",
+        "roll",
+        "flip",
+        "lift_fresh",
+        "scalar_tensor",
+        "eye",
+    ]
 )
 _REDUCTIONS: Final = frozenset({"sum", "mean", "var_mean", "amax", "amin", "max", "argmax", "cumsum", "norm"})
 

@@ -108,7 +108,7 @@ class _Walk:
         needed: set[int] = set()
         written: set[int] = set()
         for run in runs:
-            reads, writes = self.buffers.touched(run.layer, run.phase)
+            reads, writes = self.buffers.touched(run)
             needed.update(buffer for buffer in reads if buffer not in written)
             written.update(writes)
             touched |= dict.fromkeys(reads + writes)
