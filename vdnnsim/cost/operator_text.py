@@ -114,7 +114,7 @@ class _Spelling:
 
 
 def _operators() -> Iterator[type[Operator]]:
-    """Yield the operators that the modules of `vdnnsim.dnn` define."""
+    """Yield the operators that the modules of `vdnnsim.dnn` define; one without a name is none by itself."""
     for found in iter_modules(dnn.__path__, f"{dnn.__name__}."):
         for each in vars(import_module(found.name)).values():
             if isinstance(each, type) and issubclass(each, Operator) and each.__module__ == found.name:
@@ -124,7 +124,7 @@ def _operators() -> Iterator[type[Operator]]:
 _SPELLINGS: Final[Mapping[str, _Spelling]] = {
     spelling.name: spelling
     for operator in _operators()
-    if operator is not Operator
+    if hasattr(operator, "name")
     for spelling in _Spelling.all_of(operator)
 }
 

@@ -7,7 +7,7 @@ from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic, Operator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CapturedOperator(Operator):
     """The operator that most of the work of a captured layer is in.
 

@@ -138,8 +138,8 @@ def feature_maps(workload: Workload, *indices: int) -> tuple[int, ...]:
 
 
 def forward(workload: Workload) -> list[Run]:
-    """Return forward of all layers."""
-    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers]
+    """Return forward of all layers that have one."""
+    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers if Phase.FORWARD in workload.phases(layer)]
 
 
 def backward_layers(workload: Workload) -> list[Layer]:
