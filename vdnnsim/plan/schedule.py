@@ -138,7 +138,7 @@ def feature_maps(workload: Workload, *indices: int) -> tuple[int, ...]:
 
 
 def forward(workload: Workload) -> list[Run]:
-    """Return forward of all layers that have one."""
+    """Return forward of all layers; what was captured of an optimizer has none."""
     return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers if Phase.FORWARD in workload.phases(layer)]
 
 
