@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 
-from calibration.capture.schemas import only_writes, operands_of, tensors_in
+from calibration.capture.schemas import name_of, only_writes, operands_of, tensors_in
 
 _ALLOCATING: Final = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
 _LOOKUPS: Final = {"embedding", "index_select", "gather", "index"}
@@ -16,7 +16,7 @@ _LOOKUPS: Final = {"embedding", "index_select", "gather", "index"}
 
 def traffic_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> int:
     """Return the bytes that an operation moves; 0 where it only takes memory."""
-    name = func._schema.name.removeprefix("aten::")  # noqa: SLF001 - PyTorch has no public one
+    name = name_of(func)
     if name in _ALLOCATING:
         return 0
     given = list(operands_of(func, args, kwargs))
