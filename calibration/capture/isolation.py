@@ -6,6 +6,7 @@ interpreter, and its end by a signal is a sentence here. PyTorch is not imported
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import signal
@@ -43,7 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     step: CapturedStep | None = None
     error: str = ""
-    files: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    files: dict[str, str] = {}
 
 
 def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep, Path | None]:
@@ -64,6 +65,8 @@ def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep,
     before = _kept(kept)
     if before is not None:
         return before, kept
+    if importlib.util.find_spec("torch") is None:
+        raise CaptureError("to capture a model takes PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
     answer = _answer_of_child(request)
     if answer.step is None:
         raise CaptureError(answer.error)

@@ -47,9 +47,9 @@ def library(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as missing:
         if missing.name != name:
-            raise CaptureError(f"{name} cannot be imported, {missing.name} is missing: pip install {missing.name}") from (
-                missing
-            )
+            raise CaptureError(
+                f"{name} cannot be imported, {missing.name} is missing: pip install {missing.name}"
+            ) from (missing)
         raise CaptureError(f"{name} is not installed: pip install {name}") from missing
     # A library in C++ that was built for another PyTorch, for one, raises a RuntimeError.
     except (ImportError, OSError, RuntimeError) as failure:
@@ -89,7 +89,7 @@ def torchvision_model(name: str) -> NamedModel:
     family = models.get_model_builder(name).__module__
     if ".detection" in family or ".optical_flow" in family:
         raise CaptureError(
-            f"torchvision:{name} takes lists of images and targets, or pairs of images; write a function that makes it, "
+            f"torchvision:{name} takes lists of images and targets, or pairs of images; write a function that makes it "
             "and one of the batch size that returns its arguments: FILE.py:NAME --inputs FILE.py:NAME"
         )
     # Of several weights some are tuned to larger images than the model is made for.
@@ -97,7 +97,7 @@ def torchvision_model(name: str) -> NamedModel:
     side = min((crop for crop in crops if crop), default=224)
     frames = (16,) if ".video" in family else ()
     return NamedModel(
-        lambda: models.get_model(name, weights=None, **_no_backbone(models, name)),  # type: ignore[no-any-return]
+        lambda: models.get_model(name, weights=None, **_no_backbone(models, name)),
         image=(3, *frames, side, side),
         note=f"clips of {frames[0]} frames are assumed" if frames else "",
     )
@@ -123,4 +123,4 @@ def timm_model(name: str) -> NamedModel:
     if not timm.is_model(name):
         raise unknown_name("timm", name, timm.list_models())
     size = timm.get_pretrained_cfg(name).input_size
-    return NamedModel(lambda: timm.create_model(name, pretrained=False), image=tuple(size) if size else None)  # type: ignore[no-any-return]
+    return NamedModel(lambda: timm.create_model(name, pretrained=False), image=tuple(size) if size else None)

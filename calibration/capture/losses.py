@@ -47,8 +47,8 @@ class AssumedLoss:
         tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.is_floating_point()]
         if not tensors:
             raise CaptureError(
-                f"{self._name}: the model returns {_described(output, leaves)}, expected a tensor of floats, a tuple or "
-                "a dictionary of such, or an object whose `loss` is one"
+                f"{self._name}: the model returns {_described(output, leaves)}, expected a tensor of floats, a tuple "
+                "or a dictionary of such, or an object whose `loss` is one"
             )
         # What takes no part in training has no gradient.
         trained = [each for each in tensors if each.requires_grad] or tensors

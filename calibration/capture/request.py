@@ -58,7 +58,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             CaptureError: a number is out of range, a file is missing, the model is of no library that we know.
         """
-        for what, number in (("--batch", self.batch_size), ("--tokens", self.tokens), ("--accumulate", self.accumulate)):
+        for what, number in (
+            ("--batch", self.batch_size),
+            ("--tokens", self.tokens),
+            ("--accumulate", self.accumulate),
+        ):
             if number is not None and not 1 <= number <= _LARGEST:
                 raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
         given = [name for name, value in self._inputs_given().items() if value is not None]
@@ -70,7 +74,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         if not (colon and source and name):
             raise CaptureError(f"{quote(self.model)} is no model; {_EXAMPLE}")
         if not source.endswith(".py") and source not in LIBRARIES:
-            raise CaptureError(f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py")
+            raise CaptureError(
+                f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"
+            )
         for words in (self.model, self.inputs):
             if words is not None and (words is self.inputs or source.endswith(".py")):
                 split_words(words)

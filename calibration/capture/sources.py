@@ -13,7 +13,7 @@ from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Arguments, Program
 from calibration.capture.request import Request
 from calibration.capture.transformers_models import transformers_model
-from calibration.capture.user_code import inputs_maker, model_maker
+from calibration.capture.user_code import inputs_maker, model_maker, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
 from vdnnsim.messages import not_one_of
@@ -80,10 +80,11 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
 
 
 class _Inputs:
-    """What a model is given: by a user's function, or images or tokens, of the sizes asked for or those of its source."""
+    """What a model is given: what a user's function makes, or images or tokens of a size."""
 
     def __init__(self, request: Request, named: NamedModel | None) -> None:
         self._batch_size = request.batch_size
+        self._is_real = request.real
         self._arguments = named.arguments if named else None
         self.image = request.image or (named.image if named else None) or ()
         self.tokens = request.tokens or (named.tokens if named else None) or 0
@@ -98,8 +99,8 @@ class _Inputs:
                     raise CaptureError(f"{option}: {request.model} takes {other}")
         elif not (self._own or self.image or self.tokens):
             raise CaptureError(
-                f"{request.model}: what is the model given? --image 3x224x224, --tokens 1024, or --inputs FILE.py:NAME, "
-                "a function of the batch size that returns its arguments"
+                f"{request.model}: what is the model given? --image 3x224x224, --tokens 1024, or "
+                "--inputs FILE.py:NAME, a function of the batch size that returns its arguments"
             )
         self.sample = "sequence" if self.tokens else "image"
         self.notes = tuple(self._notes(request, named))
@@ -114,7 +115,8 @@ class _Inputs:
     def make(self) -> Arguments:
         """Return the arguments of the model's forward."""
         if self._own is not None:
-            return self._own()
+            own = self._own()
+            return own if self._is_real else without_values(own)
         if self._arguments is not None:
             return (), self._arguments(self._batch_size, self.tokens, self.image)
         if self.image:

@@ -97,7 +97,8 @@ def transformers_model(name: str) -> NamedModel:
     Raises:
         CaptureError: there is no such model, or it takes neither tokens nor images.
     """
-    transformers = library("transformers")
+    # What it warns of is about weights and about writing text, and there are none.
+    library("transformers").logging.set_verbosity_error()
     mapping = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
     modeling = import_module("transformers.models.auto.modeling_auto")
     asked = name.rpartition("/")[2].lower().removesuffix("-hf")
@@ -108,7 +109,9 @@ def transformers_model(name: str) -> NamedModel:
         config = mapping[kind](**changes)
     except Exception as failure:
         # Of some types the configuration is made of others', which has no default.
-        raise CaptureError(f"transformers:{name}: {type(failure).__name__}: its configuration has no default") from failure
+        raise CaptureError(
+            f"transformers:{name}: {type(failure).__name__}: its configuration has no default"
+        ) from failure
     known = (head for head in _HEADS if type(config) in getattr(modeling, head[1]))
     head = next(known, ("AutoModel", "MODEL_MAPPING"))[0]
     model_class = getattr(modeling, head)
@@ -133,8 +136,8 @@ def transformers_model(name: str) -> NamedModel:
     vocabulary = getattr(text, "vocab_size", None)
     if head == "AutoModel" and not isinstance(vocabulary, int):
         raise CaptureError(
-            f"transformers:{name} takes neither tokens nor images alone; write a function that makes it, and one of the "
-            "batch size that returns its arguments: FILE.py:NAME --inputs FILE.py:NAME"
+            f"transformers:{name} takes neither tokens nor images alone; write a function that makes it and one of "
+            "the batch size that returns its arguments: FILE.py:NAME --inputs FILE.py:NAME"
         )
     most = next((value for each in _POSITIONS if isinstance(value := getattr(text, each, None), int)), _TOKENS)
     has_loss = head != "AutoModel"
@@ -143,5 +146,4 @@ def transformers_model(name: str) -> NamedModel:
         numbers = torch.zeros(batch, tokens, dtype=torch.int64)
         return {"input_ids": numbers, **({"labels": numbers.clone()} if has_loss else {})}
 
-    del transformers
     return NamedModel(make, tokens=min(most, _TOKENS), arguments=arguments, note=f"{head} of its type's configuration")

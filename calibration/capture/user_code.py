@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from calibration.capture.failures import failure_outside
 from calibration.capture.program import Arguments
@@ -61,14 +62,28 @@ def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatev
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, tuple | list):
-        match inputs:
-            case [tuple() | list() as args, dict() as kwargs]:
-                return tuple(args), kwargs
+        if len(inputs) == 2 and isinstance(inputs[0], tuple | list) and isinstance(inputs[1], dict):
+            return tuple(inputs[0]), inputs[1]
         return tuple(inputs), {}
     raise CaptureError(
         f"{where} returns {_article(inputs)}, expected a tensor, a tuple of arguments, a dictionary of arguments by "
         "name, or a pair of both"
     )
+
+
+def without_values(arguments: Arguments) -> Arguments:
+    """Return arguments with new memory for what is float: no model that is captured may look into it.
+
+    Numbers of rows, masks and positions stay what they are.
+    """
+
+    def emptied(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor.clone()
+        return torch.empty_like(tensor).requires_grad_(tensor.requires_grad)
+
+    made: Arguments = tree_map_only(torch.Tensor, emptied, arguments)
+    return made
 
 
 def _named(words: str) -> Any:  # noqa: ANN401 - whatever a file holds

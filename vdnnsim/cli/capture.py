@@ -26,10 +26,12 @@ Choice = TypeVar("Choice", bound=Enum)
 @click.option("--precision", default="float32", show_default=True, metavar="NAME", help="As amp_bfloat16.")
 @click.option("--optimizer", default="adamw", show_default=True, metavar="NAME", help="As torch.optim has it, or none.")
 @click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
-@click.option("--real", is_flag=True, help="Run the model on the CPU with real tensors: slower, and takes their memory.")
+@click.option(
+    "--real", is_flag=True, help="Run the model on the CPU with real tensors: slower, and takes their memory."
+)
 @click.option("--out", metavar="FILE", type=FilePath(), help="Where to write; by default <model>.step.json.")
 @CSV
-def capture(  # noqa: PLR0913  # an argument for each option
+def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     model: str,
     batch_size: int,
     image: str | None,
