@@ -6,8 +6,8 @@
     policies: [base(p), vdnn_dyn, {policy: vdnn_all, algorithms: m}]
 
 Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_model` (ideal), `pinned_memory` (arena),
-`gpus` (1) and, where several GPUs train, `gradients` (cpu). In the place of a network and what is done with it may stand
-a model that was captured (`vdnnsim.scenario.captured`), whose `memory_model` is PyTorch's by default. Everything is checked here and nothing later: what
+`gpus` (1) and, where several GPUs train, `gradients` (cpu). Where a network stands a model that was captured may stand
+(`vdnnsim.scenario.captured`), whose `memory_model` is PyTorch's by default. Everything is checked here and nothing later: what
 `read_scenario` returns can be simulated.
 """
 
