@@ -108,9 +108,13 @@ class _Steps:
             )
 
     def _saves(self, operation: CapturedOperation) -> Iterator[int]:
-        """Autograd keeps weights as well, which stay anyway; what is computed again in backward was not kept."""
+        """Autograd keeps weights and buffers as well, which stay anyway; what backward computes again was not kept."""
         if operation.phase is Phase.FORWARD:
-            yield from (each for each in operation.saves if self._captured.storages[each].kind not in _RESIDENT)
+            yield from (each for each in operation.saves if not self._stays(each))
+
+    def _stays(self, number: int) -> bool:
+        each = self._captured.storages[number]
+        return each.kind in _RESIDENT or (each.kind is BufferKind.STATISTICS and each.given)
 
 
 def _operands(operation: CapturedOperation) -> Iterator[Operand]:
