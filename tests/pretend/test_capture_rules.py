@@ -29,6 +29,7 @@ class Seen(TorchDispatchMode):
 
     operators: list[tuple[str, tuple[tuple[tuple[int, ...], torch.dtype], ...]]] = field(default_factory=list)
     saved: dict[int, int] = field(default_factory=dict)
+    given: set[int] = field(default_factory=set)
     held: list[object] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -49,7 +50,14 @@ class Seen(TorchDispatchMode):
         storage = tensor.untyped_storage()
         self.held.append(storage)
         self.saved[storage._cdata] = storage.nbytes()
+        if tensor.is_leaf and tensor.requires_grad:
+            self.given.add(storage._cdata)
         return tensor
+
+    @property
+    def kept_bytes(self) -> list[int]:
+        """Sizes of what was kept, beside parameters and inputs: on a GPU a stack of layers has one memory for all."""
+        return sorted(nbytes for storage, nbytes in self.saved.items() if storage not in self.given and nbytes)
 
 
 def run(make: Make, device: str) -> tuple[Seen, Seen]:
@@ -132,16 +140,15 @@ def other_normalizations(dtype: torch.dtype) -> Make:
     return make
 
 
-def recurs(kind: type[nn.RNNBase], *, amp: torch.dtype | None = None, packed: bool = False, **options: Any) -> Make:  # noqa: ANN401
+def recurs(kind: type[nn.RNNBase], *, amp: torch.dtype | None = None, **options: Any) -> Make:  # noqa: ANN401
     def make(device: str) -> Callable[[], Tensor]:
-        torch._C._cuda_clearCublasWorkspaces() if False else None
+        # From the first dropout of a process on, PyTorch keeps cuDNN's random states.
+        nn.LSTM(1, 1, 2, dropout=0.5, device=device)(torch.zeros(1, 1, 1, device=device))
         module = kind(8, 13, device=device, **options)
         (x,) = tensors(device, (5, 3, 8))
 
         def forward() -> Tensor:
             with torch.autocast("cuda", amp) if amp else nullcontext():
-                if packed:
-                    return module(nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 4, 2])))[0].data
                 return module(x)[0]
 
         return forward
@@ -151,22 +158,22 @@ def recurs(kind: type[nn.RNNBase], *, amp: torch.dtype | None = None, packed: bo
 
 def convolves(dtype: torch.dtype | None, *, channels_last: bool = False) -> Make:
     def make(device: str) -> Callable[[], Tensor]:
-        model = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1, bias=False),
-            nn.BatchNorm2d(8),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(8, 8, 3, groups=8),
-            nn.BatchNorm2d(8),
-            nn.Hardswish(),
-            nn.MaxPool2d(2),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Dropout(0.2),
-            nn.Linear(8, 10),
-        ).to(device)
+        with torch.device(device):
+            model = nn.Sequential(
+                nn.Conv2d(3, 8, 3, padding=1, bias=False),
+                nn.BatchNorm2d(8),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(8, 8, 3, groups=8),
+                nn.BatchNorm2d(8),
+                nn.Hardswish(),
+                nn.MaxPool2d(2),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+                nn.Dropout(0.2),
+                nn.Linear(8, 10),
+            )
         (x,) = tensors(device, (4, 3, 18, 18))
         order = torch.channels_last if channels_last else torch.contiguous_format
-        model = model.to(memory_format=order)
         target = torch.zeros(4, dtype=torch.int64, device=device)
 
         def forward() -> Tensor:
@@ -187,7 +194,8 @@ def encodes(dtype: torch.dtype | None, *, is_causal: bool = False, need_weights:
         def forward() -> Tensor:
             with torch.autocast("cuda", dtype) if dtype else nullcontext():
                 if need_weights:
-                    return layer.self_attn(x, x, x)[0]
+                    out: Tensor = layer.self_attn(x, x, x)[0]
+                    return out
                 return layer(x, src_mask=mask, is_causal=is_causal)
 
         return forward
@@ -205,8 +213,8 @@ def loses(dtype: torch.dtype | None) -> Make:
                 z = x @ weight
                 soft = F.softmax(z, -1) + F.logsigmoid(z) + F.softplus(y) + z.exp() + F.gelu(z) + F.silu(z)
                 losses = F.cross_entropy(soft, target, label_smoothing=0.1) + F.mse_loss(z, y) + F.smooth_l1_loss(z, y)
-                losses = losses + F.kl_div(z, y) + F.binary_cross_entropy_with_logits(z, y) + F.l1_loss(z, y)
-                return losses + z.norm() + z.norm(dim=1).sum() + z.cumsum(0).prod() + torch.cat([z, y]).pow(2).mean()
+                losses = losses + F.kl_div(z, y, reduction="batchmean") + F.binary_cross_entropy_with_logits(z, y) + F.l1_loss(z, y)
+                return losses + z.norm() + z.norm(dim=1).sum() + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
 
         return forward
 
@@ -269,7 +277,7 @@ CASES: dict[str, Make] = {
     "lstm_2_dropout": recurs(nn.LSTM, num_layers=2, dropout=0.2),
     "lstm_2_bidirectional": recurs(nn.LSTM, num_layers=2, bidirectional=True),
     "lstm_batch_first": recurs(nn.LSTM, batch_first=True),
-    "lstm_packed": recurs(nn.LSTM, packed=True),
+    "lstm_2_projected": recurs(nn.LSTM, num_layers=2, bidirectional=True, proj_size=4),
     "lstm_projected": recurs(nn.LSTM, proj_size=4),
     "lstm_amp": recurs(nn.LSTM, amp=torch.float16),
     "gru": recurs(nn.GRU),
@@ -298,6 +306,6 @@ def test_what_is_dispatched_and_saved_is_what_cuda_does(name: str) -> None:
     expected, expected_behind = run(CASES[name], "cuda")
     with FakeTensorMode(), as_cuda(torch.cuda.get_device_capability()):
         found, found_behind = run(CASES[name], "cpu")
+    assert found.kept_bytes == expected.kept_bytes
     assert found.operators == expected.operators
-    assert sorted(found.saved.values()) == sorted(expected.saved.values())
     assert found_behind.operators == expected_behind.operators

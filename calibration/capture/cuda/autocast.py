@@ -94,7 +94,9 @@ class _Casts:
         def cast(value: object) -> object:
             return self._cast(value, kind) if isinstance(value, Tensor) else value
 
-        return operator(*tree_map(cast, args), **tree_map(cast, kwargs))
+        # The last first, as the compilers of PyTorch's binaries evaluate arguments.
+        named = {name: tree_map(cast, value) for name, value in reversed(kwargs.items())}
+        return operator(*[tree_map(cast, each) for each in reversed(args)][::-1], **named)
 
     def _cast(self, tensor: Tensor, kind: torch.dtype) -> Tensor:
         if not _is_eligible(tensor) or tensor.dtype == kind:
@@ -119,8 +121,8 @@ def _slices(buffer: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     slices, begin = [], 0
     for each in weights:
         # Autograd follows the weight into its copy, and knows nothing of the buffer.
-        copy = buffer.narrow(0, begin, each.numel()).view(each.shape).detach()
-        slices.append(copy.copy_(each))
+        copy = buffer.narrow(0, begin, each.numel()).view(-1, 1).detach()
+        slices.append(copy.copy_(each.view(-1, 1)))
         begin += each.numel()
     return slices
 

@@ -4,7 +4,7 @@ Source: `aten/src/ATen/native/Normalization.cpp` (`_select_batch_norm_backend`),
 `native/cuda/Normalization.cu`, `native/cuda/layer_norm_kernel.cu`, `native/layer_norm.cpp` (`rms_norm`).
 """
 
-from typing import Final
+from typing import Any, Final, cast
 
 import torch
 
@@ -55,6 +55,26 @@ def batch_norm(  # noqa: PLR0913 - the operator's
     return out
 
 
+class _FusedRmsNorm(torch.autograd.Function):
+    """PyTorch's one kernel, which autograd knows on CUDA alone."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Tensor:  # noqa: A002, ANN401
+        with torch._C._AutoDispatchBelowAutograd():
+            out, deviation = aten._fused_rms_norm(input, shape, weight, eps)
+        ctx.save_for_backward(input, deviation, *([] if weight is None else [weight]))
+        ctx.shape = shape
+        return cast("Tensor", out)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:  # noqa: ANN401
+        input, deviation, *rest = ctx.saved_tensors  # noqa: A001
+        weight = rest[0] if rest else None
+        mask = [ctx.needs_input_grad[0], ctx.needs_input_grad[2]]
+        of_input, of_weight = aten._fused_rms_norm_backward(gradient, input, ctx.shape, deviation, weight, mask)
+        return of_input, None, of_weight, None
+
+
 def rms_norm(
     gpu: Gpu,
     input: Tensor,  # noqa: A002
@@ -62,13 +82,12 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """Normalize by root mean square in one kernel, where weights are of the type of the input."""
+    """Normalize by root mean square in one kernel, where that can."""
     del gpu
-    if weight is not None and weight.dtype != input.dtype:
-        out: Tensor = composite(aten.rms_norm.default, input, normalized_shape, weight, eps)
-        return out
-    out = aten._fused_rms_norm(input, normalized_shape, weight, eps)[0]
-    return out
+    is_plain = torch._prims_common.suggest_memory_format(input) is torch.contiguous_format
+    if is_plain and not input.is_complex() and (weight is None or weight.dtype == input.dtype):
+        return cast("Tensor", _FusedRmsNorm.apply(input, normalized_shape, weight, eps))
+    return cast("Tensor", composite(aten.rms_norm.default, input, normalized_shape, weight, eps))
 
 
 def _widened(dtype: torch.dtype) -> torch.dtype:
@@ -115,6 +134,19 @@ def _fused_rms_norm(input: Tensor, normalized_shape: list[int], *_: object) -> t
     return torch.empty_like(input, memory_format=torch.contiguous_format), input.new_empty(of, dtype=_widened(input.dtype))
 
 
+def _fused_rms_norm_backward(
+    gradient: Tensor,
+    input: Tensor,  # noqa: A002
+    normalized_shape: list[int],
+    deviation: Tensor,
+    weight: Tensor | None,
+    mask: list[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    del gradient, normalized_shape, deviation
+    of_weight = torch.empty_like(weight) if mask[1] and weight is not None else None
+    return torch.empty_like(input) if mask[0] else None, of_weight
+
+
 COMPOSITES: Composites = {aten.batch_norm.default: batch_norm, aten.rms_norm.default: rms_norm}
 KERNELS: Kernels = {
     aten.cudnn_batch_norm.default: _cudnn_batch_norm,
@@ -122,4 +154,5 @@ KERNELS: Kernels = {
     aten.native_batch_norm.default: _native_batch_norm,
     aten.native_layer_norm.default: _native_layer_norm,
     aten._fused_rms_norm.default: _fused_rms_norm,
+    aten._fused_rms_norm_backward.default: _fused_rms_norm_backward,
 }

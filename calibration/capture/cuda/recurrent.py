@@ -15,7 +15,10 @@ aten = torch.ops.aten
 
 _MODES: Final = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 _KEPT: Final = {0: (1,), 1: (1,), 2: (4, 1), 3: (6,)}
-"""By mode, values that cuDNN keeps of each unit and step, region by region: an LSTM's gates, and its cell."""
+"""By mode, values that cuDNN keeps of each unit and step, region by region: an LSTM's gates, and its cell.
+
+A projected LSTM keeps what it projects and what comes of it besides.
+"""
 _ALIGNMENT: Final = 32
 _HEADER_BYTES: Final = 256
 _STATE_BYTES: Final = 24
@@ -23,20 +26,22 @@ _STATE_BYTES: Final = 24
 
 
 def reserve_bytes(
-    mode: int, values: int, layers: int, directions: int, element_bytes: int, *, has_dropout: bool
+    mode: int, values: int, layers: int, directions: int, element_bytes: int, *, projected: int = 0, has_dropout: bool
 ) -> int:
     """Return the size of cuDNN's reserve.
 
     Args:
         mode: of cuDNN.
-        values: of the output of one layer: steps x batch x directions x units.
+        values: of all units of one layer: steps x batch x directions x units.
         layers, directions: of the stack.
         element_bytes: of a value.
+        projected: values of the output of one layer where it is projected; 0 where it is not.
         has_dropout: whether there is dropout between the layers, of which a mask is kept.
     """
-    kept = sum(_aligned(count * values * layers * element_bytes) for count in _KEPT[mode])
+    counts = [count * values for count in _KEPT[mode]] + ([values, projected] if projected else [])
+    kept = sum(_aligned(count * layers * element_bytes) for count in counts)
     between = _aligned((layers - 1) * values * element_bytes)
-    masks = (layers - 1) * directions * _aligned(-(-values // 8)) if has_dropout else 0
+    masks = (layers - 1) * directions * _aligned(-(-(projected or values) // 8)) if has_dropout else 0
     return _HEADER_BYTES + kept + between + masks
 
 
@@ -114,11 +119,18 @@ def _cudnn_rnn(  # noqa: PLR0913
         first, second = (input.shape[1], input.shape[0]) if batch_first else input.shape[:2]
         out = input.new_empty(first, second, width)
         out = out.transpose(0, 1) if batch_first else out
-    values = steps * directions * hidden_size
     reserve = 0
     if train:
         size = input.element_size()
-        reserve = reserve_bytes(mode, values, num_layers, directions, size, has_dropout=dropout > 0)
+        reserve = reserve_bytes(
+            mode,
+            steps * directions * hidden_size,
+            num_layers,
+            directions,
+            size,
+            projected=steps * directions * proj_size,
+            has_dropout=dropout > 0,
+        )
     return (
         out,
         torch.empty_like(hx, memory_format=torch.contiguous_format),
@@ -132,12 +144,13 @@ def _cudnn_rnn(  # noqa: PLR0913
 def _cudnn_rnn_backward(input: Tensor, weight: Sequence[Tensor], *args: Any) -> tuple[Any, ...]:  # noqa: A002, ANN401
     hx, cx = args[2], args[3]
     *_, mask = args
-    return (
-        torch.empty_like(input) if mask[0] else None,
-        torch.empty_like(hx) if mask[1] else None,
-        torch.empty_like(cx) if mask[2] and cx is not None else None,
-        [torch.empty_like(each) for each in weight] if mask[3] else [],
-    )
+    gradients = []
+    if mask[3]:
+        # cuDNN adds to one buffer of all weights.
+        buffer = input.new_zeros(sum(each.numel() for each in weight))
+        parts = buffer.split([each.numel() for each in weight])
+        gradients = [part.view(each.shape) for part, each in zip(parts, weight, strict=True)]
+    return torch.empty_like(input), torch.empty_like(hx), None if cx is None else torch.empty_like(cx), gradients
 
 
 COMPOSITES: Composites = {
