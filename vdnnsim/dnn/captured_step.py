@@ -9,6 +9,8 @@ memory that an operation takes for its results is taken when it begins; what nob
 ended.
 """
 
+from itertools import accumulate
+
 import msgspec
 
 from vdnnsim.dnn.layers import Phase
@@ -168,3 +170,47 @@ class CapturedStep(_Data, frozen=True):
     tensors: tuple[CapturedTensor, ...]
     operations: tuple[CapturedOperation, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that forward keeps for backward, each storage once, beside parameters, buffers and inputs.
+
+        Of micro-batches the most that one of them keeps.
+        """
+        most, saved, nbytes = 0, set[int](), 0
+        for operation in self.operations:
+            if operation.phase is not Phase.FORWARD:
+                saved, nbytes = set(), 0
+            for number in operation.saves:
+                if number not in saved and not self.storages[number].given:
+                    saved.add(number)
+                    nbytes += self.storages[number].nbytes
+            most = max(most, nbytes)
+        return most
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the parameters of the model."""
+        return sum(each.nbytes for each in self.storages if each.given and each.kind is BufferKind.WEIGHTS)
+
+    @property
+    def live_bytes(self) -> tuple[int, ...]:
+        """Bytes that are alive while each operation runs: what is given, what it touches, and what is held beyond."""
+        first: dict[int, int] = {}
+        for position, operation in enumerate(self.operations):
+            for operand in operation.operands:
+                first.setdefault(self.tensors[operand.tensor].storage, position)
+        change = [0] * (len(self.operations) + 1)
+        for number, storage in enumerate(self.storages):
+            begin = 0 if storage.given else first.get(number)
+            if begin is not None:
+                change[begin] += storage.nbytes
+                if storage.freed_after is not None:
+                    change[storage.freed_after + 1] -= storage.nbytes
+        return tuple(accumulate(change[:-1]))
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """The most bytes that are alive at once, temporary memory of operations among them."""
+        pairs = zip(self.live_bytes, self.operations, strict=True)
+        return max((live + operation.temporary_bytes for live, operation in pairs), default=0)
