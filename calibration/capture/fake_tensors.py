@@ -119,4 +119,4 @@ _NORMALIZATIONS: Final = frozenset(
 )
 _INDEX: Final = torch.ops.aten.index.Tensor
 _DYNAMIC: Final = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
-_FINDS_INFINITY: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default  # noqa: SLF001
+_FINDS_INFINITY: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
