@@ -53,7 +53,7 @@ def read_captured_step(path: Path) -> tuple[CapturedStep, str]:
 
 
 def write_captured_step(step: CapturedStep, path: Path) -> None:
-    """Write a captured step, the same bytes for the same step.
+    """Write a captured step.
 
     Raises:
         ScenarioError: it is inconsistent, and nobody could read it.
@@ -62,7 +62,7 @@ def write_captured_step(step: CapturedStep, path: Path) -> None:
     name = file_name(path)
     check_captured_step(step, name)
     try:
-        path.write_bytes(msgspec.json.encode(step, order="deterministic"))
+        path.write_bytes(msgspec.json.encode(step))
     except OSError as failure:
         raise OutputError(f"{name}: cannot be written: {(failure.strerror or 'unknown error').lower()}") from None
 
