@@ -28,7 +28,7 @@ class _Header(msgspec.Struct):
     """What is looked at before the keys, for another version may have other keys."""
 
     version: Any = None
-    operations: Any = None
+    operations: msgspec.Raw = msgspec.Raw()
 
 
 def read_captured_step(path: Path) -> tuple[CapturedStep, str]:
@@ -84,7 +84,7 @@ def _read_bytes(path: Path, name: str) -> bytes:
 
 
 def _check_header(header: _Header, name: str) -> None:
-    if header.version is None or header.operations is None:
+    if header.version is None or not bytes(header.operations):
         missing = "version" if header.version is None else "operations"
         raise ScenarioError(f"{name}: found JSON without {missing!r}, {_WRITER}")
     if type(header.version) is not int or header.version != VERSION:
