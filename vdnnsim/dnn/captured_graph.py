@@ -92,7 +92,7 @@ class Layering:
         return {
             number: next(iter(use.readers))
             for number, (storage, use) in enumerate(zip(self._captured.storages, self.uses, strict=True))
-            if storage.kind is BufferKind.WEIGHTS and use.readers
+            if storage.kind is BufferKind.WEIGHTS and storage.given and use.readers
         }
 
     @cached_property
