@@ -126,11 +126,11 @@ def _product(machine: MachineCosts, element_type: ElementType, work: ProductWork
 def _of_layer(
     machine: MachineCosts, element_type: ElementType, operator: Operator, x: MapShape, batch_size: int, phase: Phase
 ) -> _Options:
-    """Return what a phase of a layer costs that stands alone, but for one below it that makes it need a dX."""
+    """Return what a phase of a layer costs that stands alone, but for one below it and a loss: it has a dX and a dY."""
     net = GraphBuilder(f"{operator} of {x}", x)
     below = net.batch_norm("below", 0, relu=False)
     layer = net.append("layer", operator, (below,))
-    return machine.table(Workload(net.graph(), batch_size, element_type)).options(layer.index, phase)
+    return machine.table(Workload(net.build(layer.output), batch_size, element_type)).options(layer.index, phase)
 
 
 def _choices(kernels: Sequence[_Options]) -> list[tuple[KernelCost, ...]]:
