@@ -1,11 +1,12 @@
 """Captures one iteration of a program as a step."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.failures import failure_outside
@@ -59,52 +60,67 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         CaptureError: the program cannot be captured; the message says why, and where in a user's code.
     """
     fakes = None if device.real else FakeTensors()
-    with fakes or nullcontext():
-        with _blamed(f"{program.name}: making the model"):
-            model = program.make_model()
+    with fakes or nullcontext(), _blamed(program.name) as blame:
+        model = program.make_model()
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
-        with _blamed(f"{program.name}: making its inputs"):
-            iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
-        with _blamed(program.name):
-            iteration.run(lambda _: None)
-        modules = ModuleTracker(model)
-        storages = StorageTable()
-        host = _given(iteration, modules, storages, is_cuda=device.is_cuda)
-        recorder = Recorder(modules, storages, host)
-        gradients: list[int] = []
+        iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
+        with _run_eagerly(model) as notes:
+            # Recorded in vain, but for what fails in it.
+            blame(warm_up := Recorder(ModuleTracker(model), StorageTable()))
+            with warm_up.recording():
+                iteration.run(warm_up.enter)
+            modules, storages = ModuleTracker(model), StorageTable()
+            host = _given(iteration, modules, storages, is_cuda=device.is_cuda)
+            blame(recorder := Recorder(modules, storages, host))
+            gradients: list[int] = []
 
-        def enter(phase: Phase) -> None:
-            recorder.enter(phase)
-            if phase is Phase.UPDATE:
-                found = (each.grad for each in model.parameters() if each.grad is not None)
-                gradients.extend(number for each in found if (number := storages.number_of(each)) is not None)
+            def enter(phase: Phase) -> None:
+                recorder.enter(phase)
+                if phase is Phase.UPDATE:
+                    found = (each.grad for each in model.parameters() if each.grad is not None)
+                    gradients.extend(number for each in found if (number := storages.number_of(each)) is not None)
 
-        with _no_collection(), _blamed(program.name), recorder.recording():
-            held = iteration.run(enter)
-        recorder.finish()
+            with _no_collection(), recorder.recording():
+                held = iteration.run(enter)
+            recorder.finish()
         assign_kinds(recorder.records, storages.lives, gradients)
-        step = _step(program, device, iteration, recorder.records, modules, storages)
+        step = _step(program, device, iteration, recorder.records, modules, storages, notes)
         del held
     return step
 
 
 @contextmanager
-def _blamed(what: str) -> Iterator[None]:
-    """Raise what fails within as a user's failure.
+def _blamed(name: str) -> Iterator[Callable[[Recorder], None]]:
+    """Raise what fails within as a user's failure; is told who records what runs.
 
     Raises:
         CaptureError: anything failed.
     """
+    recorders: list[Recorder] = []
     try:
-        yield
+        yield recorders.append
     except VdnnsimError:
         raise
     except Exception as failure:
-        cause: BaseException | None = failure
-        while cause is not None and not isinstance(cause, CaptureError):
-            cause = cause.__cause__
-        raise (cause or failure_outside(failure, what, failure.__traceback__)) from failure
+        for recorder in recorders:
+            if recorder.failure is not None and recorder.failure[0] is failure:
+                raise CaptureError(f"{name}: {recorder.failure[1]}") from failure
+        raise failure_outside(failure, name) from failure
+
+
+@contextmanager
+def _run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
+    """Run modules that `torch.compile` made as they were before; yield what is to be said of it."""
+    compiled = any(
+        type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None  # noqa: SLF001
+        for each in model.modules()
+    )
+    if compiled:
+        with torch.compiler.set_stance("force_eager"):
+            yield ("What torch.compile made of modules was run as it was before: compiled, it may need less memory.",)
+    else:
+        yield ()
 
 
 @contextmanager
@@ -153,6 +169,7 @@ def _step(
     records: list[Record],
     modules: ModuleTracker,
     storages: StorageTable,
+    notes: tuple[str, ...],
 ) -> CapturedStep:
     operations = tuple(
         CapturedOperation(
@@ -187,5 +204,5 @@ def _step(
         storages=storages.storages(),
         tensors=storages.tensors,
         operations=operations,
-        notes=program.notes,
+        notes=program.notes + notes,
     )

@@ -2,7 +2,7 @@
 
 import traceback
 from pathlib import Path
-from types import TracebackType
+from typing import Final
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -24,8 +24,6 @@ def failure_of(failure: BaseException, operator: str, module: str) -> CaptureErr
         operator: that was dispatched, `aten.nonzero.default`.
         module: path of that which runs.
     """
-    if isinstance(failure, CaptureError):
-        return failure
     where = f"{_line(traceback.extract_stack())}, in {f'module {module}' if module else 'the model'}: {operator}"
     if isinstance(failure, DataDependentOutputException):
         return CaptureError(f"{where} looks into computed values, which fake tensors have not; {_REAL}")
@@ -36,16 +34,15 @@ def failure_of(failure: BaseException, operator: str, module: str) -> CaptureErr
     return CaptureError(f"{where}: {_first_line(failure)}")
 
 
-def failure_outside(failure: BaseException, what: str, trace: TracebackType | None) -> CaptureError:
-    """Return what to raise where Python code of a user fails, outside of all operations.
+def failure_outside(failure: BaseException, name: str) -> CaptureError:
+    """Return what to raise where Python code of a user fails, outside of all operations."""
+    text = _first_line(failure)
+    is_of_fakes = any(word in text for word in ("FakeTensor", "fake tensor", "tensor subclass", "numpy"))
+    line = _line(traceback.extract_tb(failure.__traceback__))
+    return CaptureError(f"{name}: {line}: {text}{f'; {_REAL}' if is_of_fakes else ''}")
 
-    Args:
-        what: was run, `resnet50: forward`.
-    """
-    return CaptureError(f"{what}: {_line(traceback.extract_tb(trace))}: {_first_line(failure)}")
 
-
-_REAL = "`--real` runs the model with real tensors"
+_REAL: Final = "`--real` runs the model with real tensors"
 
 
 def _line(stack: traceback.StackSummary) -> str:

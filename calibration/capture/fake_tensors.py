@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from calibration.capture.schemas import is_random, operands_of, tensors_in
+from calibration.capture.schemas import arguments_of, is_random, name_of, operands_of, tensors_in
 
 _COMPUTED_BYTES: Final = 64 * 2**20
 """Of results up to which they are computed: a mask of 8192 x 8192 bytes."""
@@ -42,7 +42,7 @@ class FakeTensors(TorchDispatchMode):
         kwargs = kwargs or {}
         tensors = tensors_in((args, kwargs))
         is_real = not any(isinstance(each, FakeTensor) for each in tensors)
-        is_known = is_real and not any(each.untyped_storage() in self._overwritten for each in tensors)
+        is_known = not any(map(self._is_unknown, tensors))
         # A view of what was overwritten is one of the same storage.
         if (is_real and func.is_view) or (is_known and self._is_computed(func, args, kwargs, tensors)):
             with no_dispatch():
@@ -65,7 +65,7 @@ class FakeTensors(TorchDispatchMode):
         if tensors and (func._schema.is_mutable or _DYNAMIC & set(func.tags)):  # noqa: SLF001
             return True
         results = tensors_in(self._fake_results(func, args, kwargs))
-        is_arbitrary = is_random(func) or "empty" in func._schema.name  # noqa: SLF001
+        is_arbitrary = is_random(func) or "empty" in name_of(func)
         # One number is drawn for the model to look at: whether to leave out a layer.
         if is_arbitrary and any(each.is_floating_point() and each.numel() > 1 for each in results):
             return False
@@ -73,6 +73,8 @@ class FakeTensors(TorchDispatchMode):
 
     def _fake_results(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
         originals: dict[int, torch.Tensor] = {}
+        if func is _INDEX:
+            args = (args[0], [each for index in args[1] for each in self._as_numbers(index)])
 
         def to_fake(tensor: torch.Tensor) -> torch.Tensor:
             fake = self.fake(tensor)
@@ -82,6 +84,8 @@ class FakeTensors(TorchDispatchMode):
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
         with self._fake:
             result = func(*fake_args, **fake_kwargs)
+            if name_of(func) in _NORMALIZATIONS:
+                result = _with_wide_statistics(result, arguments_of(func, fake_args, fake_kwargs)["weight"])
         # A scaler finds no infinite gradient among fake ones, else the optimizer would not step.
         if originals and func._schema.is_mutable and func is not _FINDS_INFINITY:  # noqa: SLF001
             for tensor, is_written in operands_of(func, args, kwargs):
@@ -89,6 +93,30 @@ class FakeTensors(TorchDispatchMode):
                     self._overwritten[tensor.untyped_storage()] = True
         return tree_map_only(torch.Tensor, lambda each: originals.get(id(each), each), result)
 
+    def _as_numbers(self, index: torch.Tensor | None) -> Sequence[torch.Tensor | None]:
+        """Return numbers of rows for a mask that is known; of one that is not nobody knows how many it selects."""
+        if index is None or index.dtype is not torch.bool or self._is_unknown(index):
+            return (index,)
+        with no_dispatch():
+            return index.nonzero(as_tuple=True)
 
+    def _is_unknown(self, tensor: torch.Tensor) -> bool:
+        return isinstance(tensor, FakeTensor) or tensor.untyped_storage() in self._overwritten
+
+
+def _with_wide_statistics(result: Sequence[torch.Tensor], weight: torch.Tensor | None) -> Sequence[torch.Tensor]:
+    """Return results of a normalization with its statistics in the element type of its weights, where that is wider.
+
+    Kernels do so in mixed precision; PyTorch's shapes without data have them as the maps.
+    """
+    if weight is None or weight.element_size() <= result[1].element_size():
+        return result
+    return (result[0], *(each.to(weight.dtype) for each in result[1:]))
+
+
+_NORMALIZATIONS: Final = frozenset(
+    {"native_batch_norm", "_native_batch_norm_legit", "native_layer_norm", "native_group_norm"}
+)
+_INDEX: Final = torch.ops.aten.index.Tensor
 _DYNAMIC: Final = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _FINDS_INFINITY: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default

@@ -1,14 +1,15 @@
 """Records each operation that PyTorch dispatches, and what it does to memory.
 
 It stands above whatever computes: fake tensors, the CPU or a GPU. Views and questions of shape are no operations. What
-forward computes again in backward, for activation checkpointing, is of backward, and is the `forward` of the operations
-of backward that follow from it.
+forward computes again in backward, for activation checkpointing, is of backward; its `forward` is the operation that it
+repeats, and so is that of the backward that follows from it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
@@ -16,12 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.capture.failures import failure_of
 from calibration.capture.modules import ModuleTracker
-from calibration.capture.schemas import is_random, only_writes, operands_of, tensors_in
+from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node
+from calibration.capture.schemas import is_random, name_of, only_writes, operands_of, tensors_in
 from calibration.capture.storages import StorageTable, element_type_of
 from calibration.capture.traffic import traffic_of
 from calibration.capture.work import Effort, effort_of
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind
+from vdnnsim.errors import CaptureError
 
 
 @dataclass
@@ -31,7 +34,6 @@ class Record:
     Attributes:
         operands: numbers of storage and tensor, and how it is touched.
         results: storages that it made, each with its position among what the operator returns.
-        node: the sequence number of the node of autograd whose backward it is part of, or that forward made for it.
         recomputes: whether it is of forward, run again in backward.
         accumulates: whether it adds to the gradient of a parameter, or makes it.
     """
@@ -54,27 +56,30 @@ class Record:
 class Recorder(TorchDispatchMode):
     """Within `recording` each operation becomes a record."""
 
-    def __init__(self, modules: ModuleTracker, storages: StorageTable, host: frozenset[int]) -> None:
+    def __init__(self, modules: ModuleTracker, storages: StorageTable, host: frozenset[int] = frozenset()) -> None:
         """Record what runs of a model.
 
         Args:
-            host: identities of storages in host memory, as an optimizer's counts of steps.
+            host: identities of storages in host memory, as an optimizer's counts of steps on CUDA.
         """
         super().__init__()
         self.records: list[Record] = []
-        self.phase = Phase.FORWARD
+        self.failure: tuple[BaseException, CaptureError] | None = None
+        """The last exception that an operation raised, and what it means; the model may have caught it."""
+        self._phase = Phase.FORWARD
         self._modules = modules
         self._storages = storages
         self._host = host
-        # By the sequence number of a node of autograd the last operation of its forward, and what it saves.
-        self._forward_of: dict[int, int] = {}
-        self._saves_of: dict[int, list[int]] = {}
-        self._newest_node = -1
+        self._nodes = NodeTracker()
+        # What autograd saves, with the node that it is of and how many operations there were.
+        self._saved: list[tuple[int, int, int]] = []
+        # The operations of this forward by module and name, and how many of them backward has run again.
+        self._forwards: dict[tuple[int, str], list[int]] = {}
+        self._recomputed: Counter[tuple[int, str]] = Counter()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record what runs within."""
-        self._newest_node = _newest_node()
         with ExitStack() as stack:
             stack.enter_context(self._modules.following())
             stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._note_saved, lambda saved: saved))
@@ -93,26 +98,37 @@ class Recorder(TorchDispatchMode):
         try:
             result = func(*args, **kwargs)
         except Exception as failure:
-            raise failure_of(failure, str(func), self._modules.path) from failure
-        if not func.is_view:
+            # Raised as it is, for models try what may fail.
+            self.failure = failure, failure_of(failure, str(func), self._modules.path)
+            raise
+        if func is _FROM_DATA:
+            # An optimizer's numbers stay on the host, as its counts of steps.
+            if not (self._host and self._phase is Phase.UPDATE):
+                self._record(func, (), {}, result)
+        elif func.is_view or torch.Tag.inplace_view in func.tags:
+            self._nodes.note(None)
+        else:
             self._record(func, args, kwargs, result)
         return result
 
     def enter(self, phase: Phase) -> None:
         """Take what follows for a phase."""
-        self.phase = phase
+        self._phase = phase
+        if phase is Phase.FORWARD:
+            self._forwards.clear()
+            self._recomputed.clear()
 
     def finish(self) -> None:
         """Give each operation what autograd saved of it."""
-        for node, saved in self._saves_of.items():
-            if self.records:
-                record = self.records[min(self._forward_of.get(node, ~node), len(self.records) - 1)]
-                record.saves = list(dict.fromkeys((*record.saves, *saved)))
+        for node, storage, issued in self._saved:
+            position = self._nodes.operation_of(node)
+            # A node without an operation, as of a custom function that returns its input, saves after the last one.
+            record = self.records[max(issued - 1, 0) if position is None else position]
+            if storage not in record.saves:
+                record.saves.append(storage)
 
     def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
-        position = len(self.records)
         operands: dict[tuple[int, int], Access] = {}
-        name = func._schema.name.removeprefix("aten::")  # noqa: SLF001
         for tensor, is_written in operands_of(func, args, kwargs):
             if self._is_on_host(tensor):
                 if is_written:
@@ -126,26 +142,18 @@ class Recorder(TorchDispatchMode):
         results: dict[int, int] = {}
         for index, tensor in enumerate(tensors_in(result)):
             if self._storages.number_of(tensor) is None and not self._is_on_host(tensor):
-                label = f"{name} {self._modules.path}".strip()
+                label = f"{name_of(func)} {self._modules.path}".strip()
                 number = self._storages.add(tensor, label, BufferKind.FEATURE_MAP)
                 results[number] = index
                 operands[number, self._storages.view(tensor, number)] = Access.WRITE
         if not any(access.writes for access in operands.values()):
             return
-        node = torch._C._current_autograd_node()  # noqa: SLF001 - PyTorch has no public one
-        # Within backward gradients are off, but where forward is run again.
-        recomputes = node is not None and torch.is_grad_enabled()
-        forward = self._forward_of.get(node._sequence_nr()) if node is not None else None
-        if node is None or recomputes:
-            self._note_forward(position)
-        module = self._modules.running
-        if forward is not None and not recomputes:
-            module = self.records[forward].module
+        module, forward, recomputes = self._place(str(func))
         self.records.append(
             Record(
                 name=str(func),
                 module=module,
-                phase=self.phase,
+                phase=self._phase,
                 operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
                 results=results,
                 element_type=_arithmetic_type(args, kwargs, result),
@@ -154,36 +162,43 @@ class Recorder(TorchDispatchMode):
                 random=is_random(func),
                 forward=forward,
                 recomputes=recomputes,
-                accumulates=node is not None and node.name().endswith("AccumulateGrad"),
+                accumulates=is_accumulating(),
             )
         )
         self._storages.issued = len(self.records)
 
-    def _note_forward(self, position: int) -> None:
-        """Note the node of autograd that was made for an operation.
-
-        Within the forward of a custom function, whose node comes first, gradients are off; an operation that made no
-        node, as on numbers of rows, is of none.
-        """
-        newest = _newest_node()
-        if newest > self._newest_node or not torch.is_grad_enabled():
-            self._forward_of[newest] = position
-        self._newest_node = newest
+    def _place(self, name: str) -> tuple[int, int | None, bool]:
+        """Return the module of an operation, the operation of forward that it is of, and whether it is that again."""
+        position, module = len(self.records), self._modules.running
+        if self._phase is not Phase.BACKWARD:
+            self._nodes.note(position)
+            self._forwards.setdefault((module, name), []).append(position)
+            return module, None, False
+        forward = self._nodes.running_backward_of()
+        # Within backward gradients are off, but where forward is run again.
+        recomputes = is_in_backward() and torch.is_grad_enabled()
+        if recomputes:
+            twins = self._forwards.get((module, name))
+            if twins:
+                forward = twins[self._recomputed[module, name] % len(twins)]
+                self._recomputed[module, name] += 1
+            self._nodes.note(forward)
+        elif forward is not None:
+            module = self.records[forward].module
+        return module, forward, recomputes
 
     def _note_saved(self, tensor: torch.Tensor) -> torch.Tensor:
-        # The node is made before what it saves; without an operation of its own it saves after the last.
-        if not self._is_on_host(tensor):
+        if self._phase is Phase.FORWARD and not self._is_on_host(tensor):
             number = self._storages.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True)
-            self._saves_of.setdefault(_newest_node(), []).append(number)
+            self._saved.append((newest_node(), number, len(self.records)))
         return tensor
 
     def _is_on_host(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._host  # noqa: SLF001 - its identity
 
 
-def _newest_node() -> int:
-    """Return the sequence number of the node of autograd that was made last."""
-    return torch.autograd._get_sequence_nr() - 1  # noqa: SLF001 - PyTorch has no public one
+_FROM_DATA: Final = torch.ops.aten.lift_fresh.default
+"""Makes a tensor of Python's numbers."""
 
 
 def _arithmetic_type(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:

@@ -1,11 +1,16 @@
 """What an operator's schema says of a call of it: which tensors it reads, which it writes."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
+
+
+def name_of(func: OpOverload) -> str:
+    """Return the name of an operator without those of its library and its overload, `convolution`."""
+    return str(func._schema.name).rpartition("::")[2]  # noqa: SLF001 - PyTorch has no public one
 
 
 def arguments_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,11 +44,13 @@ def operands_of(
 
 def only_writes(func: OpOverload) -> bool:
     """Return whether what an operator writes in place it does not read: fills, copies, and results given to it."""
-    name = func._schema.name.removeprefix("aten::")  # noqa: SLF001
     is_out = any(argument.is_out for argument in func._schema.arguments)  # noqa: SLF001
-    return is_out or name in {"copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_"} or is_random(func)
+    return is_out or name_of(func) in _OVERWRITING or is_random(func)
 
 
 def is_random(func: OpOverload) -> bool:
     """Return whether an operator draws random numbers."""
     return torch.Tag.nondeterministic_seeded in func.tags
+
+
+_OVERWRITING: Final = frozenset({"copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_zero_"})

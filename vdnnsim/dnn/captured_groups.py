@@ -67,8 +67,9 @@ class Group:
 
 def operator_name(name: str) -> str:
     """Return the word for an operator, `convolution` of `aten.convolution.default`."""
-    parts = name.rsplit("::", maxsplit=1)[-1].split(".")
-    return parts[1] if len(parts) > 1 and parts[0] and parts[1] else parts[0]
+    _, colons, rest = name.rpartition("::")
+    words = rest.split(".")
+    return words[1] if not colons and len(words) > 1 and words[1] else words[0]
 
 
 def kind_of(operation: CapturedOperation, step: CapturedStep) -> LayerKind:
@@ -109,11 +110,12 @@ def maps_written(numbers: Sequence[int], step: CapturedStep) -> list[int]:
 
 
 def _main(numbers: Sequence[int], step: CapturedStep) -> int:
-    """Return the operation with the most FLOPs, of equals that which moves most, of equals the first."""
+    """Return a product before a loss before others; of these the one with most FLOPs, then bytes, then the first."""
 
-    def work(number: int) -> tuple[int, int, int]:
+    def work(number: int) -> tuple[bool, bool, int, int, int]:
         operation = step.operations[number]
-        return sum(operation.flop.values()), operation.bytes_moved, -number
+        is_loss = kind_of(operation, step) is LayerKind.LOSS
+        return operation.work is not None, is_loss, sum(operation.flop.values()), operation.bytes_moved, -number
 
     return max(numbers, key=work)
 
@@ -196,7 +198,7 @@ class _Names:
 
     def of(self, main: int) -> str:
         operation = self._step.operations[main]
-        path, word = self._step.modules[operation.module].path, operator_name(operation.name)
+        path, word = self._step.modules[operation.module].path, operator_name(operation.name).strip("_")
         if not path:
             return self.unused(word)
         return self.unused(f"{path} ({word})" if path in self._has_parts else path)

@@ -173,9 +173,20 @@ class CapturedStep(_Data, frozen=True):
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that forward keeps for backward, each storage once, beside parameters, buffers and inputs."""
-        saved = {number for each in self.operations for number in each.saves}
-        return sum(self.storages[number].nbytes for number in saved if not self.storages[number].given)
+        """Bytes that forward keeps for backward, each storage once, beside parameters, buffers and inputs.
+
+        Of micro-batches the most that one of them keeps.
+        """
+        most, saved, nbytes = 0, set[int](), 0
+        for operation in self.operations:
+            if operation.phase is not Phase.FORWARD:
+                saved, nbytes = set(), 0
+            for number in operation.saves:
+                if number not in saved and not self.storages[number].given:
+                    saved.add(number)
+                    nbytes += self.storages[number].nbytes
+            most = max(most, nbytes)
+        return most
 
     @property
     def parameter_bytes(self) -> int:

@@ -1,5 +1,6 @@
 """A workload that was captured: what one is asked, answered by what was captured and not by the formulas of layers."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -102,12 +103,23 @@ class CapturedWorkload(Workload):
 
     def weight_bytes(self, layer: Layer) -> int:
         """Bytes of the W that a layer reads in forward, its own or another's."""
-        return self._bytes_read(layer, BufferKind.WEIGHTS)
+        operations = self._operations(layer, Phase.FORWARD) if Phase.FORWARD in self.phases(layer) else ()
+        operands = (operand for each in operations for operand in each.operands if operand.access.reads)
+        numbers = {self.step.tensors[each.memory].storage for each in operands}
+        storages = (self.step.storages[each] for each in numbers)
+        return sum(each.nbytes for each in storages if each.kind is BufferKind.WEIGHTS)
 
     def statistics_bytes(self, layer: Layer) -> int:
         """Bytes that belong to a layer and that are no map: moments, masks, reserves, narrow copies of weights."""
-        storages = self.step.storages
-        return sum(each.nbytes for each in storages if each.kind is BufferKind.STATISTICS and each.owner == layer.index)
+        return self._statistics_bytes[layer.index]
+
+    @cached_property
+    def _statistics_bytes(self) -> Counter[int]:
+        found = Counter[int]()
+        for each in self.step.storages:
+            if each.kind is BufferKind.STATISTICS:
+                found[each.owner] += each.nbytes
+        return found
 
     def phases(self, layer: Layer) -> tuple[Phase, ...]:
         """The phases of a layer that were captured, in the order in which they run."""
@@ -124,13 +136,6 @@ class CapturedWorkload(Workload):
 
     def _operations(self, layer: Layer, phase: Phase) -> tuple[StepOperation, ...]:
         return self.step.operations_of(layer.index, phase)
-
-    def _bytes_read(self, layer: Layer, kind: BufferKind) -> int:
-        operations = self._operations(layer, Phase.FORWARD) if Phase.FORWARD in self.phases(layer) else ()
-        operands = (operand for each in operations for operand in each.operands if operand.access.reads)
-        numbers = {self.step.tensors[each.memory].storage for each in operands}
-        storages = (self.step.storages[each] for each in numbers)
-        return sum(each.nbytes for each in storages if each.kind is kind)
 
 
 def _optimizer(name: str) -> Optimizer:

@@ -48,6 +48,7 @@ class GeePS(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "geeps"
     summary: ClassVar[str] = "a double-buffered pool, all local data on the host (GeePS, Cui et al. 2016)"
+    only_built: ClassVar[str] = "manages the local data of Caffe's layers"
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL

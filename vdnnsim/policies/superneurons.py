@@ -49,6 +49,7 @@ class SuperNeurons(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = (
         "recomputes cheap layers, caches the other maps, workspace from the rest (Wang et al. 2018)"
     )
+    only_built: ClassVar[str] = "recomputes and caches by the kinds of layers of its paper"
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:

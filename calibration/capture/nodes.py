@@ -1,0 +1,52 @@
+"""Which operation of forward each node of autograd's graph is of.
+
+A node is numbered when it is made (its sequence number), before the operation of forward runs: so the newest node is
+that of the operation that is dispatched, if it has one.
+"""
+
+import torch
+
+
+def newest_node() -> int:
+    """Return the sequence number of the node of autograd that was made last."""
+    return int(torch.autograd._get_sequence_nr()) - 1  # noqa: SLF001 - PyTorch has no public one
+
+
+def is_in_backward() -> bool:
+    """Return whether autograd runs a node."""
+    return torch._C._current_autograd_node() is not None  # noqa: SLF001
+
+
+def is_accumulating() -> bool:
+    """Return whether autograd adds to the gradient of a parameter."""
+    node = torch._C._current_autograd_node()  # noqa: SLF001
+    return node is not None and node.name().endswith("AccumulateGrad")
+
+
+class NodeTracker:
+    """Numbers of operations by nodes."""
+
+    def __init__(self) -> None:
+        self._newest = newest_node()
+        self._operations: dict[int, int] = {}
+
+    def note(self, operation: int | None) -> None:
+        """Note the node that was made for an operation of forward; None for what is no operation, as a view."""
+        newest = newest_node()
+        if torch.is_grad_enabled():
+            # One that makes no node, as on numbers of rows, comes after one that is known.
+            if newest > self._newest and newest not in self._operations and operation is not None:
+                self._operations[newest] = operation
+            self._newest = newest
+        elif newest > self._newest and operation is not None:
+            # Within the forward of a custom function, whose node comes first, gradients are off: the last counts.
+            self._operations[newest] = operation
+
+    def operation_of(self, node: int) -> int | None:
+        """Return the last operation of the forward of a node."""
+        return self._operations.get(node)
+
+    def running_backward_of(self) -> int | None:
+        """Return the last operation of the forward of the node whose backward runs."""
+        node = torch._C._current_autograd_node()  # noqa: SLF001
+        return None if node is None else self._operations.get(node._sequence_nr())  # noqa: SLF001
