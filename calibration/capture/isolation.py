@@ -101,7 +101,8 @@ def _answer_of_child(request: Request) -> Answer:
             answer = msgspec.json.decode(told.read_bytes(), type=Answer)
         except (OSError, msgspec.DecodeError):
             raise CaptureError(f"{request.model}: {_end(done.returncode)}{_last_words(said)}") from None
-    if said and sys.stderr is not None:
+    # Where it failed the one line that says why is enough.
+    if said and answer.step is not None and sys.stderr is not None:
         sys.stderr.write(said)
     return answer
 

@@ -15,7 +15,7 @@ from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Program
 from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
-from calibration.capture.user_code import arguments_of, without_values
+from calibration.capture.user_code import arguments_of, without_drawing, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
@@ -110,7 +110,7 @@ def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN40
         made: nn.Module = copy.deepcopy(model, dict(new))
         return made
 
-    return make
+    return make if real else without_drawing(make)
 
 
 def _like(parameter: nn.Parameter) -> nn.Parameter:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -86,6 +87,20 @@ def without_values(arguments: Arguments) -> Arguments:
     return made
 
 
+def without_drawing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Return what makes a model whose fake parameters are not drawn from a truncated normal distribution.
+
+    From 2.14 on PyTorch draws again until no number is outside (`torch.nn.init._no_grad_trunc_normal_`), and a fake
+    tensor has none to look at; for a tensor on `meta` it draws nothing, either.
+    """
+
+    def made() -> nn.Module:
+        with patch.object(nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor):
+            return make()
+
+    return made
+
+
 def _named(words: str) -> Any:  # noqa: ANN401 - whatever a file holds
     path, name = split_words(words)
     module = _imported(path)
@@ -125,7 +140,7 @@ def _imported(path: Path) -> ModuleType:
             'run as a script under `if __name__ == "__main__":`'
         ) from failure
     except Exception as failure:
-        raise failure_outside(failure, f"{file_name(path)}: importing it", failure.__traceback__) from failure
+        raise failure_outside(failure, f"{file_name(path)}: importing it") from failure
     return module
 
 
