@@ -6,6 +6,7 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 from enum import Enum
 from typing import Protocol
 
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
@@ -121,6 +122,22 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
         f"{shown.policy} {verb} {workload_text(result)} in {used} of {there} "
         f"at {percent(shown.performance_ratio)} of the oracular speed"
     )
+
+
+def answer(result: ScenarioResult) -> str:
+    """Return in a sentence whether a model fits, what the process takes, what there is, and how long an iteration is.
+
+    That is under the fastest policy that fits; where none does, under the one that takes least.
+    """
+    gpu, best = result.server.gpu, leader(result)
+    there = f"{format_bytes(gpu.memory_bytes)} of {gpu.name}"
+    if best is None:
+        row = min(result.slowest, key=lambda each: each.metrics.max_memory_bytes)
+        return (
+            f"It does not fit: {row.policy} needs {format_bytes(row.metrics.max_memory_bytes)} at once of the {there}."
+        )
+    taken, duration = format_bytes(runtime_bytes(best.trace, gpu)), format_seconds(best.metrics.iteration_s)
+    return f"It fits: {best.policy} takes {taken} of the {there}, {duration} per iteration."
 
 
 def comparison(result: ScenarioResult) -> str:

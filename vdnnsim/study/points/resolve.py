@@ -154,7 +154,7 @@ class Resolver:
     def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
         """Return a captured model, of which only the batch may vary."""
         for key in _OF_CAPTURE & point.keys():
-            raise StudyError(f"{key}: {model.base.model} was captured, and its file says it; capture it anew to vary that")
+            raise StudyError(f"{key}: {model.base.model} was captured, and its file says it; capture it with another")
         batch_size = cast("int", point.get(_BATCH_SIZE, self._base.workload.batch_size))
 
         def make() -> tuple[Workload, str]:
