@@ -150,7 +150,8 @@ def test_transformers_brings_labels_and_its_own_loss() -> None:
     ("name", "told"),
     [
         ("llamma", "'llamma' is not a model of transformers; did you mean 'llama'?"),
-        ("encoder-decoder", "transformers:encoder-decoder has no configuration by default"),
+        ("nougat", "transformers:nougat has no configuration by default, expected a function that makes it"),
+        ("musicgen", "transformers:musicgen takes neither an image nor tokens alone"),
         ("whisper", "transformers:whisper takes neither an image nor tokens alone, expected --inputs FILE.py:NAME"),
     ],
 )
