@@ -132,7 +132,11 @@ def _is_narrow(gpu: Gpu, call: _Attention) -> bool:
 def _takes_flash(gpu: Gpu, call: _Attention) -> bool:
     query, key, value = call.tensors
     size = query.shape[-1]
-    if not torch.backends.cuda.flash_sdp_enabled() or call.mask is not None or not (8, 0) <= gpu.capability <= _FUSED[1]:
+    if (
+        not torch.backends.cuda.flash_sdp_enabled()
+        or call.mask is not None
+        or not (8, 0) <= gpu.capability <= _FUSED[1]
+    ):
         return False
     if not (size == key.shape[-1] == value.shape[-1]) or size > 256 or not _is_narrow(gpu, call):
         return False
@@ -197,7 +201,9 @@ def _flash(call: _Attention, scale: float | None) -> Tensor:
     size = call.query.shape[-1]
     padded = [_padded_to_eight(each) for each in call.tensors]
     chosen = size**-0.5 if scale is None else scale
-    out: Tensor = aten._scaled_dot_product_flash_attention(*padded, call.dropout, call.is_causal, False, scale=chosen)[0]
+    out: Tensor = aten._scaled_dot_product_flash_attention(*padded, call.dropout, call.is_causal, False, scale=chosen)[
+        0
+    ]
     return out if out.shape[-1] == size else out.narrow(-1, 0, size)
 
 

@@ -64,7 +64,9 @@ class _Casts:
     def widest(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Compute in the widest type of the arguments."""
         kinds = {each.dtype for each in _tensors((args, kwargs)) if _is_eligible(each)}
-        return self._call(operator, args, kwargs, torch.float32 if torch.float32 in kinds else torch.get_autocast_dtype("cpu"))
+        return self._call(
+            operator, args, kwargs, torch.float32 if torch.float32 in kinds else torch.get_autocast_dtype("cpu")
+        )
 
     def wide_result(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         """Return float32 unless another type is asked for."""
@@ -190,7 +192,9 @@ def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Yield what users call to enter autocast or to ask about it, and what it is to be."""
     begin, clear = torch.autocast.__init__, torch.clear_autocast_cache
 
-    def enter(autocast: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def enter(
+        autocast: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any
+    ) -> None:  # noqa: ANN401
         chosen = torch.get_autocast_dtype("cuda") if dtype is None and device_type in ("cuda", "cpu") else dtype
         begin(autocast, "cpu" if device_type == "cuda" else device_type, chosen, *args, **kwargs)
 
@@ -201,7 +205,11 @@ def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch.autocast, "__init__", enter
     yield torch, "clear_autocast_cache", clear_all
     is_enabled = torch.is_autocast_enabled
-    yield torch, "is_autocast_enabled", lambda device_type="cpu": is_enabled("cpu" if device_type == "cuda" else device_type)
+    yield (
+        torch,
+        "is_autocast_enabled",
+        lambda device_type="cpu": is_enabled("cpu" if device_type == "cuda" else device_type),
+    )
 
 
 @contextmanager

@@ -131,7 +131,9 @@ def _native_layer_norm(input: Tensor, normalized_shape: list[int], *_: object) -
 
 def _fused_rms_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, Tensor]:  # noqa: A002
     of = [*input.shape[: -len(normalized_shape)], *(1 for _ in normalized_shape)]
-    return torch.empty_like(input, memory_format=torch.contiguous_format), input.new_empty(of, dtype=_widened(input.dtype))
+    return torch.empty_like(input, memory_format=torch.contiguous_format), input.new_empty(
+        of, dtype=_widened(input.dtype)
+    )
 
 
 def _fused_rms_norm_backward(
