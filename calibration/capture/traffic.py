@@ -1,4 +1,8 @@
-"""Bytes that an operation moves at least: each operand read once, each result written once."""
+"""Bytes that an operation moves at least: each operand read once, each result written once.
+
+Where sums over a batch must be known before the first value, as for the moments of a batch normalization, what is
+summed is read twice.
+"""
 
 import math
 from collections.abc import Mapping
@@ -12,6 +16,16 @@ from calibration.capture.schemas import name_of, only_writes, operands_of, tenso
 _ALLOCATING: Final = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
 _LOOKUPS: Final = {"embedding", "index_select", "gather", "index"}
 """Read of their first operand only what they return."""
+_SUMS_FIRST: Final = {
+    "native_batch_norm": 1,
+    "_native_batch_norm_legit": 1,
+    "_batch_norm_with_update": 1,
+    "cudnn_batch_norm": 1,
+    "native_batch_norm_backward": 2,
+    "batch_norm_backward": 2,
+    "cudnn_batch_norm_backward": 2,
+}
+"""How many of their first operands are read twice: X, and in backward dY with it."""
 
 
 def traffic_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> int:
@@ -27,7 +41,8 @@ def traffic_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any
         size = distinct_bytes(tensor)
         if name in _LOOKUPS and position == 0:
             size = min(size, sum(map(distinct_bytes, results)))
-        total += size * 2 if is_written and not only_writes(func) else size
+        reads_twice = position < _SUMS_FIRST.get(name, 0)
+        total += size * 2 if reads_twice or (is_written and not only_writes(func)) else size
     return total
 
 

@@ -7,23 +7,30 @@ nothing asks that backward be forward reversed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import Step as Iteration
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import Mechanism
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A kernel, for the first time or, with `repeat`, recomputed; else as `vdnnsim.plan.operations.Compute` has it."""
+    """A phase of a layer, for the first time or, with `repeat`, recomputed; else as `Compute` has it.
+
+    Attributes:
+        operation: which of the operations that it is, by number; None for all of them, one after the other.
+    """
 
     layer: Layer
     phase: Phase
     repeat: int = 0
     part: int = 0
     barrier_s: float = 0.0
+    operation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +101,45 @@ Step = Run | Offload | Fetch | Wait | Synchronize | Allocate | Release
 Schedule = Sequence[Step]
 
 
+def runs_of(run: Run, iteration: Iteration) -> tuple[Run, ...]:
+    """Return a run for each of the operations that one means, a barrier before the first."""
+    count = len(iteration.operations_of(run.layer.index, run.phase))
+    if run.operation is not None or count == 1:
+        return (run,)
+    return (replace(run, operation=0), *(replace(run, operation=at, barrier_s=0.0) for at in range(1, count)))
+
+
+def by_operation(schedule: Schedule, iteration: Iteration) -> Schedule:
+    """Return a schedule with a run for each operation; a copy beside a run begins once all it moves is written."""
+    steps: list[Step] = []
+    rest = list(reversed(schedule))
+    while rest:
+        step = rest.pop()
+        runs = runs_of(step, iteration) if isinstance(step, Run) else ()
+        if len(runs) < 2:
+            steps.append(step)
+            continue
+        beside = list(takewhile(lambda each: isinstance(each, Offload) and each.beside, reversed(rest)))
+        del rest[len(rest) - len(beside) :]
+        moved = {what for each in beside if isinstance(each, Offload) for what in each.what}
+        last = max((at for at, run in enumerate(runs) if moved & _written(run, iteration)), default=0)
+        steps += [*runs[: last + 1], *beside, *runs[last + 1 :]]
+    return steps
+
+
+def _written(run: Run, iteration: Iteration) -> set[int]:
+    operation = iteration.operations_of(run.layer.index, run.phase)[run.operation or 0]
+    return {iteration.tensors[each.memory].storage for each in operation.operands if each.access.writes}
+
+
 def feature_maps(workload: Workload, *indices: int) -> tuple[int, ...]:
     """Return the storages of the feature maps with these indices."""
     return tuple(workload.step.storage(BufferKind.FEATURE_MAP, index) for index in indices)
 
 
 def forward(workload: Workload) -> list[Run]:
-    """Return forward of all layers."""
-    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers]
+    """Return forward of all layers; what was captured of an optimizer has none."""
+    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers if Phase.FORWARD in workload.phases(layer)]
 
 
 def backward_layers(workload: Workload) -> list[Layer]:

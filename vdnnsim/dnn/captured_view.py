@@ -1,0 +1,120 @@
+"""A captured step as what the rest works on: its storages, tensors and operations, and the layers that they make up.
+
+Storages and tensors keep their numbers, operations their order. Feature maps and gradients that are none of the layer
+graph's (`vdnnsim.dnn.captured_graph`) are workspaces of the layer that makes them: they live while they are needed, and
+no policy may move them. What the program holds longer than any operation reads it is held by the operation after which
+it is freed (`StepOperation.holds`).
+
+A captured model says not where its classifier begins: all of it counts as feature extraction.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.dnn.captured_graph import TYPES, Layering
+from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.step import BufferKind, Operand, Role, Step, StepOperation, Storage, Tensor
+
+_RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
+_PASSING: Final = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
+
+
+@dataclass(frozen=True)
+class CapturedView:
+    """What a captured step is to costs, policies and reports."""
+
+    captured: CapturedStep
+    step: Step
+    graph: LayerGraph
+
+
+def view_of(captured: CapturedStep) -> CapturedView:
+    """Return the view of a step that was checked (`vdnnsim.dnn.captured_check`).
+
+    Raises:
+        ScenarioError: it has several rounds of forward and backward, or a forward that makes no map.
+    """
+    layering = Layering(captured)
+    return CapturedView(captured, _Steps(captured, layering).step(), layering.graph)
+
+
+class _Steps:
+    def __init__(self, captured: CapturedStep, layering: Layering) -> None:
+        self._captured = captured
+        self._layering = layering
+        self._end = len(captured.operations) - 1
+
+    def step(self) -> Step:
+        captured = self._captured
+        return Step(
+            tuple(self._storage(number) for number in range(len(captured.storages))),
+            tuple(Tensor(each.storage, each.shape, each.offset_bytes) for each in captured.tensors),
+            tuple(self._operations()),
+        )
+
+    def _storage(self, number: int) -> Storage:
+        each, use = self._captured.storages[number], self._layering.uses[number]
+        kind, owner = self._kind_and_owner(number)
+        is_resident = kind in _RESIDENT
+        return Storage(
+            name=each.name,
+            kind=kind,
+            nbytes=each.nbytes,
+            element_type=TYPES.get(each.element_type),
+            stage=Stage.FEATURES,
+            given=each.given,
+            owner=owner,
+            birth=0 if each.given or is_resident else use.first,
+            death=self._end if is_resident or each.freed_after is None else each.freed_after,
+        )
+
+    def _kind_and_owner(self, number: int) -> tuple[BufferKind, int]:
+        """Return what a storage is in the view of layers, and of which map or layer."""
+        layering, each = self._layering, self._captured.storages[number]
+        maps = {BufferKind.FEATURE_MAP: layering.index, BufferKind.GRADIENT_MAP: layering.gradients}
+        if each.kind in maps and number in maps[each.kind]:
+            return each.kind, maps[each.kind][number]
+        if number in layering.weight_owners:
+            return each.kind, layering.weight_owners[number]
+        use = layering.uses[number]
+        first = layering.layer_of[use.first] if use.first >= 0 else 0
+        kind = each.kind if each.kind not in _PASSING else BufferKind.LABELS if each.given else BufferKind.WORKSPACE
+        owner = layering.graph.layers[first].weights_of if kind is BufferKind.WEIGHT_GRADIENT else None
+        return kind, first if owner is None else owner
+
+    def _operations(self) -> Iterator[StepOperation]:
+        holds = defaultdict[int, list[int]](list)
+        for number, each in enumerate(self._captured.storages):
+            freed_after = self._end if each.freed_after is None else each.freed_after
+            if each.kind not in _RESIDENT and freed_after > self._layering.uses[number].last:
+                holds[freed_after].append(number)
+        for number, operation in enumerate(self._captured.operations):
+            yield StepOperation(
+                module=self._captured.modules[operation.module].path,
+                layer=self._layering.layer_of[number],
+                phase=operation.phase,
+                operands=tuple(_operands(operation)),
+                flop=operation.flop,
+                bytes_moved=operation.bytes_moved,
+                temporary_bytes=operation.temporary_bytes,
+                random=operation.random,
+                saves=tuple(self._saves(operation)),
+                holds=tuple(holds[number]),
+                captured=operation,
+            )
+
+    def _saves(self, operation: CapturedOperation) -> Iterator[int]:
+        """Autograd keeps weights as well, which stay anyway; what is computed again in backward was not kept."""
+        if operation.phase is Phase.FORWARD:
+            yield from (each for each in operation.saves if self._captured.storages[each].kind not in _RESIDENT)
+
+
+def _operands(operation: CapturedOperation) -> Iterator[Operand]:
+    positions = Counter[Role]()
+    for each in operation.operands:
+        yield Operand(each.role, each.tensor, each.access, positions[each.role])
+        positions[each.role] += 1
