@@ -36,7 +36,11 @@ class Seen(TorchDispatchMode):
         super().__init__()
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         out = func(*args, **(kwargs or {}))
         made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
@@ -101,12 +105,18 @@ def attends(
         keys = of_keys or length
         leading = (batch,) if batch else ()
         query, key, value = tensors(
-            device, (*leading, heads, length, size), (*leading, of_key, keys, size), (*leading, of_key, keys, size), dtype=dtype
+            device,
+            (*leading, heads, length, size),
+            (*leading, of_key, keys, size),
+            (*leading, of_key, keys, size),
+            dtype=dtype,
         )
         given = None
         if mask:
             kind = torch.bool if mask == "bool" else dtype
-            given = torch.zeros((length, keys) if mask != "full" else (batch, 1, length, keys), device=device, dtype=kind)
+            given = torch.zeros(
+                (length, keys) if mask != "full" else (batch, 1, length, keys), device=device, dtype=kind
+            )
         return lambda: F.scaled_dot_product_attention(
             query, key, value, given, dropout, is_causal, enable_gqa=heads != of_key
         )
@@ -213,7 +223,12 @@ def loses(dtype: torch.dtype | None) -> Make:
                 z = x @ weight
                 soft = F.softmax(z, -1) + F.logsigmoid(z) + F.softplus(y) + z.exp() + F.gelu(z) + F.silu(z)
                 losses = F.cross_entropy(soft, target, label_smoothing=0.1) + F.mse_loss(z, y) + F.smooth_l1_loss(z, y)
-                losses = losses + F.kl_div(z, y, reduction="batchmean") + F.binary_cross_entropy_with_logits(z, y) + F.l1_loss(z, y)
+                losses = (
+                    losses
+                    + F.kl_div(z, y, reduction="batchmean")
+                    + F.binary_cross_entropy_with_logits(z, y)
+                    + F.l1_loss(z, y)
+                )
                 return losses + z.norm() + z.norm(dim=1).sum() + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
 
         return forward
