@@ -45,13 +45,13 @@ def mutations(draw: st.DrawFn) -> Any:  # noqa: ANN401 - JSON
             if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 9)):
                 place = place[key]
                 continue
-            match draw(st.sampled_from(["replace", "replace", "remove", "double"])):
-                case "replace":
-                    place[key] = draw(VALUES)
-                case "remove":
-                    del place[key]
-                case _ if isinstance(place, list):
-                    place.insert(key, place[key])
+            change = draw(st.sampled_from(["replace", "replace", "remove", "double"]))
+            if change == "remove":
+                del place[key]
+            elif change == "double" and isinstance(place, list):
+                place.insert(key, place[key])
+            else:
+                place[key] = draw(VALUES)
             break
     return document
 
