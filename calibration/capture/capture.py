@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from calibration.capture.failures import failure_outside
-from calibration.capture.fake_tensors import FakeTensors
+from calibration.capture.fake_tensors import FakeTensors, undrawn
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
 from calibration.capture.recorder import Record, Recorder
@@ -61,7 +61,8 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
     """
     fakes = None if device.real else FakeTensors()
     with fakes or nullcontext(), _blamed(program.name) as blame:
-        model = program.make_model()
+        with undrawn() if fakes is not None else nullcontext():
+            model = program.make_model()
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)

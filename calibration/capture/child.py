@@ -41,6 +41,8 @@ def _answer(request: Request) -> Answer:
         step = captured_of(request)
     except VdnnsimError as error:
         return Answer(error=str(error))
+    except SystemExit as end:
+        return Answer(error=f"{request.model}: its code ends Python (exit status {end.code})")
     return Answer(step, files=_imported_files())
 
 

@@ -5,18 +5,20 @@ that hides nothing. So what is computed from no fake tensor is computed, where i
 `FakeTensorMode` computes shapes and types only, and allocates nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import init
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from calibration.capture.schemas import is_random, name_of, operands_of, tensors_in
+from calibration.capture.schemas import arguments_of, is_random, name_of, operands_of, tensors_in
 
 _COMPUTED_BYTES: Final = 64 * 2**20
 """Of results up to which they are computed: a mask of 8192 x 8192 bytes."""
@@ -84,6 +86,8 @@ class FakeTensors(TorchDispatchMode):
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
         with self._fake:
             result = func(*fake_args, **fake_kwargs)
+            if name_of(func) in _NORMALIZATIONS:
+                result = _with_wide_statistics(result, arguments_of(func, fake_args, fake_kwargs)["weight"])
         # A scaler finds no infinite gradient among fake ones, else the optimizer would not step.
         if originals and func._schema.is_mutable and func is not _FINDS_INFINITY:  # noqa: SLF001
             for tensor, is_written in operands_of(func, args, kwargs):
@@ -102,6 +106,30 @@ class FakeTensors(TorchDispatchMode):
         return isinstance(tensor, FakeTensor) or tensor.untyped_storage() in self._overwritten
 
 
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Leave new weights as they are within, which have no values: PyTorch's truncated normals look whether they fit."""
+    draw = init._no_grad_trunc_normal_  # noqa: SLF001 - what every way to it calls
+    init._no_grad_trunc_normal_ = lambda tensor, *_arguments, **_names: tensor  # noqa: SLF001
+    try:
+        yield
+    finally:
+        init._no_grad_trunc_normal_ = draw  # noqa: SLF001
+
+
+def _with_wide_statistics(result: Sequence[torch.Tensor], weight: torch.Tensor | None) -> Sequence[torch.Tensor]:
+    """Return results of a normalization with its statistics in the element type of its weights, where that is wider.
+
+    Kernels do so in mixed precision; PyTorch's shapes without data have them as the maps.
+    """
+    if weight is None or weight.element_size() <= result[1].element_size():
+        return result
+    return (result[0], *(each.to(weight.dtype) for each in result[1:]))
+
+
+_NORMALIZATIONS: Final = frozenset(
+    {"native_batch_norm", "_native_batch_norm_legit", "native_layer_norm", "native_group_norm"}
+)
 _INDEX: Final = torch.ops.aten.index.Tensor
 _DYNAMIC: Final = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _FINDS_INFINITY: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default

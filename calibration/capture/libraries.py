@@ -3,6 +3,8 @@
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
@@ -10,7 +12,7 @@ from typing import Any, Final
 from torch import nn
 
 from vdnnsim.errors import CaptureError
-from vdnnsim.messages import not_one_of, one_line
+from vdnnsim.messages import not_one_of, one_line, quote
 
 _NEAREST: Final = 12
 """Names that a message lists of hundreds."""
@@ -26,7 +28,7 @@ class NamedModel:
             say.
         tokens: of a sequence that it takes at most; None where it takes none.
         arguments: makes its arguments by name from a batch size, a number of tokens and sizes of an image; None where
-            it takes an image as its only argument.
+            it takes an image as its only argument, or `--inputs` has to make them.
         note: what was assumed, in a sentence; empty where nothing was.
     """
 
@@ -63,22 +65,17 @@ def library_version(name: str) -> str:
 
 def unknown_name(library_name: str, found: str, names: list[str]) -> CaptureError:
     """Return the error that a library has no model of a name; of many names those that share its beginning."""
-    from difflib import get_close_matches
-
     near = get_close_matches(found, names, n=_NEAREST, cutoff=0.5)
-    stem = found[:3]
-    shown = names if len(names) <= _NEAREST else near or [each for each in names if each.startswith(stem)][:_NEAREST]
+    shown = near or [each for each in names if each.startswith(found[:3])][:_NEAREST]
     what = f"a model of {library_name}"
-    return CaptureError(
-        f"{library_name}:{not_one_of(found, shown, what)}" if shown else f"{library_name}: {found!r} is not {what}"
-    )
+    return CaptureError(not_one_of(found, shown, what) if shown else f"{quote(found)} is not {what}")
 
 
 def torchvision_model(name: str) -> NamedModel:
     """Return a model of torchvision.
 
     Raises:
-        CaptureError: there is no such model, or it takes what is no image.
+        CaptureError: there is no such model.
     """
     library("torchvision")
     models = import_module("torchvision.models")
@@ -87,17 +84,15 @@ def torchvision_model(name: str) -> NamedModel:
         raise unknown_name("torchvision", name, names)
     weights = list(models.get_model_weights(name))
     family = models.get_model_builder(name).__module__
+    make = partial(models.get_model, name, weights=None, **_without_weights(family))
     if ".detection" in family or ".optical_flow" in family:
-        raise CaptureError(
-            f"torchvision:{name} takes lists of images and targets, or pairs of images; write a function that makes it "
-            "and one of the batch size that returns its arguments: FILE.py:NAME --inputs FILE.py:NAME"
-        )
+        return NamedModel(make)  # takes lists of images and targets, or pairs of images
     # Of several weights some are tuned to larger images than the model is made for.
     crops = [_side(each.transforms.keywords) for each in weights]
     side = min((crop for crop in crops if crop), default=224)
     frames = (16,) if ".video" in family else ()
     return NamedModel(
-        lambda: models.get_model(name, weights=None, **_no_backbone(models, name)),
+        make,
         image=(3, *frames, side, side),
         note=f"clips of {frames[0]} frames are assumed" if frames else "",
     )
@@ -108,9 +103,11 @@ def _side(transforms: dict[str, Any]) -> int:
     return int(size[0]) if isinstance(size, tuple | list) else int(size)
 
 
-def _no_backbone(models: ModuleType, name: str) -> dict[str, None]:
-    """Return the argument that keeps a model of segmentation from asking for weights of what it is built on."""
-    return {"weights_backbone": None} if ".segmentation" in models.get_model_builder(name).__module__ else {}
+def _without_weights(family: str) -> dict[str, bool | None]:
+    """Return arguments of a family's models: no weights of what they are built on, no slow drawing of their own."""
+    if ".segmentation" in family or ".detection" in family:
+        return {"weights_backbone": None}
+    return {"init_weights": False} if family.endswith((".googlenet", ".inception")) else {}
 
 
 def timm_model(name: str) -> NamedModel:

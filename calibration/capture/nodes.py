@@ -35,8 +35,9 @@ class NodeTracker:
         newest = newest_node()
         if torch.is_grad_enabled():
             # One that makes no node, as on numbers of rows, comes after one that is known.
-            if newest > self._newest and newest not in self._operations and operation is not None:
-                self._operations[newest] = operation
+            # One in place may copy first what it saves, and the copy has a node of its own behind it.
+            for node in range(self._newest + 1, newest + 1) if operation is not None else ():
+                self._operations.setdefault(node, operation)
             self._newest = newest
         elif newest > self._newest and operation is not None:
             # Within the forward of a custom function, whose node comes first, gradients are off: the last counts.

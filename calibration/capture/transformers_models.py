@@ -1,14 +1,17 @@
 """Models of transformers by their type or by a size that has a name, made of their configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
 
 import torch
+from torch import nn
 
 from calibration.capture.libraries import NamedModel, library, unknown_name
 from vdnnsim.errors import CaptureError
+from vdnnsim.messages import describe_exception
 
 SIZES: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = MappingProxyType(
     {
@@ -76,6 +79,7 @@ SIZES: Final[Mapping[str, tuple[str, Mapping[str, int]]]] = MappingProxyType(
 """By name the type of a model and what differs from the type's configuration as transformers has it by default."""
 
 _HEADS: Final = (
+    ("AutoModelForSpeechSeq2Seq", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING"),
     ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
     # Before the causal ones, for BERT can be made one, too.
     ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
@@ -95,55 +99,60 @@ def transformers_model(name: str) -> NamedModel:
         name: a type, `gpt2`, or a size, `gpt2-xl`; as on the hub with or without an owner and `-hf`.
 
     Raises:
-        CaptureError: there is no such model, or it takes neither tokens nor images.
+        CaptureError: there is no such model, or it cannot be made of its type alone.
     """
     # What it warns of is about weights and about writing text, and there are none.
     library("transformers").logging.set_verbosity_error()
-    mapping = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
+    config = _configuration(name)
     modeling = import_module("transformers.models.auto.modeling_auto")
+    known = (head for head, mapping in _HEADS if type(config) in getattr(modeling, mapping))
+    head = next(known, "AutoModel")
+    if head == "AutoModelForSeq2SeqLM":
+        # Labels are shifted by one token and filled up with another, and any will do.
+        for token in ("decoder_start_token_id", "pad_token_id"):
+            if getattr(config, token, None) is None:
+                setattr(config, token, 0)
+    make = partial(getattr(modeling, head).from_config, config)
+    note = f"{head} of its type's configuration"
+    if head == "AutoModelForImageClassification":
+        return _of_images(make, config, note)
+    try:
+        text = config.get_text_config()
+    except ValueError:  # it has several
+        return NamedModel(make, note=note)
+    if head == "AutoModelForSpeechSeq2Seq" or not isinstance(getattr(text, "vocab_size", None), int):
+        return NamedModel(make, note=note)
+    most = next((value for each in _POSITIONS if isinstance(value := getattr(text, each, None), int)), _TOKENS)
+
+    def arguments(batch: int, tokens: int, _image: tuple[int, ...]) -> dict[str, Any]:
+        numbers = torch.zeros(batch, tokens, dtype=torch.int64)
+        return {"input_ids": numbers} if head == "AutoModel" else {"input_ids": numbers, "labels": numbers.clone()}
+
+    return NamedModel(make, tokens=min(most, _TOKENS), arguments=arguments, note=note)
+
+
+def _configuration(name: str) -> Any:  # noqa: ANN401 - transformers is not there where types are checked
+    mapping = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
     asked = name.rpartition("/")[2].lower().removesuffix("-hf")
     kind, changes = SIZES.get(asked, (asked, {}))
     if kind not in mapping:
         raise unknown_name("transformers", name, [*SIZES, *sorted(mapping)])
     try:
-        config = mapping[kind](**changes)
+        return mapping[kind](**changes)
     except Exception as failure:
-        # Of some types the configuration is made of others', which has no default.
+        # That of some types is made of those of others, which have no default.
         raise CaptureError(
-            f"transformers:{name}: {type(failure).__name__}: its configuration has no default"
+            f"transformers:{name} has no configuration by default, expected a function that makes it, FILE.py:NAME: "
+            f"{describe_exception(failure)}"
         ) from failure
-    known = (head for head in _HEADS if type(config) in getattr(modeling, head[1]))
-    head = next(known, ("AutoModel", "MODEL_MAPPING"))[0]
-    model_class = getattr(modeling, head)
 
-    def make() -> Any:  # noqa: ANN401 - transformers is not there where types are checked
-        return model_class.from_config(config)
 
-    if head == "AutoModelForImageClassification":
-        classes = int(config.num_labels)
-        side = getattr(config, "image_size", None) or 224
-        sides = tuple(side) if isinstance(side, tuple | list) else (side, side)
-        return NamedModel(
-            make,
-            image=(int(getattr(config, "num_channels", 3)), *sides),
-            arguments=lambda batch, _, image: {
-                "pixel_values": torch.randn(batch, *image),
-                "labels": torch.zeros(batch, dtype=torch.int64),
-            },
-            note=f"{head} of {classes} classes",
-        )
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    vocabulary = getattr(text, "vocab_size", None)
-    if head == "AutoModel" and not isinstance(vocabulary, int):
-        raise CaptureError(
-            f"transformers:{name} takes neither tokens nor images alone; write a function that makes it and one of "
-            "the batch size that returns its arguments: FILE.py:NAME --inputs FILE.py:NAME"
-        )
-    most = next((value for each in _POSITIONS if isinstance(value := getattr(text, each, None), int)), _TOKENS)
-    has_loss = head != "AutoModel"
+def _of_images(make: Callable[[], nn.Module], config: Any, note: str) -> NamedModel:  # noqa: ANN401
+    size = getattr(config, "image_size", None) or 224
+    sides = tuple(size) if isinstance(size, tuple | list) else (size, size)
 
-    def arguments(batch: int, tokens: int, _image: tuple[int, ...]) -> dict[str, Any]:
-        numbers = torch.zeros(batch, tokens, dtype=torch.int64)
-        return {"input_ids": numbers, **({"labels": numbers.clone()} if has_loss else {})}
+    def arguments(batch: int, _tokens: int, image: tuple[int, ...]) -> dict[str, Any]:
+        return {"pixel_values": torch.randn(batch, *image), "labels": torch.zeros(batch, dtype=torch.int64)}
 
-    return NamedModel(make, tokens=min(most, _TOKENS), arguments=arguments, note=f"{head} of its type's configuration")
+    image = (int(getattr(config, "num_channels", 3)), *sides)
+    return NamedModel(make, image=image, arguments=arguments, note=f"{note}, of {config.num_labels} classes")

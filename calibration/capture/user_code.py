@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -34,7 +35,7 @@ def model_maker(words: str) -> Callable[[], nn.Module]:
         model = value()
         if not isinstance(model, nn.Module):
             where = _place(words, value)
-            raise CaptureError(f"{where} returns {_article(model)}, expected a torch.nn.Module")
+            raise CaptureError(f"{where} returns {article(model)}, expected a torch.nn.Module")
         return model
 
     return make
@@ -66,7 +67,7 @@ def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatev
             return tuple(inputs[0]), inputs[1]
         return tuple(inputs), {}
     raise CaptureError(
-        f"{where} returns {_article(inputs)}, expected a tensor, a tuple of arguments, a dictionary of arguments by "
+        f"{where} returns {article(inputs)}, expected a tensor, a tuple of arguments, a dictionary of arguments by "
         "name, or a pair of both"
     )
 
@@ -83,6 +84,20 @@ def without_values(arguments: Arguments) -> Arguments:
         return torch.empty_like(tensor).requires_grad_(tensor.requires_grad)
 
     made: Arguments = tree_map_only(torch.Tensor, emptied, arguments)
+    return made
+
+
+def without_drawing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    """Return what makes a model whose fake parameters are not drawn from a truncated normal distribution.
+
+    From 2.14 on PyTorch draws again until no number is outside (`torch.nn.init._no_grad_trunc_normal_`), and a fake
+    tensor has none to look at; for a tensor on `meta` it draws nothing, either.
+    """
+
+    def made() -> nn.Module:
+        with patch.object(nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor):
+            return make()
+
     return made
 
 
@@ -125,13 +140,13 @@ def _imported(path: Path) -> ModuleType:
             'run as a script under `if __name__ == "__main__":`'
         ) from failure
     except Exception as failure:
-        raise failure_outside(failure, f"{file_name(path)}: importing it", failure.__traceback__) from failure
+        raise failure_outside(failure, f"{file_name(path)}: importing it") from failure
     return module
 
 
 def _check_callable(words: str, value: object, *, arguments: int, right: str) -> None:
     if not callable(value):
-        raise CaptureError(f"{words} is {_article(value)}, expected {right}")
+        raise CaptureError(f"{words} is {article(value)}, expected {right}")
     try:
         signature = inspect.signature(value)
     except ValueError:  # of some functions in C
@@ -159,6 +174,7 @@ def _place(words: str, value: object) -> str:
     return f"{file_name(path)}:{line}: {name}"
 
 
-def _article(value: object) -> str:
+def article(value: object) -> str:
+    """Return what a value is, in words."""
     name = type(value).__name__
     return "nothing" if value is None else f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

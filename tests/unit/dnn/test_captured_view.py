@@ -43,7 +43,7 @@ def test_a_module_that_runs_twice_is_two_layers_and_what_a_parent_does_is_named_
 
 
 def test_what_is_computed_again_belongs_to_the_layer_whose_backward_follows() -> None:
-    """Layers of backward as captured: none, 2, 0, 1, 1, 0; without the first 0 they descend, and a 1 follows it."""
+    """Layers of backward as captured: none, 2, then fc and relu again for relu, 1 and 1, then of these: 1, 0."""
     assert [(each.name, each.backward) for each in groups_of(checkpointed())] == [
         ("block.fc", (8,)),
         ("block.relu", (5, 6, 7)),
