@@ -1,7 +1,7 @@
 """What is captured as a GPU would do it, beside what PyTorch's own dispatcher does on a pretended GPU."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,11 @@ pytestmark = pytest.mark.pretend
 Tensor = torch.Tensor
 Make = Callable[[str], Callable[[], Tensor]]
 """Makes, of a device, what runs forward and returns a loss's input."""
+
+
+def identity(tensor: Tensor) -> int:
+    """Of a storage, as long as somebody holds it."""
+    return tensor.untyped_storage()._cdata  # noqa: SLF001 - PyTorch has no public one
 
 
 @dataclass
@@ -44,8 +49,8 @@ class Seen(TorchDispatchMode):
     ) -> Any:  # noqa: ANN401
         out = func(*args, **(kwargs or {}))
         made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
-        given = {each.untyped_storage()._cdata for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
-        new = [each for each in made if each.untyped_storage()._cdata not in given and each.untyped_storage().nbytes()]
+        given = {identity(each) for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        new = [each for each in made if identity(each) not in given and each.untyped_storage().nbytes()]
         if new and "empty" not in str(func) and "zeros" not in str(func):
             self.operators.append((str(func), tuple((tuple(each.shape), each.dtype) for each in new)))
         return out
@@ -53,9 +58,9 @@ class Seen(TorchDispatchMode):
     def keep(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         self.held.append(storage)
-        self.saved[storage._cdata] = storage.nbytes()
+        self.saved[identity(tensor)] = storage.nbytes()
         if tensor.is_leaf and tensor.requires_grad:
-            self.given.add(storage._cdata)
+            self.given.add(identity(tensor))
         return tensor
 
     @property
@@ -88,7 +93,7 @@ def feature_drops(device: str) -> Callable[[], Tensor]:
     return lambda: F.alpha_dropout(F.dropout2d(F.dropout(x, 0.5, inplace=False), 0.1), 0.1, training=True)
 
 
-def attends(
+def attends(  # noqa: PLR0913 - what attention hangs on
     *,
     dtype: torch.dtype = torch.float16,
     size: int = 64,
