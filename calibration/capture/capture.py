@@ -2,13 +2,14 @@
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from calibration.capture.as_cuda import as_cuda
 from calibration.capture.failures import failure_outside
 from calibration.capture.fake_tensors import FakeTensors, undrawn
 from calibration.capture.modules import ModuleTracker
@@ -60,7 +61,7 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         CaptureError: the program cannot be captured; the message says why, and where in a user's code.
     """
     fakes = None if device.real else FakeTensors()
-    with fakes or nullcontext(), _blamed(program.name) as blame:
+    with fakes or nullcontext(), _dispatch_of(device), _blamed(program.name) as blame:
         with undrawn() if fakes is not None else nullcontext():
             model = program.make_model()
         if fakes is not None:
@@ -89,6 +90,13 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         step = _step(program, device, iteration, recorder.records, modules, storages, notes)
         del held
     return step
+
+
+def _dispatch_of(device: CaptureDevice) -> AbstractContextManager[None]:
+    """Return within what fake tensors are treated as those of a device; real ones are what they are."""
+    if device.real or device.compute_capability is None:
+        return nullcontext()
+    return as_cuda(device.compute_capability)
 
 
 @contextmanager
