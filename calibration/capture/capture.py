@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from calibration.capture.as_cuda import as_cuda
 from calibration.capture.failures import failure_outside
 from calibration.capture.fake_tensors import FakeTensors, undrawn
 from calibration.capture.modules import ModuleTracker
@@ -60,7 +61,8 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         CaptureError: the program cannot be captured; the message says why, and where in a user's code.
     """
     fakes = None if device.real else FakeTensors()
-    with fakes or nullcontext(), _blamed(program.name) as blame:
+    as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
+    with fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
         with undrawn() if fakes is not None else nullcontext():
             model = program.make_model()
         if fakes is not None:
