@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from calibration.capture.as_cuda import as_cuda
 from calibration.capture.failures import failure_outside
-from calibration.capture.fake_tensors import FakeTensors
+from calibration.capture.fake_tensors import FakeTensors, undrawn
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
 from calibration.capture.recorder import Record, Recorder
@@ -60,8 +61,10 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         CaptureError: the program cannot be captured; the message says why, and where in a user's code.
     """
     fakes = None if device.real else FakeTensors()
-    with fakes or nullcontext(), _blamed(program.name) as blame:
-        model = program.make_model()
+    as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
+    with fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
+        with undrawn() if fakes is not None else nullcontext():
+            model = program.make_model()
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)

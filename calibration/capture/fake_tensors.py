@@ -5,12 +5,14 @@ that hides nothing. So what is computed from no fake tensor is computed, where i
 `FakeTensorMode` computes shapes and types only, and allocates nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import init
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -102,6 +104,17 @@ class FakeTensors(TorchDispatchMode):
 
     def _is_unknown(self, tensor: torch.Tensor) -> bool:
         return isinstance(tensor, FakeTensor) or tensor.untyped_storage() in self._overwritten
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Leave new weights as they are within, which have no values: PyTorch's truncated normals look whether they fit."""
+    draw = init._no_grad_trunc_normal_  # noqa: SLF001 - what every way to it calls
+    init._no_grad_trunc_normal_ = lambda tensor, *_arguments, **_names: tensor  # noqa: SLF001
+    try:
+        yield
+    finally:
+        init._no_grad_trunc_normal_ = draw  # noqa: SLF001
 
 
 def _with_wide_statistics(result: Sequence[torch.Tensor], weight: torch.Tensor | None) -> Sequence[torch.Tensor]:

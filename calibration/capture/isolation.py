@@ -26,9 +26,12 @@ from vdnnsim.messages import one_line
 from vdnnsim.replace import replace_file
 
 _ROOT: Final = Path(__file__).parents[2]
-# A folder of ours goes last: a module of the user's may have the name of one of ours. -P leaves out the working
-# directory, which running a script would not search either.
-_START: Final = "import sys; sys.path.append(sys.argv.pop(1)); from calibration.capture.child import main; main()"
+# These packages are imported from where they are here, and where that is is then forgotten: only the user's folder goes
+# first. -P leaves out the working directory, which running a script would not search either.
+_START: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); import calibration, vdnnsim; del sys.path[0]; "
+    "from calibration.capture.child import main; main()"
+)
 _LONGEST: Final = 300
 """Characters of what a process printed last that a message repeats."""
 

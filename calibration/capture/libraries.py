@@ -84,7 +84,7 @@ def torchvision_model(name: str) -> NamedModel:
         raise unknown_name("torchvision", name, names)
     weights = list(models.get_model_weights(name))
     family = models.get_model_builder(name).__module__
-    make = partial(models.get_model, name, weights=None, **_no_backbone(family))
+    make = partial(models.get_model, name, weights=None, **_without_weights(family))
     if ".detection" in family or ".optical_flow" in family:
         return NamedModel(make)  # takes lists of images and targets, or pairs of images
     # Of several weights some are tuned to larger images than the model is made for.
@@ -103,9 +103,11 @@ def _side(transforms: dict[str, Any]) -> int:
     return int(size[0]) if isinstance(size, tuple | list) else int(size)
 
 
-def _no_backbone(family: str) -> dict[str, None]:
-    """Return the argument that keeps a model of a family from asking for weights of what it is built on."""
-    return {"weights_backbone": None} if ".segmentation" in family or ".detection" in family else {}
+def _without_weights(family: str) -> dict[str, bool | None]:
+    """Return arguments of a family's models: no weights of what they are built on, no slow drawing of their own."""
+    if ".segmentation" in family or ".detection" in family:
+        return {"weights_backbone": None}
+    return {"init_weights": False} if family.endswith((".googlenet", ".inception")) else {}
 
 
 def timm_model(name: str) -> NamedModel:

@@ -15,7 +15,7 @@ from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Program
 from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
-from calibration.capture.user_code import arguments_of, without_drawing, without_values
+from calibration.capture.user_code import arguments_of, article, without_drawing, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
@@ -81,7 +81,7 @@ def _name(model: object) -> str:
         return type(model).__name__
     if not callable(model):
         raise CaptureError(
-            f"model: found a {type(model).__name__}, expected a torch.nn.Module, or what makes one, or words"
+            f"model: found {article(model)}, expected a torch.nn.Module, a function that makes one, or words"
         )
     try:
         inspect.signature(model).bind()
@@ -101,7 +101,7 @@ def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN40
     def make() -> nn.Module:
         made = copied() if isinstance(model, nn.Module) else model()
         if not isinstance(made, nn.Module):
-            raise CaptureError(f"model: {_name(model)} returns a {type(made).__name__}, expected a torch.nn.Module")
+            raise CaptureError(f"model: {_name(model)} returns {article(made)}, expected a torch.nn.Module")
         return made
 
     def copied() -> nn.Module:

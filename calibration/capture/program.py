@@ -163,7 +163,8 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
         optimizer = _make_optimizer(program, model, foreach=foreach)
     is_scaled = program.precision is Precision.AMP_FLOAT16 and program.mode is Mode.TRAINING
     batches = tuple(_placed(program.make_inputs(), place) for _ in range(program.accumulate))
-    scaler = torch.amp.GradScaler(device_type) if is_scaled else None
+    # At the scale that it comes to in time, infinite gradients are rare; at its first one real steps would be left out.
+    scaler = torch.amp.GradScaler(device_type, init_scale=1.0) if is_scaled else None
     return Iteration(program, model, optimizer, scaler, batches, device_type)
 
 

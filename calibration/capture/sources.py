@@ -89,19 +89,8 @@ class _Inputs:
         self.image = request.image or (named.image if named else None) or ()
         self.tokens = request.tokens or (named.tokens if named else None) or 0
         self._own = inputs_maker(request.inputs, request.batch_size) if request.inputs else None
-        if not (self._own or self.image or self.tokens):
-            raise CaptureError(
-                f"{request.model}: what is the model given? --image 3x224x224, --tokens 1024, or "
-                "--inputs FILE.py:NAME, a function of the batch size that returns its arguments"
-            )
-        if named and not request.inputs:
-            for option, asked, taken in (
-                ("--image", request.image, named.image),
-                ("--tokens", request.tokens, named.tokens),
-            ):
-                if asked and not taken and (named.image or named.tokens):
-                    other = "images, expected --image" if named.image else "tokens, expected --tokens"
-                    raise CaptureError(f"{option}: {request.model} takes {other}")
+        if self._own is None:
+            _check_sizes(request, named)
         self.sample = "sequence" if self.tokens else "image"
         self.notes = tuple(self._notes(request, named))
 
@@ -122,3 +111,17 @@ class _Inputs:
         if self.image:
             return (torch.randn(self._batch_size, *self.image),), {}
         return (torch.randint(_IDS, (self._batch_size, self.tokens)),), {}
+
+
+def _check_sizes(request: Request, named: NamedModel | None) -> None:
+    """Refuse images for what takes tokens, tokens for what takes images, and neither where they are asked for."""
+    own = "--inputs FILE.py:NAME, a function of the batch size that returns its arguments"
+    if named is None:
+        if not (request.image or request.tokens):
+            raise CaptureError(f"{request.model}: what is the model given? --image 3x224x224, --tokens 1024, or {own}")
+    elif not (named.image or named.tokens):
+        raise CaptureError(f"{request.model} takes neither an image nor tokens alone, expected {own}")
+    elif request.image and not named.image:
+        raise CaptureError(f"--image: {request.model} takes tokens, expected --tokens")
+    elif request.tokens and not named.tokens:
+        raise CaptureError(f"--tokens: {request.model} takes images, expected --image")

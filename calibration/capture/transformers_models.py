@@ -107,14 +107,19 @@ def transformers_model(name: str) -> NamedModel:
     modeling = import_module("transformers.models.auto.modeling_auto")
     known = (head for head, mapping in _HEADS if type(config) in getattr(modeling, mapping))
     head = next(known, "AutoModel")
-    if head == "AutoModelForSeq2SeqLM" and getattr(config, "decoder_start_token_id", None) is None:
-        # Any will do: the token that the labels are shifted by.
-        config.decoder_start_token_id = 0
+    if head == "AutoModelForSeq2SeqLM":
+        # Labels are shifted by one token and filled up with another, and any will do.
+        for token in ("decoder_start_token_id", "pad_token_id"):
+            if getattr(config, token, None) is None:
+                setattr(config, token, 0)
     make = partial(getattr(modeling, head).from_config, config)
     note = f"{head} of its type's configuration"
     if head == "AutoModelForImageClassification":
         return _of_images(make, config, note)
-    text = config.get_text_config()
+    try:
+        text = config.get_text_config()
+    except ValueError:  # it has several
+        return NamedModel(make, note=note)
     if head == "AutoModelForSpeechSeq2Seq" or not isinstance(getattr(text, "vocab_size", None), int):
         return NamedModel(make, note=note)
     most = next((value for each in _POSITIONS if isinstance(value := getattr(text, each, None), int)), _TOKENS)

@@ -35,7 +35,7 @@ def model_maker(words: str) -> Callable[[], nn.Module]:
         model = value()
         if not isinstance(model, nn.Module):
             where = _place(words, value)
-            raise CaptureError(f"{where} returns {_article(model)}, expected a torch.nn.Module")
+            raise CaptureError(f"{where} returns {article(model)}, expected a torch.nn.Module")
         return model
 
     return make
@@ -67,7 +67,7 @@ def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatev
             return tuple(inputs[0]), inputs[1]
         return tuple(inputs), {}
     raise CaptureError(
-        f"{where} returns {_article(inputs)}, expected a tensor, a tuple of arguments, a dictionary of arguments by "
+        f"{where} returns {article(inputs)}, expected a tensor, a tuple of arguments, a dictionary of arguments by "
         "name, or a pair of both"
     )
 
@@ -146,7 +146,7 @@ def _imported(path: Path) -> ModuleType:
 
 def _check_callable(words: str, value: object, *, arguments: int, right: str) -> None:
     if not callable(value):
-        raise CaptureError(f"{words} is {_article(value)}, expected {right}")
+        raise CaptureError(f"{words} is {article(value)}, expected {right}")
     try:
         signature = inspect.signature(value)
     except ValueError:  # of some functions in C
@@ -174,6 +174,7 @@ def _place(words: str, value: object) -> str:
     return f"{file_name(path)}:{line}: {name}"
 
 
-def _article(value: object) -> str:
+def article(value: object) -> str:
+    """Return what a value is, in words."""
     name = type(value).__name__
     return "nothing" if value is None else f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

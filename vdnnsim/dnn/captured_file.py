@@ -28,7 +28,7 @@ class _Header(msgspec.Struct):
     """What is looked at before the keys, for another version may have other keys."""
 
     version: Any = None
-    operations: msgspec.Raw = msgspec.Raw()
+    operations: Any = None
 
 
 def read_captured_step(path: Path) -> tuple[CapturedStep, str]:
@@ -53,7 +53,7 @@ def read_captured_step(path: Path) -> tuple[CapturedStep, str]:
 
 
 def write_captured_step(step: CapturedStep, path: Path) -> None:
-    """Write a captured step.
+    """Write a captured step, the same bytes for the same step.
 
     Raises:
         ScenarioError: it is inconsistent, and nobody could read it.
@@ -62,7 +62,7 @@ def write_captured_step(step: CapturedStep, path: Path) -> None:
     name = file_name(path)
     check_captured_step(step, name)
     try:
-        path.write_bytes(msgspec.json.encode(step))
+        path.write_bytes(msgspec.json.encode(msgspec.to_builtins(step, str_keys=True), order="deterministic"))
     except OSError as failure:
         raise OutputError(f"{name}: cannot be written: {(failure.strerror or 'unknown error').lower()}") from None
 
@@ -84,7 +84,7 @@ def _read_bytes(path: Path, name: str) -> bytes:
 
 
 def _check_header(header: _Header, name: str) -> None:
-    if header.version is None or not bytes(header.operations):
+    if header.version is None or header.operations is None:
         missing = "version" if header.version is None else "operations"
         raise ScenarioError(f"{name}: found JSON without {missing!r}, {_WRITER}")
     if type(header.version) is not int or header.version != VERSION:

@@ -62,7 +62,9 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         batch, steps, width = x.shape
@@ -151,7 +153,9 @@ PROGRAMS = {
     "two linears, three micro-batches": program(two_linears, numbers, accumulate=3, optimizer="momentum"),
     "two linears in bfloat16": program(two_linears, numbers, precision=Precision.BFLOAT16, optimizer="sgd"),
     # A mean, for 65,536 ones are no float16: the scaler would leave out the step.
-    "two linears, scaled": program(two_linears, numbers, Tensor.mean, precision=Precision.AMP_FLOAT16, optimizer="adam"),
+    "two linears, scaled": program(
+        two_linears, numbers, Tensor.mean, precision=Precision.AMP_FLOAT16, optimizer="adam"
+    ),
     "residual": program(Residual, images, lambda y: functional.cross_entropy(y, torch.zeros(4, dtype=torch.int64))),
     "residual, mixed": program(Residual, images, Tensor.sum, precision=Precision.AMP_BFLOAT16),
     "language": program(Language, ids, lambda y: y[0], optimizer="adamw"),

@@ -24,7 +24,11 @@ class _AliveStorages(TorchDispatchMode):
         self.peak_bytes = 0
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None  # noqa: ANN401
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))
         self.known += [ref(each.untyped_storage()) for each in _tensors((args, kwargs, result))]
