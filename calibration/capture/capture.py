@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -61,7 +61,8 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         CaptureError: the program cannot be captured; the message says why, and where in a user's code.
     """
     fakes = None if device.real else FakeTensors()
-    with fakes or nullcontext(), _dispatch_of(device), _blamed(program.name) as blame:
+    as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
+    with fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
         with undrawn() if fakes is not None else nullcontext():
             model = program.make_model()
         if fakes is not None:
@@ -90,13 +91,6 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         step = _step(program, device, iteration, recorder.records, modules, storages, notes)
         del held
     return step
-
-
-def _dispatch_of(device: CaptureDevice) -> AbstractContextManager[None]:
-    """Return within what fake tensors are treated as those of a device; real ones are what they are."""
-    if device.real or device.compute_capability is None:
-        return nullcontext()
-    return as_cuda(device.compute_capability)
 
 
 @contextmanager
