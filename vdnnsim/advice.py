@@ -142,8 +142,8 @@ class _Advice:
         """Yield what would be held without states; what else it would take is not known without another capture."""
         states = _states_bytes(self.workload.captured)
         if held > there >= held - states:
-            without = format_bytes(held - states)
-            yield f"another optimizer: of one without states, as sgd, {without} would be held at once; capture it to know"
+            without = f"without states, as of sgd, {format_bytes(held - states)} would be held at once"
+            yield f"another optimizer: {without}; capture it to know"
 
     def _precision(self, held: int, there: int, recapture: Recapture | None) -> Iterator[str]:
         precision, policy = self.workload.precision, self.scenario.policies[0]

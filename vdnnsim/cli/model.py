@@ -110,13 +110,14 @@ def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence
 
 
 def _request(words: Mapping[str, Any], server: "Server") -> "Request":
+    import msgspec
+
     from calibration.capture.request import Request, parse_image
     from vdnnsim.cli.capture import member_of
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
 
     said = {name: default if words[name] is None else words[name] for name, default in _DEFAULTS.items()}
-    capability = _compute_capability(server)
     request = Request(
         model=words["model"],
         batch_size=words["batch"],
@@ -126,10 +127,10 @@ def _request(words: Mapping[str, Any], server: "Server") -> "Request":
         mode=member_of(Mode, "--mode", said["mode"], "a mode"),
         precision=member_of(Precision, "--precision", said["precision"], "a precision"),
         optimizer=said["optimizer"],
-        **({} if capability is None else {"compute_capability": capability}),
     )
     request.check()
-    return request
+    capability = _compute_capability(server)
+    return request if capability is None else msgspec.structs.replace(request, compute_capability=capability)
 
 
 def _compute_capability(server: "Server") -> tuple[int, int] | None:
