@@ -4,6 +4,7 @@ It is captured as `vdnnsim capture` does it, and again at other batch sizes and 
 for them.
 """
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +75,17 @@ def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
     Raises:
         InputError: both are given, or neither, or something is wrong in either.
     """
+    from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.read import read_scenario
 
     given = [f"--{name}" for name, value in words.items() if value is not None] + ["--policy"] * bool(policies)
     if path is not None:
         if given:
             raise InputError(f"{given[0]}: found beside the scenario {path}, expected one of SCENARIO and --model")
+        if path.name.endswith(SUFFIX):
+            raise InputError(
+                f"{path}: is a captured step, expected a scenario that names it as `workload: {{step: {path}}}`"
+            )
         return Asked(read_scenario(path, types), path.parent)
     if words["model"] is None:
         raise click.UsageError("Missing argument 'SCENARIO', or --model with --batch and --hardware.")
@@ -104,7 +110,9 @@ def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence
     def again(**changes: Any) -> "CapturedStep":  # noqa: ANN401  # of the request
         return _captured(msgspec.structs.replace(request, **changes))
 
-    model = CapturedModel(_captured(request), capture=lambda batch_size: again(batch_size=batch_size))
+    step = _captured(request)
+    source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
+    model = CapturedModel(step, sources=(source,), capture=lambda batch_size: again(batch_size=batch_size))
     scenario = scenario_of(model, request.short_name, profile, chosen)
     return Asked(scenario, Path(), lambda precision: again(precision=precision))
 

@@ -70,9 +70,10 @@ def _said(written: "Written") -> str:
 @click.argument("file", type=FilePath())
 @POLICY_MODULE
 def check(file: Path, policy_modules: Sequence[str]) -> None:
-    """Read and resolve FILE, a scenario, a study or a hardware profile, and run nothing."""
+    """Read and resolve FILE, a scenario, a study, a hardware profile or a captured step, and run nothing."""
+    from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.check import check_file
     from vdnnsim.study.file.read import check_study, is_study
 
-    checked = check_study if is_study(file) else check_file
+    checked = check_study if not file.name.endswith(SUFFIX) and is_study(file) else check_file
     write_result(checked(file, policies_with(policy_modules)) + "\n")

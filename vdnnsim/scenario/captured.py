@@ -24,6 +24,8 @@ from vdnnsim.policies.port import Policy
 from vdnnsim.scenario.scenario import Scenario
 
 STEP: Final = "step"
+SUFFIX: Final = ".step.json"
+"""Of the files of captured steps."""
 MEMORY_MODEL: Final = MemoryModel.PYTORCH
 """Of captured models, unless it is said: where PyTorch puts their buffers."""
 _BATCH_SIZE: Final = "batch_size"
@@ -75,6 +77,16 @@ def read_captured(
     except ScenarioError as failure:
         place = keys[STEP] if batch is None else batch
         raise failure if str(failure).startswith(place.file) else place.wrong(str(failure)) from None
+
+
+def captured_model(path: Path) -> CapturedModel:
+    """Return the model of one captured step.
+
+    Raises:
+        ScenarioError: the file is wrong.
+    """
+    step, sha256 = read_captured_step(path)
+    return CapturedModel(step, sources=((file_name(path), sha256),))
 
 
 def _read(entry: Entry, folder: Path) -> tuple[CapturedStep, tuple[str, str]]:
