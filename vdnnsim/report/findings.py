@@ -124,20 +124,27 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     )
 
 
-def answer(result: ScenarioResult) -> str:
-    """Return in a sentence whether a model fits, what the process takes, what there is, and how long an iteration is.
+def conclusions(result: ScenarioResult) -> tuple[str, ...]:
+    """Return the verdict; of a captured model first whether it fits, of one policy nothing else."""
+    if result.captured is None:
+        return (verdict(result),)
+    return (_answer(result), *((verdict(result),) if len(result.slowest) > 1 else ()))
+
+
+def _answer(result: ScenarioResult) -> str:
+    """Return in a sentence whether a model fits, what the process takes, what there is, and how fast it is.
 
     That is under the fastest policy that fits; where none does, under the one that takes least.
     """
     gpu, best = result.server.gpu, leader(result)
     there = f"{format_bytes(gpu.memory_bytes)} of {gpu.name}"
     if best is None:
-        row = min(result.slowest, key=lambda each: each.metrics.max_memory_bytes)
-        return (
-            f"It does not fit: {row.policy} needs {format_bytes(row.metrics.max_memory_bytes)} at once of the {there}."
-        )
-    taken, duration = format_bytes(runtime_bytes(best.trace, gpu)), format_seconds(best.metrics.iteration_s)
-    return f"It fits: {best.policy} takes {taken} of the {there}, {duration} per iteration."
+        least = min(result.slowest, key=lambda each: each.metrics.max_memory_bytes)
+        needed = format_bytes(least.metrics.max_memory_bytes)
+        return f"It does not fit: {least.policy} needs {needed} at once, of the {there}."
+    rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
+    speed = f"{format_seconds(best.metrics.iteration_s)} per iteration, {rate}"
+    return f"It fits: {best.policy} takes {format_bytes(runtime_bytes(best.trace, gpu))} of the {there}, {speed}."
 
 
 def comparison(result: ScenarioResult) -> str:

@@ -44,8 +44,9 @@ def _check_step(path: Path) -> str:
     step, _ = read_captured_step(path)
     workload = CapturedWorkload.of(step)
     sample = sample_of(workload.graph)
+    samples = f"{step.batch_size} {sample.name if step.batch_size == 1 else sample.names}{sample.length}"
     return (
-        f"{file_name(path)}: a captured step: {step.model}, batch {step.batch_size} {sample.names}{sample.length}, "
+        f"{file_name(path)}: a captured step: {step.model}, {samples}, "
         f"{step.precision.value}, {step.mode.value}, {step.optimizer}, as {step.device} by {step.framework}: "
         f"{len(step.operations)} operations in {len(workload.graph.layers)} layers, "
         f"{format_bytes(step.saved_bytes)} saved for backward, {format_bytes(step.peak_live_bytes)} at most alive"
