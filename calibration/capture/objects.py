@@ -15,7 +15,7 @@ from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Program
 from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
-from calibration.capture.user_code import arguments_of, article, without_drawing, without_values
+from calibration.capture.user_code import arguments_of, article, sample_of, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
@@ -60,6 +60,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         raise CaptureError("inputs are missing, expected a tensor, a tuple of arguments, a dictionary by name, or both")
     given = arguments_of(inputs, "inputs")
     samples = next((len(each) for each in tree_leaves(given) if isinstance(each, torch.Tensor) and each.dim()), 1)
+    sample, elements = sample_of(given)
     assumed = AssumedLoss(name, accumulate)
     program = Program(
         name=name,
@@ -71,6 +72,8 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         precision=precision,
         batch_size=samples if batch_size is None else batch_size,
         accumulate=accumulate,
+        sample=sample,
+        sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),
     )
     return with_notes(capture(program, CaptureDevice(real=real)), assumed)
@@ -110,7 +113,7 @@ def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN40
         made: nn.Module = copy.deepcopy(model, dict(new))
         return made
 
-    return make if real else without_drawing(make)
+    return make
 
 
 def _like(parameter: nn.Parameter) -> nn.Parameter:

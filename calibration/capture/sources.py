@@ -13,7 +13,7 @@ from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Arguments, Program
 from calibration.capture.request import Request
 from calibration.capture.transformers_models import transformers_model
-from calibration.capture.user_code import inputs_maker, model_maker, without_drawing, without_values
+from calibration.capture.user_code import inputs_maker, model_maker, sample_of, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError
 from vdnnsim.messages import not_one_of
@@ -33,7 +33,12 @@ def captured_of(request: Request) -> CapturedStep:
     """
     program, loss = program_of(request)
     device = CaptureDevice(real=request.real, compute_capability=request.compute_capability)
-    return with_notes(capture(program, device), loss)
+    step = with_notes(capture(program, device), loss)
+    if request.inputs is None:
+        return step
+    # What a user's function makes is known once it was called.
+    sample, elements = sample_of(program.make_inputs())
+    return msgspec.structs.replace(step, sample=sample, sample_elements=elements)
 
 
 def with_notes(step: CapturedStep, loss: AssumedLoss) -> CapturedStep:
@@ -63,7 +68,7 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
     loss = AssumedLoss(request.model, request.accumulate)
     program = Program(
         name=request.model,
-        make_model=make_model if request.real else without_drawing(make_model),
+        make_model=make_model,
         make_inputs=given.make,
         loss=loss,
         optimizer=request.optimizer,

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from calibration.capture.failures import failure_outside
 from calibration.capture.program import Arguments
@@ -87,18 +86,12 @@ def without_values(arguments: Arguments) -> Arguments:
     return made
 
 
-def without_drawing(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
-    """Return what makes a model whose fake parameters are not drawn from a truncated normal distribution.
-
-    From 2.14 on PyTorch draws again until no number is outside (`torch.nn.init._no_grad_trunc_normal_`), and a fake
-    tensor has none to look at; for a tensor on `meta` it draws nothing, either.
-    """
-
-    def made() -> nn.Module:
-        with patch.object(nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor):
-            return make()
-
-    return made
+def sample_of(arguments: Arguments) -> tuple[str, int]:
+    """Return what one of a batch is, and its tokens: a sequence where the first argument is N x T integers."""
+    first = next((each for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)), None)
+    if first is not None and first.dim() == 2 and not first.is_floating_point():
+        return "sequence", first.shape[1]
+    return "image", 1
 
 
 def _named(words: str) -> Any:  # noqa: ANN401 - whatever a file holds

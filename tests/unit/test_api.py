@@ -17,7 +17,7 @@ def net() -> nn.Module:
 
 
 @pytest.mark.parametrize("model", [net, net()], ids=["function", "module"])
-def test_a_model_is_captured_and_printed(model: Any, tmp_path: Path) -> None:
+def test_a_model_is_captured_and_printed(model: nn.Module, tmp_path: Path) -> None:
     """Weights 3 x 5 + 5 + 2 x 5 + 5 x 7 + 7 = 72 of 4 bytes."""
     step = vdnnsim.capture(model, torch.ones(8, 3))
     assert (step.batch_size, step.parameters, step.parameter_bytes) == (8, 72, 288)
@@ -43,7 +43,7 @@ def test_tied_and_frozen_parameters_of_a_module_stay_so() -> None:
     """5 x 5 weights, once, and two biases of 5 of which the second is frozen: two states of 25 + 5 floats."""
     model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))
     model[1].weight = model[0].weight
-    model[1].bias.requires_grad_(False)
+    model[1].bias.requires_grad = False
     step = vdnnsim.capture(model, torch.ones(8, 5))
     assert step.parameters == 35
     assert sum(each.nbytes for each in step.storages if each.kind.value == "optimizer states") == 2 * 30 * 4
@@ -64,7 +64,7 @@ def test_a_notebook_shows_the_table() -> None:
 
     printer = Printer()
     step = vdnnsim.capture(net, torch.ones(8, 3), mode="inference")
-    step._repr_pretty_(printer, False)  # noqa: FBT003, SLF001  # as IPython calls it
+    step._repr_pretty_(printer, False)  # noqa: FBT003  # as IPython calls it
     assert printer.shown == str(step)
 
 

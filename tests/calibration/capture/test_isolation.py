@@ -1,11 +1,9 @@
 """A process of its own captures; its end by a signal is a sentence, and what it captured is kept."""
 
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
 
-from calibration.capture import isolation
 from calibration.capture.isolation import captured
 from calibration.capture.request import Request
 from vdnnsim.errors import CaptureError
@@ -69,7 +67,7 @@ def test_a_cache_that_cannot_be_written_keeps_nothing_back(tmp_path: Path) -> No
 
 
 def test_without_pytorch_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation.importlib.util, "find_spec", lambda name: None if name == "torch" else PathFinder)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(
         CaptureError, match=r"takes PyTorch, which is not installed: pip install 'vdnnsim\[calibrate\]'"
     ):

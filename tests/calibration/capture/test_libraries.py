@@ -1,7 +1,5 @@
 """Models that libraries have by name; each test takes its library where it is installed."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -13,11 +11,11 @@ from calibration.capture.transformers_models import SIZES, transformers_model
 from vdnnsim.errors import CaptureError
 
 
-def request(model: str, **asked: Any) -> Request:
-    return Request(model=model, batch_size=2, optimizer="none", **asked)
+def request(model: str, **asked: object) -> Request:
+    return Request(model=model, batch_size=2, optimizer="none", **asked)  # type: ignore[arg-type]
 
 
-def refused(model: str, **asked: Any) -> str:
+def refused(model: str, **asked: object) -> str:
     with pytest.raises(CaptureError) as caught:
         program_of(request(model, **asked))
     return str(caught.value)

@@ -162,6 +162,14 @@ def test_inputs_of_another_kind_are_refused(write: Write, text: str, told: str) 
     assert told in refused(f"{path}:make", inputs=f"{path}:inputs", image=None)
 
 
+def test_inputs_of_integers_are_sequences(write: Write) -> None:
+    """Four sequences of nine tokens, in eight bytes each."""
+    model = "def make():\n    return nn.Embedding(2, 5)\n"
+    path = write(f"{model}def inputs(n):\n    return torch.zeros(n, 9, dtype=torch.int64)\n")
+    step = captured(f"{path}:make", inputs=f"{path}:inputs", image=None)
+    assert (step.batch_size, step.sample, step.sample_elements) == (4, "sequence", 9)
+
+
 def test_floats_of_inputs_are_not_known_and_numbers_are() -> None:
     arguments = arguments_of({"x": torch.ones(2, 3, requires_grad=True), "i": torch.tensor([5])}, "inputs")
     emptied = without_values(arguments)[1]
