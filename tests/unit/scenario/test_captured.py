@@ -100,18 +100,22 @@ def test_what_the_file_says_stands_not_beside_it(key: str, folder: Path) -> None
     [
         (
             "{step: steps/chain2.step.json, batch_size: 4}",
-            "workload.batch_size: stands beside one step, whose file says it; expected step: [one.step.json, "
-            "another.step.json] of two batch sizes",
+            (
+                "workload.batch_size: stands beside one step, whose file says it; expected step: [one.step.json, "
+                "another.step.json] of two batch sizes"
+            ),
         ),
         ("{step: 7}", "workload.step: found 7, expected the path of a captured step, as `vdnnsim capture` writes it"),
         ("{step: []}", "workload.step: found an empty list, expected a list of captured steps"),
         ("{step: x.step.json}", "workload.step: x.step.json: cannot be read: no such file or directory"),
         (
             "{step: x.yaml}",
-            "workload.step: x.yaml: is not JSON: JSON is malformed: invalid character (byte 0); expected a captured "
-            "step, as `vdnnsim capture` writes it",
+            (
+                "workload.step: x.yaml: is not JSON: JSON is malformed: invalid character (byte 0); expected a "
+                "captured step, as `vdnnsim capture` writes it"
+            ),
         ),
-        ("{step: steps/chain2.step.json, layers: 3}", "workload: 'layers' is not a key; expected one of step, batch_size"),
+        ("{step: steps/chain2.step.json, n: 3}", "workload: 'n' is not a key; expected one of step, batch_size"),
         (
             "{step: [steps/chain2.step.json, steps/residual.step.json]}",
             "workload.step[1]: its model is 'residual', that of the first 'chain'; expected steps of one model",
@@ -152,7 +156,7 @@ def test_check_says_what_a_step_and_a_scenario_of_one_are(folder: Path) -> None:
     )
     told = check_file(Path("steps/chain2.step.json"), known_policies())
     assert told.startswith(
-        "steps/chain2.step.json: a captured step: chain, 2 images, float32, training, sgd, as cuda 8.9 by torch 2.13.0: "
+        "steps/chain2.step.json: a captured step: chain, 2 images, float32, training, sgd, as cuda 8.9 by torch 2.13.0"
     )
     assert f"{8 + 2 * (16 + 16 + 8 + 4 + 4)} B saved for backward" in told
 
@@ -165,7 +169,7 @@ def test_check_refuses_a_wrong_step(folder: Path) -> None:
 
 
 def test_the_largest_batch_is_what_a_capture_there_confirms(folder: Path) -> None:
-    """Two captures are extended; at the batch that is found the step fits into 1 MiB, with one image more it does not."""
+    """Two captures are extended; at the batch that is found a capture fits into 1 MiB, with one image more not."""
     profile = (Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml").read_text()
     (folder / "small.yaml").write_text(profile.replace("12 GiB", "1 MiB").replace("titan_x_maxwell", "small"))
     text = SCENARIO.replace("rtx_4090", "small.yaml") + "memory_model: ideal\n"
