@@ -1,7 +1,8 @@
 """Captures one iteration of a program as a step."""
 
 import gc
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -120,7 +121,9 @@ def _run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
         for each in model.modules()
     )
     if compiled:
-        with torch.compiler.set_stance("force_eager"):
+        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+            # A compiled module and the one within it are told apart by their paths.
+            warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
             yield ("What torch.compile made of modules was run as it was before: compiled, it may need less memory.",)
     else:
         yield ()
@@ -149,19 +152,27 @@ def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable,
         for tensor in tree_leaves(batch):
             if isinstance(tensor, torch.Tensor):
                 storages.add(tensor, f"input {number}", BufferKind.FEATURE_MAP, given=True)
+    for name, tensor in vars(iteration.scaler).items() if iteration.scaler else ():
+        if isinstance(tensor, torch.Tensor):
+            storages.add(tensor, f"scaler {name.strip('_')}", BufferKind.OPTIMIZER_STATE, given=True)
+    return _states(iteration, names, storages, is_cuda=is_cuda)
+
+
+def _states(iteration: Iteration, names: Mapping[int, str], storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
+    """Add the states of the optimizer; return the identities of those in host memory.
+
+    On CUDA these are the counts of steps, unless a kernel reads them.
+    """
     host: set[int] = set()
-    if iteration.optimizer is not None:
-        for group in iteration.optimizer.param_groups:
-            counts_on_device = bool(group.get("fused") or group.get("capturable")) or not is_cuda
-            for parameter in group["params"]:
-                for key, state in iteration.optimizer.state[parameter].items():
-                    if not isinstance(state, torch.Tensor):
-                        continue
-                    if key == "step" and not counts_on_device:
-                        host.add(state.untyped_storage()._cdata)  # noqa: SLF001 - its identity
-                    else:
-                        name = f"{names[id(parameter)]} {key}"
-                        storages.add(state, name, BufferKind.OPTIMIZER_STATE, given=True)
+    optimizer = iteration.optimizer
+    for group in optimizer.param_groups if optimizer else ():
+        counts_on_host = is_cuda and not (group.get("fused") or group.get("capturable"))
+        for parameter in group["params"]:
+            for key, state in optimizer.state[parameter].items():
+                if isinstance(state, torch.Tensor) and key == "step" and counts_on_host:
+                    host.add(state.untyped_storage()._cdata)  # noqa: SLF001 - its identity
+                elif isinstance(state, torch.Tensor):
+                    storages.add(state, f"{names[id(parameter)]} {key}", BufferKind.OPTIMIZER_STATE, given=True)
     return frozenset(host)
 
 

@@ -24,11 +24,11 @@ _COMPUTED_BYTES: Final = 64 * 2**20
 """Of results up to which they are computed: a mask of 8192 x 8192 bytes."""
 
 
-class FakeTensors(TorchDispatchMode):
+class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within it new tensors are fake, save those that depend on no fake one and are small."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         # Storages of real tensors that hold what is not known since an operation wrote to them.
         self._overwritten = WeakIdKeyDictionary()
@@ -109,12 +109,12 @@ class FakeTensors(TorchDispatchMode):
 @contextmanager
 def undrawn() -> Iterator[None]:
     """Leave new weights as they are within, which have no values: PyTorch's truncated normals look whether they fit."""
-    draw = init._no_grad_trunc_normal_  # noqa: SLF001 - what every way to it calls
-    init._no_grad_trunc_normal_ = lambda tensor, *_arguments, **_names: tensor  # noqa: SLF001
+    draw = init._no_grad_trunc_normal_
+    init._no_grad_trunc_normal_ = lambda tensor, *_arguments, **_names: tensor
     try:
         yield
     finally:
-        init._no_grad_trunc_normal_ = draw  # noqa: SLF001
+        init._no_grad_trunc_normal_ = draw
 
 
 def _with_wide_statistics(result: Sequence[torch.Tensor], weight: torch.Tensor | None) -> Sequence[torch.Tensor]:

@@ -156,6 +156,11 @@ def test_as_cuda_an_optimizer_counts_its_steps_on_the_host_and_works_on_lists() 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own compiler, when it is imported
 def test_a_compiled_module_is_run_as_it_was_and_a_note_says_so() -> None:
-    step = capture(program(lambda: torch.compile(two_linears()), numbers, optimizer="none"), CPU)
+
+    def make_model() -> nn.Module:
+        compiled: nn.Module = torch.compile(two_linears())  # type: ignore[assignment]
+        return compiled
+
+    step = capture(program(make_model, numbers, optimizer="none"), CPU)
     assert step.saved_bytes == linears().saved_bytes
     assert any("torch.compile" in note for note in step.notes)
