@@ -3,7 +3,7 @@
 import gc
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from calibration.capture.as_cuda import as_cuda
 from calibration.capture.failures import failure_outside
-from calibration.capture.fake_tensors import FakeTensors, undrawn
+from calibration.capture.fake_tensors import FakeTensors, convertible, undrawn
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
 from calibration.capture.recorder import Record, Recorder
@@ -64,7 +64,10 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
     fakes = None if device.real else FakeTensors()
     as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
     with fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
-        with undrawn() if fakes is not None else nullcontext():
+        with ExitStack() as making:
+            if fakes is not None:
+                making.enter_context(undrawn())
+                making.enter_context(convertible())
             model = program.make_model()
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
@@ -165,7 +168,9 @@ def _states(iteration: Iteration, names: Mapping[int, str], storages: StorageTab
     """
     host: set[int] = set()
     optimizer = iteration.optimizer
-    for group in optimizer.param_groups if optimizer else ():
+    if optimizer is None:
+        return frozenset(host)
+    for group in optimizer.param_groups:
         counts_on_host = is_cuda and not (group.get("fused") or group.get("capturable"))
         for parameter in group["params"]:
             for key, state in optimizer.state[parameter].items():

@@ -107,6 +107,25 @@ class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @contextmanager
+def convertible() -> Iterator[None]:
+    """Let `nn.Module.to` work on fake parameters within.
+
+    It exchanges them for others in place, and refuses those that anything refers to weakly, which here is PyTorch alone.
+    """
+    swap = torch.utils.swap_tensors
+    torch.utils.swap_tensors = _exchange
+    try:
+        yield
+    finally:
+        torch.utils.swap_tensors = swap
+
+
+def _exchange(first: torch.Tensor, second: torch.Tensor) -> None:
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    torch._C._swap_tensor_impl(first, second)  # noqa: SLF001 - as `torch.utils.swap_tensors` does
+
+
+@contextmanager
 def undrawn() -> Iterator[None]:
     """Leave new weights as they are within, which have no values: PyTorch's truncated normals look whether they fit."""
     draw = init._no_grad_trunc_normal_

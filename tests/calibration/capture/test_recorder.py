@@ -164,3 +164,11 @@ def test_a_compiled_module_is_run_as_it_was_and_a_note_says_so() -> None:
     step = capture(program(make_model, numbers, optimizer="none"), CPU)
     assert step.saved_bytes == linears().saved_bytes
     assert any("torch.compile" in note for note in step.notes)
+
+
+def test_a_model_may_convert_itself_where_it_is_made() -> None:
+    """Weights of two bytes, and tied ones stay one: 325 parameters, and those of a table once."""
+    step = capture(program(lambda: two_linears().to(torch.float64), lambda: numbers().double(), optimizer="none"), CPU)
+    assert step.parameter_bytes == 325 * 8
+    step = capture(program(lambda: Language().bfloat16(), ids, lambda y: y[0], optimizer="none"), CPU)
+    assert step.parameter_bytes == 2 * step.parameters
