@@ -92,6 +92,8 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
                 held = iteration.run(enter)
             recorder.finish()
         assign_kinds(recorder.records, storages.lives, gradients)
+        if fakes is not None and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
+            notes += ("What oneDNN keeps of recurrent layers is left out: it says so only when it runs (`--real`).",)
         step = _step(program, device, iteration, recorder.records, modules, storages, notes)
         del held
     return step

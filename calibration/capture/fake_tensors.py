@@ -110,7 +110,7 @@ class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def convertible() -> Iterator[None]:
     """Let `nn.Module.to` work on fake parameters within.
 
-    It exchanges them for others in place, and refuses those that anything refers to weakly, which here is PyTorch alone.
+    It exchanges them for others in place, and refuses those that anything refers to weakly: here PyTorch alone does.
     """
     swap = torch.utils.swap_tensors
     torch.utils.swap_tensors = _exchange

@@ -177,6 +177,7 @@ _ONCE: Final = frozenset(
         "nll_loss2d_forward",
         "nll_loss2d_backward",
         "_masked_scale",
+        "_amp_update_scale_",
     }
 )
 """One FLOP for each element of the largest operand."""
@@ -192,6 +193,7 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
         "_fused_rms_norm_backward": 8,
         # The largest, a difference, an exponential, the sum, a quotient.
         **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), 5),
+        "logsumexp": 4,
         **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), 4),
         **dict.fromkeys(("var_mean", "var", "std", "std_mean"), 3),
         **dict.fromkeys(("addcmul", "addcmul_", "addcdiv", "addcdiv_", "lerp", "lerp_"), 3),

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from calibration.capture.capture import CaptureDevice, capture
-from tests.calibration.capture.programs import Language, ids, numbers, program, two_linears
+from tests.calibration.capture.programs import Language, Recurrent, ids, numbers, program, two_linears
 from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
@@ -164,6 +164,11 @@ def test_a_compiled_module_is_run_as_it_was_and_a_note_says_so() -> None:
     step = capture(program(make_model, numbers, optimizer="none"), CPU)
     assert step.saved_bytes == linears().saved_bytes
     assert any("torch.compile" in note for note in step.notes)
+
+
+def test_what_onednn_keeps_of_recurrent_layers_is_said_to_be_left_out() -> None:
+    step = capture(program(Recurrent, lambda: torch.randn(4, 5, 6), optimizer="none"), CPU)
+    assert any("oneDNN" in note for note in step.notes)
 
 
 def test_a_model_may_convert_itself_where_it_is_made() -> None:
