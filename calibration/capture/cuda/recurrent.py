@@ -1,7 +1,7 @@
 """Recurrent layers: cuDNN runs a whole stack of them in one operation and keeps a reserve for backward.
 
-Source: `aten/src/ATen/native/cudnn/RNN.cpp` and `native/RNN.cpp` (`use_cudnn`). The rule for the size of the reserve was
-found from what cuDNN 9.24 answers (`cudnnGetRNNTempSpaceSizes`), and gives all 936 of its answers to the byte.
+Source: `aten/src/ATen/native/cudnn/RNN.cpp` and `native/RNN.cpp` (`use_cudnn`). The rule for the size of the reserve
+was found from what cuDNN 9.24 answers (`cudnnGetRNNTempSpaceSizes`), and gives all 936 of its answers to the byte.
 """
 
 from collections.abc import Callable, Sequence
