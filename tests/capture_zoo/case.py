@@ -1,6 +1,6 @@
 """A model of the zoo, small enough to be run on a CPU, and the program that is captured of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -19,7 +19,7 @@ def own_loss(output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model re
     found = getattr(output, "loss", None)
     if isinstance(found, torch.Tensor) and found.dim() == 0:
         return found
-    leaves = tree_leaves(tuple(output.values()) if hasattr(output, "values") else output)
+    leaves = tree_leaves(tuple(output.values()) if isinstance(output, Mapping) else output)
     tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.requires_grad]
     return torch.stack([each.float().square().mean() for each in tensors]).sum()
 
