@@ -69,8 +69,8 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
         image=None if image is None else parse_image(image),
         tokens=tokens,
         inputs=inputs,
-        mode=_member(Mode, "--mode", mode, "a mode"),
-        precision=_member(Precision, "--precision", precision, "a precision"),
+        mode=member_of(Mode, "--mode", mode, "a mode"),
+        precision=member_of(Precision, "--precision", precision, "a precision"),
         optimizer=optimizer,
         accumulate=accumulate,
         real=real,
@@ -95,7 +95,8 @@ def _as_before(request: "Request", kept: Path | None) -> list[str]:
     return [] if kept is None else [f"{request.model} is as it was captured before; {kept} keeps that"]
 
 
-def _member(choices: type[Choice], option: str, text: str, what: str) -> Choice:
+def member_of(choices: type[Choice], option: str, text: str, what: str) -> Choice:
+    """Return the member of an enum that an option names."""
     from vdnnsim.messages import not_one_of
 
     names = [str(each.value) for each in choices]

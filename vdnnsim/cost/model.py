@@ -48,6 +48,14 @@ def check_cost_model(name: str, server: Server) -> None:
         CostParameters.from_mapping(name, parameters)
 
 
+def lacking_peak(name: str, server: Server, element_type: ElementType) -> str:
+    """Return that the profile called `name` states no peak for an element type; nothing where it does."""
+    if server.computes_in(element_type):
+        return ""
+    stated = ", ".join(each.value for each in server.gpu.flop_per_s)
+    return f"{name} states no gpu.peak for {element_type.value!r}, expected one of {stated}"
+
+
 class ServerCosts(CostModel):
     """The costs of kernels on a server; each of its models is made when a workload first wants it."""
 

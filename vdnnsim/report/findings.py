@@ -6,6 +6,7 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 from enum import Enum
 from typing import Protocol
 
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
@@ -121,6 +122,29 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
         f"{shown.policy} {verb} {workload_text(result)} in {used} of {there} "
         f"at {percent(shown.performance_ratio)} of the oracular speed"
     )
+
+
+def conclusions(result: ScenarioResult) -> tuple[str, ...]:
+    """Return the verdict; of a captured model first whether it fits, of one policy nothing else."""
+    if result.captured is None:
+        return (verdict(result),)
+    return (_answer(result), *((verdict(result),) if len(result.slowest) > 1 else ()))
+
+
+def _answer(result: ScenarioResult) -> str:
+    """Return in a sentence whether a model fits, what the process takes, what there is, and how fast it is.
+
+    That is under the fastest policy that fits; where none does, under the one that takes least.
+    """
+    gpu, best = result.server.gpu, leader(result)
+    there = f"{format_bytes(gpu.memory_bytes)} of {gpu.name}"
+    if best is None:
+        least = min(result.slowest, key=lambda each: each.metrics.max_memory_bytes)
+        needed = format_bytes(least.metrics.max_memory_bytes)
+        return f"It does not fit: {least.policy} needs {needed} at once, of the {there}."
+    rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
+    speed = f"{format_seconds(best.metrics.iteration_s)} per iteration, {rate}"
+    return f"It fits: {best.policy} takes {format_bytes(runtime_bytes(best.trace, gpu))} of the {there}, {speed}."
 
 
 def comparison(result: ScenarioResult) -> str:

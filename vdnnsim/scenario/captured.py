@@ -5,19 +5,29 @@ batch_size: 48}`. What else a workload says stands in the files.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from vdnnsim.cost.model import ServerCosts, lacking_peak
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.entry import Entry
-from vdnnsim.errors import ScenarioError
-from vdnnsim.messages import describe, file_name
+from vdnnsim.errors import ProfileError, ScenarioError
+from vdnnsim.hardware.profile import Profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.messages import describe, file_name, printable
+from vdnnsim.policies.port import Policy
+from vdnnsim.scenario.scenario import Scenario
 
 STEP: Final = "step"
+SUFFIX: Final = ".step.json"
+"""Of the files of captured steps."""
+MEMORY_MODEL: Final = MemoryModel.PYTORCH
+"""Of captured models, unless it is said: where PyTorch puts their buffers."""
 _BATCH_SIZE: Final = "batch_size"
 _SAME: Final = ("model", "mode", "precision", "optimizer", "sample", "sample_elements", "device")
 """What captures of one model have in common."""
@@ -69,6 +79,16 @@ def read_captured(
         raise failure if str(failure).startswith(place.file) else place.wrong(str(failure)) from None
 
 
+def captured_model(path: Path) -> CapturedModel:
+    """Return the model of one captured step.
+
+    Raises:
+        ScenarioError: the file is wrong.
+    """
+    step, sha256 = read_captured_step(path)
+    return CapturedModel(step, sources=((file_name(path), sha256),))
+
+
 def _read(entry: Entry, folder: Path) -> tuple[CapturedStep, tuple[str, str]]:
     """Return a step with name and SHA-256 of its file."""
     if not isinstance(entry.value, str):
@@ -95,3 +115,26 @@ def _check_same(entries: Sequence[Entry], steps: Sequence[CapturedStep]) -> None
 
 def _word(value: object) -> str:
     return describe(value.value if isinstance(value, Enum) else value)
+
+
+def scenario_of(model: CapturedModel, name: str, profile: Profile, policies: tuple[Policy, ...]) -> Scenario:
+    """Return the scenario of a model as it was captured, on one GPU of a machine, in PyTorch's memory.
+
+    Raises:
+        ProfileError: the machine cannot time it.
+    """
+    workload, server = model.workload(model.base.batch_size), profile.server
+    if lacking := lacking_peak(profile.file, server, workload.element_type):
+        raise ProfileError(lacking)
+    # Messages name the file.
+    ServerCosts(replace(server, name=profile.file)).of_type(workload.element_type)
+    return Scenario(
+        name=printable(name),
+        workload=workload,
+        server=server,
+        policies=policies,
+        memory_model=MEMORY_MODEL,
+        pinned_memory=PinnedMemory.ARENA,
+        sources=(*model.sources, *profile.sources),
+        captured=model,
+    )
