@@ -30,7 +30,7 @@ NETWORKS = (
     "alexnet_torchvision",
     "vgg16_torchvision",
     "vgg_a_8conv",
-    "googlenet",
+    "vgg_d_13conv",
     "resnet18",
     "resnet34",
     "resnet50",
