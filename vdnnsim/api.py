@@ -16,7 +16,7 @@ from vdnnsim.errors import CaptureError
 from vdnnsim.messages import not_one_of
 
 if TYPE_CHECKING:
-    import pandas
+    from pandas import DataFrame
     from rich.console import RenderableType
 
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -125,7 +125,7 @@ class Simulation:
         """What came of each policy, with its metrics, in the order in which they were named."""
         return self.result.results
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def to_pandas(self) -> "DataFrame":
         """Return the table as numbers, the columns of results.csv, in SI units.
 
         Raises:

@@ -57,7 +57,7 @@ def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None 
         _CudaResults(gpu),
     ):
         for operator, rule in _COMPOSITES.items():
-            library.impl(operator.name().removeprefix("aten::"), _bound(rule, gpu), "AutogradCPU")
+            library.impl(operator, _bound(rule, gpu), "AutogradCPU")
         yield
 
 
@@ -68,11 +68,11 @@ def _bound(rule: Composite, gpu: Gpu) -> Callable[..., Any]:
     return dispatch
 
 
-class _CudaResults(TorchDispatchMode):
+class _CudaResults(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Returns what CUDA's kernels return where those of the CPU return other shapes or types, or do not exist."""
 
     def __init__(self, gpu: Gpu) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._gpu = gpu
 
     def __torch_dispatch__(

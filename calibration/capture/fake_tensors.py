@@ -24,11 +24,11 @@ _COMPUTED_BYTES: Final = 64 * 2**20
 """Of results up to which they are computed: a mask of 8192 x 8192 bytes."""
 
 
-class FakeTensors(TorchDispatchMode):
+class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within it new tensors are fake, save those that depend on no fake one and are small."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         # Storages of real tensors that hold what is not known since an operation wrote to them.
         self._overwritten = WeakIdKeyDictionary()
@@ -107,14 +107,33 @@ class FakeTensors(TorchDispatchMode):
 
 
 @contextmanager
-def undrawn() -> Iterator[None]:
-    """Leave new weights as they are within, which have no values: PyTorch's truncated normals look whether they fit."""
-    draw = init._no_grad_trunc_normal_  # noqa: SLF001 - what every way to it calls
-    init._no_grad_trunc_normal_ = lambda tensor, *_arguments, **_names: tensor  # noqa: SLF001
+def convertible() -> Iterator[None]:
+    """Let `nn.Module.to` work on fake parameters within.
+
+    It exchanges them for others in place, and refuses those that anything refers to weakly: here PyTorch alone does.
+    """
+    swap = torch.utils.swap_tensors
+    torch.utils.swap_tensors = _exchange
     try:
         yield
     finally:
-        init._no_grad_trunc_normal_ = draw  # noqa: SLF001
+        torch.utils.swap_tensors = swap
+
+
+def _exchange(first: torch.Tensor, second: torch.Tensor) -> None:
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    torch._C._swap_tensor_impl(first, second)  # noqa: SLF001 - as `torch.utils.swap_tensors` does
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Leave new weights as they are within, which have no values: PyTorch's truncated normals look whether they fit."""
+    draw = init._no_grad_trunc_normal_
+    init._no_grad_trunc_normal_ = lambda tensor, *_arguments, **_names: tensor
+    try:
+        yield
+    finally:
+        init._no_grad_trunc_normal_ = draw
 
 
 def _with_wide_statistics(result: Sequence[torch.Tensor], weight: torch.Tensor | None) -> Sequence[torch.Tensor]:

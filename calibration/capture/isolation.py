@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from calibration.capture.pretended import variables_of
 from calibration.capture.request import LIBRARIES, Request
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, OutputError
@@ -94,6 +95,7 @@ def _answer_of_child(request: Request) -> Answer:
             done = subprocess.run(  # noqa: S603 - this interpreter; the user's code is what is asked for
                 [sys.executable, "-P", "-c", _START, str(_ROOT), str(told)],
                 input=msgspec.json.encode(request),
+                env=variables_of(request.pretended) if request.pretended else None,
                 # A user's prints are talk.
                 stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
                 stderr=errors,

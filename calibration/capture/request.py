@@ -31,6 +31,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         inputs: `my_model.py:inputs`, a function of the batch size; None for images or tokens.
         accumulate: micro-batches before a step of the optimizer.
         real: whether to run the model on the CPU with real tensors.
+        pretended: a hardware profile, by name or path, on whose pretended card the model runs with real tensors; else
+            empty.
         compute_capability: of the CUDA device whose choice of operators is followed where tensors are not real.
     """
 
@@ -44,7 +46,13 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     optimizer: str = "sgd"
     accumulate: int = 1
     real: bool = False
+    pretended: str = ""
     compute_capability: tuple[int, int] = (8, 9)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the model runs with real tensors."""
+        return self.real or bool(self.pretended)
 
     @property
     def short_name(self) -> str:
@@ -65,6 +73,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if number is not None and not 1 <= number <= _LARGEST:
                 raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
+        if self.real and self.pretended:
+            raise CaptureError("--real and --pretend: found both, expected one that says where the model runs")
         given = [name for name, value in self._inputs_given().items() if value is not None]
         if len(given) > 1:
             raise CaptureError(f"{' and '.join(given)}: found both, expected one that says what the model is given")

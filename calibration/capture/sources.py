@@ -32,7 +32,11 @@ def captured_of(request: Request) -> CapturedStep:
         CaptureError: it cannot be captured; the message says why and what would be right.
     """
     program, loss = program_of(request)
-    device = CaptureDevice(real=request.real, compute_capability=request.compute_capability)
+    device = CaptureDevice(
+        real=request.runs,
+        compute_capability=request.compute_capability,
+        device_type="cuda" if request.pretended else "cpu",
+    )
     step = with_notes(capture(program, device), loss)
     if request.inputs is None:
         return step
@@ -89,7 +93,7 @@ class _Inputs:
 
     def __init__(self, request: Request, named: NamedModel | None) -> None:
         self._batch_size = request.batch_size
-        self._is_real = request.real
+        self._is_real = request.runs
         self._arguments = named.arguments if named else None
         self.image = request.image or (named.image if named else None) or ()
         self.tokens = request.tokens or (named.tokens if named else None) or 0

@@ -104,14 +104,12 @@ def _saved_in_graph(loss: torch.Tensor, given: set[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     while waiting:
         node = waiting.pop()
-        following = [each for each, _ in node.next_functions if each is not None]
-        for saved in _saved_of(node):
-            held = saved.data
-            if isinstance(held, torch.Tensor) and _key(held) not in given and not _is_number(held):
-                found[_key(held)] = held.untyped_storage().nbytes()
-            following += _nodes_of(saved.unpack_hook)
-        new = [each for each in following if each not in nodes]
-        nodes.update(new)
+        for saved in [*_saved_of(node)]:
+            for held in (saved.data, *_held_by_hook(saved.unpack_hook)):
+                if isinstance(held, torch.Tensor) and _key(held) not in given and not _is_number(held):
+                    found[_key(held)] = held.untyped_storage().nbytes()
+        new = {each for each, _ in node.next_functions if each is not None} - nodes
+        nodes |= new
         waiting += new
     return found
 
@@ -131,10 +129,11 @@ def _is_filled(saved: Any) -> bool:  # noqa: ANN401 - PyTorch's `SavedTensor` ha
         return False
 
 
-def _nodes_of(hook: Any) -> list[Node]:  # noqa: ANN401 - whatever was given as a hook, or none
-    """Return the nodes that a hook holds: checkpointing saves its inputs in one that no other leads to."""
-    cells = [each.cell_contents for each in getattr(hook, "__closure__", None) or ()]
-    return [value for cell in cells for value in getattr(cell, "__dict__", {}).values() if isinstance(value, Node)]
+def _held_by_hook(hook: Any) -> Iterator[Any]:  # noqa: ANN401 - whatever was given as a hook, or none
+    """Yield what a hook keeps to make a tensor again: the arguments of a function that checkpointing will repeat."""
+    for cell in getattr(hook, "__closure__", None) or ():
+        for each in getattr(cell.cell_contents, "saved_args", ()):
+            yield each.data if hasattr(each, "unpack_hook") else each
 
 
 def _is_number(tensor: torch.Tensor) -> bool:

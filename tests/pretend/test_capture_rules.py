@@ -25,11 +25,11 @@ Make = Callable[[str], Callable[[], Tensor]]
 
 def identity(tensor: Tensor) -> int:
     """Of a storage, as long as somebody holds it."""
-    return tensor.untyped_storage()._cdata  # noqa: SLF001 - PyTorch has no public one
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - PyTorch has no public one
 
 
 @dataclass
-class Seen(TorchDispatchMode):
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """What was dispatched, and what autograd kept."""
 
     operators: list[tuple[str, tuple[tuple[tuple[int, ...], torch.dtype], ...]]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Seen(TorchDispatchMode):
     held: list[object] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(
         self,
@@ -75,7 +75,7 @@ def run(make: Make, device: str) -> tuple[Seen, Seen]:
     with seen, torch.autograd.graph.saved_tensors_hooks(seen.keep, lambda each: each):
         out = forward()
     with behind:
-        out.float().sum().backward()
+        out.float().sum().backward()  # type: ignore[no-untyped-call]
     return seen, behind
 
 
@@ -155,7 +155,7 @@ def other_normalizations(dtype: torch.dtype) -> Make:
     return make
 
 
-def recurs(kind: type[nn.RNNBase], *, amp: torch.dtype | None = None, **options: Any) -> Make:  # noqa: ANN401
+def recurs(kind: Callable[..., nn.RNNBase], *, amp: torch.dtype | None = None, **options: Any) -> Make:  # noqa: ANN401
     def make(device: str) -> Callable[[], Tensor]:
         # From the first dropout of a process on, PyTorch keeps cuDNN's random states.
         nn.LSTM(1, 1, 2, dropout=0.5, device=device)(torch.zeros(1, 1, 1, device=device))
@@ -164,7 +164,8 @@ def recurs(kind: type[nn.RNNBase], *, amp: torch.dtype | None = None, **options:
 
         def forward() -> Tensor:
             with torch.autocast("cuda", amp) if amp else nullcontext():
-                return module(x)[0]
+                out: Tensor = module(x)[0]
+                return out
 
         return forward
 
@@ -204,14 +205,15 @@ def encodes(dtype: torch.dtype | None, *, is_causal: bool = False, need_weights:
     def make(device: str) -> Callable[[], Tensor]:
         layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, device=device, activation="gelu")
         (x,) = tensors(device, (2, 24, 32))
-        mask = nn.Transformer.generate_square_subsequent_mask(24, device=device) if is_causal else None
+        mask = nn.Transformer.generate_square_subsequent_mask(24, device=torch.device(device)) if is_causal else None
 
         def forward() -> Tensor:
             with torch.autocast("cuda", dtype) if dtype else nullcontext():
                 if need_weights:
                     out: Tensor = layer.self_attn(x, x, x)[0]
                     return out
-                return layer(x, src_mask=mask, is_causal=is_causal)
+                encoded: Tensor = layer(x, src_mask=mask, is_causal=is_causal)
+                return encoded
 
         return forward
 
@@ -234,7 +236,8 @@ def loses(dtype: torch.dtype | None) -> Make:
                     + F.binary_cross_entropy_with_logits(z, y)
                     + F.l1_loss(z, y)
                 )
-                return losses + z.norm() + z.norm(dim=1).sum() + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
+                norms: Tensor = losses + z.norm() + z.norm(dim=1).sum()
+                return norms + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
 
         return forward
 
@@ -250,41 +253,39 @@ def embeds(mode: str) -> Make:
     return make
 
 
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "float16": {},
+    "bfloat16": {"dtype": torch.bfloat16},
+    "float32": {"dtype": torch.float32},
+    "float64": {"dtype": torch.float64},
+    "causal": {"is_causal": True},
+    "causal_unequal": {"is_causal": True, "of_keys": 60},
+    "causal_float32": {"is_causal": True, "dtype": torch.float32},
+    "bool_mask": {"mask": "bool"},
+    "float_mask": {"mask": "float"},
+    "aligned_mask": {"mask": "float", "length": 128},
+    "full_mask_float32": {"mask": "full", "dtype": torch.float32},
+    "grouped": {"of_key": 2},
+    "grouped_float32": {"of_key": 2, "dtype": torch.float32},
+    "grouped_mask": {"of_key": 2, "mask": "bool"},
+    "dropout": {"dropout": 0.1},
+    "dropout_of_sixteenths": {"dropout": 0.125},
+    "dropout_float32": {"dropout": 0.1, "dtype": torch.float32},
+    "head_60": {"size": 60},
+    "head_61_float32": {"size": 61, "dtype": torch.float32},
+    "head_60_float32": {"size": 60, "dtype": torch.float32},
+    "head_160": {"size": 160},
+    "head_200": {"size": 200},
+    "head_256": {"size": 256},
+    "head_256_dropout": {"size": 256, "dropout": 0.125},
+    "head_320": {"size": 320},
+    "without_batch": {"batch": 0},
+    "one_key": {"of_keys": 1},
+}
 CASES: dict[str, Make] = {
     "dropout": drops,
     "feature_dropout": feature_drops,
-    **{
-        f"attention_{name}": attends(**options)
-        for name, options in {
-            "float16": {},
-            "bfloat16": {"dtype": torch.bfloat16},
-            "float32": {"dtype": torch.float32},
-            "float64": {"dtype": torch.float64},
-            "causal": {"is_causal": True},
-            "causal_unequal": {"is_causal": True, "of_keys": 60},
-            "causal_float32": {"is_causal": True, "dtype": torch.float32},
-            "bool_mask": {"mask": "bool"},
-            "float_mask": {"mask": "float"},
-            "aligned_mask": {"mask": "float", "length": 128},
-            "full_mask_float32": {"mask": "full", "dtype": torch.float32},
-            "grouped": {"of_key": 2},
-            "grouped_float32": {"of_key": 2, "dtype": torch.float32},
-            "grouped_mask": {"of_key": 2, "mask": "bool"},
-            "dropout": {"dropout": 0.1},
-            "dropout_of_sixteenths": {"dropout": 0.125},
-            "dropout_float32": {"dropout": 0.1, "dtype": torch.float32},
-            "head_60": {"size": 60},
-            "head_61_float32": {"size": 61, "dtype": torch.float32},
-            "head_60_float32": {"size": 60, "dtype": torch.float32},
-            "head_160": {"size": 160},
-            "head_200": {"size": 200},
-            "head_256": {"size": 256},
-            "head_256_dropout": {"size": 256, "dropout": 0.125},
-            "head_320": {"size": 320},
-            "without_batch": {"batch": 0},
-            "one_key": {"of_keys": 1},
-        }.items()
-    },
+    **{f"attention_{name}": attends(**options) for name, options in ATTENTIONS.items()},
     "batch_norm_float32": normalizes(torch.float32),
     "batch_norm_float16": normalizes(torch.float16),
     "batch_norm_bfloat16": normalizes(torch.bfloat16),

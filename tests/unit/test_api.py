@@ -9,7 +9,7 @@ from torch import nn
 
 import vdnnsim
 from vdnnsim.dnn.captured_file import read_captured_step
-from vdnnsim.errors import CaptureError
+from vdnnsim.errors import CaptureError, PolicyError, ProfileError, ScenarioError
 
 
 def net() -> nn.Module:
@@ -116,3 +116,30 @@ def test_words_are_captured_as_the_command_does(tmp_path: Path, monkeypatch: pyt
 def test_another_name_is_none_of_the_packages() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'captured'"):
         vdnnsim.captured  # noqa: B018
+
+
+def test_a_captured_model_is_simulated_printed_and_a_table_of_numbers(tmp_path: Path) -> None:
+    """One row a policy; from the file that it was written to the same."""
+    pytest.importorskip("pandas")
+    step = vdnnsim.capture(net, torch.ones(8, 3))
+    found = vdnnsim.simulate(step, hardware="rtx_4090", policy=["pytorch", "save_on_cpu"])
+    table = found.to_pandas()
+    assert list(table["policy"]) == ["pytorch(p)", "save_on_cpu(p)"]
+    assert list(table["iteration_s"]) == [row.metrics.iteration_s for row in found.rows]
+    assert "NVIDIA GeForce RTX 4090" in str(found)
+    step.write(tmp_path / "net.step.json")
+    again = vdnnsim.simulate(tmp_path / "net.step.json", hardware="rtx_4090")
+    assert [row.metrics for row in again.rows] == [found.rows[0].metrics]
+
+
+def test_what_is_asked_wrongly_is_told(tmp_path: Path) -> None:
+    step = vdnnsim.capture(net, torch.ones(8, 3))
+    with pytest.raises(ProfileError, match="rtx_4091"):
+        vdnnsim.simulate(step, hardware="rtx_4091")
+    with pytest.raises(PolicyError, match="pytorc"):
+        vdnnsim.simulate(step, hardware="rtx_4090", policy="pytorc")
+    with pytest.raises(CaptureError, match="memory_model"):
+        vdnnsim.simulate(step, hardware="rtx_4090", memory_model="mine")
+    (tmp_path / "other.step.json").write_text("{}")
+    with pytest.raises(ScenarioError, match="other"):
+        vdnnsim.simulate(tmp_path / "other.step.json", hardware="rtx_4090")

@@ -29,6 +29,7 @@ Choice = TypeVar("Choice", bound=Enum)
 @click.option(
     "--real", is_flag=True, help="Run the model on the CPU with real tensors: slower, and takes their memory."
 )
+@click.option("--pretend", "pretended", metavar="NAME", default="", help="Run it on the pretended card of a profile.")
 @click.option("--out", metavar="FILE", type=FilePath(), help="Where to write; by default <model>.step.json.")
 @CSV
 def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
@@ -43,6 +44,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     accumulate: int,
     *,
     real: bool,
+    pretended: str,
     out: Path | None,
     csv_file: Path | None,
 ) -> None:
@@ -72,6 +74,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
         optimizer=optimizer,
         accumulate=accumulate,
         real=real,
+        pretended=pretended,
     )
     request.check()
     path = Path(f"{request.short_name}.step.json") if out is None else out

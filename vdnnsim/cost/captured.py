@@ -25,8 +25,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
 
-MachineOfType = Callable[[ElementType], MachineCosts]
-"""What times kernels that compute in an element type."""
+MachineOfType = Callable[[ElementType], tuple[MachineCosts, ElementType]]
+"""What times kernels that compute in an element type, and as which."""
 
 _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
@@ -50,7 +50,7 @@ def captured_table(workload: Workload, machine: MachineOfType) -> CostTable:
         role = _result(operation)
         key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
         if key not in known:
-            known[key] = _options(machine(element_type), element_type, operation, role, workload.batch_size)
+            known[key] = _options(*machine(element_type), operation, role, workload.batch_size)
         return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)

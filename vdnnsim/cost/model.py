@@ -92,11 +92,11 @@ class ServerCosts(CostModel):
         """Return the costs of what was captured; what computes in a type of which nothing is known as the workload."""
         gaps: dict[str, None] = {}
 
-        def machine(element_type: ElementType) -> MachineCosts:
+        def machine(element_type: ElementType) -> tuple[MachineCosts, ElementType]:
             asked = element_type if self._server.computes_in(element_type) else workload.element_type
             model, gap = self._narrow(asked) if asked is workload.graph.autocast else (self.of_type(asked), "")
             gaps.update(dict.fromkeys(filter(None, (gap or self._gaps[asked],))))
-            return model
+            return model, asked
 
         table = captured_table(workload, machine)
         return replace(table, gap=_joined(*gaps))

@@ -130,11 +130,7 @@ def _is_narrow(gpu: Gpu, call: _Attention) -> bool:
 def _takes_flash(gpu: Gpu, call: _Attention) -> bool:
     query, key, value = call.tensors
     size = query.shape[-1]
-    if (
-        not torch.backends.cuda.flash_sdp_enabled()
-        or call.mask is not None
-        or not (8, 0) <= gpu.capability <= _FUSED[1]
-    ):
+    if not torch._C._get_flash_sdp_enabled() or call.mask is not None or not (8, 0) <= gpu.capability <= _FUSED[1]:
         return False
     if not (size == key.shape[-1] == value.shape[-1]) or size > 256 or not _is_narrow(gpu, call):
         return False
@@ -149,7 +145,7 @@ def _takes_flash(gpu: Gpu, call: _Attention) -> bool:
 
 def _takes_efficient(gpu: Gpu, call: _Attention) -> bool:
     query, key, value = call.tensors
-    if not torch.backends.cuda.mem_efficient_sdp_enabled() or not _FUSED[0] <= gpu.capability <= _FUSED[1]:
+    if not torch._C._get_mem_efficient_sdp_enabled() or not _FUSED[0] <= gpu.capability <= _FUSED[1]:
         return False
     kinds = (torch.float16, torch.float32, torch.bfloat16) if gpu.major >= 8 else (torch.float16, torch.float32)
     if query.dtype not in kinds or any(each.dtype != query.dtype for each in call.tensors):
@@ -172,7 +168,7 @@ def _alignment(gpu: Gpu, dtype: torch.dtype) -> int:
 
 def _takes_cudnn(gpu: Gpu, call: _Attention) -> bool:
     query, key, value = call.tensors
-    if not torch.backends.cuda.cudnn_sdp_enabled() or not _is_narrow(gpu, call):
+    if not torch._C._get_cudnn_sdp_enabled() or not _is_narrow(gpu, call):
         return False
     if (call.dropout * _CUDNN_DROPOUT_STEPS) % 1 or torch.are_deterministic_algorithms_enabled():
         return False

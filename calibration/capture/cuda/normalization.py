@@ -84,7 +84,7 @@ def rms_norm(
     del gpu
     is_plain = torch._prims_common.suggest_memory_format(input) is torch.contiguous_format
     if is_plain and not input.is_complex() and (weight is None or weight.dtype == input.dtype):
-        return cast("Tensor", _FusedRmsNorm.apply(input, normalized_shape, weight, eps))
+        return cast("Tensor", _FusedRmsNorm.apply(input, normalized_shape, weight, eps))  # type: ignore[no-untyped-call]
     return cast("Tensor", composite(aten.rms_norm.default, input, normalized_shape, weight, eps))
 
 

@@ -1,7 +1,7 @@
 """Recurrent layers: cuDNN runs a whole stack of them in one operation and keeps a reserve for backward.
 
-Source: `aten/src/ATen/native/cudnn/RNN.cpp` and `native/RNN.cpp` (`use_cudnn`). The rule for the size of the reserve was
-found from what cuDNN 9.24 answers (`cudnnGetRNNTempSpaceSizes`), and gives all 936 answers to the byte.
+Source: `aten/src/ATen/native/cudnn/RNN.cpp` and `native/RNN.cpp` (`use_cudnn`). The rule for the size of the reserve
+was found from what cuDNN 9.24 answers (`cudnnGetRNNTempSpaceSizes`), and gives all 936 of its answers to the byte.
 """
 
 from collections.abc import Callable, Sequence
@@ -149,7 +149,7 @@ def _cudnn_rnn_backward(input: Tensor, weight: Sequence[Tensor], *args: Any) -> 
     if mask[3]:
         # cuDNN adds to one buffer of all weights.
         buffer = input.new_zeros(sum(each.numel() for each in weight))
-        parts = buffer.split([each.numel() for each in weight])
+        parts = torch.split(buffer, [each.numel() for each in weight])
         gradients = [part.view(each.shape) for part, each in zip(parts, weight, strict=True)]
     return torch.empty_like(input), torch.empty_like(hx), None if cx is None else torch.empty_like(cx), gradients
 

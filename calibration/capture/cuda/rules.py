@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch._C import DispatchKey
 from torch._ops import OpOverload
 
 Tensor = torch.Tensor
@@ -55,8 +56,8 @@ def is_wanted(tensors: Sequence[Tensor | None]) -> bool:
 
 
 def composite(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """Break an operator up as PyTorch does, by its own definition."""
-    return operator.decompose(*args, **kwargs)
+    """Break an operator up as PyTorch does in C++; `decompose` would prefer what compilers are given in Python."""
+    return operator._op_dk(DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 Composites = Mapping[OpOverload, Composite]

@@ -158,7 +158,9 @@ def _mark_turn(axes: Axes, trace: IterationTrace, times: Scale) -> None:
     turn_s = next((start_s for start_s, phase in phases if phase.is_backward), None)
     if turn_s is None:
         return
-    marks = [(turn_s, (("forward", "right", -8), ("backward", "left", 8)))]
+    marks: list[tuple[float, tuple[tuple[str, str, int], ...]]] = [
+        (turn_s, (("forward", "right", -8), ("backward", "left", 8)))
+    ]
     done_s = max(start_s for start_s, phase in phases if phase.is_backward)
     update_s = next((start_s for start_s, phase in phases if start_s > done_s and phase is Phase.UPDATE), None)
     if update_s is not None and trace.iteration_s - update_s > _NAMED * trace.iteration_s:
