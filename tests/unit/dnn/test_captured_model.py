@@ -1,5 +1,7 @@
 """A captured model at other batch sizes; `chain(n)` grows on a line, so what is extended is what would be captured."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -20,16 +22,13 @@ def squared(n: int) -> CapturedStep:
 class Captures:
     """Captures by a function, and notes at which batches."""
 
-    def __init__(self, step_of: type[CapturedStep] | object) -> None:
+    def __init__(self, step_of: Callable[[int], CapturedStep]) -> None:
         self._step_of = step_of
         self.asked: list[int] = []
 
     def __call__(self, batch_size: int) -> CapturedStep:
         self.asked.append(batch_size)
-        assert callable(self._step_of)
-        step = self._step_of(batch_size)
-        assert isinstance(step, CapturedStep)
-        return step
+        return self._step_of(batch_size)
 
 
 def test_its_own_batch_is_as_it_was_captured() -> None:
