@@ -19,7 +19,7 @@ Capture: TypeAlias = Callable[[int], CapturedStep]
 """Captures the model at a batch size."""
 
 _LEAST = 2
-"""PyTorch treats a batch of one apart here and there: strides are of no consequence, a dimension of 1 is expanded."""
+"""PyTorch treats a batch of one apart here and there: its stride is of no consequence, and it is expanded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,12 @@ class CapturedModel:
     @property
     def batches(self) -> str:
         """How steps of other batch sizes than the first came about, in a sentence; nothing where none was asked for."""
-        captured = _listed([str(each) for each in self._steps])
+        captured = _listed([str(each) for each in sorted(self._steps)])
         match self._line:
             case Line(first, second, proof):
                 proven = "" if proof is None else f"; a third capture, at {proof}, is what these two say"
+                if apart := [str(each) for each in sorted(self._steps) if _LEAST <= each < first.batch_size]:
+                    proven += f"; not on it, and captured by itself: {_listed(apart)}"
                 return (
                     f"batches: extended from captures at {first.batch_size} and {second.batch_size}, between which all "
                     f"sizes grow on a line{proven}"
@@ -81,7 +83,7 @@ class CapturedModel:
         if batch_size in self._steps:
             return self._steps[batch_size]
         if self._line is None:
-            self._line = self._find_line()
+            self._line = self._first_line()
         line = self._line
         extended = at_batch(line.first, line.second, batch_size) if isinstance(line, Line) else line
         if isinstance(extended, CapturedStep):
@@ -89,7 +91,10 @@ class CapturedModel:
             return extended
         if self._capture is None:
             raise self._refused(batch_size, extended)
-        return self._captured(batch_size)
+        step = self._captured(batch_size, self._capture)
+        if isinstance(self._line, Difference):
+            self._line = self._find_line()
+        return step
 
     def _refused(self, batch_size: int, why: Difference) -> ScenarioError:
         batches = _listed([str(each) for each in self._steps])
@@ -99,29 +104,43 @@ class CapturedModel:
             reason = f"which does not follow from these: {why}; expected a capture at {batch_size}"
         return ScenarioError(f"{self.base.model}: was captured at a batch of {batches}, found {batch_size}, {reason}")
 
-    def _find_line(self) -> Line | Difference:
+    def _first_line(self) -> Line | Difference:
         """Return the line of the captures that there are, of at least three where there can be more."""
         if self._capture is not None:
             low = max(_LEAST, self.base.batch_size)
             for batch_size in (low, 2 * low, 3 * low):
-                self._captured(batch_size)
-        steps = [step for size, step in sorted(self._steps.items()) if size >= _LEAST or self._capture is None]
-        if len(steps) == 1:
-            return Difference("batch_size", f"found {steps[0].batch_size} alone, expected two")
-        first, second, *others = steps
-        for other in others:
-            extended = at_batch(first, second, other.batch_size)
-            if isinstance(extended, Difference):
-                return extended
-            if different := _difference(extended, other):
-                return different
-        return Line(first, second, others[-1].batch_size if others else None)
+                self._captured(batch_size, self._capture)
+        return self._find_line()
 
-    def _captured(self, batch_size: int) -> CapturedStep:
+    def _find_line(self) -> Line | Difference:
+        """Return the line of all captures, or of the larger ones: a batch as large as another size may be a case apart.
+
+        Of files that somebody captured all must agree.
+        """
+        steps = [step for _, step in sorted(self._steps.items())]
+        if self._capture is None:
+            return _line_of(steps)
+        steps = [step for step in steps if step.batch_size >= _LEAST]
+        lines = [_line_of(steps[start:]) for start in range(len(steps) - 2)]
+        return next((line for line in lines if isinstance(line, Line)), lines[0])
+
+    def _captured(self, batch_size: int, capture: Capture) -> CapturedStep:
         if batch_size not in self._steps:
-            assert self._capture is not None, "somebody captures"
-            self._steps[batch_size] = self._capture(batch_size)
+            self._steps[batch_size] = capture(batch_size)
         return self._steps[batch_size]
+
+
+def _line_of(steps: list[CapturedStep]) -> Line | Difference:
+    """Return the line of the first two steps, if the others lie on it."""
+    if len(steps) == 1:
+        return Difference("batch_size", f"found {steps[0].batch_size} alone, expected two")
+    first, second, *others = steps
+    for other in others:
+        extended = at_batch(first, second, other.batch_size)
+        different = extended if isinstance(extended, Difference) else _difference(extended, other)
+        if different is not None:
+            return different
+    return Line(first, second, others[-1].batch_size if others else None)
 
 
 def _difference(extended: CapturedStep, captured: CapturedStep) -> Difference | None:

@@ -93,6 +93,23 @@ def test_what_is_no_line_is_captured_at_each_batch() -> None:
     assert [model.workload(each).captured for each in (5, 7, 5)] == [squared(5), squared(7), squared(5)]
     assert captures.asked == [4, 6, 5, 7]
     assert model.batches == (
-        "batches: captured at each of 2, 4, 6, 5 and 7, for not all sizes grow on a line: storages[5].nbytes: "
+        "batches: captured at each of 2, 4, 5, 6 and 7, for not all sizes grow on a line: storages[5].nbytes: "
         "64 at a batch of 2, 256 at 4, which is no line through the batch"
+    )
+
+
+def test_a_small_batch_that_is_a_case_apart_is_left_out_of_the_line() -> None:
+    """At 2 it says another number of parameters; 4 and 6 make a line, which a capture at 9 proves."""
+
+    def step_of(n: int) -> CapturedStep:
+        return chain(n) if n != 2 else msgspec.structs.replace(chain(2), parameters=7)
+
+    captures = Captures(step_of)
+    model = CapturedModel(step_of(2), capture=captures)
+
+    assert [model.workload(each).captured for each in (9, 20, 2)] == [chain(9), chain(20), step_of(2)]
+    assert captures.asked == [4, 6, 9]
+    assert model.batches == (
+        "batches: extended from captures at 4 and 6, between which all sizes grow on a line; a third capture, at 9, is "
+        "what these two say; not on it, and captured by itself: 2"
     )
