@@ -96,7 +96,7 @@ class CapturedModel:
         if len(self._steps) == 1:
             reason = "expected a second capture of it at another batch: step: [one.step.json, another.step.json]"
         else:
-            reason = f"which no batch of {batch_size} follows from: {why}; expected a capture at {batch_size}"
+            reason = f"which does not follow from these: {why}; expected a capture at {batch_size}"
         return ScenarioError(f"{self.base.model}: was captured at a batch of {batches}, found {batch_size}, {reason}")
 
     def _find_line(self) -> Line | Difference:
