@@ -283,6 +283,7 @@ def residual() -> CapturedStep:
 def checkpointed() -> CapturedStep:
     """A block of fc and relu that is computed again in backward, and a head; all maps of 4 B.
 
+    What is computed again (5, 6) is of relu (1), whose backward wants it, and is what backward (7, 8) is of.
     Storages: 0, 1 weights, 2 the input, 3 fc, 4 relu, 5 the head's output. Backward makes 6 (of the head), 7 (of relu),
     8 and 9 (fc and relu again), 10 (of fc), and 11, 12 (weight gradients of head and block).
     """
@@ -310,8 +311,8 @@ def checkpointed() -> CapturedStep:
         forward=2,
         work=product,
     )
-    r.run("mm", "block.fc", b, reads=[(X, x), (W, fc_w)], writes=[(Y, fc_again)], forward=0, work=product)
+    r.run("mm", "block.fc", b, reads=[(X, x), (W, fc_w)], writes=[(Y, fc_again)], forward=1, work=product)
     r.run("relu", "block.relu", b, reads=[(X, fc_again)], writes=[(Y, relu_again)], forward=1, saves=[relu_again])
-    r.run("threshold_backward", "block.relu", b, reads=[(DY, d_relu), (Y, relu_again)], writes=[(DX, d_fc)], forward=1)
-    r.run("mm", "block.fc", b, reads=[(DY, d_fc), (X, x)], writes=[(DW, d_fc_w)], forward=0, work=product)
+    r.run("threshold_backward", "block.relu", b, reads=[(DY, d_relu), (Y, relu_again)], writes=[(DX, d_fc)], forward=6)
+    r.run("mm", "block.fc", b, reads=[(DY, d_fc), (X, x)], writes=[(DW, d_fc_w)], forward=5, work=product)
     return r.step(optimizer="none")

@@ -1,4 +1,7 @@
-"""Tensors of the CPU, fake or real, treated as those of a GPU, where PyTorch would treat these otherwise."""
+"""Fake tensors of the CPU, treated as those of a GPU where PyTorch would treat these otherwise.
+
+A fake tensor of CUDA would do, but for that PyTorch built without CUDA, or without a GPU, ends its process over one.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 
 from calibration.capture.cuda import attention, normalization, pointwise, recurrent
 from calibration.capture.cuda.autocast import autocast_as_cuda
@@ -33,8 +36,7 @@ def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None 
     """Let PyTorch dispatch for tensors of the CPU what it dispatches for those of CUDA.
 
     What operators return is of the shapes and types of CUDA's, so that what autograd saves and what is alive has the
-    sizes that it has on a GPU. Operators that only CUDA has compute nothing: on real tensors they return zeros, as do
-    all of a pretended GPU.
+    sizes that it has on a GPU. Real tensors are not for it: the CPU has no kernels for what CUDA dispatches.
 
     A mode that is to see the operators is entered within this one, and `FakeTensorMode` outside of it. Optimizers whose
     `foreach` nobody chose take lists of tensors here, as on CUDA; `fused=True` works as it does there. The counts of
@@ -49,7 +51,7 @@ def as_cuda(compute_capability: tuple[int, int], *, multiprocessors: int | None 
     count = multiprocessors or _MULTIPROCESSORS.get(compute_capability, 108)
     gpu = Gpu(compute_capability, count * _THREADS.get(compute_capability, 2048))
     with (
-        torch.library._scoped_library("aten", "IMPL") as library,
+        torch.library._scoped_library("aten", "IMPL") as library,  # noqa: SLF001 - of torch/library.py, as documented
         autocast_as_cuda(),
         _foreach_by_default(),
         _CudaResults(gpu),
@@ -74,33 +76,23 @@ class _CudaResults(TorchDispatchMode):
         self._gpu = gpu
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:  # noqa: ANN401
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+        """Return what an operator would return on CUDA."""
         kwargs = kwargs or {}
         # Under inference mode, no autograd breaks composites up before they come here.
         if rule := _COMPOSITES.get(func):
             return rule(self._gpu, *args, **kwargs)
-        if kernel := _KERNELS.get(func):
+        kernel = _KERNELS.get(func)
+        if kernel is not None and any(isinstance(each, FakeTensor) for each in tree_leaves((args, kwargs))):
             results = kernel(*args, **kwargs)
             if results is not None:
                 return results
-        elif func in _ABSENT and not any(isinstance(each, FakeTensor) for each in tree_leaves((args, kwargs))):
-            return _zeros(func, args, kwargs)
         return func(*args, **kwargs)
-
-
-_ABSENT: Final = frozenset(
-    getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention{step}").default
-    for kind in ("flash", "efficient", "cudnn")
-    for step in ("", "_backward")
-)
-"""Operators that the CPU has no kernels for."""
-
-
-def _zeros(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    shapes = tree_map_only(torch.Tensor, lambda each: each.to("meta"), (args, dict(kwargs)))
-    results = func(*shapes[0], **shapes[1])
-    return tree_map_only(torch.Tensor, lambda each: torch.zeros_like(each, device="cpu"), results)
 
 
 @contextmanager
@@ -108,7 +100,7 @@ def _foreach_by_default() -> Iterator[None]:
     """Let optimizers and the clipping of gradients work on lists of tensors (torch/optim/optimizer.py)."""
     named = "_get_foreach_kernels_supported_devices"
     supported = getattr(_foreach_utils, named)
-    kinds = optimizer._foreach_supported_types
+    kinds = optimizer._foreach_supported_types  # noqa: SLF001 - PyTorch has no public one
     for module in (_foreach_utils, optimizer):
         setattr(module, named, lambda: [*supported(), "cpu"])
     kinds.append(FakeTensor)

@@ -1,16 +1,18 @@
 """Captures one iteration of a program as a step."""
 
 import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from calibration.capture.as_cuda import as_cuda
 from calibration.capture.failures import failure_outside
-from calibration.capture.fake_tensors import FakeTensors
+from calibration.capture.fake_tensors import FakeTensors, convertible, undrawn
 from calibration.capture.modules import ModuleTracker
 from calibration.capture.program import Iteration, Program, prepare, replace_tensors
 from calibration.capture.recorder import Record, Recorder
@@ -60,8 +62,13 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         CaptureError: the program cannot be captured; the message says why, and where in a user's code.
     """
     fakes = None if device.real else FakeTensors()
-    with fakes or nullcontext(), _blamed(program.name) as blame:
-        model = program.make_model()
+    as_gpu = as_cuda(device.compute_capability) if fakes is not None and device.compute_capability else nullcontext()
+    with fakes or nullcontext(), as_gpu, _blamed(program.name) as blame:
+        with ExitStack() as making:
+            if fakes is not None:
+                making.enter_context(undrawn())
+                making.enter_context(convertible())
+            model = program.make_model()
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
@@ -85,6 +92,8 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
                 held = iteration.run(enter)
             recorder.finish()
         assign_kinds(recorder.records, storages.lives, gradients)
+        if fakes is not None and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
+            notes += ("What oneDNN keeps of recurrent layers is left out: it says so only when it runs (`--real`).",)
         step = _step(program, device, iteration, recorder.records, modules, storages, notes)
         del held
     return step
@@ -117,7 +126,9 @@ def _run_eagerly(model: nn.Module) -> Iterator[tuple[str, ...]]:
         for each in model.modules()
     )
     if compiled:
-        with torch.compiler.set_stance("force_eager"):
+        with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
+            # A compiled module and the one within it are told apart by their paths.
+            warnings.filterwarnings("ignore", "Using `torch.compile.module.` when there are global hooks")
             yield ("What torch.compile made of modules was run as it was before: compiled, it may need less memory.",)
     else:
         yield ()
@@ -146,19 +157,29 @@ def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable,
         for tensor in tree_leaves(batch):
             if isinstance(tensor, torch.Tensor):
                 storages.add(tensor, f"input {number}", BufferKind.FEATURE_MAP, given=True)
+    for name, tensor in vars(iteration.scaler).items() if iteration.scaler else ():
+        if isinstance(tensor, torch.Tensor):
+            storages.add(tensor, f"scaler {name.strip('_')}", BufferKind.OPTIMIZER_STATE, given=True)
+    return _states(iteration, names, storages, is_cuda=is_cuda)
+
+
+def _states(iteration: Iteration, names: Mapping[int, str], storages: StorageTable, *, is_cuda: bool) -> frozenset[int]:
+    """Add the states of the optimizer; return the identities of those in host memory.
+
+    On CUDA these are the counts of steps, unless a kernel reads them.
+    """
     host: set[int] = set()
-    if iteration.optimizer is not None:
-        for group in iteration.optimizer.param_groups:
-            counts_on_device = bool(group.get("fused") or group.get("capturable")) or not is_cuda
-            for parameter in group["params"]:
-                for key, state in iteration.optimizer.state[parameter].items():
-                    if not isinstance(state, torch.Tensor):
-                        continue
-                    if key == "step" and not counts_on_device:
-                        host.add(state.untyped_storage()._cdata)  # noqa: SLF001 - its identity
-                    else:
-                        name = f"{names[id(parameter)]} {key}"
-                        storages.add(state, name, BufferKind.OPTIMIZER_STATE, given=True)
+    optimizer = iteration.optimizer
+    if optimizer is None:
+        return frozenset(host)
+    for group in optimizer.param_groups:
+        counts_on_host = is_cuda and not (group.get("fused") or group.get("capturable"))
+        for parameter in group["params"]:
+            for key, state in optimizer.state[parameter].items():
+                if isinstance(state, torch.Tensor) and key == "step" and counts_on_host:
+                    host.add(state.untyped_storage()._cdata)  # noqa: SLF001 - its identity
+                elif isinstance(state, torch.Tensor):
+                    storages.add(state, f"{names[id(parameter)]} {key}", BufferKind.OPTIMIZER_STATE, given=True)
     return frozenset(host)
 
 

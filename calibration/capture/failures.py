@@ -21,6 +21,7 @@ def failure_of(failure: BaseException, operator: str, module: str) -> CaptureErr
     """Return what to raise where an operation fails.
 
     Args:
+        failure: that it raised.
         operator: that was dispatched, `aten.nonzero.default`.
         module: path of that which runs.
     """

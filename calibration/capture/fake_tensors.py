@@ -5,12 +5,14 @@ that hides nothing. So what is computed from no fake tensor is computed, where i
 `FakeTensorMode` computes shapes and types only, and allocates nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn import init
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
@@ -22,11 +24,11 @@ _COMPUTED_BYTES: Final = 64 * 2**20
 """Of results up to which they are computed: a mask of 8192 x 8192 bytes."""
 
 
-class FakeTensors(TorchDispatchMode):
+class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within it new tensors are fake, save those that depend on no fake one and are small."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         # Storages of real tensors that hold what is not known since an operation wrote to them.
         self._overwritten = WeakIdKeyDictionary()
@@ -102,6 +104,36 @@ class FakeTensors(TorchDispatchMode):
 
     def _is_unknown(self, tensor: torch.Tensor) -> bool:
         return isinstance(tensor, FakeTensor) or tensor.untyped_storage() in self._overwritten
+
+
+@contextmanager
+def convertible() -> Iterator[None]:
+    """Let `nn.Module.to` work on fake parameters within.
+
+    It exchanges them for others in place, and refuses those that anything refers to weakly: here PyTorch alone does.
+    """
+    swap = torch.utils.swap_tensors
+    torch.utils.swap_tensors = _exchange
+    try:
+        yield
+    finally:
+        torch.utils.swap_tensors = swap
+
+
+def _exchange(first: torch.Tensor, second: torch.Tensor) -> None:
+    first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+    torch._C._swap_tensor_impl(first, second)  # noqa: SLF001 - as `torch.utils.swap_tensors` does
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Leave new weights as they are within, which have no values: PyTorch's truncated normals look whether they fit."""
+    draw = init._no_grad_trunc_normal_
+    init._no_grad_trunc_normal_ = lambda tensor, *_arguments, **_names: tensor
+    try:
+        yield
+    finally:
+        init._no_grad_trunc_normal_ = draw
 
 
 def _with_wide_statistics(result: Sequence[torch.Tensor], weight: torch.Tensor | None) -> Sequence[torch.Tensor]:

@@ -4,23 +4,30 @@ A node is numbered when it is made (its sequence number), before the operation o
 that of the operation that is dispatched, if it has one.
 """
 
+from typing import cast
+
 import torch
 
 
 def newest_node() -> int:
     """Return the sequence number of the node of autograd that was made last."""
-    return int(torch.autograd._get_sequence_nr()) - 1  # noqa: SLF001 - PyTorch has no public one
+    return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined] # noqa: SLF001 - no public one
 
 
 def is_in_backward() -> bool:
     """Return whether autograd runs a node."""
-    return torch._C._current_autograd_node() is not None  # noqa: SLF001
+    return _running_node() is not None
 
 
 def is_accumulating() -> bool:
     """Return whether autograd adds to the gradient of a parameter."""
-    node = torch._C._current_autograd_node()  # noqa: SLF001
+    node = _running_node()
     return node is not None and node.name().endswith("AccumulateGrad")
+
+
+def _running_node() -> torch.autograd.graph.Node | None:
+    """Return the node that autograd runs; None outside of backward, which PyTorch's types leave out."""
+    return cast("torch.autograd.graph.Node | None", torch._C._current_autograd_node())  # noqa: SLF001
 
 
 class NodeTracker:
@@ -35,8 +42,10 @@ class NodeTracker:
         newest = newest_node()
         if torch.is_grad_enabled():
             # One that makes no node, as on numbers of rows, comes after one that is known.
-            if newest > self._newest and newest not in self._operations and operation is not None:
-                self._operations[newest] = operation
+            # One in place may copy first what it saves, and the copy has a node of its own behind it.
+            if operation is not None:
+                for node in range(self._newest + 1, newest + 1):
+                    self._operations.setdefault(node, operation)
             self._newest = newest
         elif newest > self._newest and operation is not None:
             # Within the forward of a custom function, whose node comes first, gradients are off: the last counts.
@@ -48,5 +57,5 @@ class NodeTracker:
 
     def running_backward_of(self) -> int | None:
         """Return the last operation of the forward of the node whose backward runs."""
-        node = torch._C._current_autograd_node()  # noqa: SLF001
+        node = _running_node()
         return None if node is None else self._operations.get(node._sequence_nr())  # noqa: SLF001

@@ -72,7 +72,7 @@ def attention_flop(given: Given, *, is_backward: bool) -> int:
         seen = min(steps, others)
         pairs = seen * (seen + 1) // 2 + max(steps - others, 0) * others
     wide, narrow = (3, 2) if is_backward else (1, 1)
-    return 2 * math.prod(batch) * pairs * (wide * width + narrow * value.shape[-1])
+    return int(2 * math.prod(batch) * pairs * (wide * width + narrow * value.shape[-1]))
 
 
 def recurrent_flop(weights: Sequence[torch.Tensor], steps: int, *, is_backward: bool) -> int:
@@ -81,6 +81,7 @@ def recurrent_flop(weights: Sequence[torch.Tensor], steps: int, *, is_backward: 
     Args:
         weights: all of them, of which matrices are factors.
         steps: of all samples.
+        is_backward: whether it is of their backward, which has one product for dX and one for dW.
     """
     elements = sum(each.numel() for each in weights if each.dim() > 1)
     return (4 if is_backward else 2) * steps * elements

@@ -142,7 +142,8 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
     """Return an iteration of a program.
 
     Args:
-        model: that of the program, where it is to run.
+        program: which one.
+        model: that of the program, as it was made.
         device_type: of its tensors, as autocast calls it.
         foreach: whether optimizers work on lists of tensors, as PyTorch's do by default on CUDA.
 
@@ -188,6 +189,7 @@ def replace_tensors(model: nn.Module, replace: Callable[[torch.Tensor], torch.Te
     `nn.Module.to` would do where tensors are real: it cannot change the element type of fake ones.
 
     Args:
+        model: whose; it keeps its modules.
         replace: returns the new tensor, the same where there is nothing to do.
         buffers: whether to replace these as well.
     """

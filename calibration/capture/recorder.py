@@ -53,16 +53,18 @@ class Record:
     saves: list[int] = field(default_factory=list)
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within `recording` each operation becomes a record."""
 
     def __init__(self, modules: ModuleTracker, storages: StorageTable, host: frozenset[int] = frozenset()) -> None:
         """Record what runs of a model.
 
         Args:
+            modules: of the model.
+            storages: what is there when the iteration begins; what it makes is added.
             host: identities of storages in host memory, as an optimizer's counts of steps on CUDA.
         """
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.records: list[Record] = []
         self.failure: tuple[BaseException, CaptureError] | None = None
         """The last exception that an operation raised, and what it means; the model may have caught it."""

@@ -25,6 +25,8 @@ def assign_kinds(records: Sequence[Record], lives: Sequence[Life], gradients: Se
     """Say of each storage that an operation made what it holds.
 
     Args:
+        records: all operations.
+        lives: all storages, whose kinds are set.
         gradients: storages that parameters have as gradients when backward has ended.
     """
     for record in records:

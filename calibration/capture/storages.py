@@ -57,7 +57,7 @@ class StorageTable:
 
     def view(self, tensor: torch.Tensor, number: int) -> int:
         """Return the number of a tensor, a view of a storage."""
-        offset = tensor.storage_offset() * tensor.element_size()
+        offset = int(tensor.storage_offset()) * tensor.element_size()
         seen = CapturedTensor(number, tuple(tensor.shape), element_type_of(tensor), offset)
         return self._tensors.setdefault(seen, len(self._tensors))
 

@@ -41,7 +41,7 @@ def effort_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     if name in _MOVES or name.startswith(("new_", "empty")):
         return Effort()
     tensors = [*tensors_in((args, kwargs)), *tensors_in(result)]
-    if name.startswith("_foreach") or name.startswith("_fused") or name.startswith("_amp_foreach"):
+    if name.startswith(("_foreach", "_fused_adam", "_fused_sgd", "_amp_foreach")):
         # Lists of operands stand one after the other: as much as the longest of them.
         lists = [value for value in (*given.values(), result) if isinstance(value, list | tuple)]
         elements = max((sum(each.numel() for each in tensors_in(value)) for value in lists), default=0)
@@ -72,20 +72,113 @@ _FACTORS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 """The factors of a product of matrices, by the names of arguments."""
 
 _MOVES: Final = frozenset(
-    "zeros zeros_like ones ones_like full full_like fill_ fill zero_ zero copy_ copy clone _to_copy _foreach_copy_"
-    " _foreach_zero_ arange linspace eye scalar_tensor lift_fresh cat stack index_select index gather embedding"
-    " constant_pad_nd reflection_pad1d reflection_pad2d replication_pad2d repeat roll flip tril triu _unsafe_view"
-    " slice_backward select_backward diagonal_backward slice_scatter select_scatter index_put index_put_ _index_put_impl_"
-    " masked_fill_ im2col unfold_backward pixel_shuffle pixel_unshuffle channel_shuffle resize_ set_ sort topk argsort"
-    " bernoulli_ bernoulli rand rand_like randn randn_like randint randperm uniform_ normal_ random_ multinomial"
-    " upsample_nearest2d upsample_nearest2d_backward max_pool2d_with_indices_backward".split()
+    {
+        "zeros",
+        "zeros_like",
+        "ones",
+        "ones_like",
+        "full",
+        "full_like",
+        "fill_",
+        "fill",
+        "zero_",
+        "zero",
+        "copy_",
+        "copy",
+        "clone",
+        "_to_copy",
+        "_foreach_copy_",
+        "_foreach_zero_",
+        "arange",
+        "linspace",
+        "eye",
+        "scalar_tensor",
+        "lift_fresh",
+        "cat",
+        "stack",
+        "index_select",
+        "index",
+        "gather",
+        "embedding",
+        "constant_pad_nd",
+        "reflection_pad1d",
+        "reflection_pad2d",
+        "replication_pad2d",
+        "repeat",
+        "roll",
+        "flip",
+        "tril",
+        "triu",
+        "_unsafe_view",
+        "slice_backward",
+        "select_backward",
+        "diagonal_backward",
+        "slice_scatter",
+        "select_scatter",
+        "index_put",
+        "index_put_",
+        "_index_put_impl_",
+        "masked_fill_",
+        "im2col",
+        "unfold_backward",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "channel_shuffle",
+        "resize_",
+        "set_",
+        "sort",
+        "topk",
+        "argsort",
+        "bernoulli_",
+        "bernoulli",
+        "rand",
+        "rand_like",
+        "randn",
+        "randn_like",
+        "randint",
+        "randperm",
+        "uniform_",
+        "normal_",
+        "random_",
+        "multinomial",
+        "upsample_nearest2d",
+        "upsample_nearest2d_backward",
+        "max_pool2d_with_indices_backward",
+    }
 )
 """They move and draw numbers; what they compute nobody counts."""
 
 _ONCE: Final = frozenset(
-    "sum mean amax amin max min argmax argmin prod any all cumsum cumprod norm linalg_vector_norm embedding_dense_backward"
-    " scatter_add scatter_add_ index_add index_add_ native_dropout native_dropout_backward nll_loss_forward"
-    " nll_loss_backward nll_loss2d_forward nll_loss2d_backward _masked_scale".split()
+    {
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "argmax",
+        "argmin",
+        "prod",
+        "any",
+        "all",
+        "cumsum",
+        "cumprod",
+        "norm",
+        "linalg_vector_norm",
+        "embedding_dense_backward",
+        "scatter_add",
+        "scatter_add_",
+        "index_add",
+        "index_add_",
+        "native_dropout",
+        "native_dropout_backward",
+        "nll_loss_forward",
+        "nll_loss_backward",
+        "nll_loss2d_forward",
+        "nll_loss2d_backward",
+        "_masked_scale",
+        "_amp_update_scale_",
+    }
 )
 """One FLOP for each element of the largest operand."""
 
@@ -100,6 +193,7 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
         "_fused_rms_norm_backward": 8,
         # The largest, a difference, an exponential, the sum, a quotient.
         **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), 5),
+        "logsumexp": 4,
         **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), 4),
         **dict.fromkeys(("var_mean", "var", "std", "std_mean"), 3),
         **dict.fromkeys(("addcmul", "addcmul_", "addcdiv", "addcdiv_", "lerp", "lerp_"), 3),
@@ -114,8 +208,17 @@ _FLOP_PER_ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
 """For each element of the largest operand."""
 
 _POOLINGS: Final = frozenset(
-    "max_pool2d_with_indices max_pool3d_with_indices avg_pool2d avg_pool3d avg_pool2d_backward avg_pool3d_backward"
-    " _adaptive_avg_pool2d _adaptive_avg_pool2d_backward adaptive_max_pool2d".split()
+    {
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "avg_pool2d",
+        "avg_pool3d",
+        "avg_pool2d_backward",
+        "avg_pool3d_backward",
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool2d_backward",
+        "adaptive_max_pool2d",
+    }
 )
 
 
@@ -137,7 +240,7 @@ def _other_product(name: str, given: Given) -> int | None:
 
 
 def _pool_elements(given: Given, ratio: int) -> int:
-    """Return how many elements a pooling takes together: those of its kernel, or by how many it makes the map smaller."""
+    """Return how many elements a pooling takes together: those of its kernel, or of input for one of output."""
     kernel = given.get("kernel_size")
     return math.prod(kernel) if kernel and len(kernel) > 1 else max(ratio, 1)
 

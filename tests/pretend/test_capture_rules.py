@@ -1,7 +1,7 @@
 """What is captured as a GPU would do it, beside what PyTorch's own dispatcher does on a pretended GPU."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,11 @@ Make = Callable[[str], Callable[[], Tensor]]
 """Makes, of a device, what runs forward and returns a loss's input."""
 
 
+def identity(tensor: Tensor) -> int:
+    """Of a storage, as long as somebody holds it."""
+    return tensor.untyped_storage()._cdata  # noqa: SLF001 - PyTorch has no public one
+
+
 @dataclass
 class Seen(TorchDispatchMode):
     """What was dispatched, and what autograd kept."""
@@ -36,12 +41,16 @@ class Seen(TorchDispatchMode):
         super().__init__()
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         out = func(*args, **(kwargs or {}))
         made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
-        given = {each.untyped_storage()._cdata for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
-        new = [each for each in made if each.untyped_storage()._cdata not in given and each.untyped_storage().nbytes()]
+        given = {identity(each) for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        new = [each for each in made if identity(each) not in given and each.untyped_storage().nbytes()]
         if new and "empty" not in str(func) and "zeros" not in str(func):
             self.operators.append((str(func), tuple((tuple(each.shape), each.dtype) for each in new)))
         return out
@@ -49,9 +58,9 @@ class Seen(TorchDispatchMode):
     def keep(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         self.held.append(storage)
-        self.saved[storage._cdata] = storage.nbytes()
+        self.saved[identity(tensor)] = storage.nbytes()
         if tensor.is_leaf and tensor.requires_grad:
-            self.given.add(storage._cdata)
+            self.given.add(identity(tensor))
         return tensor
 
     @property
@@ -84,7 +93,7 @@ def feature_drops(device: str) -> Callable[[], Tensor]:
     return lambda: F.alpha_dropout(F.dropout2d(F.dropout(x, 0.5, inplace=False), 0.1), 0.1, training=True)
 
 
-def attends(
+def attends(  # noqa: PLR0913 - what attention hangs on
     *,
     dtype: torch.dtype = torch.float16,
     size: int = 64,
@@ -101,12 +110,18 @@ def attends(
         keys = of_keys or length
         leading = (batch,) if batch else ()
         query, key, value = tensors(
-            device, (*leading, heads, length, size), (*leading, of_key, keys, size), (*leading, of_key, keys, size), dtype=dtype
+            device,
+            (*leading, heads, length, size),
+            (*leading, of_key, keys, size),
+            (*leading, of_key, keys, size),
+            dtype=dtype,
         )
         given = None
         if mask:
             kind = torch.bool if mask == "bool" else dtype
-            given = torch.zeros((length, keys) if mask != "full" else (batch, 1, length, keys), device=device, dtype=kind)
+            given = torch.zeros(
+                (length, keys) if mask != "full" else (batch, 1, length, keys), device=device, dtype=kind
+            )
         return lambda: F.scaled_dot_product_attention(
             query, key, value, given, dropout, is_causal, enable_gqa=heads != of_key
         )
@@ -213,7 +228,12 @@ def loses(dtype: torch.dtype | None) -> Make:
                 z = x @ weight
                 soft = F.softmax(z, -1) + F.logsigmoid(z) + F.softplus(y) + z.exp() + F.gelu(z) + F.silu(z)
                 losses = F.cross_entropy(soft, target, label_smoothing=0.1) + F.mse_loss(z, y) + F.smooth_l1_loss(z, y)
-                losses = losses + F.kl_div(z, y, reduction="batchmean") + F.binary_cross_entropy_with_logits(z, y) + F.l1_loss(z, y)
+                losses = (
+                    losses
+                    + F.kl_div(z, y, reduction="batchmean")
+                    + F.binary_cross_entropy_with_logits(z, y)
+                    + F.l1_loss(z, y)
+                )
                 return losses + z.norm() + z.norm(dim=1).sum() + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
 
         return forward

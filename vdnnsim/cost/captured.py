@@ -18,6 +18,7 @@ from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Operator
+from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Role, StepOperation
 from vdnnsim.dnn.workload import Workload
@@ -49,7 +50,7 @@ def captured_table(workload: Workload, machine: MachineOfType) -> CostTable:
         role = _result(operation)
         key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
         if key not in known:
-            known[key] = _options(machine(element_type), element_type, captured, operation, role)
+            known[key] = _options(machine(element_type), element_type, operation, role, workload.batch_size)
         return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
@@ -75,15 +76,17 @@ def _result(operation: StepOperation) -> Role:
 
 
 def _options(
-    machine: MachineCosts, element_type: ElementType, captured: CapturedOperation, operation: StepOperation, role: Role
+    machine: MachineCosts, element_type: ElementType, operation: StepOperation, role: Role, batch_size: int
 ) -> _Options:
+    captured = operation.captured
+    assert captured is not None, "an operation of a network that we build has a layer"
     if not operation.bytes_moved:
         return _FREE
     match captured.work:
         case ConvolutionWork() as work if _is_plane(work):
             return _convolution(machine, element_type, work)
         case ProductWork(batch=1) as work:
-            return _product(machine, element_type, work, role)
+            return _product(machine, element_type, work, role, batch_size)
         case _:
             name = "product" if captured.work else captured.name
             return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved),)
@@ -111,8 +114,10 @@ def _convolution(machine: MachineCosts, element_type: ElementType, work: Convolu
     return tuple(_as_one(each) for each in _choices(kernels))
 
 
-def _product(machine: MachineCosts, element_type: ElementType, work: ProductWork, role: Role) -> _Options:
-    """Return what a product costs, as forward of a fully connected layer or the backward of one that it is."""
+def _product(
+    machine: MachineCosts, element_type: ElementType, work: ProductWork, role: Role, batch_size: int
+) -> _Options:
+    """Return what a product costs, as the phase that it is of a layer whose rows are images, or steps of sequences."""
     match role:
         case Role.WEIGHT_GRADIENT:
             rows, inputs, outputs, phase = work.k, work.n, work.m, Phase.BACKWARD_WEIGHTS
@@ -120,17 +125,20 @@ def _product(machine: MachineCosts, element_type: ElementType, work: ProductWork
             rows, inputs, outputs, phase = work.m, work.n, work.k, Phase.BACKWARD_DATA
         case _:
             rows, inputs, outputs, phase = work.m, work.k, work.n, Phase.FORWARD
-    return _of_layer(machine, element_type, FullyConnected(outputs), MapShape(inputs), rows, phase)
+    if rows <= batch_size or rows % batch_size:
+        return _of_layer(machine, element_type, FullyConnected(outputs), MapShape(inputs), rows, phase)
+    x = MapShape(inputs, steps=rows // batch_size)
+    return _of_layer(machine, element_type, Linear(outputs), x, batch_size, phase)
 
 
 def _of_layer(
     machine: MachineCosts, element_type: ElementType, operator: Operator, x: MapShape, batch_size: int, phase: Phase
 ) -> _Options:
-    """Return what a phase of a layer costs that stands alone, but for one below it that makes it need a dX."""
+    """Return what a phase of a layer costs that stands alone, but for one below it and a loss: it has a dX and a dY."""
     net = GraphBuilder(f"{operator} of {x}", x)
     below = net.batch_norm("below", 0, relu=False)
     layer = net.append("layer", operator, (below,))
-    return machine.table(Workload(net.graph(), batch_size, element_type)).options(layer.index, phase)
+    return machine.table(Workload(net.build(layer.output), batch_size, element_type)).options(layer.index, phase)
 
 
 def _choices(kernels: Sequence[_Options]) -> list[tuple[KernelCost, ...]]:

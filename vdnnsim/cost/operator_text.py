@@ -114,7 +114,7 @@ class _Spelling:
 
 
 def _operators() -> Iterator[type[Operator]]:
-    """Yield the operators of the modules of `vdnnsim.dnn` whose class has a name, as that of captured ones has not."""
+    """Yield the operators that the modules of `vdnnsim.dnn` define and that have a name of their own."""
     for found in iter_modules(dnn.__path__, f"{dnn.__name__}."):
         for each in vars(import_module(found.name)).values():
             is_operator = isinstance(each, type) and issubclass(each, Operator) and each.__module__ == found.name

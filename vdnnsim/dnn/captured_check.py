@@ -128,10 +128,10 @@ class _Check:
         self._number(operation.bytes_moved, f"{place}.bytes_moved", 0, LARGEST_SIZE)
         self._number(operation.temporary_bytes, f"{place}.temporary_bytes", 0, LARGEST_SIZE)
         if (forward := operation.forward) is not None:
-            earlier = 0 <= forward < index and step.operations[forward].phase is Phase.FORWARD
-            if operation.phase is not Phase.BACKWARD or not earlier:
-                what = "an operation of forward before this one" if operation.phase is Phase.BACKWARD else "none of it"
-                self._expected(f"{place}.forward", forward, f"{what}, for it is of {operation.phase.value}")
+            if operation.phase is not Phase.BACKWARD:
+                self._expected(f"{place}.forward", forward, f"none of it, for it is of {operation.phase.value}")
+            if not 0 <= forward < index:
+                self._expected(f"{place}.forward", forward, f"an operation before it, 0 to {index - 1}")
         if operation.work is not None:
             self._work(operation.work, f"{place}.work")
 

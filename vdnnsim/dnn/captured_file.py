@@ -62,7 +62,7 @@ def write_captured_step(step: CapturedStep, path: Path) -> None:
     name = file_name(path)
     check_captured_step(step, name)
     try:
-        path.write_bytes(msgspec.json.encode(step, order="deterministic"))
+        path.write_bytes(msgspec.json.encode(msgspec.to_builtins(step, str_keys=True), order="deterministic"))
     except OSError as failure:
         raise OutputError(f"{name}: cannot be written: {(failure.strerror or 'unknown error').lower()}") from None
 

@@ -68,11 +68,16 @@ class Layering:
         self.uses = self._survey()
         self.maps = self._choose_maps()
         self.index = {storage: index for index, storage in enumerate(self.maps)}
-        self._inputs: dict[int, list[int]] = defaultdict(list)
+        self._inputs, self._saved, self._weights = (defaultdict[int, list[int]](list) for _ in range(3))
         for index, use in enumerate(self._map_uses):
             for layer in use.readers:
                 if layer != self._producers[index]:
                     self._inputs[layer].append(index)
+            for layer in use.backward_readers:
+                self._saved[layer].append(index)
+        for storage in self.weight_owners:
+            for layer in self.uses[storage].readers:
+                self._weights[layer].append(storage)
         self._outputs = [self._outputs_of(layer) for layer in range(len(self._groups))]
         self.gradients = self._match_gradients()
         self._has_gradient = set(self.gradients.values())
@@ -92,7 +97,7 @@ class Layering:
         return {
             number: next(iter(use.readers))
             for number, (storage, use) in enumerate(zip(self._captured.storages, self.uses, strict=True))
-            if storage.kind is BufferKind.WEIGHTS and use.readers
+            if storage.kind is BufferKind.WEIGHTS and storage.given and use.readers
         }
 
     @cached_property
@@ -183,7 +188,7 @@ class Layering:
         in_place = self._is_in_place(index)
         inputs = tuple(dict.fromkeys((*outputs, *self._inputs[index]) if in_place else self._inputs[index]))
         main = captured.operations[group.main]
-        read = {each: owner for each, owner in self.weight_owners.items() if index in self.uses[each].readers}
+        read = {each: self.weight_owners[each] for each in self._weights[index]}
         own = [each for each, owner in read.items() if owner == index]
         phases = {Phase.FORWARD: group.forward, Phase.BACKWARD: group.backward, Phase.UPDATE: group.update}
         operator = CapturedOperator(
@@ -213,7 +218,7 @@ class Layering:
             weights_of=index if own else min(read.values(), default=None),
             shares_weights=any(max(self.uses[each].readers) > index for each in own),
             phases=tuple(phase for phase, operations in phases.items() if operations),
-            saved=tuple(each for each, use in enumerate(self._map_uses) if index in use.backward_readers),
+            saved=tuple(self._saved[index]),
         )
 
     def _flop(self, operations: tuple[int, ...]) -> int:

@@ -5,8 +5,8 @@ it, and those that a module runs between the modules within it. What writes noth
 shape, belongs to the layer before it.
 
 Backward of a layer is of the operations of its forward. Layers must run back in the order in which they were captured,
-so what backward does elsewhere in it, as a forward that is computed again, belongs to the layer whose backward follows:
-as many operations as possible stay with their own.
+so what backward does elsewhere in it, as a forward that is computed again, belongs to the layer whose backward follows,
+or to that which made what it reads: as many operations as possible stay with their own.
 """
 
 import re
@@ -46,6 +46,9 @@ _KINDS: Final = tuple(
     )
 )
 """By the word of the main operation, the first that fits."""
+
+_COPIES: Final = frozenset({"clone", "copy_", "_to_copy", "contiguous"})
+"""What prepares the work of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +113,15 @@ def maps_written(numbers: Sequence[int], step: CapturedStep) -> list[int]:
 
 
 def _main(numbers: Sequence[int], step: CapturedStep) -> int:
-    """Return a product before a loss before others; of these the one with most FLOPs, then bytes, then the first."""
+    """Return a product before a loss before others before copies; of these what moves most, of equals the first."""
 
-    def work(number: int) -> tuple[bool, bool, int, int, int]:
+    def rank(number: int) -> tuple[bool, bool, bool, int, int]:
         operation = step.operations[number]
         is_loss = kind_of(operation, step) is LayerKind.LOSS
-        return operation.work is not None, is_loss, sum(operation.flop.values()), operation.bytes_moved, -number
+        is_copy = operator_name(operation.name) in _COPIES
+        return operation.work is not None, is_loss, not is_copy, operation.bytes_moved, -number
 
-    return max(numbers, key=work)
+    return max(numbers, key=rank)
 
 
 def _calls(step: CapturedStep, numbers: Sequence[int]) -> list[list[int]]:
@@ -154,16 +158,29 @@ def _merged(calls: Sequence[list[int]], step: CapturedStep) -> list[list[int]]:
 
 def _backward(groups: Sequence[Sequence[int]], numbers: Sequence[int], step: CapturedStep) -> list[list[int]]:
     """Return the operations of backward by group."""
-    group_of = {number: index for index, group in enumerate(groups) for number in group}
-    wanted = [
-        (number, group_of[forward]) for number in numbers if (forward := step.operations[number].forward) is not None
-    ]
-    kept = _longest_descent([group for _, group in wanted])
-    fixed = {wanted[at][0]: wanted[at][1] for at in kept}
+    found = {number: index for index, group in enumerate(groups) for number in group}
+    # What is computed again stands for the operation of forward that it repeats.
+    twins = {(step.operations[each].module, step.operations[each].name): index for each, index in found.items()}
+    wanted = []
+    for number in numbers:
+        forward = step.operations[number].forward
+        if forward is None:
+            continue
+        group = found.get(forward, len(groups) - 1)
+        if step.operations[forward].phase is Phase.BACKWARD:
+            group = twins.get((step.operations[forward].module, step.operations[forward].name), group)
+        found[number] = group
+        wanted.append((number, group))
+    kept = {wanted[at][0]: wanted[at][1] for at in _longest_descent([group for _, group in wanted])}
+    latest: list[int] = []
+    for number in numbers:
+        latest.append(kept.get(number, latest[-1] if latest else len(groups) - 1))
+    maker = {storage: index for index, group in enumerate(groups) for storage in maps_written(group, step)}
     backward: list[list[int]] = [[] for _ in groups]
-    group = wanted[kept[-1]][1] if kept else len(groups) - 1
-    for number in reversed(numbers):
-        group = fixed.get(number, group)
+    group = 0 if not kept else min(kept.values())
+    for number, limit in zip(reversed(numbers), reversed(latest), strict=True):
+        read = (step.tensors[each.tensor].storage for each in step.operations[number].operands if each.access.reads)
+        group = kept.get(number, min(limit, max((group, *(maker[each] for each in read if each in maker)))))
         backward[group].append(number)
     return [group[::-1] for group in backward]
 

@@ -111,7 +111,8 @@ class CapturedOperation(_Data, frozen=True):
 
     Attributes:
         name: of the operator, `aten.convolution.default`.
-        forward: of a backward operation, the last operation of the forward that it is of; None where it is of none.
+        forward: of a backward operation, the last operation of the forward that it is of, which may itself stand in
+            backward where that was computed again; None where it is of none.
         element_type: in which it computes, as PyTorch calls it.
         flop: by kind of arithmetic, by the direct method, a multiply and an add being two.
         bytes_moved: compulsory DRAM traffic: each operand read once, each result written once; 0 for one that launches

@@ -2,8 +2,9 @@
 
 Storages and tensors keep their numbers, operations their order. Feature maps and gradients that are none of the layer
 graph's (`vdnnsim.dnn.captured_graph`) are workspaces of the layer that makes them: they live while they are needed, and
-no policy may move them. What the program holds longer than any operation reads it is held by the operation after which
-it is freed (`StepOperation.holds`).
+no policy may move them. So is a gradient of weights that is given up before the update, as the narrow one of autocast,
+whose narrow copies of weights are statistics of the layer that reads them. What the program holds longer than any
+operation reads it is held by the operation after which it is freed (`StepOperation.holds`).
 
 A captured model says not where its classifier begins: all of it counts as feature extraction.
 """
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.dnn.captured_graph import TYPES, Layering
-from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep
+from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, CapturedStorage
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.step import BufferKind, Operand, Role, Step, StepOperation, Storage, Tensor
 
 _RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
-_PASSING: Final = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
+"""What holds from iteration to iteration."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class _Steps:
         self._captured = captured
         self._layering = layering
         self._end = len(captured.operations) - 1
+        updates = (at for at, each in enumerate(captured.operations) if each.phase is Phase.UPDATE)
+        self._updates = next(updates, self._end)
 
     def step(self) -> Step:
         captured = self._captured
@@ -80,17 +83,25 @@ class _Steps:
             return each.kind, maps[each.kind][number]
         if number in layering.weight_owners:
             return each.kind, layering.weight_owners[number]
-        use = layering.uses[number]
-        first = layering.layer_of[use.first] if use.first >= 0 else 0
-        kind = each.kind if each.kind not in _PASSING else BufferKind.LABELS if each.given else BufferKind.WORKSPACE
-        owner = layering.graph.layers[first].weights_of if kind is BufferKind.WEIGHT_GRADIENT else None
-        return kind, first if owner is None else owner
+        first = layering.layer_of[layering.uses[number].first] if layering.uses[number].first >= 0 else 0
+        match each.kind:
+            case BufferKind.FEATURE_MAP | BufferKind.GRADIENT_MAP:
+                return BufferKind.LABELS if each.given else BufferKind.WORKSPACE, first
+            case BufferKind.WEIGHTS | BufferKind.OPTIMIZER_STATE if not each.given:
+                return BufferKind.STATISTICS, first
+            case BufferKind.WEIGHT_GRADIENT if each.freed_after is not None and each.freed_after < self._updates:
+                return BufferKind.WORKSPACE, first
+            case BufferKind.WEIGHT_GRADIENT:
+                owner = layering.graph.layers[first].weights_of
+                return each.kind, first if owner is None else owner
+            case kind:
+                return kind, first
 
     def _operations(self) -> Iterator[StepOperation]:
         holds = defaultdict[int, list[int]](list)
         for number, each in enumerate(self._captured.storages):
             freed_after = self._end if each.freed_after is None else each.freed_after
-            if each.kind not in _RESIDENT and freed_after > self._layering.uses[number].last:
+            if not _is_resident(each) and freed_after > self._layering.uses[number].last:
                 holds[freed_after].append(number)
         for number, operation in enumerate(self._captured.operations):
             yield StepOperation(
@@ -108,9 +119,16 @@ class _Steps:
             )
 
     def _saves(self, operation: CapturedOperation) -> Iterator[int]:
-        """Autograd keeps weights as well, which stay anyway; what is computed again in backward was not kept."""
-        if operation.phase is Phase.FORWARD:
-            yield from (each for each in operation.saves if self._captured.storages[each].kind not in _RESIDENT)
+        """Autograd keeps weights and buffers too, which stay anyway; forward keeps none of what is computed again."""
+        passing = (BufferKind.FEATURE_MAP, BufferKind.LABELS)
+        for each in operation.saves if operation.phase is Phase.FORWARD else ():
+            storage = self._captured.storages[each]
+            if not storage.given or storage.kind in passing:
+                yield each
+
+
+def _is_resident(storage: CapturedStorage) -> bool:
+    return storage.given and storage.kind in _RESIDENT
 
 
 def _operands(operation: CapturedOperation) -> Iterator[Operand]:

@@ -110,14 +110,17 @@ class CapturedWorkload(Workload):
         return sum(each.nbytes for each in storages if each.kind is BufferKind.WEIGHTS)
 
     def statistics_bytes(self, layer: Layer) -> int:
-        """Bytes that belong to a layer and that are no map: moments, masks, reserves, narrow copies of weights."""
+        """Bytes that backward of a layer reads and that are no map: moments, masks, reserves, narrow weights.
+
+        In inference those that training left.
+        """
         return self._statistics_bytes[layer.index]
 
     @cached_property
     def _statistics_bytes(self) -> Counter[int]:
         found = Counter[int]()
         for each in self.step.storages:
-            if each.kind is BufferKind.STATISTICS:
+            if each.kind is BufferKind.STATISTICS and not (each.given and self.is_training):
                 found[each.owner] += each.nbytes
         return found
 
@@ -140,7 +143,7 @@ class CapturedWorkload(Workload):
 
 def _optimizer(name: str) -> Optimizer:
     """Return which of our optimizers is nearest: profiles state fractions of their names, and of no other's."""
-    return _OPTIMIZERS.get(name, Optimizer.ADAM)
+    return _OPTIMIZERS.get(name.partition("_")[0], Optimizer.ADAM)
 
 
 def _work(operation: StepOperation) -> int:

@@ -8,7 +8,6 @@ nothing asks that backward be forward reversed.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.step import BufferKind
@@ -110,7 +109,11 @@ def runs_of(run: Run, iteration: Iteration) -> tuple[Run, ...]:
 
 
 def by_operation(schedule: Schedule, iteration: Iteration) -> Schedule:
-    """Return a schedule with a run for each operation; a copy beside a run begins once all it moves is written."""
+    """Return a schedule with a run for each operation.
+
+    A copy beside a run begins with the first of them that writes nothing of what it moves, nor do any behind that;
+    where there is none, behind them all.
+    """
     steps: list[Step] = []
     rest = list(reversed(schedule))
     while rest:
@@ -119,11 +122,15 @@ def by_operation(schedule: Schedule, iteration: Iteration) -> Schedule:
         if len(runs) < 2:
             steps.append(step)
             continue
-        beside = list(takewhile(lambda each: isinstance(each, Offload) and each.beside, reversed(rest)))
-        del rest[len(rest) - len(beside) :]
-        moved = {what for each in beside if isinstance(each, Offload) for what in each.what}
-        last = max((at for at, run in enumerate(runs) if moved & _written(run, iteration)), default=0)
-        steps += [*runs[: last + 1], *beside, *runs[last + 1 :]]
+        beside: list[Offload] = []
+        while rest and isinstance(following := rest[-1], Offload) and following.beside:
+            beside.append(following)
+            rest.pop()
+        moved = {what for each in beside for what in each.what}
+        first = max((at + 1 for at, run in enumerate(runs) if moved & _written(run, iteration)), default=0)
+        if first == len(runs):
+            beside = [replace(each, beside=False) for each in beside]
+        steps += [*runs[: first + 1], *beside, *runs[first + 1 :]]
     return steps
 
 

@@ -96,13 +96,21 @@ def _synchronous(workload: Workload) -> list[Step]:
         steps.append(run)
         for what in saved_by(workload, run.layer):
             steps += [Offload((what,), run.layer, copy=numbers[what]), Wait((what,))]
-            taken[run.layer.index].append((what, numbers[what]))
+            taken[_wanted_by(workload, run.layer, what)].append((what, numbers[what]))
             numbers[what] += 1
     for layer in backward_layers(workload):
         for what, copy in taken[layer.index]:
             steps += [Fetch((what,), layer, layer.backward_phases[0], on_demand=True, copy=copy), Wait((what,))]
         steps += backward_of(layer)
     return [*steps, *update(workload)]
+
+
+def _wanted_by(workload: Workload, layer: Layer, what: int) -> int:
+    """Return whose backward wants what a layer saved: where it has none, as a checkpoint, that which reads it first."""
+    storage = workload.step.storages[what]
+    is_map = storage.kind is BufferKind.FEATURE_MAP
+    readers = workload.graph.maps[storage.owner].saved_for if is_map and not layer.backward_phases else ()
+    return max(readers, default=layer.index)
 
 
 def _overlapped(workload: Workload) -> list[Step]:

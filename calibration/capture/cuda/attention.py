@@ -4,12 +4,13 @@ Source: `aten/src/ATen/native/transformers/cuda/sdp_utils.cpp` (the choice), `tr
 masks), `transformers/sdp_utils_cpp.h` (what the fused ones have in common).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-from calibration.capture.cuda.rules import HALVES, Composites, Gpu, Tensor, composite, is_wanted, torch_version
+from calibration.capture.cuda.rules import HALVES, Composites, Gpu, Tensor, is_wanted, torch_version
 
 aten = torch.ops.aten
 
@@ -37,23 +38,19 @@ class _Attention:
         return self.query, self.key, self.value
 
 
-def scaled_dot_product_attention(  # noqa: PLR0913 - the operator's
+def scaled_dot_product_attention(
     gpu: Gpu,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
-    is_causal: bool = False,  # noqa: FBT001, FBT002
+    is_causal: bool = False,
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Dispatch as `at::native::scaled_dot_product_attention` does on a GPU.
-
-    Args:
-        query, key, value: batch x heads x length x head size.
-    """
+    """Dispatch as `at::native::scaled_dot_product_attention` does on a GPU; arguments are those of PyTorch's."""
     if _is_unbatched(query, key, value):
         mask = attn_mask
         while mask is not None and mask.dim() < 4:
@@ -88,11 +85,12 @@ def _is_unbatched(*tensors: Tensor) -> bool:
     return torch_version() >= (2, 14) and all(each.dim() == 3 for each in tensors)
 
 
-def _choose(gpu: Gpu, call: _Attention):
+def _choose(gpu: Gpu, call: _Attention) -> "_Attend | None":
+    """Return the fused implementation that is taken; None where there is none."""
     if not _is_fusible(call):
         return None
     # From cuDNN 9.15.1 on, PyTorch asks cuDNN first on Hopper and datacenter Blackwell.
-    order = [(_takes_flash, _flash), (_takes_efficient, _efficient)]
+    order: list[tuple[_Takes, _Attend]] = [(_takes_flash, _flash), (_takes_efficient, _efficient)]
     if gpu.major in (9, 10):
         order.insert(0, (_takes_cudnn, _cudnn))
     return next((attend for takes, attend in order if takes(gpu, call)), None)
@@ -132,7 +130,11 @@ def _is_narrow(gpu: Gpu, call: _Attention) -> bool:
 def _takes_flash(gpu: Gpu, call: _Attention) -> bool:
     query, key, value = call.tensors
     size = query.shape[-1]
-    if not torch.backends.cuda.flash_sdp_enabled() or call.mask is not None or not (8, 0) <= gpu.capability <= _FUSED[1]:
+    if (
+        not torch.backends.cuda.flash_sdp_enabled()
+        or call.mask is not None
+        or not (8, 0) <= gpu.capability <= _FUSED[1]
+    ):
         return False
     if not (size == key.shape[-1] == value.shape[-1]) or size > 256 or not _is_narrow(gpu, call):
         return False
@@ -197,7 +199,9 @@ def _flash(call: _Attention, scale: float | None) -> Tensor:
     size = call.query.shape[-1]
     padded = [_padded_to_eight(each) for each in call.tensors]
     chosen = size**-0.5 if scale is None else scale
-    out: Tensor = aten._scaled_dot_product_flash_attention(*padded, call.dropout, call.is_causal, False, scale=chosen)[0]
+    out: Tensor = aten._scaled_dot_product_flash_attention(*padded, call.dropout, call.is_causal, False, scale=chosen)[
+        0
+    ]
     return out if out.shape[-1] == size else out.narrow(-1, 0, size)
 
 
@@ -242,5 +246,8 @@ def _added(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     zero, never = (torch.scalar_tensor(each, dtype=dtype) for each in (0.0, float("-inf")))
     return torch.where(mask, zero, never)
 
+
+_Attend = Callable[[_Attention, float | None], Tensor]
+_Takes = Callable[[Gpu, _Attention], bool]
 
 COMPOSITES: Composites = {aten.scaled_dot_product_attention.default: scaled_dot_product_attention}

@@ -1,7 +1,7 @@
 """Autocast as CUDA's: which operators cast what, and for how long casts of weights are kept.
 
-Source: the lists in `aten/src/ATen/autocast_mode.h`, which every installation of PyTorch holds, and `cached_cast` and the
-kinds of casts in `autocast_mode.cpp`; `autocast_RNN.cpp` for cuDNN's recurrent layers.
+Source: the lists in `aten/src/ATen/autocast_mode.h`, which every installation of PyTorch holds, `cached_cast` and the
+kinds of casts in `autocast_mode.cpp`, and `cudnn/AutocastRNN.cpp` for recurrent layers.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch._C import DispatchKey, DispatchKeySet
 from torch._ops import OpOverload
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from calibration.capture.cuda.rules import HALVES, Tensor
 
@@ -53,20 +53,22 @@ class _Casts:
     def clear(self) -> None:
         self._kept.clear()
 
-    def narrow(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def narrow(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute in the type of the autocast."""
         return self._call(operator, args, kwargs, torch.get_autocast_dtype("cpu"))
 
-    def wide(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def wide(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute in float32."""
         return self._call(operator, args, kwargs, torch.float32)
 
-    def widest(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def widest(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute in the widest type of the arguments."""
         kinds = {each.dtype for each in _tensors((args, kwargs)) if _is_eligible(each)}
-        return self._call(operator, args, kwargs, torch.float32 if torch.float32 in kinds else torch.get_autocast_dtype("cpu"))
+        return self._call(
+            operator, args, kwargs, torch.float32 if torch.float32 in kinds else torch.get_autocast_dtype("cpu")
+        )
 
-    def wide_result(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def wide_result(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return float32 unless another type is asked for."""
         at = [each.name for each in operator._schema.arguments].index("dtype")
         asked = args[at] if at < len(args) else kwargs.get("dtype")
@@ -74,23 +76,23 @@ class _Casts:
             args, kwargs = args[:at], {**kwargs, "dtype": torch.float32}
         return operator(*args, **kwargs)
 
-    def norm(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def norm(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compute a norm in float32, by the overload that takes a type."""
         if not _is_eligible(args[0]):
             return operator(*args, **kwargs)
         return aten.norm(*args, **kwargs, dtype=torch.float32)
 
-    def recurrent(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+    def recurrent(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Cast weights into one new buffer, at every call."""
         kind = torch.get_autocast_dtype("cpu")
-        input, weight, stride, buffer, hx, cx, *rest = args  # noqa: A001
+        input, weight, stride, buffer, hx, cx, *rest = args
         if any(_is_eligible(each) and each.dtype != kind for each in weight):
             buffer = input.new_empty(sum(each.numel() for each in weight), dtype=kind)
             weight = _slices(buffer, weight)
-        hx, cx, input = (each if each is None else self._cast(each, kind) for each in (hx, cx, input))  # noqa: A001
+        hx, cx, input = (each if each is None else self._cast(each, kind) for each in (hx, cx, input))
         return operator(input, weight, stride, buffer, hx, cx, *rest, **kwargs)
 
-    def _call(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], kind: torch.dtype) -> Any:  # noqa: ANN401
+    def _call(self, operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], kind: torch.dtype) -> Any:
         def cast(value: object) -> object:
             return self._cast(value, kind) if isinstance(value, Tensor) else value
 
@@ -128,14 +130,14 @@ def _slices(buffer: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _tensors(tree: object) -> list[Tensor]:
-    return [each for each in torch.utils._pytree.tree_leaves(tree) if isinstance(each, Tensor)]
+    return [each for each in tree_leaves(tree) if isinstance(each, Tensor)]
 
 
 def _is_eligible(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and value.dtype != torch.float64
 
 
-def _refused(operator: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
+def _refused(operator: OpOverload, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     """Refuse as CUDA's autocast does."""
     raise RuntimeError(
         f"{operator}: autocast of CUDA refuses it, as gradients of probabilities in 16 bits overflow; "
@@ -179,7 +181,7 @@ def autocast_as_cuda() -> Iterator[None]:
 
 
 def _kernel(operator: OpOverload, cast: Cast) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_KEYS):
             return cast(operator, args, kwargs)
 
@@ -190,7 +192,9 @@ def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Yield what users call to enter autocast or to ask about it, and what it is to be."""
     begin, clear = torch.autocast.__init__, torch.clear_autocast_cache
 
-    def enter(autocast: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def enter(
+        autocast: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kwargs: Any
+    ) -> None:
         chosen = torch.get_autocast_dtype("cuda") if dtype is None and device_type in ("cuda", "cpu") else dtype
         begin(autocast, "cpu" if device_type == "cuda" else device_type, chosen, *args, **kwargs)
 
@@ -201,11 +205,15 @@ def _entrances(casts: _Casts) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield torch.autocast, "__init__", enter
     yield torch, "clear_autocast_cache", clear_all
     is_enabled = torch.is_autocast_enabled
-    yield torch, "is_autocast_enabled", lambda device_type="cpu": is_enabled("cpu" if device_type == "cuda" else device_type)
+    yield (
+        torch,
+        "is_autocast_enabled",
+        lambda device_type="cpu": is_enabled("cpu" if device_type == "cuda" else device_type),
+    )
 
 
 @contextmanager
-def _replaced(target: Any, name: str, value: object) -> Iterator[None]:  # noqa: ANN401
+def _replaced(target: Any, name: str, value: object) -> Iterator[None]:
     before = getattr(target, name)
     setattr(target, name, value)
     try:

@@ -18,17 +18,17 @@ _MOST_ELEMENTS: Final = 2**31 - 1
 """Of what cuDNN normalizes by batch; its kernels count in 32 bits."""
 
 
-def batch_norm(  # noqa: PLR0913 - the operator's
+def batch_norm(
     gpu: Gpu,
-    input: Tensor,  # noqa: A002 - the operator's names
+    input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
     running_mean: Tensor | None,
     running_var: Tensor | None,
-    training: bool,  # noqa: FBT001
+    training: bool,
     momentum: float,
     eps: float,
-    cudnn_enabled: bool,  # noqa: FBT001
+    cudnn_enabled: bool,
 ) -> Tensor:
     """Normalize by batch as CUDA does."""
     del gpu
@@ -48,18 +48,16 @@ def batch_norm(  # noqa: PLR0913 - the operator's
     if is_cudnn:
         order = torch._prims_common.suggest_memory_format(input)
         dense = input.contiguous(memory_format=order)
-        out: Tensor = aten.cudnn_batch_norm(dense, weight, bias, *statistics, training, momentum, eps)[0]
-        return out
+        return cast("Tensor", aten.cudnn_batch_norm(dense, weight, bias, *statistics, training, momentum, eps)[0])
     torch.empty(0, dtype=torch.uint8)
-    out = aten.native_batch_norm(input, weight, bias, *statistics, training, momentum, eps)[0]
-    return out
+    return cast("Tensor", aten.native_batch_norm(input, weight, bias, *statistics, training, momentum, eps)[0])
 
 
 class _FusedRmsNorm(torch.autograd.Function):
     """PyTorch's one kernel, which autograd knows on CUDA alone."""
 
     @staticmethod
-    def forward(ctx: Any, input: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Tensor:  # noqa: A002, ANN401
+    def forward(ctx: Any, input: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Tensor:
         with torch._C._AutoDispatchBelowAutograd():
             out, deviation = aten._fused_rms_norm(input, shape, weight, eps)
         ctx.save_for_backward(input, deviation, *([] if weight is None else [weight]))
@@ -67,8 +65,8 @@ class _FusedRmsNorm(torch.autograd.Function):
         return cast("Tensor", out)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:  # noqa: ANN401
-        input, deviation, *rest = ctx.saved_tensors  # noqa: A001
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        input, deviation, *rest = ctx.saved_tensors
         weight = rest[0] if rest else None
         mask = [ctx.needs_input_grad[0], ctx.needs_input_grad[2]]
         of_input, of_weight = aten._fused_rms_norm_backward(gradient, input, ctx.shape, deviation, weight, mask)
@@ -77,7 +75,7 @@ class _FusedRmsNorm(torch.autograd.Function):
 
 def rms_norm(
     gpu: Gpu,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     normalized_shape: list[int],
     weight: Tensor | None = None,
     eps: float | None = None,
@@ -95,13 +93,13 @@ def _widened(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALVES else dtype
 
 
-def _cudnn_batch_norm(  # noqa: PLR0913
-    input: Tensor,  # noqa: A002
+def _cudnn_batch_norm(
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
     running_mean: Tensor | None,
     running_var: Tensor | None,
-    training: bool,  # noqa: FBT001
+    training: bool,
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, ...]:
@@ -112,31 +110,33 @@ def _cudnn_batch_norm(  # noqa: PLR0913
     return torch.empty_like(input), mean, deviation, input.new_empty(0, dtype=torch.uint8)
 
 
-def _cudnn_batch_norm_backward(input: Tensor, grad_output: Tensor, weight: Tensor, *_: object) -> tuple[Tensor, ...]:  # noqa: A002
+def _cudnn_batch_norm_backward(input: Tensor, grad_output: Tensor, weight: Tensor, *_: object) -> tuple[Tensor, ...]:
     del grad_output
     return torch.empty_like(input), torch.empty_like(weight), torch.empty_like(weight)
 
 
-def _native_batch_norm(input: Tensor, *_: object) -> tuple[Tensor, ...]:  # noqa: A002
+def _native_batch_norm(input: Tensor, *_: object) -> tuple[Tensor, ...]:
     channels, kind = input.shape[1], _widened(input.dtype)
     return torch.empty_like(input), input.new_empty(channels, dtype=kind), input.new_empty(channels, dtype=kind)
 
 
-def _native_layer_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, ...]:  # noqa: A002
+def _native_layer_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, ...]:
     of = [*input.shape[: -len(normalized_shape)], *(1 for _ in normalized_shape)]
     kind = _widened(input.dtype)
     out = torch.empty_like(input, memory_format=torch.contiguous_format)
     return out, input.new_empty(of, dtype=kind), input.new_empty(of, dtype=kind)
 
 
-def _fused_rms_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, Tensor]:  # noqa: A002
+def _fused_rms_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, Tensor]:
     of = [*input.shape[: -len(normalized_shape)], *(1 for _ in normalized_shape)]
-    return torch.empty_like(input, memory_format=torch.contiguous_format), input.new_empty(of, dtype=_widened(input.dtype))
+    return torch.empty_like(input, memory_format=torch.contiguous_format), input.new_empty(
+        of, dtype=_widened(input.dtype)
+    )
 
 
 def _fused_rms_norm_backward(
     gradient: Tensor,
-    input: Tensor,  # noqa: A002
+    input: Tensor,
     normalized_shape: list[int],
     deviation: Tensor,
     weight: Tensor | None,

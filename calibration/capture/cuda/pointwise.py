@@ -4,7 +4,7 @@ Source: `aten/src/ATen/native/Dropout.cpp` (`is_fused_kernel_acceptable`), `nati
 `native/cuda/Activation.cpp` (`log_sigmoid_forward_out_cuda`), `native/cuda/EmbeddingBag.cu`.
 """
 
-from typing import Final
+from typing import Final, cast
 
 import torch
 
@@ -16,37 +16,31 @@ _MAXIMUM: Final = 2
 """The mode of a bag of embeddings that remembers where it found its values."""
 
 
-def dropout(gpu: Gpu, input: Tensor, p: float, train: bool) -> Tensor:  # noqa: A002, FBT001
+def dropout(gpu: Gpu, input: Tensor, p: float, train: bool) -> Tensor:
     """Drop in one kernel that keeps a mask of a byte for each element."""
     del gpu
     if train and 0 < p < 1 and input.numel():
-        out: Tensor = aten.native_dropout(input, p, train)[0]
-        return out
-    out = composite(aten.dropout.default, input, p, train)
-    return out
+        return cast("Tensor", aten.native_dropout(input, p, train)[0])
+    return cast("Tensor", composite(aten.dropout.default, input, p, train))
 
 
-def softmax(gpu: Gpu, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:  # noqa: A002
+def softmax(gpu: Gpu, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Widen float16 within the kernel."""
     del gpu
     if input.dtype == torch.float16 and dtype == torch.float32:
-        out: Tensor = aten._softmax(input, dim, True)
-        return out
-    out = composite(aten.softmax.int, input, dim, dtype)
-    return out
+        return cast("Tensor", aten._softmax(input, dim, True))
+    return cast("Tensor", composite(aten.softmax.int, input, dim, dtype))
 
 
-def log_softmax(gpu: Gpu, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:  # noqa: A002
+def log_softmax(gpu: Gpu, input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """Widen float16 within the kernel."""
     del gpu
     if input.dtype == torch.float16 and dtype == torch.float32:
-        out: Tensor = aten._log_softmax(input, dim, True)
-        return out
-    out = composite(aten.log_softmax.int, input, dim, dtype)
-    return out
+        return cast("Tensor", aten._log_softmax(input, dim, True))
+    return cast("Tensor", composite(aten.log_softmax.int, input, dim, dtype))
 
 
-def _widening_softmax(input: Tensor, dim: int, half_to_float: bool) -> Tensor | None:  # noqa: A002, FBT001
+def _widening_softmax(input: Tensor, dim: int, half_to_float: bool) -> Tensor | None:
     del dim
     return torch.empty_like(input, dtype=torch.float32) if half_to_float else None
 
@@ -56,19 +50,19 @@ def _softmax_backward(grad_output: Tensor, output: Tensor, dim: int, input_dtype
     return torch.empty_like(grad_output, dtype=input_dtype) if grad_output.dtype != input_dtype else None
 
 
-def _log_sigmoid_forward(input: Tensor) -> tuple[Tensor, Tensor]:  # noqa: A002
+def _log_sigmoid_forward(input: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(input), input.new_empty(0)
 
 
-def _embedding_bag(  # noqa: PLR0913
+def _embedding_bag(
     weight: Tensor,
     indices: Tensor,
     offsets: Tensor,
-    scale_grad_by_freq: bool = False,  # noqa: FBT001, FBT002
+    scale_grad_by_freq: bool = False,
     mode: int = 0,
-    sparse: bool = False,  # noqa: FBT001, FBT002
+    sparse: bool = False,
     per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,  # noqa: FBT001, FBT002
+    include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> tuple[Tensor, ...]:
     del scale_grad_by_freq, sparse, per_sample_weights, padding_idx

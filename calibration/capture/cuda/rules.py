@@ -18,7 +18,7 @@ Composite = Callable[..., Any]
 """Is called with a `Gpu` and the arguments of the operator, and returns its results."""
 
 Kernel = Callable[..., Any]
-"""Is called with the arguments of the operator, and returns new tensors as its results; None if CUDA's are the CPU's."""
+"""Is called with the arguments of the operator, and returns its results as new tensors; None if these are the CPU's."""
 
 HALVES: Final = (torch.float16, torch.bfloat16)
 
@@ -54,7 +54,7 @@ def is_wanted(tensors: Sequence[Tensor | None]) -> bool:
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
 
 
-def composite(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever the operator returns
+def composite(operator: OpOverload, *args: Any, **kwargs: Any) -> Any:
     """Break an operator up as PyTorch does, by its own definition."""
     return operator.decompose(*args, **kwargs)
 

@@ -16,15 +16,19 @@ from calibration.capture.program import Program, prepare
 from vdnnsim.dnn.layers import Phase
 
 
-class _AliveStorages(TorchDispatchMode):
+class _AliveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, given: Sequence[torch.Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.given = {each.untyped_storage()._cdata for each in given}  # noqa: SLF001 - its identity
         self.known = [ref(each.untyped_storage()) for each in given]
         self.peak_bytes = 0
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None  # noqa: ANN401
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))
         self.known += [ref(each.untyped_storage()) for each in _tensors((args, kwargs, result))]
@@ -39,7 +43,10 @@ def run_really(program: Program) -> tuple[int, int]:
     iteration = prepare(program, program.make_model(), "cpu", foreach=False)
     iteration.run(lambda _: None)
     state = iteration.optimizer.state.values() if iteration.optimizer else ()
-    given = _tensors((list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.batches, *state))
+    scaler = vars(iteration.scaler) if iteration.scaler else {}
+    given = _tensors(
+        (scaler, list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.batches, *state)
+    )
     alive = _AliveStorages(given)
     saved: list[dict[int, int]] = []
     phase = [Phase.FORWARD]

@@ -28,7 +28,7 @@ def test_bytes_are_those_of_a_real_run(name: str) -> None:
     assert (step.saved_bytes, step.peak_live_bytes) == run_really(PROGRAMS[name])
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ["two linears, scaled", "residual, mixed", "custom"])
 def test_real_tensors_are_recorded_as_fake_ones_are(name: str) -> None:
     fake, real = capture(PROGRAMS[name], CPU), capture(PROGRAMS[name], CaptureDevice(real=True))
     assert [each.name for each in fake.operations] == [each.name for each in real.operations]

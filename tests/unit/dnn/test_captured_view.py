@@ -43,7 +43,7 @@ def test_a_module_that_runs_twice_is_two_layers_and_what_a_parent_does_is_named_
 
 
 def test_what_is_computed_again_belongs_to_the_layer_whose_backward_follows() -> None:
-    """Layers of backward as captured: none, 2, 0, 1, 1, 0; without the first 0 they descend, and a 1 follows it."""
+    """Layers of backward as captured: none, 2, then fc and relu again for relu, 1 and 1, then of these: 1, 0."""
     assert [(each.name, each.backward) for each in groups_of(checkpointed())] == [
         ("block.fc", (8,)),
         ("block.relu", (5, 6, 7)),
@@ -194,3 +194,36 @@ def test_several_rounds_and_a_forward_without_maps_are_refused() -> None:
 )
 def test_the_word_for_an_operator_is_between_its_library_and_its_overload(name: str, word: str) -> None:
     assert operator_name(name) == word
+
+
+def test_narrow_weights_are_statistics_and_their_gradients_workspaces() -> None:
+    """As autocast has it: made by bn in forward (7); made by backward of fc (17) and freed there, by 12."""
+    step = chain()
+    storages = list(step.storages)
+    storages[7] = msgspec.structs.replace(storages[7], kind=BufferKind.WEIGHTS)
+    storages[17] = msgspec.structs.replace(storages[17], freed_after=12)
+    view = view_of(msgspec.structs.replace(step, storages=tuple(storages), operations=step.operations[:17]))
+    kinds = [(each.kind, each.owner) for each in view.step.storages]
+    assert (kinds[7], kinds[17]) == ((BufferKind.STATISTICS, 1), (BufferKind.WORKSPACE, 4))
+    assert 7 in view.step.saved
+    assert view.graph.layers[1].parameters == 1
+
+
+def test_what_comes_before_the_first_map_belongs_to_its_layer() -> None:
+    """A change of shape of the input, by the model, before conv: operations are one later."""
+    step = chain()
+    shape = msgspec.structs.replace(step.operations[4], operands=step.operations[0].operands[:1])
+    forward = (shape, *step.operations[:6])
+    groups = groups_of(msgspec.structs.replace(step, mode=Mode.INFERENCE, operations=forward))
+    assert [(each.name, each.forward) for each in groups[:2]] == [("conv", (0, 1)), ("bn", (2,))]
+
+
+def test_names_of_layers_are_told_apart_whatever_modules_are_called() -> None:
+    """The second call of relu would be `layer1.0.relu 2`, which is conv2's path here, and comes first."""
+    step = residual()
+    modules = [
+        msgspec.structs.replace(each, path=each.path.replace("conv2", "relu 2"), kind=each.kind)
+        for each in step.modules
+    ]
+    names = [each.name for each in groups_of(msgspec.structs.replace(step, modules=tuple(modules)))]
+    assert names[2:6] == ["layer1.0.relu", "layer1.0.relu 2", "layer1.0 (add)", "layer1.0.relu 3"]

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -32,6 +33,11 @@ Point: TypeAlias = Mapping[str, Value]
 Made = TypeVar("Made")
 
 POLICY: Final = "policy"
+_BATCH_SIZE: Final = "workload.batch_size"
+_OF_CAPTURE: Final = frozenset(
+    f"workload.{name}" for name in ("network", "precision", "element_type", "optimizer", "mode")
+)
+"""What the file of a captured step says."""
 _FIGURES: Final = ("gpu.", "link.", "host.", "cost_model.")
 _KEPT: Final = 4096
 _KEPT_GRAPHS: Final = 32
@@ -110,6 +116,8 @@ class Resolver:
             pinned_memory=PinnedMemory(point.get("pinned_memory", base.pinned_memory)),
             gpus=gpus,
             gradients=_gradients(point, base, gpus, workload.mode),
+            # Made, it varies no more, and whoever computes the point need not be sent its captures.
+            captured=None,
         )
         _check(scenario)
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
@@ -128,8 +136,10 @@ class Resolver:
 
     def _workload(self, point: Point) -> tuple[Workload, str]:
         base = self._base.workload
+        if self._base.captured is not None:
+            return self._captured_workload(point, self._base.captured)
         network = cast("str", point.get("workload.network", base.graph.name))
-        batch_size = cast("int", point.get("workload.batch_size", base.batch_size))
+        batch_size = cast("int", point.get(_BATCH_SIZE, base.batch_size))
         precision = Precision(point.get("workload.precision", point.get("workload.element_type", base.precision)))
         optimizer = Optimizer(point.get("workload.optimizer", base.optimizer))
         mode = Mode(point.get("workload.mode", base.mode))
@@ -140,6 +150,17 @@ class Resolver:
             return Workload(graph, batch_size, precision.element_type, optimizer, mode), repr(named)
 
         return self._workloads.get(named, make)
+
+    def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
+        """Return a captured model, of which only the batch may vary."""
+        for key in _OF_CAPTURE & point.keys():
+            raise StudyError(f"{key}: {model.base.model} was captured, and its file says it; capture it anew to vary that")
+        batch_size = cast("int", point.get(_BATCH_SIZE, self._base.workload.batch_size))
+
+        def make() -> tuple[Workload, str]:
+            return model.workload(batch_size), repr((batch_size, *(sha256 for _, sha256 in model.sources)))
+
+        return self._workloads.get(batch_size, make)
 
     def _graph(self, network: str, half: ElementType | None) -> LayerGraph:
         base = self._base.workload.graph
