@@ -139,7 +139,9 @@ def _received(
 ) -> tuple[str | int | float, ...]:
     versions = case.program.versions
     try:
-        row: Row = Row(case.family, case.name, versions, "not run", f"longer than {TIMEOUT_S} s") if is_late else ours.recv()
+        row: Row = (
+            Row(case.family, case.name, versions, "not run", f"longer than {TIMEOUT_S} s") if is_late else ours.recv()
+        )
     except EOFError:
         process.join()
         row = Row(case.family, case.name, versions, "not run", f"the process ended with {process.exitcode}")
