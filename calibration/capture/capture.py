@@ -68,6 +68,9 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
             if fakes is not None:
                 making.enter_context(undrawn())
                 making.enter_context(convertible())
+                making.enter_context(warnings.catch_warnings())
+                # Modules that copy one of their own ask for it, as a transformer's encoder does.
+                warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             model = program.make_model()
         if fakes is not None:
             replace_tensors(model, fakes.fake, buffers=False)

@@ -11,6 +11,7 @@ import gc
 import importlib
 import multiprocessing
 import multiprocessing.connection
+import re
 import time
 import warnings
 from collections.abc import Iterable
@@ -26,6 +27,7 @@ from calibration.capture.capture import CaptureDevice, capture
 from tests.capture_zoo.case import Case
 from tests.capture_zoo.instruments import measure
 from tests.capture_zoo.page import zoo_page
+from tests.toy import ROOT
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.report.csv_file import write_csv
 
@@ -60,6 +62,8 @@ class Row:
     run_s: float = 0.0
 
 
+_FOLDERS = re.compile(rf"{re.escape(str(ROOT))}/|/[^ ]*/site-packages/")
+"""Of the machine that it ran on, which say nothing to a reader."""
 COLUMNS = tuple(each.name for each in fields(Row))
 
 
@@ -100,7 +104,7 @@ def compare(case: Case) -> Row:
 
 
 def _said(failure: Exception) -> str:
-    text = " ".join(str(failure).split())
+    text = _FOLDERS.sub("", " ".join(str(failure).split()))
     return (text if isinstance(failure, VdnnsimError) else f"{type(failure).__name__}: {text}")[:400]
 
 
@@ -135,7 +139,9 @@ def _received(
 ) -> tuple[str | int | float, ...]:
     versions = case.program.versions
     try:
-        row: Row = Row(case.family, case.name, versions, "not run", f"longer than {TIMEOUT_S} s") if is_late else ours.recv()
+        row: Row = (
+            Row(case.family, case.name, versions, "not run", f"longer than {TIMEOUT_S} s") if is_late else ours.recv()
+        )
     except EOFError:
         process.join()
         row = Row(case.family, case.name, versions, "not run", f"the process ended with {process.exitcode}")

@@ -60,7 +60,13 @@ def cases() -> Iterator[Case]:
         ),
         "PixArtTransformer2DModel": (
             _HEADS
-            | {"num_layers": 2, "sample_size": 16, "caption_channels": 32, "cross_attention_dim": 64, "out_channels": 8},
+            | {
+                "num_layers": 2,
+                "sample_size": 16,
+                "caption_channels": 32,
+                "cross_attention_dim": 64,
+                "out_channels": 8,
+            },
             lambda: ((torch.randn(2, 4, 16, 16), torch.randn(2, 8, 32), step.clone()), {}),
         ),
         "SD3Transformer2DModel": (

@@ -26,8 +26,8 @@ class Measured:
     """Of one iteration, in bytes.
 
     Attributes:
-        hooked_saved_bytes: storages that autograd hands to hooks in forward, parameters, buffers and inputs left out; of
-            several forwards that of most.
+        hooked_saved_bytes: storages that autograd hands to hooks in forward, beside parameters, buffers and inputs; the
+            most of several forwards.
         walked_saved_bytes: the same, found in the graph that leads to the loss.
         peak_bytes: most that the allocator gave at once, the scratch memory of kernels left out.
         allocator_peak_bytes: with their scratch memory.

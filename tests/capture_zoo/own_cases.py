@@ -206,9 +206,11 @@ def _stack(*layers: nn.Module) -> nn.Module:
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
     "function with a backward of its own": Squares.apply,
-    "in-place chain": lambda x: (x * 2).relu_().mul_(3).sigmoid_(),
+    "in-place chain": lambda x: (x * 2).add_(1).mul_(3).sigmoid_(),
     "log-softmax and topk": lambda x: functional.log_softmax(x, -1).topk(5).values,
-    "einsum and scatter": lambda x: torch.einsum("ij,kj->ik", x, x).scatter(1, torch.zeros(32, 1, dtype=torch.int64), 1.0),
+    "einsum and scatter": lambda x: torch.einsum("ij,kj->ik", x, x).scatter(
+        1, torch.zeros(32, 1, dtype=torch.int64), 1.0
+    ),
     "sort, cumulative sum and flip": lambda x: x.sort(-1).values.cumsum(-1).flip(0),
     "where and clamp": lambda x: torch.where(x > 0, x.clamp(max=1.0), x.exp()),
     "split, chunk and stack": lambda x: torch.stack([part.tanh() for part in x.chunk(4, -1)]).sum(0),
@@ -231,7 +233,9 @@ def cases() -> Iterator[Case]:
     yield own("MLP, tied weights", make_model=partial(Mlp, tied=True), make_inputs=_rows())
     yield own("MLP, bfloat16", make_model=Mlp, make_inputs=_rows(), precision=Precision.BFLOAT16)
     yield own("MLP, amp_float16", make_model=Mlp, make_inputs=_rows(), precision=Precision.AMP_FLOAT16)
-    yield own("two inputs, three losses", make_model=TwoTowers, make_inputs=lambda: ((*_rows()()[0], *_rows()()[0]), {}))
+    yield own(
+        "two inputs, three losses", make_model=TwoTowers, make_inputs=lambda: ((*_rows()()[0], *_rows()()[0]), {})
+    )
     for kind in ("LSTM", "GRU", "RNN", "LSTMCell", "GRUCell"):
         yield own(kind, make_model=partial(Recurrent, kind), make_inputs=_steps(), onednn=False)
     deep = partial(Recurrent, "LSTM", num_layers=2, bidirectional=True, dropout=0.2)
@@ -240,7 +244,12 @@ def cases() -> Iterator[Case]:
         name = f"attention{', ' if how else ''}{how}"
         yield own(name, make_model=partial(Attention, how), make_inputs=_steps(_WIDTH))
     mixed = Precision.AMP_BFLOAT16
-    yield own("attention, causal, amp_bfloat16", make_model=partial(Attention, "causal"), make_inputs=_steps(_WIDTH), precision=mixed)
+    yield own(
+        "attention, causal, amp_bfloat16",
+        make_model=partial(Attention, "causal"),
+        make_inputs=_steps(_WIDTH),
+        precision=mixed,
+    )
     for how in ("", "non-reentrant", "reentrant", "every second"):
         name = f"GPT{', checkpointed, ' if how else ''}{how}"
         yield own(name, make_model=partial(Gpt, how), make_inputs=_ids())
@@ -260,7 +269,11 @@ def cases() -> Iterator[Case]:
     sound = lambda: _stack(nn.Conv1d(4, 32, 5, stride=2), nn.ReLU(), nn.ConvTranspose1d(32, 4, 5, stride=2))  # noqa: E731
     yield own("convolutions in one dimension", make_model=sound, make_inputs=lambda: ((torch.randn(4, 4, 400),), {}))
     transformer = lambda: nn.Transformer(64, 4, 2, 2, 128, batch_first=True)  # noqa: E731
-    yield own("encoder and decoder", make_model=transformer, make_inputs=lambda: ((torch.randn(4, 20, 64), torch.randn(4, 12, 64)), {}))
+    yield own(
+        "encoder and decoder",
+        make_model=transformer,
+        make_inputs=lambda: ((torch.randn(4, 20, 64), torch.randn(4, 12, 64)), {}),
+    )
     for name, function in _FUNCTIONS.items():
         yield own(name, make_model=partial(Applied, function), make_inputs=_rows())
     yield own("routed by values", make_model=Routed, make_inputs=_rows())

@@ -12,18 +12,24 @@ PEAK_TOLERANCE = 0.005
 
 _REQUIRED = {"captured": 0.95, "saved bytes exact, of the captured": 0.99, "peaks within 0.5 %, of the captured": 0.97}
 
-_METHOD = (
+_BUILT = (
     "Each model is built from its configuration, with random weights, and trains on a small batch. One iteration of it "
-    "is captured as the CPU does it, with fake tensors, and run on the CPU with real ones, after an iteration that makes "
-    "the states of the optimizer.",
-    "Saved bytes are the storages that autograd keeps of forward beside parameters, buffers and inputs. Measured twice, "
-    "each time in an iteration of its own: by `saved_tensors_hooks`, and by a walk through the graph from the loss to "
-    "what its nodes hold. Exact is equal to both.",
+    "is captured as the CPU does it, with fake tensors, and run on the CPU with real ones, after an iteration that "
+    "makes the states of the optimizer."
+)
+_SAVED = (
+    "Saved bytes are the storages that autograd keeps of forward beside parameters, buffers and inputs. Measured "
+    "twice, each time in an iteration of its own: by `saved_tensors_hooks`, and by a walk through the graph from the "
+    "loss to what its nodes hold. Exact is equal to both."
+)
+_PEAK = (
     "The peak is the most bytes that are given at once. Measured from every allocation of the CPU's allocator as "
     "PyTorch's profiler reports it, from before the model is made, with no hooks and no dispatch mode in the way. What "
     "the kernel of one operator takes and gives back is left out, for it is the CPU's own; with it, it stands in the "
-    "table as `allocator_peak_bytes`.",
-    "Recurrent layers of PyTorch run without oneDNN: of its kernels nobody knows the workspace without running them.",
+    "table as `allocator_peak_bytes`."
+)
+_RECURRENT = (
+    "Recurrent layers of PyTorch run without oneDNN: of its kernels nobody knows the workspace without running them."
 )
 
 Row = dict[str, str]
@@ -40,7 +46,7 @@ def zoo_page(folder: Path) -> str:
         (
             heading("The zoo: captured without memory, held against real runs", 1),
             escape(f"{datetime.now(UTC):%Y-%m-%d}; {', '.join(sorted(versions))}; `python -m tests.capture_zoo`."),
-            *map(escape, _METHOD),
+            *map(escape, (_BUILT, _SAVED, _PEAK, _RECURRENT)),
             _shares(ran),
             heading("By family"),
             table(
@@ -102,7 +108,13 @@ def _shares(ran: Sequence[Row]) -> Ready:
     return table(
         ("", "of all", "share", "required", "holds"),
         [
-            (name, f"{part} of {whole}", f"{part / whole:.1%}", f"{share:.0%}", "yes" if part >= share * whole else "no")
+            (
+                name,
+                f"{part} of {whole}",
+                f"{part / whole:.1%}",
+                f"{share:.0%}",
+                "yes" if part >= share * whole else "no",
+            )
             for (name, share), (part, whole) in zip(_REQUIRED.items(), found, strict=True)
         ],
         1,

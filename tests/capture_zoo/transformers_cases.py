@@ -22,8 +22,17 @@ _SMALL = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+_ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 _GROUPED = _SMALL | {"num_key_value_heads": 2}
-_GPT = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "bos_token_id": 1, "eos_token_id": 2}
+_GPT = {
+    "vocab_size": 1000,
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 256,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 _BOTH = {
     "vocab_size": 1000,
     "d_model": 64,
@@ -49,7 +58,13 @@ _DECODERS: dict[str, dict[str, Any]] = {
     "GPTJ": _GPT | {"rotary_dim": 8},
     "CodeGen": _GPT | {"rotary_dim": 8},
     "GPTBigCode": _GPT,
-    "GPTNeo": {"vocab_size": 1000, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]},
+    "GPTNeo": {
+        "vocab_size": 1000,
+        "hidden_size": 64,
+        "num_layers": 2,
+        "num_heads": 4,
+        "attention_types": [[["global", "local"], 1]],
+    },
     "GPTNeoX": _SMALL,
     "Llama": _GROUPED,
     "Mistral": _GROUPED,
@@ -102,14 +117,22 @@ _SEQUENCES: dict[str, dict[str, Any]] = {
     "MBart": _BOTH,
     "Blenderbot": _BOTH,
     "M2M100": _BOTH,
-    "LED": _BOTH | {"max_encoder_position_embeddings": 256, "max_decoder_position_embeddings": 256, "attention_window": 32},
+    "LED": _BOTH
+    | {"max_encoder_position_embeddings": 256, "max_decoder_position_embeddings": 256, "attention_window": 32},
 }
 _VISIONS: dict[str, dict[str, Any]] = {
     "ViT": _VISION,
     "DeiT": _VISION,
     "Beit": _VISION | {"use_relative_position_bias": True},
     "Dinov2": _VISION,
-    "Swin": {"image_size": 64, "patch_size": 4, "embed_dim": 32, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4},
+    "Swin": {
+        "image_size": 64,
+        "patch_size": 4,
+        "embed_dim": 32,
+        "depths": [2, 2],
+        "num_heads": [2, 4],
+        "window_size": 4,
+    },
     "ConvNext": {"depths": [1, 1, 2, 1], "hidden_sizes": [16, 32, 64, 64]},
     "Segformer": {},
     "ResNet": {"embedding_size": 16, "hidden_sizes": [16, 32, 64, 64], "depths": [1, 1, 1, 1]},
@@ -178,7 +201,12 @@ def _case(name: str, make_model: Callable[[], nn.Module], make_inputs: Callable[
 
 def _others() -> Iterator[tuple[str, dict[str, Any], Callable[[], Arguments]]]:
     """Yield models of sound, of images and text, and of images that are hidden in part."""
-    sound = _SMALL | {"conv_dim": [32] * 3, "conv_stride": [5, 4, 4], "conv_kernel": [10, 8, 4], "num_feat_extract_layers": 3}
+    sound = _SMALL | {
+        "conv_dim": [32] * 3,
+        "conv_stride": [5, 4, 4],
+        "conv_kernel": [10, 8, 4],
+        "num_feat_extract_layers": 3,
+    }
     sound |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
     for name in ("Wav2Vec2Model", "HubertModel"):
         yield name, sound, lambda: ((torch.randn(2, 8000),), {})
