@@ -13,7 +13,6 @@ SMALL = {
     "MLP, adam",
     "two inputs, three losses",
     "attention, dropout",
-    "GPT, amp_bfloat16",
     "GPT, checkpointed, every second",
     "U-Net",
 }
