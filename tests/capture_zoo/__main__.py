@@ -125,10 +125,9 @@ def run_all(cases: Iterable[Case], out: Path) -> None:
             running[ours] = case, process, time.monotonic()
         ready = multiprocessing.connection.wait([*running], timeout=1)
         late = [each for each, (_, _, began) in running.items() if time.monotonic() - began > TIMEOUT_S]
-        for ours in {*ready, *late}:
-            assert isinstance(ours, Connection)
-            case, process, _ = running.pop(ours)
-            row = _received(ours, case, process, is_late=ours not in ready)
+        for ours in [each for each in running if each in ready or each in late]:
+            case, ended, _ = running.pop(ours)
+            row = _received(ours, case, ended, is_late=ours not in ready)
             rows[case.family, case.name] = row
             click.echo(", ".join(map(str, row)))
             write_csv(path, COLUMNS, rows.values())

@@ -29,7 +29,8 @@ _PEAK = (
     "table as `allocator_peak_bytes`."
 )
 _RECURRENT = (
-    "Recurrent layers of PyTorch run without oneDNN: of its kernels nobody knows the workspace without running them."
+    "Recurrent layers of PyTorch run without oneDNN: of its kernels nobody knows the workspace without running them. "
+    "Models of the zoo that have no row have not been run."
 )
 
 Row = dict[str, str]

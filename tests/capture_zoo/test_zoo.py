@@ -11,15 +11,10 @@ from tests.capture_zoo.page import PEAK_TOLERANCE
 
 SMALL = {
     "MLP, adam",
-    "MLP, tied weights",
     "two inputs, three losses",
-    "GRU",
     "attention, dropout",
-    "GPT, amp_bfloat16",
     "GPT, checkpointed, every second",
     "U-Net",
-    "norms of batch and instance",
-    "embedding bag",
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN", "ignore:enable_nested_tensor")

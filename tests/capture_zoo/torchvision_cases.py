@@ -13,8 +13,8 @@ _CLASSIFIERS = {
     64: (
         "resnet18 resnet34 resnet50 resnet101 resnext50_32x4d wide_resnet50_2 densenet121 densenet169 mobilenet_v2 "
         "mobilenet_v3_small mobilenet_v3_large mnasnet0_5 mnasnet1_0 shufflenet_v2_x0_5 shufflenet_v2_x1_0 "
-        "squeezenet1_0 squeezenet1_1 efficientnet_b0 efficientnet_b1 efficientnet_v2_s regnet_x_400mf regnet_y_400mf regnet_y_800mf "
-        "convnext_tiny alexnet vgg11 swin_t swin_v2_t"
+        "squeezenet1_0 squeezenet1_1 efficientnet_b0 efficientnet_b1 efficientnet_v2_s regnet_x_400mf "
+        "regnet_y_400mf regnet_y_800mf convnext_tiny alexnet vgg11 swin_t swin_v2_t"
     ),
     128: "googlenet",
     224: "maxvit_t",
