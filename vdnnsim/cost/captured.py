@@ -50,7 +50,7 @@ def captured_table(workload: Workload, machine: MachineOfType) -> CostTable:
         role = _result(operation)
         key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
         if key not in known:
-            known[key] = _options(*machine(element_type), operation, role, workload.batch_size)
+            known[key] = _options(*machine(element_type), operation, role, workload.part_size)
         return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)

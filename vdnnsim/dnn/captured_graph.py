@@ -57,12 +57,11 @@ class Layering:
         gradients: by storage of a gradient, the index of its map.
 
     Raises:
-        ScenarioError: there are several rounds of forward and backward, or a forward that makes no map.
+        ScenarioError: there is a forward that makes no map.
     """
 
     def __init__(self, captured: CapturedStep) -> None:
         self._captured = captured
-        self._refuse_rounds()
         self._groups = groups_of(captured)
         self.layer_of = {number: at for at, group in enumerate(self._groups) for number in group.operations}
         self.uses = self._survey()
@@ -110,15 +109,6 @@ class Layering:
         return [
             None if is_given else next(iter(use.writers)) for is_given, use in zip(given, self._map_uses, strict=True)
         ]
-
-    def _refuse_rounds(self) -> None:
-        phases = [each.phase for each in self._captured.operations]
-        rounds = sum(now is Phase.FORWARD is not before for before, now in zip([None, *phases], phases, strict=False))
-        if rounds > 1:
-            raise ScenarioError(
-                f"{self._captured.model}: was captured with {rounds} forward passes before the update of its weights, "
-                "expected one; the policy accumulate repeats it"
-            )
 
     def _survey(self) -> list[Uses]:
         captured = self._captured

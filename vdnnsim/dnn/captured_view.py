@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.dnn.captured_graph import TYPES, Layering
+from vdnnsim.dnn.captured_rounds import last_round, rounds_of
 from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, CapturedStorage
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase, Stage
@@ -26,9 +27,14 @@ _RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
 
 @dataclass(frozen=True)
 class CapturedView:
-    """What a captured step is to costs, policies and reports."""
+    """What a captured step is to costs, policies and reports.
+
+    Attributes:
+        rounds: micro-batches before the update; `step` and `graph` are of one.
+    """
 
     captured: CapturedStep
+    rounds: int
     step: Step
     graph: LayerGraph
 
@@ -36,11 +42,14 @@ class CapturedView:
 def view_of(captured: CapturedStep) -> CapturedView:
     """Return the view of a step that was checked (`vdnnsim.dnn.captured_check`).
 
+    Of one with several micro-batches it is that of the last (`vdnnsim.dnn.captured_rounds`).
+
     Raises:
-        ScenarioError: it has several rounds of forward and backward, or a forward that makes no map.
+        ScenarioError: it has a forward that makes no map.
     """
-    layering = Layering(captured)
-    return CapturedView(captured, _Steps(captured, layering).step(), layering.graph)
+    last = last_round(captured)
+    layering = Layering(last)
+    return CapturedView(captured, rounds_of(captured), _Steps(last, layering).step(), layering.graph)
 
 
 class _Steps:

@@ -55,7 +55,7 @@ class CapturedWorkload(Workload):
         view = view_of(captured)
         return cls(
             graph=view.graph,
-            batch_size=captured.batch_size,
+            batch_size=captured.batch_size * view.rounds,
             element_type=captured.precision.element_type,
             optimizer=_optimizer(captured.optimizer),
             mode=captured.mode,
@@ -67,6 +67,16 @@ class CapturedWorkload(Workload):
     def captured(self) -> CapturedStep:
         """What was captured."""
         return self.view.captured
+
+    @property
+    def rounds(self) -> int:
+        """Micro-batches whose weight gradients add up."""
+        return self.view.rounds
+
+    @property
+    def part_size(self) -> int:
+        """Samples of a micro-batch."""
+        return self.captured.batch_size
 
     @property
     def precision(self) -> Precision:

@@ -100,6 +100,14 @@ Step = Run | Offload | Fetch | Wait | Synchronize | Allocate | Release
 Schedule = Sequence[Step]
 
 
+def in_rounds(schedule: Schedule, rounds: int) -> Schedule:
+    """Return a schedule that does what stands before the update as often as there are micro-batches."""
+    update_at = next(
+        (at for at, step in enumerate(schedule) if isinstance(step, Run) and step.phase is Phase.UPDATE), len(schedule)
+    )
+    return [*schedule[:update_at]] * rounds + [*schedule[update_at:]]
+
+
 def runs_of(run: Run, iteration: Iteration) -> tuple[Run, ...]:
     """Return a run for each of the operations that one means, a barrier before the first."""
     count = len(iteration.operations_of(run.layer.index, run.phase))

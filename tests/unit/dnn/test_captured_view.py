@@ -178,11 +178,8 @@ def test_the_output_of_inference_is_a_map_that_nobody_reads() -> None:
     assert {each.training_phases for each in view.graph.layers} == {(Phase.FORWARD,)}
 
 
-def test_several_rounds_and_a_forward_without_maps_are_refused() -> None:
+def test_a_forward_without_maps_is_refused() -> None:
     step = chain()
-    again = msgspec.structs.replace(step, operations=(*step.operations[:17], step.operations[0]))
-    with pytest.raises(ScenarioError, match="chain: was captured with 2 forward passes"):
-        view_of(again)
     view = msgspec.structs.replace(step, operations=(step.operations[4],))
     with pytest.raises(ScenarioError, match="chain: no operation of its forward writes a feature map"):
         Layering(view)
