@@ -11,7 +11,7 @@ from vdnnsim.analysis.exchanges import exchanges, waits_s
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
-from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
@@ -61,7 +61,8 @@ def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
         return ()
     step = captured.base
     unknown = [each.name for each in step.operations if not each.known]
-    lines = [f"Captured: as {step.device} by {step.framework}, the update of {step.optimizer}", *step.notes]
+    updated = f", the update of {step.optimizer}" if any(each.phase is Phase.UPDATE for each in step.operations) else ""
+    lines = [f"Captured: as {step.device} by {step.framework}{updated}", *step.notes]
     if unknown:
         names = ", ".join(dict.fromkeys(unknown))
         lines.append(

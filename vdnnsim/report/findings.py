@@ -18,6 +18,7 @@ from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
 
+_LONGEST_NAME = 40
 _MOST_PASSES = 8
 """More are counted instead of told one by one; vdnn_dyn takes 7 at most."""
 
@@ -48,7 +49,13 @@ class Question(Protocol):
 
 def workload_text(result: ScenarioResult) -> str:
     """The network and its batch size as the papers write them: `vgg416 (32)`."""
-    return f"{result.workload.graph.name} ({result.workload.batch_size})"
+    return f"{_name(result.workload)} ({result.workload.batch_size})"
+
+
+def _name(workload: Workload) -> str:
+    """What the network is called; of a captured model with a long name the end, which tells more than the folder."""
+    name = workload.graph.name
+    return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
 
 
 def caption(asked: Question, batch: str | None = None) -> str:
@@ -61,7 +68,7 @@ def caption(asked: Question, batch: str | None = None) -> str:
     gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
     size = batch or f"batch {workload.batch_size}{texts}"
     return (
-        f"{workload.graph.name}, {size}{each}, {workload.precision.value}, "
+        f"{_name(workload)}, {size}{each}, {workload.precision.value}, "
         f"{workload.mode.value} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
         f"({asked.memory_model.value} memory model)"
     )
