@@ -162,7 +162,7 @@ def _peaks(program: Program) -> tuple[int, int]:
         finally:
             gc.enable()
     del held
-    roots = profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
+    roots = profiler.profiler.kineto_results.experimental_event_tree()
     allocations = sorted(_allocations(roots, None), key=lambda each: each.time_ns)
     (measured,) = (each for each in _events(roots) if each.name == _MEASURED)
     return _most(allocations, measured.start_time_ns, measured.end_time_ns)

@@ -40,5 +40,5 @@ def cases() -> Iterator[Case]:
 
 def _adapted(kind: str, settings: dict[str, Any]) -> nn.Module:
     base = model("Llama", "LlamaForCausalLM", _LLAMA)()
-    adapted: nn.Module = peft.get_peft_model(base, getattr(peft, kind)(task_type="CAUSAL_LM", **settings))  # type: ignore[arg-type]
+    adapted: nn.Module = peft.get_peft_model(base, getattr(peft, kind)(task_type="CAUSAL_LM", **settings))
     return adapted
