@@ -245,24 +245,27 @@ def test_the_surface_is_frozen() -> None:
             surface |= {f"{name} {sub}": options(each) for sub, each in sorted(command.commands.items())}
         else:
             surface[name] = options(command)
+    words = ("--batch", "--image", "--inputs", "--mode", "--optimizer", "--precision", "--tokens")
+    model = ("--model", "--hardware", *words)
     assert surface == {
         "calibrate": [
             *("--batch-size", "--channels-last", "--csv", "--device", "--element-type"),
             *("--gpu", "--network", "--out", "--tf32"),
         ],
+        "capture": sorted(["--accumulate", "--csv", "--out", "--pretend", "--real", *words]),
         "check": ["--policy-module"],
         "claims": ["--csv", "--paper", "--report"],
-        "compare": ["--csv", "--out", "--policies", "--policy-module"],
+        "compare": sorted(["--csv", "--out", "--policies", "--policy-module", *model]),
         "list hardware": ["--csv", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
-        "max-batch": ["--csv", "--policy-module"],
+        "max-batch": sorted(["--csv", "--policy", "--policy-module", *model]),
         "pretend": ["--csv", "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"],
-        "run": ["--csv", "--out", "--policy-module"],
+        "run": sorted(["--csv", "--out", "--policy", "--policy-module", *model]),
         "sweep": [
             *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),
             *("--status", "--workers", "--yes"),
         ],
         "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
-        "whatif": ["--csv", "--policy-module", "--set"],
+        "whatif": sorted(["--csv", "--policy", "--policy-module", "--set", *model]),
     }

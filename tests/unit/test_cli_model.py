@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_told_what_would(asked: list[Request]) -> None:
     done = vdnnsim("run", *arguments)
 
     told = " ".join(done.stdout.split()).partition("What would make it fit?")[2]
-    assert "- It does not fit: pytorch(p) needs " in " ".join(done.stdout.split())
+    assert "- pytorch(p) does not fit chain (300000) into 16.0 MiB: it would take " in " ".join(done.stdout.split())
     assert "a smaller batch: of " in told
     assert "another precision: " in told
     assert "another card: " in told

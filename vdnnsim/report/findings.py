@@ -139,19 +139,13 @@ def conclusions(result: ScenarioResult) -> tuple[str, ...]:
 
 
 def _answer(result: ScenarioResult) -> str:
-    """Return in a sentence whether a model fits, what the process takes, what there is, and how fast it is.
-
-    That is under the fastest policy that fits; where none does, under the one that takes least.
-    """
+    """Return how the fastest policy does that fits; where none does, the one that takes least."""
     gpu, best = result.server.gpu, leader(result)
-    there = f"{format_bytes(gpu.memory_bytes)} of {gpu.name}"
     if best is None:
-        least = min(result.slowest, key=lambda each: each.metrics.max_memory_bytes)
-        needed = format_bytes(least.metrics.max_memory_bytes)
-        return f"It does not fit: {least.policy} needs {needed} at once, of the {there}."
+        return f"{headline(result, min(result.slowest, key=lambda each: each.metrics.max_memory_bytes))}."
     rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
-    speed = f"{format_seconds(best.metrics.iteration_s)} per iteration, {rate}"
-    return f"It fits: {best.policy} takes {format_bytes(runtime_bytes(best.trace, gpu))} of the {there}, {speed}."
+    taken = f"{format_bytes(runtime_bytes(best.trace, gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
+    return f"It fits: {best.policy} takes {taken}, {format_seconds(best.metrics.iteration_s)} per iteration, {rate}."
 
 
 def comparison(result: ScenarioResult) -> str:
