@@ -5,6 +5,7 @@ of the optimizer, and gradients of all weights before the update, takes its memo
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -105,12 +106,12 @@ class _Advice:
         simulator = simulator_of(self.scenario)
         asked = {policy.label for policy in self.scenario.policies}
         found: list[PolicyResult] = []
-        for policy in (resolve_policy(name, self.types) for name in POLICIES):
-            try:
-                rows = () if policy.label in asked else simulator.run(policy, self.result.oracle)
-            except PolicyError:  # it has no plan for this model
-                continue
-            found += rows
+        others = [resolve_policy(name, self.types) for name in POLICIES]
+        for policy in (each for each in others if each.label not in asked):
+            # One that has no plan for this model is no advice.
+            with suppress(PolicyError):
+                rows = simulator.run(policy, self.result.oracle)
+                found.append(max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s)))
         fitting = sorted((row for row in found if row.fits), key=lambda row: row.metrics.iteration_s)
         for row in fitting:
             yield (
