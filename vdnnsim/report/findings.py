@@ -283,10 +283,7 @@ class Shortage(Enum):
 
 
 def shortage(row: PolicyResult) -> Shortage | None:
-    """Return what keeps a policy from fitting; None where it fits.
-
-    What it has in use at once may be less than there is: then the gaps between its buffers are what is too much.
-    """
+    """Return what keeps a policy from fitting, gaps where all in use at once would fit; None where it fits."""
     if row.refusal is None:
         return None
     if row.refusal.pool is Pool.HOST:
