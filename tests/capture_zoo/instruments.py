@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.autograd.graph import Node, saved_tensors_hooks
@@ -26,8 +27,8 @@ class Measured:
     """Of one iteration, in bytes.
 
     Attributes:
-        hooked_saved_bytes: storages that autograd hands to hooks in forward, beside parameters, buffers and inputs; the
-            most of several forwards.
+        hooked_saved_bytes: storages that autograd hands to hooks in forward and still holds when backward begins,
+            beside parameters, buffers and inputs; the most of several forwards.
         walked_saved_bytes: the same, found in the graph that leads to the loss.
         peak_bytes: most that the allocator gave at once, the scratch memory of kernels left out.
         allocator_peak_bytes: with their scratch memory.
@@ -37,6 +38,13 @@ class Measured:
     walked_saved_bytes: int
     peak_bytes: int
     allocator_peak_bytes: int
+
+
+class _Held:
+    """What autograd holds of a tensor that it saved, while it does."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
 
 
 def measure(program: Program) -> Measured:
@@ -79,22 +87,22 @@ def _given(iteration: Iteration) -> set[int]:
 
 def _hooked_saved_bytes(iteration: Iteration) -> int:
     given = _given(iteration)
-    saved: list[dict[int, int]] = []
-    phases: list[Phase] = []
+    most: list[int] = []
+    held: WeakSet[_Held] = WeakSet()
 
     def enter(phase: Phase) -> None:
-        phases.append(phase)
-        if phase is Phase.FORWARD:
-            saved.append({})
+        if phase is Phase.BACKWARD:
+            tensors = [each.tensor for each in held if _key(each.tensor) not in given]
+            most.append(sum({_key(each): each.untyped_storage().nbytes() for each in tensors}.values()))
 
-    def pack(tensor: torch.Tensor) -> torch.Tensor:
-        if phases[-1] is Phase.FORWARD and _key(tensor) not in given:
-            saved[-1][_key(tensor)] = tensor.untyped_storage().nbytes()
-        return tensor
+    def pack(tensor: torch.Tensor) -> _Held:
+        handle = _Held(tensor)
+        held.add(handle)
+        return handle
 
-    with saved_tensors_hooks(pack, lambda tensor: tensor):
+    with saved_tensors_hooks(pack, lambda handle: handle.tensor):
         iteration.run(enter)
-    return max(sum(each.values()) for each in saved)
+    return max(most)
 
 
 def _saved_in_graph(loss: torch.Tensor, given: set[int]) -> dict[int, int]:

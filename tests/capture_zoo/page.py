@@ -18,9 +18,9 @@ _BUILT = (
     "makes the states of the optimizer."
 )
 _SAVED = (
-    "Saved bytes are the storages that autograd keeps of forward beside parameters, buffers and inputs. Measured "
-    "twice, each time in an iteration of its own: by `saved_tensors_hooks`, and by a walk through the graph from the "
-    "loss to what its nodes hold. Exact is equal to both."
+    "Saved bytes are the storages that autograd holds when backward begins, beside parameters, buffers and inputs. "
+    "Measured twice, each time in an iteration of its own: by `saved_tensors_hooks`, and by a walk through the graph "
+    "from the loss to what its nodes hold. Exact is equal to both."
 )
 _PEAK = (
     "The peak is the most bytes that are given at once. Measured from every allocation of the CPU's allocator as "

@@ -176,18 +176,21 @@ class CapturedStep(_Data, frozen=True):
     def saved_bytes(self) -> int:
         """Bytes that forward keeps for backward, each storage once, beside parameters, buffers and inputs.
 
-        Of micro-batches the most that one of them keeps.
+        What was saved and freed before backward begins is not among them. Of micro-batches the most that one keeps.
         """
-        most, saved, nbytes = 0, set[int](), 0
-        for operation in self.operations:
-            if operation.phase is not Phase.FORWARD:
-                saved, nbytes = set(), 0
-            for number in operation.saves:
-                if number not in saved and not self.storages[number].given:
-                    saved.add(number)
-                    nbytes += self.storages[number].nbytes
-            most = max(most, nbytes)
+        most, saved = 0, set[int]()
+        for position, operation in enumerate(self.operations):
+            saved.update(operation.saves)
+            following = self.operations[position + 1].phase if position + 1 < len(self.operations) else None
+            if operation.phase is Phase.FORWARD and following is not Phase.FORWARD:
+                most = max(most, sum(self.storages[each].nbytes for each in saved if self._is_kept(each, position)))
+                saved.clear()
         return most
+
+    def _is_kept(self, number: int, position: int) -> bool:
+        """Whether a storage that no iteration begins with is held when an operation has ended."""
+        freed_after = self.storages[number].freed_after
+        return not self.storages[number].given and (freed_after is None or freed_after > position)
 
     @property
     def parameter_bytes(self) -> int:
