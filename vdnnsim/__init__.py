@@ -1,3 +1,18 @@
 """vdnnsim: a discrete-event simulator of memory management for training deep networks on GPUs."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vdnnsim.api import capture, simulate
+
 __version__ = "0.1.0"
+__all__ = ["__version__", "capture", "simulate"]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever a name stands for
+    """Import what a notebook calls when it asks for it: the command line does not."""
+    if name in ("capture", "simulate"):
+        from vdnnsim import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,8 @@
     │   ├── PolicyError       a policy's name, options or module
     │   ├── OutputError       a folder or file that cannot be written
     │   ├── DeviceError       a real device that is not there, lacks what is needed to use it, or runs out of memory
-    │   └── ExecutionRefused  a plan that asks for what an executor on a real device cannot do
+    │   ├── ExecutionRefused  a plan that asks for what an executor on a real device cannot do
+    │   └── CaptureError      a model that cannot be captured
     ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plan`
     └── SimulationDeadlock    a plan that cannot end
 
@@ -50,6 +51,10 @@ class DeviceError(InputError):
 
 class ExecutionRefused(InputError):
     """A plan that asks for what an executor on a real device cannot do; the message names what."""
+
+
+class CaptureError(InputError):
+    """A model that cannot be captured; the message names the module, the user's line, and what would be right."""
 
 
 class PlanError(VdnnsimError):

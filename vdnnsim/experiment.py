@@ -35,6 +35,7 @@ def scenario_result(
         gpus=scenario.gpus,
         gradients=scenario.gradients,
         kernels=kernel_origins((row.trace.plan for row in rows), simulator.cost_model),
+        captured=scenario.captured,
     )
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
+from vdnnsim.errors import PolicyError
 from vdnnsim.plan.placement import DoesNotFit, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting, Trial, make_plans
@@ -113,7 +114,7 @@ class _Simulators:
         if batch not in self.made:
             scenario = self.scenario
             self.made[batch] = Simulator.of(
-                replace(scenario.workload, batch_size=batch),
+                scenario.workload_of(batch),
                 scenario.server,
                 scenario.memory_model,
                 scenario.pinned_memory,
@@ -145,6 +146,11 @@ class _PlacedTrials:
 def _largest_batch(simulators: _Simulators, policy: Policy) -> LargestBatch:
     part_policy = policy.of_a_part
     if part_policy is not None:
+        if simulators.scenario.captured is not None:
+            raise PolicyError(
+                f"{policy.label}: cuts a batch into parts, and {simulators.scenario.workload.graph.name} was captured "
+                "with all of it at a time; expected another policy"
+            )
         part = _largest_batch(simulators, part_policy)
         if part.batch_size == 0:
             return replace(part, policy=policy.label)

@@ -245,24 +245,49 @@ def test_the_surface_is_frozen() -> None:
             surface |= {f"{name} {sub}": options(each) for sub, each in sorted(command.commands.items())}
         else:
             surface[name] = options(command)
+    model = [
+        "--batch",
+        "--hardware",
+        "--image",
+        "--inputs",
+        "--mode",
+        "--model",
+        "--optimizer",
+        "--precision",
+        "--tokens",
+    ]
     assert surface == {
         "calibrate": [
             *("--batch-size", "--channels-last", "--csv", "--device", "--element-type"),
             *("--gpu", "--network", "--out", "--tf32"),
         ],
+        "capture": [
+            *(
+                "--accumulate",
+                "--batch",
+                "--csv",
+                "--image",
+                "--inputs",
+                "--mode",
+                "--optimizer",
+                "--out",
+                "--precision",
+            ),
+            *("--pretend", "--real", "--tokens"),
+        ],
         "check": ["--policy-module"],
         "claims": ["--csv", "--paper", "--report"],
-        "compare": ["--csv", "--out", "--policies", "--policy-module"],
+        "compare": sorted([*model, "--csv", "--out", "--policies", "--policy-module"]),
         "list hardware": ["--csv", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
-        "max-batch": ["--csv", "--policy-module"],
+        "max-batch": sorted([*model, "--csv", "--policy", "--policy-module"]),
         "pretend": ["--csv", "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"],
-        "run": ["--csv", "--out", "--policy-module"],
+        "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module"]),
         "sweep": [
             *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),
             *("--status", "--workers", "--yes"),
         ],
         "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
-        "whatif": ["--csv", "--policy-module", "--set"],
+        "whatif": sorted([*model, "--csv", "--policy", "--policy-module", "--set"]),
     }

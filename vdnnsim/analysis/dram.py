@@ -95,7 +95,7 @@ def convolution_traffic(trace: IterationTrace, cost_model: CostModel, server: Se
 
 def kernel_bytes(costs: CostTable, kernel: Compute) -> int:
     """Return the bytes that a kernel moves through DRAM, by the model that its seconds come from."""
-    return costs.find(kernel.layer, kernel.phase, kernel.algorithm).dram_bytes
+    return costs.find(kernel.layer, kernel.phase, kernel.algorithm, kernel.operation).dram_bytes
 
 
 def copied_bytes(trace: IterationTrace, span: Span) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.metrics import RunMetrics
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -59,6 +60,8 @@ class ScenarioResult:
         gpus: how many GPUs train together.
         gradients: how they add up their gradients; None where there is nothing to add up.
         kernels: what the plans of all rows launch.
+        captured: where the workload was captured, what it was captured as.
+        advice: what would make it fit, in sentences; nothing where that was not asked.
     """
 
     name: str
@@ -73,6 +76,8 @@ class ScenarioResult:
     gpus: int = 1
     gradients: Aggregation | None = None
     kernels: KernelOrigins = field(default_factory=KernelOrigins)
+    captured: CapturedModel | None = None
+    advice: tuple[str, ...] = ()
 
     @property
     def by_policy(self) -> tuple[tuple[PolicyResult, ...], ...]:

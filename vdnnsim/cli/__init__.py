@@ -15,6 +15,7 @@ try:
 
     from vdnnsim import __version__
     from vdnnsim.cli.calibrate import calibrate
+    from vdnnsim.cli.capture import capture
     from vdnnsim.cli.claims import claims
     from vdnnsim.cli.compare import compare
     from vdnnsim.cli.lists import list_
@@ -61,5 +62,5 @@ def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""
 
 
-for _command in (run, compare, max_batch, list_, check, claims, calibrate, validate, sweep, what_if, pretend):
+for _command in (run, compare, max_batch, list_, check, claims, calibrate, validate, sweep, what_if, pretend, capture):
     cli.add_command(_command)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vdnnsim.cli.model import asked_for, takes_model
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import check_file, check_folder, print_result
 from vdnnsim.errors import PolicyError
@@ -18,7 +19,8 @@ _ALL = "all"
 
 
 @click.command()
-@click.argument("scenario", type=FilePath())
+@click.argument("scenario", type=FilePath(), required=False)
+@takes_model
 @click.option(
     "--policies",
     "names",
@@ -30,11 +32,19 @@ _ALL = "all"
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
 @CSV
 @POLICY_MODULE
-def compare(scenario: Path, names: str, out: Path | None, csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+def compare(
+    scenario: Path | None,
+    names: str,
+    out: Path | None,
+    csv_file: Path | None,
+    policy_modules: Sequence[str],
+    **words: object,
+) -> None:
     """Rank policies by time and memory on the workload and the hardware of SCENARIO, and mark those none beats.
 
     The table here and a CSV and a picture in DIR; what does not fit is listed apart, and why. Under `all` the policies
-    that SCENARIO names with options of their own are compared as well.
+    that SCENARIO names with options of their own are compared as well. In the place of SCENARIO may stand a PyTorch
+    model, which is captured now: --model my_model.py:make --batch 8 --hardware rtx_4090.
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.compare import compare_policies
@@ -43,10 +53,9 @@ def compare(scenario: Path, names: str, out: Path | None, csv_file: Path | None,
     from vdnnsim.report.plots.front import draw_comparison
     from vdnnsim.report.tables.comparison import COMPARED, comparison_rows
     from vdnnsim.report.tables.terminal import comparison_table
-    from vdnnsim.scenario.read import read_scenario
 
     types = policies_with(policy_modules)
-    asked = read_scenario(scenario, types)
+    asked = asked_for(scenario, words, types, ()).scenario
     policies = _policies(names, types, asked.policies)
     folder = Path("reports") / asked.name if out is None else out
     check_folder(folder)

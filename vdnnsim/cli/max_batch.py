@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from vdnnsim.cli.model import POLICY, asked_for, takes_model
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import has_all, print_result
 
@@ -17,27 +18,35 @@ LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "p
 
 
 @click.command(name="max-batch")
-@click.argument("scenario", type=FilePath())
+@click.argument("scenario", type=FilePath(), required=False)
+@takes_model
+@POLICY
 @CSV
 @POLICY_MODULE
-def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+def max_batch(
+    scenario: Path | None,
+    policies: Sequence[str],
+    csv_file: Path | None,
+    policy_modules: Sequence[str],
+    **words: object,
+) -> None:
     """Find the largest batch that fits under each policy of SCENARIO, and what stops one image more.
 
-    The batch size of SCENARIO is only where the search begins. Both batch and images per second are those of one GPU.
+    The batch size of SCENARIO, or of --model, is only where the search begins. Both batch and images per second are
+    those of one GPU.
     """
     from vdnnsim.analysis.columns import Value, cells
     from vdnnsim.analysis.kernel_origins import joined_origins
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.largest_batch import largest_batches
-    from vdnnsim.report.caveats import kernel_times
+    from vdnnsim.report.caveats import capture_lines, kernel_times
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
     from vdnnsim.report.scale import per_second, rate_cells
     from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.report.tables.terminal import titled_table
-    from vdnnsim.scenario.read import read_scenario
 
-    asked = read_scenario(scenario, policies_with(policy_modules))
+    asked = asked_for(scenario, words, policies_with(policy_modules), policies).scenario
     sample = sample_of(asked.workload.graph)
     rows, shown = [], []
     found = largest_batches(asked)
@@ -67,7 +76,7 @@ def max_batch(scenario: Path, csv_file: Path | None, policy_modules: Sequence[st
         write_csv(csv_file, LARGEST, rows)
     header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
     table = plain_table(header, shown, has_all(csv_file))
-    findings = kernel_times(joined_origins(each.kernels for each in found))
+    findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
     print_result(titled_table(caption(asked, f"largest batch of {sample.names}"), table, (), findings))
 
 

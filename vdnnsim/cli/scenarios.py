@@ -1,11 +1,13 @@
 """Commands that read a scenario: `run` and `check`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from vdnnsim.cli.model import POLICY, asked_for, takes_model
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import print_result, write_result
 
@@ -16,26 +18,39 @@ _LARGE_BYTES = 10 * 2**20
 
 
 @click.command()
-@click.argument("scenario", type=FilePath())
+@click.argument("scenario", type=FilePath(), required=False)
+@takes_model
+@POLICY
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
 @CSV
 @POLICY_MODULE
-def run(scenario: Path, out: Path | None, csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+def run(
+    scenario: Path | None,
+    policies: Sequence[str],
+    out: Path | None,
+    csv_file: Path | None,
+    policy_modules: Sequence[str],
+    **words: object,
+) -> None:
     """Replay every policy of SCENARIO: one table here; CSV, report, pictures and traces in DIR.
+
+    Or of a PyTorch model of yours, captured now: --model my_model.py:make --batch 8 --hardware rtx_4090.
 
     What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
     """
+    from vdnnsim.advice import advice
     from vdnnsim.analysis.columns import RUN, result_rows
     from vdnnsim.experiment import run_scenario
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.run.write import ALWAYS, refuse_foreign, write_report
     from vdnnsim.report.tables.terminal import result_table
-    from vdnnsim.scenario.read import read_scenario
 
-    asked = read_scenario(scenario, policies_with(policy_modules))
-    folder = Path("reports") / asked.name if out is None else out
+    types = policies_with(policy_modules)
+    asked = asked_for(scenario, words, types, policies)
+    folder = Path("reports") / asked.scenario.name if out is None else out
     refuse_foreign(folder, ALWAYS)
-    result = run_scenario(asked)
+    result = run_scenario(asked.scenario)
+    result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture))
     written = write_report(result, folder)
     if csv_file is not None:
         write_csv(csv_file, RUN, result_rows(result))
@@ -55,9 +70,10 @@ def _said(written: "Written") -> str:
 @click.argument("file", type=FilePath())
 @POLICY_MODULE
 def check(file: Path, policy_modules: Sequence[str]) -> None:
-    """Read and resolve FILE, a scenario, a study or a hardware profile, and run nothing."""
+    """Read and resolve FILE, a scenario, a study, a hardware profile or a captured step, and run nothing."""
+    from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.check import check_file
     from vdnnsim.study.file.read import check_study, is_study
 
-    checked = check_study if is_study(file) else check_file
+    checked = check_study if not file.name.endswith(SUFFIX) and is_study(file) else check_file
     write_result(checked(file, policies_with(policy_modules)) + "\n")

@@ -11,7 +11,8 @@ import click
 # Click keeps the lines of a paragraph that begins with \b.
 _VALUES: Final = """\b
 What can be varied, the values of a scenario as they stand there:
-  workload.network, workload.batch_size, workload.precision (or
+  workload.network, workload.step (a file of a captured model),
+  workload.batch_size, workload.precision (or
   workload.element_type, its older name), workload.optimizer,
   workload.mode, hardware, gpus, gradients, memory_model,
   pinned_memory

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vdnnsim.cli.model import POLICY, asked_for, takes_model
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import has_all, print_result
 from vdnnsim.cli.study_help import StudyCommand
@@ -19,7 +20,9 @@ _TIMES = ("before", "after")
 
 
 @click.command(name="whatif", cls=StudyCommand)
-@click.argument("scenario", type=FilePath())
+@click.argument("scenario", type=FilePath(), required=False)
+@takes_model
+@POLICY
 @click.option(
     "--set",
     "settings",
@@ -30,24 +33,32 @@ _TIMES = ("before", "after")
 )
 @CSV
 @POLICY_MODULE
-def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, policy_modules: Sequence[str]) -> None:
-    """Replay every policy of SCENARIO as it is, and as it would be with other values.
+def what_if(
+    scenario: Path | None,
+    policies: Sequence[str],
+    settings: Sequence[str],
+    csv_file: Path | None,
+    policy_modules: Sequence[str],
+    **words: object,
+) -> None:
+    """Replay every policy of SCENARIO, or of --model, as it is, and as it would be with other values.
 
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
     from vdnnsim.dnn.samples import sample_of
+    from vdnnsim.report.caveats import capture_lines
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
     from vdnnsim.report.scale import per_second
     from vdnnsim.report.tables.summary import FOOTNOTE
     from vdnnsim.report.tables.terminal import titled_table
-    from vdnnsim.scenario.read import read_scenario
     from vdnnsim.study.points.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
 
     types = policies_with(policy_modules)
-    asked = read_scenario(scenario, types)
-    changes = ask(asked, scenario.parent, settings, types)
+    question = asked_for(scenario, words, types, policies)
+    asked = question.scenario
+    changes = ask(asked, question.folder, settings, types)
     rows = [
         (change.label, when, row)
         for change in changes
@@ -64,7 +75,9 @@ def what_if(scenario: Path, settings: Sequence[str], csv_file: Path | None, poli
     table = _table(rows, f"{unit} of all GPUs" if several else unit, has_all(csv_file))
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
-    print_result(titled_table(title, table, notes, (*_reasons(changes), *_kernel_times(changes))))
+    print_result(
+        titled_table(title, table, notes, (*_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured)))
+    )
 
 
 def _reasons(changes: Sequence["Change"]) -> list[str]:

@@ -19,7 +19,7 @@ from collections.abc import Hashable, Mapping
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.convolution_time import bias_bytes, bias_s, convolution_bytes, convolution_s
 from vdnnsim.cost.machine import Machine, model_origin
-from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
 from vdnnsim.cost.workspace import algorithms, workspace_bytes
 from vdnnsim.dnn.convolutional import Convolution
 from vdnnsim.dnn.layers import Layer, Phase
@@ -29,34 +29,44 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Server
 
 
-class MaxwellCosts(CostModel):
+class MaxwellCosts(MachineCosts):
     """The costs of kernels by this model on one server."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
         self._server = server
         self._origin = model_origin(server)
+        self._machines: dict[ElementType, Machine] = {}
+
+    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:  # noqa: ARG002 - one roofline for all names
+        """Return what a kernel that is no convolution costs."""
+        seconds = kernel_s(self._machine(element_type), flop, nbytes)
+        return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)
+
+    def _machine(self, element_type: ElementType) -> Machine:
+        if element_type not in self._machines:
+            self._machines[element_type] = Machine.of_server(self._server, element_type)
+        return self._machines[element_type]
 
     def _build(self, workload: Workload) -> CostTable:
-        machines: dict[ElementType, Machine] = {}
         known: dict[Hashable, tuple[KernelCost, ...]] = {}
         kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
         for layer in workload.graph.layers:
             for phase in workload.phases(layer):
                 element_type = workload.arithmetic_type(layer, phase)
-                if element_type not in machines:
-                    machines[element_type] = Machine.of_server(self._server, element_type)
                 key = element_type, _same_cost(workload, layer, phase)
                 if key not in known:
-                    known[key] = self._options(machines[element_type], workload, layer, phase)
+                    known[key] = self._options(element_type, workload, layer, phase)
                 kernels[layer.index, phase] = known[key]
         return CostTable(kernels)
 
-    def _options(self, machine: Machine, workload: Workload, layer: Layer, phase: Phase) -> tuple[KernelCost, ...]:
+    def _options(
+        self, element_type: ElementType, workload: Workload, layer: Layer, phase: Phase
+    ) -> tuple[KernelCost, ...]:
+        machine = self._machine(element_type)
         if not _is_convolution(layer, phase):
             operation = workload.step.operation(layer.index, phase)
-            seconds = kernel_s(machine, operation.flop, operation.bytes_moved)
-            return (KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=operation.bytes_moved),)
+            return (self.kernel(layer.operator.name, element_type, operation.flop, operation.bytes_moved),)
         shape = ConvolutionShape.of_layer(layer, workload.part_size)
         options = [
             KernelCost(

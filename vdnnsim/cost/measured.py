@@ -21,14 +21,14 @@ not offered while another is left.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.cost.roofline_fit import Roofline, TimedWork, fit_roofline
-from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
 from vdnnsim.cost.workspace_fit import WorkspaceRule, fit_workspace
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic, SavingRule
@@ -106,6 +106,12 @@ class MeasuredKernelCosts:
         origin = Origin.DATASHEET if stated else Origin.FITTED
         return KernelCost(algorithm, seconds, workspace_bytes, origin, dram_bytes=nbytes)
 
+    def of_work(self, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
+        """Return what a kernel is expected to cost whose operator was not measured, by the rows of its class."""
+        group = self._nearest((("class", Arithmetic.PRODUCT in flop), "all"), _ENOUGH_FOR_TIMES[-2:])
+        origin = Origin.DATASHEET if group in self._stated else Origin.FITTED
+        return KernelCost(ONLY, self._roofline(group).seconds(sum(flop.values()), nbytes), 0, origin, dram_bytes=nbytes)
+
     def _nearest(self, groups: Sequence[Hashable], enough: Sequence[int]) -> Hashable:
         """Return the first group with enough shapes; None if there is none."""
         pairs = zip(groups, enough, strict=True)
@@ -145,12 +151,16 @@ class MeasuredKernelCosts:
         return (ONLY,)
 
 
-class MeasuredCosts(CostModel):
+class MeasuredCosts(MachineCosts):
     """The costs of workloads of one element type whose kernels were measured; arguments as of `MeasuredKernelCosts`."""
 
     def __init__(self, rows: Iterable[KernelRow], peaks: Roofline, element_type: ElementType) -> None:
         super().__init__()
         self._kernels = MeasuredKernelCosts(rows, peaks, element_type)
+
+    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:  # noqa: ARG002 - of its element type alone
+        """Return what a kernel costs by those of its class that were measured."""
+        return self._kernels.of_work(flop, nbytes)
 
     def _build(self, workload: Workload) -> CostTable:
         known: dict[KernelShape, tuple[KernelCost, ...]] = {}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from vdnnsim.cost.captured import captured_table
 from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.cost.machine import peak_roofline
@@ -18,14 +19,15 @@ from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.cost.roofline import RooflineCosts, roofline_parameters
-from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.cost.table import CostModel, CostTable, MachineCosts
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
 from vdnnsim.messages import file_name, not_one_of
 
-KINDS: Final[Mapping[str, Callable[[Server], CostModel]]] = {"maxwell": MaxwellCosts, "roofline": RooflineCosts}
+KINDS: Final[Mapping[str, Callable[[Server], MachineCosts]]] = {"maxwell": MaxwellCosts, "roofline": RooflineCosts}
 TABLE: Final = "table"
 
 
@@ -46,13 +48,21 @@ def check_cost_model(name: str, server: Server) -> None:
         CostParameters.from_mapping(name, parameters)
 
 
+def lacking_peak(name: str, server: Server, element_type: ElementType) -> str:
+    """Return that the profile called `name` states no peak for an element type; nothing where it does."""
+    if server.computes_in(element_type):
+        return ""
+    stated = ", ".join(each.value for each in server.gpu.flop_per_s)
+    return f"{name} states no gpu.peak for {element_type.value!r}, expected one of {stated}"
+
+
 class ServerCosts(CostModel):
     """The costs of kernels on a server; each of its models is made when a workload first wants it."""
 
     def __init__(self, server: Server) -> None:
         super().__init__()
         self._server = server
-        self._models: dict[ElementType, CostModel] = {}
+        self._models: dict[ElementType, MachineCosts] = {}
         self._gaps: dict[ElementType, str] = {}
 
     def _build(self, workload: Workload) -> CostTable:
@@ -62,6 +72,8 @@ class ServerCosts(CostModel):
             gap = f"{self._server.name} states no gpu.peak for {half.value}; the rate of float32 stands in"
             table = ServerCosts(replace(self._server, gpu=gpu)).table(workload)
             return replace(table, gap=_joined(gap, table.gap))
+        if isinstance(workload, CapturedWorkload):
+            return self._captured(workload)
         table = self.of_type(workload.element_type).table(workload)
         gap = _joined(self._gaps[workload.element_type], table.gap)
         if half is None:
@@ -76,7 +88,20 @@ class ServerCosts(CostModel):
         }
         return CostTable(kernels, _joined(narrow_gap, narrow_table.gap) or gap)
 
-    def _narrow(self, half: ElementType) -> tuple[CostModel, str]:
+    def _captured(self, workload: CapturedWorkload) -> CostTable:
+        """Return the costs of what was captured; what computes in a type of which nothing is known as the workload."""
+        gaps: dict[str, None] = {}
+
+        def machine(element_type: ElementType) -> tuple[MachineCosts, ElementType]:
+            asked = element_type if self._server.computes_in(element_type) else workload.element_type
+            model, gap = self._narrow(asked) if asked is workload.graph.autocast else (self.of_type(asked), "")
+            gaps.update(dict.fromkeys(filter(None, (gap or self._gaps[asked],))))
+            return model, asked
+
+        table = captured_table(workload, machine)
+        return replace(table, gap=_joined(*gaps))
+
+    def _narrow(self, half: ElementType) -> tuple[MachineCosts, str]:
         """Return what times kernels in the narrow type of mixed precision, those of float32 where nothing else does."""
         try:
             return self.of_type(half), self._gaps[half]
@@ -87,7 +112,7 @@ class ServerCosts(CostModel):
             peaks = peak_roofline(self._server, half)
             return MeasuredCosts(read_measured_kernels(kernels), peaks, ElementType.FLOAT32), gap
 
-    def of_type(self, element_type: ElementType) -> CostModel:
+    def of_type(self, element_type: ElementType) -> MachineCosts:
         """Return what times kernels of an element type.
 
         Raises:
@@ -97,7 +122,7 @@ class ServerCosts(CostModel):
             self._models[element_type], self._gaps[element_type] = self._find(element_type)
         return self._models[element_type]
 
-    def _find(self, element_type: ElementType) -> tuple[CostModel, str]:
+    def _find(self, element_type: ElementType) -> tuple[MachineCosts, str]:
         server, gap = self._server, ""
         models = bool(server.cost_model) and server.cost_model_kind != TABLE
         if server.kernels is not None:

@@ -114,18 +114,16 @@ class _Spelling:
 
 
 def _operators() -> Iterator[type[Operator]]:
-    """Yield the operators that the modules of `vdnnsim.dnn` define."""
+    """Yield the operators that the modules of `vdnnsim.dnn` define and that have a name of their own."""
     for found in iter_modules(dnn.__path__, f"{dnn.__name__}."):
         for each in vars(import_module(found.name)).values():
-            if isinstance(each, type) and issubclass(each, Operator) and each.__module__ == found.name:
+            is_operator = isinstance(each, type) and issubclass(each, Operator) and each.__module__ == found.name
+            if is_operator and (hasattr(each, "name") or each.spellings):
                 yield each
 
 
 _SPELLINGS: Final[Mapping[str, _Spelling]] = {
-    spelling.name: spelling
-    for operator in _operators()
-    if operator is not Operator
-    for spelling in _Spelling.all_of(operator)
+    spelling.name: spelling for operator in _operators() for spelling in _Spelling.all_of(operator)
 }
 
 OPERATOR_NAMES: Final = tuple(_SPELLINGS)

@@ -23,8 +23,9 @@ from typing import Final
 
 from vdnnsim.cost.machine import model_origin, peak_flop_per_s
 from vdnnsim.cost.operator_text import OPERATOR_NAMES
-from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
@@ -39,7 +40,7 @@ _FRACTION: Final = re.compile(
 )
 
 
-class RooflineCosts(CostModel):
+class RooflineCosts(MachineCosts):
     """The costs of kernels by the rooflines of one server.
 
     Raises:
@@ -66,11 +67,13 @@ class RooflineCosts(CostModel):
     def _cost(self, workload: Workload, layer: Layer, phase: Phase) -> KernelCost:
         operation = workload.step.operation(layer.index, phase)
         name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
-        element_type = workload.arithmetic_type(layer, phase)
+        return self.kernel(name, workload.arithmetic_type(layer, phase), operation.flop, operation.bytes_moved)
+
+    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
+        """Return what a kernel costs by the fractions that are stated for it."""
         flop_per_s = peak_flop_per_s(self._server, element_type) * self._fraction(name, element_type, "flop")
         bytes_per_s = self._server.gpu.dram_bytes_per_s * self._fraction(name, element_type, "dram")
-        nbytes = operation.bytes_moved
-        seconds = max(sum(operation.flop.values()) / flop_per_s, nbytes / bytes_per_s) + self._values[OVERHEAD]
+        seconds = max(sum(flop.values()) / flop_per_s, nbytes / bytes_per_s) + self._values[OVERHEAD]
         return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)
 
     def _fraction(self, name: str, element_type: ElementType, of: str) -> float:

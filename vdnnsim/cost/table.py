@@ -5,11 +5,13 @@ table of any.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
 
 ONLY = "only"
@@ -21,10 +23,13 @@ class KernelCost:
     """One way to compute one phase of one layer.
 
     Attributes:
+        algorithm: its name; of several operations the names of those that offer a choice.
         seconds: its time alone on the GPU.
         workspace_bytes: memory that it needs while it runs.
         dram_bytes: what it moves through DRAM by the same model as its seconds, the bias of a CONV layer included
             (`vdnnsim.cost.convolution_time`); compulsory traffic where it is one roofline. 0 if not modelled.
+        parts: of a phase that is several operations, the cost of each in their order; the seconds and traffic above are
+            their sums, the workspace is their largest.
     """
 
     algorithm: str
@@ -32,6 +37,32 @@ class KernelCost:
     workspace_bytes: int
     origin: Origin
     dram_bytes: int = 0
+    parts: tuple["KernelCost", ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence["KernelCost"]) -> "KernelCost":
+        """Return the cost of operations that run one after the other; its origin is that of the longest."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            algorithm=" + ".join(each.algorithm for each in parts if each.algorithm != ONLY) or ONLY,
+            seconds=sum(each.seconds for each in parts),
+            workspace_bytes=max(each.workspace_bytes for each in parts),
+            origin=max(parts, key=lambda each: each.seconds).origin,
+            dram_bytes=sum(each.dram_bytes for each in parts),
+            parts=tuple(parts),
+        )
+
+    def of(self, operation: int) -> "KernelCost":
+        """Return the cost of one of the operations of the phase."""
+        return self.parts[operation] if self.parts else self
+
+    def retimed(self, seconds: Callable[[float], float]) -> "KernelCost":
+        """Return what it costs where every operation takes what a function makes of its time."""
+        if not self.parts:
+            return replace(self, seconds=seconds(self.seconds))
+        parts = tuple(each.retimed(seconds) for each in self.parts)
+        return replace(self, seconds=sum(each.seconds for each in parts), parts=parts)
 
 
 KernelChoice = Mapping[tuple[int, Phase], KernelCost]
@@ -62,11 +93,11 @@ class CostTable:
         """The memory-optimal algorithm, (m) in the paper: the least workspace, the fastest among equals."""
         return min(self.kernels[layer, phase], key=lambda kernel: (kernel.workspace_bytes, kernel.seconds))
 
-    def find(self, layer: int, phase: Phase, algorithm: str) -> KernelCost:
-        """The cost of the algorithm called `algorithm`."""
+    def find(self, layer: int, phase: Phase, algorithm: str, operation: int | None = None) -> KernelCost:
+        """The cost of the algorithm called `algorithm`, or what one of the operations of the phase costs by it."""
         for kernel in self.kernels[layer, phase]:
             if kernel.algorithm == algorithm:
-                return kernel
+                return kernel if operation is None else kernel.of(operation)
         raise KeyError(f"layer {layer}, {phase.value}: no algorithm {algorithm!r}")
 
 
@@ -89,6 +120,24 @@ class CostModel(ABC):
     @abstractmethod
     def _build(self, workload: Workload) -> CostTable:
         """Build the table of a workload."""
+
+
+class MachineCosts(CostModel):
+    """The costs of one machine, which can also be asked for a kernel of which only its work is known."""
+
+    @abstractmethod
+    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
+        """Return what a kernel costs.
+
+        Args:
+            name: the operator's word in tables of kernels, or another that no table has.
+            element_type: in which it computes.
+            flop: by kind of arithmetic.
+            nbytes: its compulsory DRAM traffic.
+
+        Raises:
+            ProfileError: the machine's figures do not cover the element type.
+        """
 
 
 AdjustKernels = Callable[[Workload, Layer, Phase, tuple[KernelCost, ...]], tuple[KernelCost, ...]]

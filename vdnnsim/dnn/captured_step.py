@@ -9,6 +9,8 @@ memory that an operation takes for its results is taken when it begins; what nob
 ended.
 """
 
+from itertools import accumulate
+
 import msgspec
 
 from vdnnsim.dnn.layers import Phase
@@ -109,7 +111,8 @@ class CapturedOperation(_Data, frozen=True):
 
     Attributes:
         name: of the operator, `aten.convolution.default`.
-        forward: of a backward operation, the last operation of the forward that it is of; None where it is of none.
+        forward: of a backward operation, the last operation of the forward that it is of, which may itself stand in
+            backward where that was computed again; None where it is of none.
         element_type: in which it computes, as PyTorch calls it.
         flop: by kind of arithmetic, by the direct method, a multiply and an add being two.
         bytes_moved: compulsory DRAM traffic: each operand read once, each result written once; 0 for one that launches
@@ -168,3 +171,50 @@ class CapturedStep(_Data, frozen=True):
     tensors: tuple[CapturedTensor, ...]
     operations: tuple[CapturedOperation, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that forward keeps for backward, each storage once, beside parameters, buffers and inputs.
+
+        What was saved and freed before backward begins is not among them. Of micro-batches the most that one keeps.
+        """
+        most, saved = 0, set[int]()
+        for position, operation in enumerate(self.operations):
+            saved.update(operation.saves)
+            following = self.operations[position + 1].phase if position + 1 < len(self.operations) else None
+            if operation.phase is Phase.FORWARD and following is not Phase.FORWARD:
+                most = max(most, sum(self.storages[each].nbytes for each in saved if self._is_kept(each, position)))
+                saved.clear()
+        return most
+
+    def _is_kept(self, number: int, position: int) -> bool:
+        """Whether a storage that no iteration begins with is held when an operation has ended."""
+        freed_after = self.storages[number].freed_after
+        return not self.storages[number].given and (freed_after is None or freed_after > position)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of the parameters of the model."""
+        return sum(each.nbytes for each in self.storages if each.given and each.kind is BufferKind.WEIGHTS)
+
+    @property
+    def live_bytes(self) -> tuple[int, ...]:
+        """Bytes that are alive while each operation runs: what is given, what it touches, and what is held beyond."""
+        first: dict[int, int] = {}
+        for position, operation in enumerate(self.operations):
+            for operand in operation.operands:
+                first.setdefault(self.tensors[operand.tensor].storage, position)
+        change = [0] * (len(self.operations) + 1)
+        for number, storage in enumerate(self.storages):
+            begin = 0 if storage.given else first.get(number)
+            if begin is not None:
+                change[begin] += storage.nbytes
+                if storage.freed_after is not None:
+                    change[storage.freed_after + 1] -= storage.nbytes
+        return tuple(accumulate(change[:-1]))
+
+    @property
+    def peak_live_bytes(self) -> int:
+        """The most bytes that are alive at once, temporary memory of operations among them."""
+        pairs = zip(self.live_bytes, self.operations, strict=True)
+        return max((live + operation.temporary_bytes for live, operation in pairs), default=0)

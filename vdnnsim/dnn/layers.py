@@ -14,7 +14,10 @@ from vdnnsim.dnn.shapes import MapShape, Shapes
 
 
 class LayerKind(Enum):
-    """The words of the vDNN paper for the kinds of layers; from BN on, which it has not, those of the field."""
+    """The words of the vDNN paper for the kinds of layers; from BN on, which it has not, those of the field.
+
+    `OTHER` is for what a captured model computes and nobody has a word for.
+    """
 
     CONV = "CONV"
     ACTV = "ACTV"
@@ -32,6 +35,7 @@ class LayerKind(Enum):
     PRODUCT = "PRODUCT"
     RNN = "RNN"
     CAST = "CAST"
+    OTHER = "OTHER"
 
 
 class Phase(Enum):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.dnn.graph import LayerGraph
-from vdnnsim.dnn.sequences import Embedding
+from vdnnsim.dnn.layers import LayerKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def sample_of(graph: LayerGraph) -> Sample:
     shape = first.shape
     if shape.steps == 1:
         return IMAGE
-    if any(isinstance(graph.layers[consumer].operator, Embedding) for consumer in first.consumers):
+    if any(graph.layers[consumer].kind is LayerKind.EMBEDDING for consumer in first.consumers):
         return Sample("text", "token", shape.steps)
     if shape.height * shape.width > 1:
         return Sample("video", "frame", shape.steps)

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.element_type import ElementType
+
+if TYPE_CHECKING:
+    from vdnnsim.dnn.captured_step import CapturedOperation
 
 
 class BufferKind(Enum):
@@ -139,7 +142,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class StepOperation:
-    """One operation of an iteration.
+    """One operation of an iteration; a phase of a layer is one or several of them, one after the other.
 
     Attributes:
         module: the path of the module that it belongs to, `features.0.conv1`; the same in every iteration.
@@ -149,6 +152,8 @@ class StepOperation:
         temporary_bytes: device memory that it needs while it runs, whatever kernel computes it.
         random: whether it draws random numbers.
         saves: storages that it keeps alive for backward.
+        holds: storages that the program still holds when it ends, though no operation reads them from it on.
+        captured: what it was in the program; None of a network that we build.
     """
 
     module: str
@@ -160,6 +165,8 @@ class StepOperation:
     temporary_bytes: int = 0
     random: bool = False
     saves: tuple[int, ...] = ()
+    holds: tuple[int, ...] = ()
+    captured: "CapturedOperation | None" = None
 
     def of_role(self, *roles: Role) -> tuple[Operand, ...]:
         """Return the operands of some roles, in order."""
@@ -179,12 +186,20 @@ class Step:
     operations: tuple[StepOperation, ...]
 
     @cached_property
-    def _by_layer(self) -> Mapping[tuple[int, Phase], StepOperation]:
-        return {(each.layer, each.phase): each for each in self.operations}
+    def _by_layer(self) -> Mapping[tuple[int, Phase], tuple[StepOperation, ...]]:
+        found: dict[tuple[int, Phase], list[StepOperation]] = {}
+        for each in self.operations:
+            found.setdefault((each.layer, each.phase), []).append(each)
+        return {where: tuple(operations) for where, operations in found.items()}
+
+    def operations_of(self, layer: int, phase: Phase) -> tuple[StepOperation, ...]:
+        """Return the operations that are a phase of a layer, in their order; at least one."""
+        return self._by_layer[layer, phase]
 
     def operation(self, layer: int, phase: Phase) -> StepOperation:
-        """Return the operation that is a phase of a layer."""
-        return self._by_layer[layer, phase]
+        """Return the one operation that is a phase of a layer, as in every network that we build."""
+        (operation,) = self._by_layer[layer, phase]
+        return operation
 
     @cached_property
     def _by_owner(self) -> Mapping[tuple[BufferKind, int], int]:

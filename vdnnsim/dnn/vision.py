@@ -76,9 +76,11 @@ class Relu6(Operator):
         return Relu6(over_input=rule is SavingRule.PAPER)
 
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:
-        """One an element."""
+        """One an element; autograd's copy reads X and writes it, beside what then reads that and writes Y."""
         work = Work(forward_flop=inputs[0].elements, backward_flop=inputs[0].elements)
-        return replace(work, saved_outputs=(0,)) if rule is SavingRule.PAPER else replace(work, saved_inputs=(0,))
+        if rule is SavingRule.PAPER:
+            return replace(work, saved_outputs=(0,))
+        return replace(work, saved_inputs=(0,), passes=3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,11 @@ class Workload:
         return self.mode is Mode.TRAINING
 
     @property
+    def rounds(self) -> int:
+        """How often forward and backward of what `step` says run before the update; more than once where captured."""
+        return 1
+
+    @property
     def part_size(self) -> int:
         """Images that forward and backward run over at a time."""
         return self.batch_size // self.parts

@@ -108,7 +108,7 @@ class _Iteration:
         self._host_waits_for: int | None = None
         costs = cost_model.table(plan.workload)
         durations_s = {
-            position: costs.find(each.layer, each.phase, each.algorithm).seconds + each.barrier_s
+            position: costs.find(each.layer, each.phase, each.algorithm, each.operation).seconds + each.barrier_s
             for position, each in enumerate(plan.operations)
             if isinstance(each, Compute)
         }

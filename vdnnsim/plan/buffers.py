@@ -1,8 +1,9 @@
 """The buffers of one iteration, one for each storage of the workload's step, and which of them each kernel touches."""
 
-from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, WeightGradients
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, StepOperation, WeightGradients
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.schedule import Run, runs_of
 from vdnnsim.plan.training_plan import Buffer
 
 
@@ -22,19 +23,20 @@ class IterationBuffers:
         self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
         drops = workload.is_training and workload.weight_gradients is WeightGradients.DROPPED
         self._made = {BufferKind.WEIGHT_GRADIENT} if drops else set()
-        self._operands: dict[tuple[int, Phase, bool], tuple[Operand, ...]] = {}
-        self._touched: dict[tuple[int, Phase, bool], tuple[list[int], list[int]]] = {}
+        self._operands: dict[tuple[int, Phase, int, bool], tuple[Operand, ...]] = {}
+        self._touched: dict[tuple[int, Phase, int | None, bool], tuple[list[int], list[int]]] = {}
         storages = self._step.storages
         self.buffers = [
             Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, storage=number)
             for number, each in enumerate(storages)
         ]
-        self.maps = [number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP]
+        maps = {each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP}
+        self.maps = [maps[index] for index in range(len(maps))]
         self.gradients = {
             each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.GRADIENT_MAP
         }
-        of_maps = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
-        self.resident = [(number, each.owner) for number, each in enumerate(storages) if each.kind not in of_maps]
+        passing = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP, BufferKind.WORKSPACE)
+        self.resident = [(number, each.owner) for number, each in enumerate(storages) if each.kind not in passing]
 
     def add(self, buffer: Buffer) -> int:
         """Add what the step does not know, and return its number."""
@@ -58,33 +60,44 @@ class IterationBuffers:
         """Return the size of a buffer."""
         return self.buffers[buffer].nbytes
 
-    def operands(self, layer: Layer, phase: Phase, part: int = 0) -> tuple[Operand, ...]:
-        """Return the buffers that a phase of a layer touches, by their roles, the workspace aside.
+    def operands(self, run: Run) -> tuple[Operand, ...]:
+        """Return the buffers that one operation of a phase of a layer touches, by their roles, the workspace aside.
 
         Of a later part of the batch it adds to the weight gradients of those before it.
         """
-        key = layer.index, phase, part > 1
+        key = run.layer.index, run.phase, run.operation or 0, run.part > 1
         if key not in self._operands:
             # Written out, for `replace` takes several times as long, and each plan asks for each operand.
             self._operands[key] = tuple(
                 Operand(
                     each.role,
                     self._step.tensors[each.memory].storage,
-                    Access.UPDATE if part > 1 and _is_sum(each) else each.access,
+                    Access.UPDATE if run.part > 1 and _is_sum(each) else each.access,
                     each.position,
                 )
-                for each in self._step.operation(layer.index, phase).operands
+                for each in self._operation(run).operands
             )
         return self._operands[key]
 
-    def touched(self, layer: Layer, phase: Phase, part: int = 0) -> tuple[list[int], list[int]]:
-        """Return the buffers that a phase of a layer reads and those that it writes, the workspace aside."""
-        key = layer.index, phase, part > 1
+    def touched(self, run: Run) -> tuple[list[int], list[int]]:
+        """Return the buffers that a kernel reads or holds and those that it writes, the workspace aside.
+
+        Of several kernels, what an earlier one writes is not among what they read.
+        """
+        key = run.layer.index, run.phase, run.operation, run.part > 1
         if key not in self._touched:
-            operands = self.operands(layer, phase, part)
-            reads = [each.memory for each in operands if each.access.reads]
-            self._touched[key] = reads, [each.memory for each in operands if each.access.writes]
+            reads: list[int] = []
+            writes: list[int] = []
+            for single in runs_of(run, self._step):
+                operands = self.operands(single)
+                found = (*(each.memory for each in operands if each.access.reads), *self._operation(single).holds)
+                reads += (each for each in found if each not in writes)
+                writes += (each.memory for each in operands if each.access.writes)
+            self._touched[key] = reads, writes
         return self._touched[key]
+
+    def _operation(self, run: Run) -> StepOperation:
+        return self._step.operations_of(run.layer.index, run.phase)[run.operation or 0]
 
 
 def _is_sum(operand: Operand) -> bool:

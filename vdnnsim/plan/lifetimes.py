@@ -28,8 +28,8 @@ class Lifetimes:
 def touched(step: Step, buffers: IterationBuffers) -> tuple[list[int], list[int]]:
     """Return the buffers that a step reads or holds and those that it writes, a workspace aside."""
     match step:
-        case Run(layer=layer, phase=phase, part=part):
-            return buffers.touched(layer, phase, part)
+        case Run():
+            return buffers.touched(step)
         case Offload(what=what) | Wait(what=what) | Release(what=what):
             return list(what), []
         case Fetch(what=what) | Allocate(what=what):

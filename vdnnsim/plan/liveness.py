@@ -24,7 +24,7 @@ class MapsTouched:
 def maps_touched(workload: Workload, layer: Layer, phase: Phase) -> MapsTouched:
     """Return which maps and gradient maps a phase of a layer reads and writes."""
     step = workload.step
-    operands = step.operation(layer.index, phase).operands
+    operands = tuple(operand for each in step.operations_of(layer.index, phase) for operand in each.operands)
     touched = tuple(zip(operands, step.storages_of(operands), strict=True))
 
     def owners(kind: BufferKind, *, written: bool) -> tuple[int, ...]:

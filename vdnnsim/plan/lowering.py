@@ -6,7 +6,18 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lifetimes import Lifetimes, lifetimes, touched
 from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.schedule import Allocate, Fetch, Offload, Run, Schedule, Step, Synchronize, Wait
+from vdnnsim.plan.schedule import (
+    Allocate,
+    Fetch,
+    Offload,
+    Run,
+    Schedule,
+    Step,
+    Synchronize,
+    Wait,
+    by_operation,
+    in_rounds,
+)
 from vdnnsim.plan.schemes import ByLifetime, Draft, Scheme
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.plan.writer import PlanWriter
@@ -31,7 +42,8 @@ def lower(
         PlanError: something is offloaded that is neither released nor fetched after, or the like
             (`vdnnsim.plan.lifetimes`).
     """
-    buffers = buffers or IterationBuffers(workload)
+    buffers, schedule = buffers or IterationBuffers(workload), by_operation(schedule, workload.step)
+    schedule = in_rounds(schedule, workload.rounds)
     draft = Draft(workload, kernels, schedule, PlanWriter(workload, buffers.buffers), buffers)
     allocation = scheme(draft)
     throughout = frozenset(buffer for buffer, _, _ in allocation.held)

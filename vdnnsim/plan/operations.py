@@ -22,7 +22,7 @@ class Stream(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """One kernel: a phase of a layer by a named algorithm.
+    """One kernel: a phase of a layer, or one operation of it, by a named algorithm.
 
     Attributes:
         operands: the buffers that it touches by their roles, its workspace the last.
@@ -31,6 +31,7 @@ class Compute:
         barrier_s: what it loses by a barrier before it, where kernels would overlap without.
         part: over which part of the batch it runs, from 1; 0 is the whole. Parts behind the first add to weight
             gradients.
+        operation: which of the operations of the phase it is.
         reads, writes: ids of the buffers that it reads and writes.
     """
 
@@ -41,6 +42,7 @@ class Compute:
     repeat: int = 0
     barrier_s: float = 0.0
     part: int = 0
+    operation: int = 0
     reads: tuple[int, ...] = field(init=False, compare=False, repr=False)
     writes: tuple[int, ...] = field(init=False, compare=False, repr=False)
 

@@ -7,23 +7,29 @@ nothing asks that backward be forward reversed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import Step as Iteration
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import Mechanism
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A kernel, for the first time or, with `repeat`, recomputed; else as `vdnnsim.plan.operations.Compute` has it."""
+    """A phase of a layer, for the first time or, with `repeat`, recomputed; else as `Compute` has it.
+
+    Attributes:
+        operation: which of the operations that it is, by number; None for all of them, one after the other.
+    """
 
     layer: Layer
     phase: Phase
     repeat: int = 0
     part: int = 0
     barrier_s: float = 0.0
+    operation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +100,61 @@ Step = Run | Offload | Fetch | Wait | Synchronize | Allocate | Release
 Schedule = Sequence[Step]
 
 
+def in_rounds(schedule: Schedule, rounds: int) -> Schedule:
+    """Return a schedule that does what stands before the update as often as there are micro-batches."""
+    update_at = next(
+        (at for at, step in enumerate(schedule) if isinstance(step, Run) and step.phase is Phase.UPDATE), len(schedule)
+    )
+    return [*schedule[:update_at]] * rounds + [*schedule[update_at:]]
+
+
+def runs_of(run: Run, iteration: Iteration) -> tuple[Run, ...]:
+    """Return a run for each of the operations that one means, a barrier before the first."""
+    count = len(iteration.operations_of(run.layer.index, run.phase))
+    if run.operation is not None or count == 1:
+        return (run,)
+    return (replace(run, operation=0), *(replace(run, operation=at, barrier_s=0.0) for at in range(1, count)))
+
+
+def by_operation(schedule: Schedule, iteration: Iteration) -> Schedule:
+    """Return a schedule with a run for each operation.
+
+    A copy beside a run begins with the first of them that writes nothing of what it moves, nor do any behind that;
+    where there is none, behind them all.
+    """
+    steps: list[Step] = []
+    rest = list(reversed(schedule))
+    while rest:
+        step = rest.pop()
+        runs = runs_of(step, iteration) if isinstance(step, Run) else ()
+        if len(runs) < 2:
+            steps.append(step)
+            continue
+        beside: list[Offload] = []
+        while rest and isinstance(following := rest[-1], Offload) and following.beside:
+            beside.append(following)
+            rest.pop()
+        moved = {what for each in beside for what in each.what}
+        first = max((at + 1 for at, run in enumerate(runs) if moved & _written(run, iteration)), default=0)
+        if first == len(runs):
+            beside = [replace(each, beside=False) for each in beside]
+        steps += [*runs[: first + 1], *beside, *runs[first + 1 :]]
+    return steps
+
+
+def _written(run: Run, iteration: Iteration) -> set[int]:
+    operation = iteration.operations_of(run.layer.index, run.phase)[run.operation or 0]
+    return {iteration.tensors[each.memory].storage for each in operation.operands if each.access.writes}
+
+
 def feature_maps(workload: Workload, *indices: int) -> tuple[int, ...]:
     """Return the storages of the feature maps with these indices."""
     return tuple(workload.step.storage(BufferKind.FEATURE_MAP, index) for index in indices)
 
 
 def forward(workload: Workload) -> list[Run]:
-    """Return forward of all layers."""
-    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers]
+    """Return forward of all layers; what was captured of an optimizer has none."""
+    return [Run(layer, Phase.FORWARD) for layer in workload.graph.layers if Phase.FORWARD in workload.phases(layer)]
 
 
 def backward_layers(workload: Workload) -> list[Layer]:

@@ -90,8 +90,10 @@ class ByLifetime:
     def compute(self, run: Run) -> None:
         """Launch a kernel, with the workspace that it may want."""
         layer, phase = run.layer, run.phase
-        kernel, operands = self._draft.kernels[layer.index, phase], self._buffers.operands(layer, phase, run.part)
-        own_bytes = self._draft.workload.step.operation(layer.index, phase).temporary_bytes
+        number = run.operation or 0
+        choice, operands = self._draft.kernels[layer.index, phase], self._buffers.operands(run)
+        kernel = choice.of(number)
+        own_bytes = self._draft.workload.step.operations_of(layer.index, phase)[number].temporary_bytes
         workspaces = []
         if self._workspace is not None and kernel.workspace_bytes:
             workspaces.append(self._workspace)
@@ -103,11 +105,12 @@ class ByLifetime:
         self._plan.compute(
             layer.index,
             phase,
-            kernel.algorithm,
+            choice.algorithm,
             (*operands, *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces))),
             repeat=run.repeat,
             barrier_s=run.barrier_s,
             part=run.part,
+            operation=number,
         )
         if own_bytes:
             self.give(workspaces[-1])

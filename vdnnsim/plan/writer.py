@@ -76,12 +76,13 @@ class PlanWriter:
         repeat: int = 0,
         barrier_s: float = 0.0,
         part: int = 0,
+        operation: int = 0,
     ) -> None:
         """Launch a kernel on the compute stream, over a part of the batch or the whole.
 
         With `repeat`, one that ran before in this iteration.
         """
-        self._operations.append(Compute(layer, phase, algorithm, tuple(operands), repeat, barrier_s, part))
+        self._operations.append(Compute(layer, phase, algorithm, tuple(operands), repeat, barrier_s, part, operation))
 
     def offload(
         self,

@@ -48,6 +48,7 @@ class Caffe(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "caffe"
     summary: ClassVar[str] = "network-wide activations and gradients, as Caffe allocates them (Layrub paper, 5.1)"
+    only_built: ClassVar[str] = "allocates the buffers of Caffe's layers"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:

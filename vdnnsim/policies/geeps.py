@@ -48,6 +48,7 @@ class GeePS(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "geeps"
     summary: ClassVar[str] = "a double-buffered pool, all local data on the host (GeePS, Cui et al. 2016)"
+    only_built: ClassVar[str] = "manages the local data of Caffe's layers"
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL
@@ -108,7 +109,7 @@ class _Walk:
         needed: set[int] = set()
         written: set[int] = set()
         for run in runs:
-            reads, writes = self.buffers.touched(run.layer, run.phase)
+            reads, writes = self.buffers.touched(run)
             needed.update(buffer for buffer in reads if buffer not in written)
             written.update(writes)
             touched |= dict.fromkeys(reads + writes)

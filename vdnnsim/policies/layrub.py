@@ -37,6 +37,7 @@ class LayrubIntra(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "layrub_intra"
     summary: ClassVar[str] = "lays gradients over activations (Layrub paper, 3.2)"
+    only_built: ClassVar[str] = "lays gradients and maps into the memory of Caffe's layers"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
@@ -52,6 +53,7 @@ class LayrubInter(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "layrub_inter"
     summary: ClassVar[str] = "offloads at reference count zero, all layers share a few regions (Layrub paper, 3.3)"
+    only_built: ClassVar[str] = "lays gradients and maps into the memory of Caffe's layers"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:
@@ -64,6 +66,7 @@ class LayrubHybrid(Policy, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "layrub_hybrid"
     summary: ClassVar[str] = "reuses memory within and between layers (Layrub paper, 3.4)"
+    only_built: ClassVar[str] = "lays gradients and maps into the memory of Caffe's layers"
     decided_by: ClassVar[DecidedBy] = DecidedBy.COSTS
 
     def plan(self, setting: Setting) -> TrainingPlan:

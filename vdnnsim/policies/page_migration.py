@@ -116,7 +116,7 @@ class _Pager:
         self._release(self._resident)
 
     def _kernel(self, run: Run) -> None:
-        reads, writes = self._buffers.touched(run.layer, run.phase)
+        reads, writes = self._buffers.touched(run)
         operands = dict.fromkeys(reads + writes)
         missing = {
             buffer: self._rounded(self._buffers.nbytes(buffer)) for buffer in operands if buffer not in self._resident

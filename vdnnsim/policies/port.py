@@ -20,6 +20,7 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.messages import describe, describe_exception
@@ -149,10 +150,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Attributes:
         name: the policy's name in scenarios.
         summary: one sentence for `vdnnsim list policies`.
+        only_built: why it has a meaning only for networks that we build; empty where it has one for captured models.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    only_built: ClassVar[str] = ""
 
     @property
     def label(self) -> str:
@@ -195,8 +198,10 @@ def make_plan(policy: Policy, setting: Setting) -> TrainingPlan:
     """Let a policy decide one iteration of one GPU.
 
     Raises:
-        PolicyError: it refuses, looks at what it does not declare, or, one of a user's own, fails or returns no plan.
+        PolicyError: it refuses, looks at what it does not declare, has no meaning for the workload, or, one of a user's
+            own, fails or returns no plan.
     """
+    _refuse_without_meaning(policy, setting.workload)
     with _telling(policy, "plan"):
         return _checked_plan(policy.plan(setting.of(policy.decided_by)))
 
@@ -207,6 +212,7 @@ def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
     Raises:
         PolicyError: as `make_plan`; or the plans are not one for each GPU.
     """
+    _refuse_without_meaning(policy, setting.workload)
     with _telling(policy, "plans"):
         made: object = policy.plans(setting.of(policy.decided_by))
         if not isinstance(made, tuple):
@@ -219,6 +225,14 @@ def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
 def is_shipped(policy: type[Policy]) -> bool:
     """Say whether a policy is one of vdnnsim's."""
     return policy.__module__.partition(".")[0] == "vdnnsim"
+
+
+def _refuse_without_meaning(policy: Policy, workload: Workload) -> None:
+    if policy.only_built and isinstance(workload, CapturedWorkload):
+        raise PolicyError(
+            f"{policy.label}: {policy.only_built}, which {workload.graph.name} has not, for it was captured; expected "
+            "another policy, or a network of `vdnnsim list networks`"
+        )
 
 
 def _checked_plan(made: object) -> TrainingPlan:

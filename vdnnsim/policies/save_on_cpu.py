@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar
 
-from vdnnsim.dnn.layers import Layer
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.plan.liveness import last_forward_use
 from vdnnsim.plan.lowering import lower
@@ -76,13 +76,16 @@ class SaveOnCpu(Policy, frozen=True, kw_only=True):
 
 
 def saved_by(workload: Workload, layer: Layer) -> list[int]:
-    """Return the storages that a layer saves for its backward."""
-    return [*feature_maps(workload, *dict.fromkeys(layer.saved_maps)), *_statistics(workload, layer)]
+    """Return the storages that a layer saves for its backward, labels aside."""
+    step = workload.step
+    saved = (each for operation in step.operations_of(layer.index, Phase.FORWARD) for each in operation.saves)
+    return [each for each in dict.fromkeys(saved) if step.storages[each].kind is not BufferKind.LABELS]
 
 
-def _statistics(workload: Workload, layer: Layer) -> tuple[int, ...]:
-    has_any = bool(layer.backward_phases) and workload.statistics_bytes(layer) > 0
-    return (workload.step.storage(BufferKind.STATISTICS, layer.index),) if has_any else ()
+def _beside_maps(workload: Workload, layer: Layer) -> list[int]:
+    """Return those that are no maps: statistics, masks, narrow weights."""
+    storages = workload.step.storages
+    return [each for each in saved_by(workload, layer) if storages[each].kind is not BufferKind.FEATURE_MAP]
 
 
 def _synchronous(workload: Workload) -> list[Step]:
@@ -93,7 +96,7 @@ def _synchronous(workload: Workload) -> list[Step]:
         steps.append(run)
         for what in saved_by(workload, run.layer):
             steps += [Offload((what,), run.layer, copy=numbers[what]), Wait((what,))]
-            taken[run.layer.index].append((what, numbers[what]))
+            taken[_wanted_by(workload, run.layer, what)].append((what, numbers[what]))
             numbers[what] += 1
     for layer in backward_layers(workload):
         for what, copy in taken[layer.index]:
@@ -102,24 +105,32 @@ def _synchronous(workload: Workload) -> list[Step]:
     return [*steps, *update(workload)]
 
 
+def _wanted_by(workload: Workload, layer: Layer, what: int) -> int:
+    """Return whose backward wants what a layer saved: where it has none, as a checkpoint, that which reads it first."""
+    storage = workload.step.storages[what]
+    is_map = storage.kind is BufferKind.FEATURE_MAP
+    readers = workload.graph.maps[storage.owner].saved_for if is_map and not layer.backward_phases else ()
+    return max(readers, default=layer.index)
+
+
 def _overlapped(workload: Workload) -> list[Step]:
-    layers = workload.graph.layers
+    layers, runs = workload.graph.layers, forward(workload)
     leaving: list[list[int]] = [[] for _ in layers]
     coming: list[list[int]] = [[] for _ in layers]
     for each in workload.graph.maps:
         if each.saved_for:
             leaving[last_forward_use(each)].extend(feature_maps(workload, each.index))
             coming[max(each.saved_for)].extend(feature_maps(workload, each.index))
-    for layer in layers:
-        statistics = _statistics(workload, layer)
-        leaving[layer.index] += statistics
-        coming[layer.index] += statistics
+    for run in runs:
+        statistics = _beside_maps(workload, run.layer)
+        leaving[run.layer.index] += statistics
+        coming[run.layer.index] += statistics
     steps: list[Step] = []
     under_way: list[int] = []
-    for layer, run in zip(layers, forward(workload), strict=True):
+    for run in runs:
         steps += [run, *_wait_for(under_way)]
-        under_way = leaving[layer.index]
-        steps += [Offload((what,), layer) for what in under_way]
+        under_way = leaving[run.layer.index]
+        steps += [Offload((what,), run.layer) for what in under_way]
     steps += _wait_for(under_way)
     backward = backward_layers(workload)
     wanted = [coming[layer.index] for layer in backward]

@@ -49,6 +49,7 @@ class SuperNeurons(Policy, frozen=True, kw_only=True):
     summary: ClassVar[str] = (
         "recomputes cheap layers, caches the other maps, workspace from the rest (Wang et al. 2018)"
     )
+    only_built: ClassVar[str] = "recomputes and caches by the kinds of layers of its paper"
     decided_by: ClassVar[DecidedBy] = DecidedBy.MEMORY
 
     def plan(self, setting: Setting) -> TrainingPlan:
@@ -87,7 +88,7 @@ class TensorCache:
         """Walk all runs."""
         lived = lifetimes(runs, self._buffers, self._held)
         for position, run in enumerate(runs):
-            reads, writes = self._buffers.touched(run.layer, run.phase)
+            reads, writes = self._buffers.touched(run)
             missing = [buffer for buffer in dict.fromkeys(reads) if buffer in self._away]
             least = self._costs.memory_optimal(run.layer.index, run.phase)
             needed_bytes = sum(self._size_bytes(buffer) for buffer in lived.begins[position] + missing)
@@ -143,7 +144,7 @@ class TensorCache:
                 return
             if layer.kind is LayerKind.CONV and layer is not runs[position].layer:
                 below = layer
-            yield from (buffer for buffer in self._buffers.touched(layer, runs[index].phase)[0] if buffer in self._away)
+            yield from (buffer for buffer in self._buffers.touched(runs[index])[0] if buffer in self._away)
 
     def _choose(self, run: Run) -> None:
         free_bytes = self._free_bytes // self._limits.granule_bytes * self._limits.granule_bytes

@@ -10,7 +10,8 @@ from vdnnsim.analysis.contention import timed_copies, total_stretch
 from vdnnsim.analysis.exchanges import exchanges, waits_s
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
@@ -52,6 +53,23 @@ def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:
         told = ", ".join(f"{counts[origin]} {words}" for origin, words in _WORDS.items() if origin in counts)
     caveat = "; copies weigh more here than on the card" if Origin.DATASHEET in counts else ""
     return f"Kernel times: {told}{caveat}", *([f"Kernels: {kernels.gap}"] if kernels.gap else [])
+
+
+def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
+    """Return how a captured model came about and what was assumed; nothing of a network of ours."""
+    if captured is None:
+        return ()
+    step = captured.base
+    unknown = [each.name for each in step.operations if not each.known]
+    updated = f", the update of {step.optimizer}" if any(each.phase is Phase.UPDATE for each in step.operations) else ""
+    lines = [f"Captured: as {step.device} by {step.framework}{updated}", *step.notes]
+    if unknown:
+        names = ", ".join(dict.fromkeys(unknown))
+        lines.append(
+            f"Unknown: of {len(unknown)} of {len(step.operations)} operations FLOPs are what PyTorch counts, or none: "
+            f"{names}"
+        )
+    return (*lines, *filter(None, (captured.batches,)))
 
 
 def part_statistics(result: ScenarioResult) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 from enum import Enum
 from typing import Protocol
 
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
@@ -17,6 +18,7 @@ from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
 
+_LONGEST_NAME = 40
 _MOST_PASSES = 8
 """More are counted instead of told one by one; vdnn_dyn takes 7 at most."""
 
@@ -47,7 +49,13 @@ class Question(Protocol):
 
 def workload_text(result: ScenarioResult) -> str:
     """The network and its batch size as the papers write them: `vgg416 (32)`."""
-    return f"{result.workload.graph.name} ({result.workload.batch_size})"
+    return f"{_name(result.workload)} ({result.workload.batch_size})"
+
+
+def _name(workload: Workload) -> str:
+    """What the network is called; of a captured model with a long name the end, which tells more than the folder."""
+    name = workload.graph.name
+    return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
 
 
 def caption(asked: Question, batch: str | None = None) -> str:
@@ -60,7 +68,7 @@ def caption(asked: Question, batch: str | None = None) -> str:
     gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
     size = batch or f"batch {workload.batch_size}{texts}"
     return (
-        f"{workload.graph.name}, {size}{each}, {workload.precision.value}, "
+        f"{_name(workload)}, {size}{each}, {workload.precision.value}, "
         f"{workload.mode.value} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
         f"({asked.memory_model.value} memory model)"
     )
@@ -121,6 +129,23 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
         f"{shown.policy} {verb} {workload_text(result)} in {used} of {there} "
         f"at {percent(shown.performance_ratio)} of the oracular speed"
     )
+
+
+def conclusions(result: ScenarioResult) -> tuple[str, ...]:
+    """Return the verdict; of a captured model first whether it fits, of one policy nothing else."""
+    if result.captured is None:
+        return (verdict(result),)
+    return (_answer(result), *((verdict(result),) if len(result.slowest) > 1 else ()))
+
+
+def _answer(result: ScenarioResult) -> str:
+    """Return how the fastest policy does that fits; where none does, the one that takes least."""
+    gpu, best = result.server.gpu, leader(result)
+    if best is None:
+        return f"{headline(result, min(result.slowest, key=lambda each: each.metrics.max_memory_bytes))}."
+    rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
+    taken = f"{format_bytes(runtime_bytes(best.trace, gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
+    return f"It fits: {best.policy} takes {taken}, {format_seconds(best.metrics.iteration_s)} per iteration, {rate}."
 
 
 def comparison(result: ScenarioResult) -> str:
@@ -258,10 +283,7 @@ class Shortage(Enum):
 
 
 def shortage(row: PolicyResult) -> Shortage | None:
-    """Return what keeps a policy from fitting; None where it fits.
-
-    What it has in use at once may be less than there is: then the gaps between its buffers are what is too much.
-    """
+    """Return what keeps a policy from fitting, gaps where all in use at once would fit; None where it fits."""
     if row.refusal is None:
         return None
     if row.refusal.pool is Pool.HOST:

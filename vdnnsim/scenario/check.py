@@ -6,22 +6,28 @@ from pathlib import Path
 from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.kernel_table import describe_kernels
 from vdnnsim.cost.model import check_cost_model
+from vdnnsim.dnn.captured_file import read_captured_step
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import InputError
 from vdnnsim.file_kind import FileKind, kind_of
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
+from vdnnsim.scenario.captured import SUFFIX
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.units import format_bytes
 from vdnnsim.yaml_file import read_yaml
 
 
 def check_file(path: Path, policy_types: PolicyTypes) -> str:
-    """Return one line about a scenario or a profile that is right; which of them it is, its keys tell.
+    """Return one line about a scenario, a profile or a captured step that is right; its keys or its name tell which.
 
     Raises:
         InputError: something in the file is wrong.
     """
+    if path.name.endswith(SUFFIX):
+        return _check_step(path)
     if kind_of(read_yaml(path, InputError).root) is FileKind.PROFILE:
         return _check_profile(path)
     scenario = read_scenario(path, policy_types)
@@ -31,6 +37,19 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
     return (
         f"{file_name(path)}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.precision.value}, "
         f"{workload.mode.value} on {scenario.server.name}{several}, under {labels}"
+    )
+
+
+def _check_step(path: Path) -> str:
+    step, _ = read_captured_step(path)
+    workload = CapturedWorkload.of(step)
+    sample = sample_of(workload.graph)
+    samples = f"{step.batch_size} {sample.name if step.batch_size == 1 else sample.names}{sample.length}"
+    return (
+        f"{file_name(path)}: a captured step: {step.model}, {samples}, "
+        f"{step.precision.value}, {step.mode.value}, {step.optimizer}, as {step.device} by {step.framework}: "
+        f"{len(step.operations)} operations in {len(workload.graph.layers)} layers, "
+        f"{format_bytes(step.saved_bytes)} saved for backward, {format_bytes(step.peak_live_bytes)} at most alive"
     )
 
 

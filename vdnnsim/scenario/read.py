@@ -6,8 +6,9 @@
     policies: [base(p), vdnn_dyn, {policy: vdnn_all, algorithms: m}]
 
 Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_model` (ideal), `pinned_memory` (arena),
-`gpus` (1) and, where several GPUs train, `gradients` (cpu). Everything is checked here and nothing later: what
-`read_scenario` returns can be simulated.
+`gpus` (1) and, where several GPUs train, `gradients` (cpu). Where a network stands, a captured model may stand
+(`vdnnsim.scenario.captured`), whose `memory_model` is PyTorch's by default. Everything is checked here and nothing
+later: what `read_scenario` returns can be simulated.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.model import ServerCosts, check_cost_model
+from vdnnsim.cost.model import ServerCosts, check_cost_model, lacking_peak
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -29,6 +31,7 @@ from vdnnsim.messages import one_line, printable, quote
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
+from vdnnsim.scenario.captured import MEMORY_MODEL, STEP, is_captured, read_captured
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.yaml_file import YamlFile, read_yaml
 
@@ -69,20 +72,18 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     """
     entry.check_schema_version(SCHEMA_VERSION)
     keys = entry.members(("schema_version", "workload", "hardware", "policies"), _CHOICES)
-    workload = _workload(keys["workload"])
+    captured, workload = _workload(keys["workload"], path.parent)
     policies = _policies(keys["policies"], known_policies() if policy_types is None else policy_types)
-    memory_model, pinned_memory = MemoryModel.IDEAL, PinnedMemory.ARENA
+    memory_model, pinned_memory = MEMORY_MODEL if captured else MemoryModel.IDEAL, PinnedMemory.ARENA
     if "memory_model" in keys:
         memory_model = keys["memory_model"].choice(MemoryModel, "a memory model")
     if "pinned_memory" in keys:
         pinned_memory = keys["pinned_memory"].choice(PinnedMemory, "a way to pin memory")
     profile = _profile(keys["hardware"], path.parent)
-    if not profile.server.computes_in(workload.element_type):
-        stated = ", ".join(element_type.value for element_type in profile.server.gpu.flop_per_s)
-        named = keys["workload"].members(_REQUIRED, _OPTIONAL)
-        raise named.get("precision", named.get("element_type", keys["workload"])).wrong(
-            f"{profile.file} states no gpu.peak for {workload.element_type.value!r}, expected one of {stated}"
-        )
+    if lacking := lacking_peak(profile.file, profile.server, workload.element_type):
+        named = keys["workload"].named_members("keys")
+        said_by = [named[name] for name in ("precision", "element_type", STEP) if name in named]
+        raise (said_by or [keys["workload"]])[0].wrong(lacking)
     # Messages name the file.
     ServerCosts(replace(profile.server, name=profile.file)).of_type(workload.element_type)
     gpus = _gpus(keys["gpus"], profile) if "gpus" in keys else 1
@@ -93,13 +94,20 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
         policies=policies,
         memory_model=memory_model,
         pinned_memory=pinned_memory,
-        sources=((file.name, file.sha256), *profile.sources),
+        sources=((file.name, file.sha256), *(captured.sources if captured else ()), *profile.sources),
         gpus=gpus,
         gradients=_gradients(keys.get("gradients"), gpus, workload.mode),
+        captured=captured,
     )
 
 
-def _workload(entry: Entry) -> Workload:
+def _workload(entry: Entry, folder: Path) -> tuple[CapturedModel | None, Workload]:
+    if is_captured(entry):
+        return read_captured(entry, folder, (*_REQUIRED, *_OPTIONAL), LARGEST_BATCH)
+    return None, _of_network(entry)
+
+
+def _of_network(entry: Entry) -> Workload:
     keys = entry.members(_REQUIRED, _OPTIONAL)
     optimizer, mode = Optimizer.NONE, Mode.TRAINING
     if "optimizer" in keys:

@@ -1,7 +1,8 @@
 """A scenario: what is trained, where, and by which policies, with all choices made and all units SI."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -16,10 +17,11 @@ class Scenario:
     Attributes:
         name: stem of the scenario's file, with escapes for what cannot be printed.
         policies: in the order of the file; each becomes one row of the results.
-        sources: (name, SHA-256) of every file that was read: the scenario first, then the profile and
-            the tables that it names.
+        sources: (name, SHA-256) of every file that was read: the scenario first, then the captured steps, the profile
+            and the tables that it names.
         gpus: how many GPUs of the server train together, each with the workload's batch.
         gradients: how they add up their gradients; None where there is nothing to add up.
+        captured: where the workload was captured, what says how it is with other batches; None for a network of ours.
     """
 
     name: str
@@ -31,3 +33,14 @@ class Scenario:
     sources: tuple[tuple[str, str], ...]
     gpus: int = 1
     gradients: Aggregation | None = None
+    captured: CapturedModel | None = None
+
+    def workload_of(self, batch_size: int) -> Workload:
+        """Return the workload with another batch.
+
+        Raises:
+            InputError: it was captured, and does not follow from what was captured.
+        """
+        if self.captured is None:
+            return replace(self.workload, batch_size=batch_size)
+        return self.captured.workload(batch_size)

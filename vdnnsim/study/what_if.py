@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -45,7 +46,7 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     Raises:
         StudyError: a setting names nothing, or has no value that it may have, or under no policy can the settings be.
     """
-    values = _values(settings, study_keys(policy_types, folder))
+    values = _values(settings, study_keys(policy_types, folder), base.captured)
     launched: list[KernelOrigins] = []
     resolver = Resolver(base, folder)
 
@@ -70,7 +71,7 @@ def what_if(base: Scenario, folder: Path, settings: Sequence[str], policy_types:
     )
 
 
-def _values(settings: Sequence[str], known: Mapping[str, Key]) -> dict[str, Value]:
+def _values(settings: Sequence[str], known: Mapping[str, Key], captured: CapturedModel | None) -> dict[str, Value]:
     keys = {name: key for name, key in known.items() if name != POLICY}
     values: dict[str, Value] = {}
     for setting in settings:
@@ -83,5 +84,5 @@ def _values(settings: Sequence[str], known: Mapping[str, Key]) -> dict[str, Valu
         if name in values:
             raise whole.wrong(f"{name} is set twice, expected once")
         values[name] = key.read(entry)
-        check_combination(values, whole)
+        check_combination(values, whole, captured)
     return values

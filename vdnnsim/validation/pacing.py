@@ -48,7 +48,7 @@ class Pacing:
         return AdjustedCosts(
             model,
             lambda _workload, _layer, _phase, options: tuple(
-                replace(each, seconds=max(self.kernel_factor * each.seconds, self.least_kernel_s)) for each in options
+                each.retimed(lambda s: max(self.kernel_factor * s, self.least_kernel_s)) for each in options
             ),
         )
 
@@ -77,8 +77,8 @@ def given_durations(plan: TrainingPlan, cost_model: CostModel, link: Link) -> Ma
     durations_s: dict[int, float] = {}
     for position, operation in enumerate(plan.operations):
         match operation:
-            case Compute(layer=layer, phase=phase, algorithm=algorithm, barrier_s=barrier_s):
-                durations_s[position] = costs.find(layer, phase, algorithm).seconds + barrier_s
+            case Compute(layer=layer, phase=phase, algorithm=algorithm, operation=number, barrier_s=barrier_s):
+                durations_s[position] = costs.find(layer, phase, algorithm, number).seconds + barrier_s
             case Offload():
                 durations_s[position] = copy_s(link, Direction.D2H, plan.copied_bytes(operation))
             case Prefetch():

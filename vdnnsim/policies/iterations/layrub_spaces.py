@@ -18,7 +18,7 @@ from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.regions import Stay, share_regions
-from vdnnsim.plan.schedule import backward_layers
+from vdnnsim.plan.schedule import Run, backward_layers
 from vdnnsim.plan.schemes import ByLifetime, Draft
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 from vdnnsim.policies.caffe import TEMPORARY_MAPS, hold_what_layers_keep
@@ -82,9 +82,9 @@ class Buffers(IterationBuffers):
         """Return what a layer keeps with others of its sort."""
         return next((kept for kept in self.kept if layer and layer.index in kept.of_layers), None)
 
-    def operands(self, layer: Layer, phase: Phase, part: int = 0) -> tuple[Operand, ...]:
+    def operands(self, run: Run) -> tuple[Operand, ...]:
         """Add what is kept; the record of a rectifier stands for its map."""
-        operands = super().operands(layer, phase, part)
+        operands, layer, phase = super().operands(run), run.layer, run.phase
         kept = self.kept_of(layer)
         if kept is None or phase is Phase.UPDATE:
             return operands

@@ -8,6 +8,8 @@ more than twice.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vdnnsim.dnn.captured_blocks import blocks_of
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Workload
@@ -23,19 +25,23 @@ class Segment:
 
 
 def modules(workload: Workload) -> list[range]:
-    """Return the smallest parts of a network between which exactly one map passes, in order, as indices of layers.
+    """Return the parts of a network that are checkpointed one by one, in order, as indices of layers.
 
-    They are the links of a chain, the blocks of a residual network and the modules of an Inception network. A layer in
-    place belongs to the part whose map it rewrites. A network in which maps run along from end to end is one part.
+    Of a captured model its blocks (`vdnnsim.dnn.captured_blocks`). Of others, and where there are none, the smallest
+    between which exactly one map passes: the links of a chain, the blocks of a residual network and the modules of an
+    Inception network. A layer in place belongs to the part whose map it rewrites. A network in which maps run along
+    from end to end is one part.
     """
-    layers = workload.graph.layers
+    if isinstance(workload, CapturedWorkload) and (blocks := blocks_of(workload)):
+        return blocks
+    layers = [run.layer for run in forward(workload)]
     last_use = [max(each.consumers + each.rewriters, default=-1) for each in workload.graph.maps]
     last_rewrite = [max(each.rewriters, default=-1) for each in workload.graph.maps]
     parts = []
     start = 0
-    alive = {0}
+    alive = {each.index for each in workload.graph.maps if each.producer is None}
     for layer in layers:
-        alive = {index for index in alive | {layer.output} if last_use[index] > layer.index}
+        alive = {index for index in alive.union(layer.outputs) if last_use[index] > layer.index}
         passing = len(alive) == 1 and all(last_rewrite[index] <= layer.index for index in alive)
         if passing or layer is layers[-1]:
             parts.append(range(start, layer.index + 1))
@@ -71,7 +77,7 @@ def _recomputation(workload: Workload, segment: Segment) -> list[Run]:
     wanted = {index for layer in layers for index in layer.saved_maps}
     again: list[Run] = []
     for layer in reversed(layers):
-        if layer.output in wanted and not stays(workload.graph.maps[layer.output], segment):
+        if any(each in wanted and not stays(workload.graph.maps[each], segment) for each in layer.outputs):
             wanted.update(layer.inputs)
             again.append(Run(layer, Phase.FORWARD, repeat=1))
     return again[::-1]

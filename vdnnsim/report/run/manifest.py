@@ -16,6 +16,7 @@ from vdnnsim.analysis.contention import timed_copies
 from vdnnsim.analysis.exchanges import waits_s
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.hardware.server import Server
 from vdnnsim.plan.placement import DoesNotFit
 from vdnnsim.report.provenance import Commit, origin
@@ -65,6 +66,8 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
         "kernel_times": {origin.value: count for origin, count in result.kernels.counts.items()},
         "kernel_table_gap": result.kernels.gap or None,
         "algorithm_profiling_s": result.algorithm_profiling_s,
+        **_captured(result.captured),
+        "advice": list(result.advice),
         "results": [_policy(result, each) | _of_several(each, server) for each in result.results],
         "files": sorted(files),
     }
@@ -75,6 +78,26 @@ def _name(value: object) -> str:
     """Return the name of a file alone: where it lies differs between machines, and its hash stands among the inputs."""
     assert isinstance(value, Path), f"{value!r} has no place in a manifest"
     return value.name
+
+
+def _captured(model: CapturedModel | None) -> dict[str, Any]:
+    """Return how a captured model came about; nothing of a network of ours."""
+    if model is None:
+        return {}
+    step = model.base
+    return {
+        "captured": {
+            "model": step.model,
+            "framework": step.framework,
+            "device": step.device,
+            "optimizer": step.optimizer,
+            "operations": len(step.operations),
+            "saved_bytes": step.saved_bytes,
+            "peak_live_bytes": step.peak_live_bytes,
+            "notes": list(step.notes),
+            "batches": model.batches or None,
+        }
+    }
 
 
 def _policy(result: ScenarioResult, row: PolicyResult) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from vdnnsim.analysis.columns import COLUMNS, RUN
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
-from vdnnsim.report.caveats import contention_lines, kernel_times, part_statistics
-from vdnnsim.report.findings import caption, profiling, refusals, verdict
+from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics
+from vdnnsim.report.findings import caption, conclusions, profiling, refusals
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
 
 
@@ -22,12 +22,12 @@ def page_text(result: ScenarioResult, pictures: Mapping[str, str], traces: Itera
     """
     columns = summary(result)
     notes = [] if all(each.fits for each in result.results) else [FOOTNOTE]
-    notes += [*kernel_times(result.kernels), *part_statistics(result)]
+    notes += [*kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)]
     return markdown.page(
         (
             markdown.heading(result.name, 1),
             markdown.escape(f"{caption(result)}."),
-            markdown.escape(verdict(result)),
+            *map(markdown.escape, conclusions(result)),
             markdown.table(
                 [column.title for column in columns],
                 zip(*(column.cells for column in columns), strict=True),
@@ -37,6 +37,7 @@ def page_text(result: ScenarioResult, pictures: Mapping[str, str], traces: Itera
             *(markdown.image(text, name) for name, text in pictures.items()),
             *markdown.section("What do the GPUs do to each other?", contention_lines(result)),
             *markdown.section("Why does a policy not fit?", refusals(result)),
+            *markdown.section("What would make it fit?", result.advice),
             *markdown.section("What did it cost to decide?", profiling(result)),
             *markdown.section("Where do the numbers come from?", _sources(result)),
             markdown.heading("What do the columns of results.csv mean?"),

@@ -11,8 +11,8 @@ from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.report.caveats import contention_lines, kernel_times, part_statistics
-from vdnnsim.report.findings import caption, profiling, refusals, verdict
+from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics
+from vdnnsim.report.findings import caption, conclusions, profiling, refusals
 from vdnnsim.report.scale import per_second
 from vdnnsim.report.tables.comparison import FRONT, comparison_columns, comparison_title, unranked
 from vdnnsim.report.tables.fitted import FittedTable, Fold, TableColumn
@@ -45,9 +45,11 @@ def result_table(result: ScenarioResult) -> RenderableType:
     lines: list[RenderableType] = [Text(caption(result), style="bold"), rows]
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
-    known = *kernel_times(result.kernels), *part_statistics(result)
-    findings = verdict(result), *known, *contention_lines(result), *refusals(result), *profiling(result)
+    known = *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
+    findings = *conclusions(result), *known, *contention_lines(result), *refusals(result), *profiling(result)
     lines.extend(_hanging(line) for line in findings)
+    if result.advice:
+        lines += [Text("What would make it fit?", style="bold"), *map(_hanging, result.advice)]
     return Group(*lines)
 
 
@@ -61,7 +63,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
             Text(f"{FRONT} no other policy is better in time or memory and no worse in the other", style="dim")
         )
     result = comparison.result
-    known = *kernel_times(result.kernels), *part_statistics(result)
+    known = *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
     findings = comparison_title(comparison) + ".", *known, *unranked(comparison)
     lines.extend(_hanging(line) for line in findings)
     return Group(*lines)

@@ -13,11 +13,12 @@ from enum import Enum
 from pathlib import Path
 
 from vdnnsim.cost.parameters import CostParameters
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.entry import Entry
-from vdnnsim.errors import InputError, PolicyError, ProfileError
+from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
@@ -25,9 +26,10 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.messages import not_one_of, one_line
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
+from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS
 from vdnnsim.study.points.figures import BANDWIDTH, COMPUTE_SPEED
-from vdnnsim.study.points.resolve import POLICY, Value
+from vdnnsim.study.points.resolve import OF_CAPTURE, POLICY, STEP_KEY, Value, told_by_capture
 
 _LEAST_SPEED, _MOST_SPEED = 1e-3, 1e3
 _PRECISION, _ELEMENT_TYPE = "workload.precision", "workload.element_type"
@@ -61,6 +63,7 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
     """
     keys = [
         Key("workload.network", "network", _network),
+        Key(STEP_KEY, "step", _step(folder)),
         Key("workload.batch_size", "batch_size", _integer(LARGEST_BATCH), is_number=True, is_whole=True),
         Key(_PRECISION, "precision", _choice(Precision, "a precision")),
         Key(_ELEMENT_TYPE, "element_type", _choice(ElementType, "an element type")),
@@ -85,8 +88,19 @@ def find_key(name: str, keys: Mapping[str, Key], entry: Entry) -> Key:
     return keys[name]
 
 
-def check_combination(names: Collection[str], entry: Entry) -> None:
-    """Refuse two names of one thing; `entry` is where they stand."""
+def check_combination(names: Collection[str], entry: Entry, captured: CapturedModel | None) -> None:
+    """Refuse two names of one thing, and what a captured model says itself.
+
+    Args:
+        names: what is varied.
+        entry: where the names stand.
+        captured: that of the scenario; None of a network of ours.
+    """
+    for name in sorted(OF_CAPTURE & set(names)):
+        if STEP_KEY in names:
+            raise entry.wrong(f"{name!r} stands beside {STEP_KEY!r}, whose files say it; expected one of the two")
+        if captured is not None:
+            raise entry.wrong(f"{name!r}: {told_by_capture(captured)}")
     if _PRECISION in names and _ELEMENT_TYPE in names:
         raise entry.wrong(f"{_ELEMENT_TYPE!r} stands beside {_PRECISION!r}, expected one of the two")
 
@@ -123,6 +137,18 @@ def _network(entry: Entry) -> Value:
         return build_network(entry.value).name
     except InputError as failure:
         raise entry.wrong(str(failure)) from None
+
+
+def _step(folder: Path) -> Callable[[Entry], Value]:
+    def read(entry: Entry) -> Value:
+        name = entry.text()
+        try:
+            captured_model(folder / name)
+        except ScenarioError as failure:
+            raise entry.wrong(str(failure)) from None
+        return name
+
+    return read
 
 
 def _policy(types: PolicyTypes) -> Callable[[Entry], Value]:

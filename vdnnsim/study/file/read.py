@@ -59,7 +59,7 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     named = members["axes"].named_members("axes")
     if not named:
         raise members["axes"].expected("at least one axis")
-    check_combination(named, members["axes"])
+    check_combination(named, members["axes"], base.captured)
     axes = [read_axis(name, entry, members["axes"], keys) for name, entry in named.items()]
     if POLICY not in named:
         axes.append(Axis(POLICY, POLICY, base.policies))

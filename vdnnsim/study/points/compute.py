@@ -7,7 +7,7 @@ alone share everything but their replays.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 
 from vdnnsim.analysis.metrics import RunMetrics, measure
@@ -137,7 +137,7 @@ def _cost_model(scenario: Scenario, speed: float) -> CostModel:
     if speed == 1:
         return model
     return AdjustedCosts(
-        model, lambda _workload, _layer, _phase, options: tuple(replace(x, seconds=x.seconds / speed) for x in options)
+        model, lambda _workload, _layer, _phase, options: tuple(x.retimed(lambda s: s / speed) for x in options)
     )
 
 

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -19,6 +20,7 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy, is_shipped
+from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.points.figures import COMPUTE_SPEED, with_figures
 from vdnnsim.study.version import model_version
@@ -32,6 +34,12 @@ Point: TypeAlias = Mapping[str, Value]
 Made = TypeVar("Made")
 
 POLICY: Final = "policy"
+_BATCH_SIZE: Final = "workload.batch_size"
+STEP_KEY: Final = "workload.step"
+OF_CAPTURE: Final = frozenset(
+    f"workload.{name}" for name in ("network", "precision", "element_type", "optimizer", "mode")
+)
+"""What the file of a captured step says."""
 _FIGURES: Final = ("gpu.", "link.", "host.", "cost_model.")
 _KEPT: Final = 4096
 _KEPT_GRAPHS: Final = 32
@@ -86,6 +94,7 @@ class Resolver:
         self._profiles: Kept[Server] = Kept(_KEPT_GRAPHS)
         self._servers: Kept[tuple[Server, str, str]] = Kept(_KEPT)
         self._graphs: Kept[LayerGraph] = Kept(_KEPT_GRAPHS)
+        self._captures: Kept[CapturedModel] = Kept(_KEPT_GRAPHS)
         self._workloads: Kept[tuple[Workload, str]] = Kept(_KEPT)
 
     def resolve(self, point: Point) -> Resolved:
@@ -110,6 +119,8 @@ class Resolver:
             pinned_memory=PinnedMemory(point.get("pinned_memory", base.pinned_memory)),
             gpus=gpus,
             gradients=_gradients(point, base, gpus, workload.mode),
+            # Made, it varies no more, and whoever computes the point need not be sent its captures.
+            captured=None,
         )
         _check(scenario)
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
@@ -128,8 +139,10 @@ class Resolver:
 
     def _workload(self, point: Point) -> tuple[Workload, str]:
         base = self._base.workload
+        if (model := self._captured(point)) is not None:
+            return self._captured_workload(point, model)
         network = cast("str", point.get("workload.network", base.graph.name))
-        batch_size = cast("int", point.get("workload.batch_size", base.batch_size))
+        batch_size = cast("int", point.get(_BATCH_SIZE, base.batch_size))
         precision = Precision(point.get("workload.precision", point.get("workload.element_type", base.precision)))
         optimizer = Optimizer(point.get("workload.optimizer", base.optimizer))
         mode = Mode(point.get("workload.mode", base.mode))
@@ -140,6 +153,22 @@ class Resolver:
             return Workload(graph, batch_size, precision.element_type, optimizer, mode), repr(named)
 
         return self._workloads.get(named, make)
+
+    def _captured(self, point: Point) -> CapturedModel | None:
+        """Return the captured model of a point, or that of the base; None of a network of ours."""
+        step = cast("str | None", point.get(STEP_KEY))
+        if step is None:
+            return self._base.captured
+        return self._captures.get(step, lambda: captured_model(self._folder / step))
+
+    def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
+        """Return a captured model, of which only the batch may vary."""
+        for key in sorted(OF_CAPTURE & point.keys()):
+            raise StudyError(f"{key}: {told_by_capture(model)}")
+        own = model.base if model is not self._base.captured else self._base.workload
+        batch_size = cast("int", point.get(_BATCH_SIZE, own.batch_size))
+        named = (batch_size, *(sha256 for _, sha256 in model.sources))
+        return self._workloads.get(named, lambda: (model.workload(batch_size), repr(named)))
 
     def _graph(self, network: str, half: ElementType | None) -> LayerGraph:
         base = self._base.workload.graph
@@ -165,6 +194,11 @@ class Resolver:
             return server, _costs_text(server), _copies_text(server)
 
         return self._servers.get((name, *sorted(figures.items())), make)
+
+
+def told_by_capture(model: CapturedModel) -> str:
+    """Return why what the file of a captured step says cannot be varied."""
+    return f"{model.base.model} was captured, and its file says it; expected another capture"
 
 
 def shown(value: Value) -> int | float | str:

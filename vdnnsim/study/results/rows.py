@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.study.points.outcome import OUTCOME, Outcome
-from vdnnsim.study.points.resolve import Point, Resolved, Resolver, shown
+from vdnnsim.study.points.resolve import STEP_KEY, Point, Resolved, Resolver, shown
 from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study
 
@@ -96,9 +96,11 @@ def table_row(study: Study, row: StudyRow) -> Row:
     """Return a finished point as a row of `results.csv`; the cells of a point that failed are empty."""
     assert row.outcome is not None, "rows are of finished points"
     base, point = study.base, row.point
+    # A captured step names its model and its batch itself.
+    workload = (row.resolved.scenario or base).workload if STEP_KEY in point else base.workload
     named = (
-        point.get("workload.network", base.workload.graph.name),
-        point.get("workload.batch_size", base.workload.batch_size),
+        point.get("workload.network", workload.graph.name),
+        point.get("workload.batch_size", workload.batch_size),
         point.get("hardware", base.server.name),
         point.get("gpus", base.gpus),
         point["policy"],

@@ -93,7 +93,7 @@ class BothSides:
     def _row(self, plan: TrainingPlan) -> Row:
         table = self.simulator.cost_model.table(plan.workload)
         costs = [
-            table.find(operation.layer, operation.phase, operation.algorithm)
+            table.find(operation.layer, operation.phase, operation.algorithm, operation.operation)
             for operation in plan.operations
             if isinstance(operation, Compute)
         ]

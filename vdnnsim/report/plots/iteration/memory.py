@@ -8,6 +8,7 @@ from matplotlib.lines import Line2D
 from vdnnsim.analysis.memory import MemoryCurve, memory_curve
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
@@ -17,6 +18,10 @@ from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes, format_seconds
 
 _MANY_MOMENTS = 1000
+_WIDEST = 32
+"""Characters that have room beside the axes."""
+_NAMED = 0.1
+"""Share of an iteration that the update takes where it is named."""
 _COLUMNS = 360
 """A curve of more moments than the first number is drawn by so many columns, each wide enough to be seen."""
 
@@ -123,12 +128,13 @@ def _write_legend(axes: Axes, areas: dict[BufferKind, Artist], metrics: RunMetri
     """Write what the maximum is made of, in the order of the stack, and the mean."""
     at_peak = dict(metrics.peak_by_kind)
     entries = {f"{kind.value}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
+    most = memory.text(metrics.max_memory_bytes)
     mean = Line2D([], [], color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
     entries |= {f"mean over time  {memory.text(metrics.mean_memory_bytes)}": mean}
     axes.legend(
         entries.values(),
         entries.keys(),
-        title=f"\N{BLACK DOWN-POINTING TRIANGLE} maximum {memory.text(metrics.max_memory_bytes)}\nin {kernel}",
+        title=f"\N{BLACK DOWN-POINTING TRIANGLE} maximum {most}\n{_folded(f'in {kernel}')}",
         title_fontproperties={"weight": "bold", "size": 15},
         alignment="left",
         loc="upper left",
@@ -138,22 +144,43 @@ def _write_legend(axes: Axes, areas: dict[BufferKind, Artist], metrics: RunMetri
     )
 
 
+def _folded(text: str) -> str:
+    """Return text that has room beside the axes: on two lines where one is too long, of a long name its end."""
+    if len(text) <= _WIDEST:
+        return text
+    phase, name = text.split(" of ", maxsplit=1)
+    return f"{phase} of\n{name if len(name) <= _WIDEST else f'...{name[3 - _WIDEST :]}'}"
+
+
 def _mark_turn(axes: Axes, trace: IterationTrace, times: Scale) -> None:
-    """Draw where forward ends and backward begins."""
-    for span in trace.spans_on(Stream.COMPUTE):
-        kernel = trace.plan.operations[span.operation]
-        if isinstance(kernel, Compute) and kernel.phase.is_backward:
-            turn = span.start_s / times.factor
-            axes.axvline(turn, color=MUTED, linewidth=1.2)
-            for text, side, shift in (("forward", "right", -8), ("backward", "left", 8)):
-                axes.annotate(
-                    text,
-                    (turn, 1.0),
-                    xycoords=("data", "axes fraction"),
-                    xytext=(shift, -4),
-                    textcoords="offset points",
-                    ha=side,
-                    va="top",
-                    color=MUTED,
-                )
-            return
+    """Draw where forward ends and backward begins, and where the update does if it is long enough for the word."""
+    phases = [(span.start_s, _phase(trace, span.operation)) for span in trace.spans_on(Stream.COMPUTE)]
+    turn_s = next((start_s for start_s, phase in phases if phase.is_backward), None)
+    if turn_s is None:
+        return
+    marks: list[tuple[float, tuple[tuple[str, str, int], ...]]] = [
+        (turn_s, (("forward", "right", -8), ("backward", "left", 8)))
+    ]
+    done_s = max(start_s for start_s, phase in phases if phase.is_backward)
+    update_s = next((start_s for start_s, phase in phases if start_s > done_s and phase is Phase.UPDATE), None)
+    if update_s is not None and trace.iteration_s - update_s > _NAMED * trace.iteration_s:
+        marks.append((update_s, (("update", "left", 8),)))
+    for start_s, words in marks:
+        axes.axvline(start_s / times.factor, color=MUTED, linewidth=1.2)
+        for text, side, shift in words:
+            axes.annotate(
+                text,
+                (start_s / times.factor, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(shift, -4),
+                textcoords="offset points",
+                ha=side,
+                va="top",
+                color=MUTED,
+            )
+
+
+def _phase(trace: IterationTrace, operation: int) -> Phase:
+    kernel = trace.plan.operations[operation]
+    assert isinstance(kernel, Compute), "the compute stream runs kernels"
+    return kernel.phase

@@ -1,0 +1,58 @@
+"""The process that captures: a request on standard input, the answer into a file, which stands there whole or not."""
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+import msgspec
+
+from calibration.availability import require_torch
+from calibration.capture.isolation import Answer, file_sha256
+from calibration.capture.request import Request
+from vdnnsim.errors import VdnnsimError
+
+_OURS = Path(__file__).parents[2]
+
+
+def main() -> None:
+    """Capture what is asked for; the last argument names the file of the answer."""
+    path = Path(sys.argv[-1])
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    sys.argv[1:] = []
+    try:
+        answer = _answer(request)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_bytes(msgspec.json.encode(answer))
+    unfinished.rename(path)
+    # What libraries do when Python ends is of no interest, and some of them fail then.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _answer(request: Request) -> Answer:
+    try:
+        require_torch()
+        from calibration.capture.sources import captured_of
+
+        step = captured_of(request)
+    except VdnnsimError as error:
+        return Answer(error=str(error))
+    except SystemExit as end:
+        return Answer(error=f"{request.model}: its code ends Python (exit status {end.code})")
+    return Answer(step, files=_imported_files())
+
+
+def _imported_files() -> dict[str, str]:
+    """Return the files of modules that are neither Python's, nor installed, nor ours."""
+    places = sysconfig.get_paths()
+    installed = [Path(places[each]) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
+    files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    return {
+        file: file_sha256(file)
+        for file in sorted(filter(None, files))
+        if not any(Path(file).is_relative_to(each) for each in (*installed, _OURS / "calibration", _OURS / "vdnnsim"))
+    }

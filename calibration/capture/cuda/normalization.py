@@ -1,0 +1,158 @@
+"""Normalizations: by cuDNN or by PyTorch's own kernels, and the types of what they save.
+
+Source: `aten/src/ATen/native/Normalization.cpp` (`_select_batch_norm_backend`), `native/cudnn/BatchNorm.cpp`,
+`native/cuda/Normalization.cu`, `native/cuda/layer_norm_kernel.cu`, `native/layer_norm.cpp` (`rms_norm`).
+"""
+
+from typing import Any, Final, cast
+
+import torch
+
+from calibration.capture.cuda.rules import HALVES, Composites, Gpu, Kernels, Tensor, composite
+
+aten = torch.ops.aten
+
+_MOST_TRAINING_BATCH: Final = 880801
+_MOST_EVALUATION_BATCH: Final = 65535
+_MOST_ELEMENTS: Final = 2**31 - 1
+"""Of what cuDNN normalizes by batch; its kernels count in 32 bits."""
+
+
+def batch_norm(
+    gpu: Gpu,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """Normalize by batch as CUDA does."""
+    del gpu
+    statistics = running_mean, running_var
+    most = _MOST_TRAINING_BATCH if training else _MOST_EVALUATION_BATCH
+    is_cudnn = (
+        cudnn_enabled
+        and weight is not None
+        and bias is not None
+        and torch.bfloat16 not in (input.dtype, weight.dtype)
+        and (input.dtype != torch.float16 or weight.dtype == torch.float32)
+        and (None not in statistics or (statistics == (None, None) and training))
+        and input.dim() >= 3
+        and input.shape[0] <= most
+        and input.numel() <= _MOST_ELEMENTS
+    )
+    if is_cudnn:
+        order = torch._prims_common.suggest_memory_format(input)
+        dense = input.contiguous(memory_format=order)
+        return cast("Tensor", aten.cudnn_batch_norm(dense, weight, bias, *statistics, training, momentum, eps)[0])
+    torch.empty(0, dtype=torch.uint8)
+    return cast("Tensor", aten.native_batch_norm(input, weight, bias, *statistics, training, momentum, eps)[0])
+
+
+class _FusedRmsNorm(torch.autograd.Function):
+    """PyTorch's one kernel, which autograd knows on CUDA alone."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor, shape: list[int], weight: Tensor | None, eps: float | None) -> Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            out, deviation = aten._fused_rms_norm(input, shape, weight, eps)
+        ctx.save_for_backward(input, deviation, *([] if weight is None else [weight]))
+        ctx.shape = shape
+        return cast("Tensor", out)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:
+        input, deviation, *rest = ctx.saved_tensors
+        weight = rest[0] if rest else None
+        mask = [ctx.needs_input_grad[0], ctx.needs_input_grad[2]]
+        of_input, of_weight = aten._fused_rms_norm_backward(gradient, input, ctx.shape, deviation, weight, mask)
+        return of_input, None, of_weight, None
+
+
+def rms_norm(
+    gpu: Gpu,
+    input: Tensor,
+    normalized_shape: list[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """Normalize by root mean square in one kernel, where that can."""
+    del gpu
+    is_plain = torch._prims_common.suggest_memory_format(input) is torch.contiguous_format
+    if is_plain and not input.is_complex() and (weight is None or weight.dtype == input.dtype):
+        return cast("Tensor", _FusedRmsNorm.apply(input, normalized_shape, weight, eps))  # type: ignore[no-untyped-call]
+    return cast("Tensor", composite(aten.rms_norm.default, input, normalized_shape, weight, eps))
+
+
+def _widened(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of statistics."""
+    return torch.float32 if dtype in HALVES else dtype
+
+
+def _cudnn_batch_norm(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    del bias, running_mean, running_var, momentum, eps
+    count = weight.shape[0] if training else 0
+    mean, deviation = (input.new_empty(count, dtype=weight.dtype) for _ in range(2))
+    # cuDNN 9 keeps nothing beside the statistics unless an activation is fused to it, which PyTorch does not ask for.
+    return torch.empty_like(input), mean, deviation, input.new_empty(0, dtype=torch.uint8)
+
+
+def _cudnn_batch_norm_backward(input: Tensor, grad_output: Tensor, weight: Tensor, *_: object) -> tuple[Tensor, ...]:
+    del grad_output
+    return torch.empty_like(input), torch.empty_like(weight), torch.empty_like(weight)
+
+
+def _native_batch_norm(input: Tensor, *_: object) -> tuple[Tensor, ...]:
+    channels, kind = input.shape[1], _widened(input.dtype)
+    return torch.empty_like(input), input.new_empty(channels, dtype=kind), input.new_empty(channels, dtype=kind)
+
+
+def _native_layer_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, ...]:
+    of = [*input.shape[: -len(normalized_shape)], *(1 for _ in normalized_shape)]
+    kind = _widened(input.dtype)
+    out = torch.empty_like(input, memory_format=torch.contiguous_format)
+    return out, input.new_empty(of, dtype=kind), input.new_empty(of, dtype=kind)
+
+
+def _fused_rms_norm(input: Tensor, normalized_shape: list[int], *_: object) -> tuple[Tensor, Tensor]:
+    of = [*input.shape[: -len(normalized_shape)], *(1 for _ in normalized_shape)]
+    return torch.empty_like(input, memory_format=torch.contiguous_format), input.new_empty(
+        of, dtype=_widened(input.dtype)
+    )
+
+
+def _fused_rms_norm_backward(
+    gradient: Tensor,
+    input: Tensor,
+    normalized_shape: list[int],
+    deviation: Tensor,
+    weight: Tensor | None,
+    mask: list[bool],
+) -> tuple[Tensor | None, Tensor | None]:
+    del gradient, normalized_shape, deviation
+    of_weight = torch.empty_like(weight) if mask[1] and weight is not None else None
+    return torch.empty_like(input) if mask[0] else None, of_weight
+
+
+COMPOSITES: Composites = {aten.batch_norm.default: batch_norm, aten.rms_norm.default: rms_norm}
+KERNELS: Kernels = {
+    aten.cudnn_batch_norm.default: _cudnn_batch_norm,
+    aten.cudnn_batch_norm_backward.default: _cudnn_batch_norm_backward,
+    aten.native_batch_norm.default: _native_batch_norm,
+    aten.native_layer_norm.default: _native_layer_norm,
+    aten._fused_rms_norm.default: _fused_rms_norm,
+    aten._fused_rms_norm_backward.default: _fused_rms_norm_backward,
+}

@@ -1,0 +1,165 @@
+"""Recurrent layers: cuDNN runs a whole stack of them in one operation and keeps a reserve for backward.
+
+Source: `aten/src/ATen/native/cudnn/RNN.cpp` and `native/RNN.cpp` (`use_cudnn`). The rule for the size of the reserve
+was found from what cuDNN 9.24 answers (`cudnnGetRNNTempSpaceSizes`), and gives all 936 of its answers to the byte.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+from calibration.capture.cuda.rules import Composites, Gpu, Kernels, Tensor
+
+aten = torch.ops.aten
+
+_MODES: Final = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+_KEPT: Final = {0: (1,), 1: (1,), 2: (4, 1), 3: (6,)}
+"""By mode, values that cuDNN keeps of each unit and step, region by region: an LSTM's gates, and its cell.
+
+A projected LSTM keeps what it projects and what comes of it besides.
+"""
+_ALIGNMENT: Final = 32
+_HEADER_BYTES: Final = 256
+_STATE_BYTES: Final = 24
+"""Of cuDNN's random generator, for each thread that the GPU can have."""
+
+
+def reserve_bytes(
+    mode: int, values: int, layers: int, directions: int, element_bytes: int, *, projected: int = 0, has_dropout: bool
+) -> int:
+    """Return the size of cuDNN's reserve.
+
+    Args:
+        mode: of cuDNN.
+        values: of all units of one layer: steps x batch x directions x units.
+        layers: of the stack.
+        directions: of the stack, 2 where it is bidirectional.
+        element_bytes: of a value.
+        projected: values of the output of one layer where it is projected; 0 where it is not.
+        has_dropout: whether there is dropout between the layers, of which a mask is kept.
+    """
+    counts = [count * values for count in _KEPT[mode]] + ([values, projected] if projected else [])
+    kept = sum(_aligned(count * layers * element_bytes) for count in counts)
+    between = _aligned((layers - 1) * values * element_bytes)
+    masks = (layers - 1) * directions * _aligned(-(-(projected or values) // 8)) if has_dropout else 0
+    return _HEADER_BYTES + kept + between + masks
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _stack(name: str, *, packed: bool) -> Callable[..., Any]:
+    mode = _MODES[name]
+
+    def run(gpu: Gpu, *args: Any) -> tuple[Tensor, ...]:
+        data, *rest = args
+        sizes: Sequence[int] = ()
+        batch_first = False
+        if packed:
+            batch_sizes, hidden, parameters, has_biases, layers, dropout, train, bidirectional = rest
+            sizes = [int(each) for each in batch_sizes.tolist()]
+        else:
+            hidden, parameters, has_biases, layers, dropout, train, bidirectional, batch_first = rest
+        hx, cx = (hidden[0], hidden[1]) if mode == _MODES["lstm"] else (hidden, None)
+        units = cx.shape[2] if cx is not None else hx.shape[2]
+        projected = hx.shape[2] if hx.shape[2] != units else 0
+        weights = 2 + 2 * has_biases + bool(projected)
+        if dropout and train and gpu.dropout_states is None:
+            gpu.dropout_states = data.new_empty(gpu.threads * _STATE_BYTES, dtype=torch.uint8)
+        out, hy, cy, _, _ = aten._cudnn_rnn(
+            data,
+            parameters,
+            weights,
+            None,
+            hx,
+            cx,
+            mode,
+            units,
+            projected,
+            layers,
+            batch_first,
+            dropout,
+            train,
+            bidirectional,
+            sizes,
+            gpu.dropout_states,
+        )
+        return (out, hy, cy) if cx is not None else (out, hy)
+
+    return run
+
+
+def _cudnn_rnn(
+    input: Tensor,
+    weight: Sequence[Tensor],
+    weight_stride0: int,
+    weight_buf: Tensor | None,
+    hx: Tensor,
+    cx: Tensor | None,
+    mode: int,
+    hidden_size: int,
+    proj_size: int,
+    num_layers: int,
+    batch_first: bool,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+    dropout_state: Tensor | None,
+) -> tuple[Tensor, ...]:
+    del weight, weight_stride0, dropout_state
+    directions = 2 if bidirectional else 1
+    width = directions * (proj_size or hidden_size)
+    if batch_sizes:
+        steps = input.shape[0]
+        out = input.new_empty(steps, width)
+    else:
+        steps = input.shape[0] * input.shape[1]
+        first, second = (input.shape[1], input.shape[0]) if batch_first else input.shape[:2]
+        out = input.new_empty(first, second, width)
+        out = out.transpose(0, 1) if batch_first else out
+    reserve = 0
+    if train:
+        size = input.element_size()
+        reserve = reserve_bytes(
+            mode,
+            steps * directions * hidden_size,
+            num_layers,
+            directions,
+            size,
+            projected=steps * directions * proj_size,
+            has_dropout=dropout > 0,
+        )
+    return (
+        out,
+        torch.empty_like(hx, memory_format=torch.contiguous_format),
+        input.new_empty(0) if cx is None else torch.empty_like(cx, memory_format=torch.contiguous_format),
+        input.new_empty(reserve, dtype=torch.uint8),
+        # The buffer of all weights is the memory of the parameters themselves.
+        input.new_empty(0) if weight_buf is None else weight_buf,
+    )
+
+
+def _cudnn_rnn_backward(input: Tensor, weight: Sequence[Tensor], *args: Any) -> tuple[Any, ...]:
+    hx, cx = args[2], args[3]
+    *_, mask = args
+    gradients = []
+    if mask[3]:
+        # cuDNN adds to one buffer of all weights.
+        buffer = input.new_zeros(sum(each.numel() for each in weight))
+        parts = torch.split(buffer, [each.numel() for each in weight])
+        gradients = [part.view(each.shape) for part, each in zip(parts, weight, strict=True)]
+    return torch.empty_like(input), torch.empty_like(hx), None if cx is None else torch.empty_like(cx), gradients
+
+
+COMPOSITES: Composites = {
+    getattr(getattr(aten, name), overload): _stack(name, packed=overload == "data")
+    for name in _MODES
+    for overload in ("input", "data")
+}
+KERNELS: Kernels = {
+    aten._cudnn_rnn.default: _cudnn_rnn,
+    aten._cudnn_rnn_backward.default: _cudnn_rnn_backward,
+}

@@ -1,0 +1,59 @@
+"""Why a model cannot be captured, in one line: the module, the user's line, what would be right."""
+
+import traceback
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+
+from vdnnsim.errors import CaptureError
+
+_OURS = Path(__file__).parent
+_PYTORCH = Path(torch.__file__).parent
+
+
+def failure_of(failure: BaseException, operator: str, module: str) -> CaptureError:
+    """Return what to raise where an operation fails.
+
+    Args:
+        failure: that it raised.
+        operator: that was dispatched, `aten.nonzero.default`.
+        module: path of that which runs.
+    """
+    where = f"{_line(traceback.extract_stack())}, in {f'module {module}' if module else 'the model'}: {operator}"
+    if isinstance(failure, DataDependentOutputException):
+        return CaptureError(f"{where} looks into computed values, which fake tensors have not; {_REAL}")
+    if isinstance(failure, DynamicOutputShapeException):
+        return CaptureError(f"{where} returns as many values as the data has; {_REAL}")
+    if isinstance(failure, UnsupportedOperatorException | NotImplementedError):
+        return CaptureError(f"{where} does not say what shapes it returns (`torch.library.register_fake`); {_REAL}")
+    return CaptureError(f"{where}: {_first_line(failure)}")
+
+
+def failure_outside(failure: BaseException, name: str) -> CaptureError:
+    """Return what to raise where Python code of a user fails, outside of all operations."""
+    text = _first_line(failure)
+    is_of_fakes = any(word in text for word in ("FakeTensor", "fake tensor", "tensor subclass", "numpy"))
+    line = _line(traceback.extract_tb(failure.__traceback__))
+    return CaptureError(f"{name}: {line}: {text}{f'; {_REAL}' if is_of_fakes else ''}")
+
+
+_REAL: Final = "`--real` runs the model with real tensors"
+
+
+def _line(stack: traceback.StackSummary) -> str:
+    """Return file and line of the innermost code that is neither ours nor PyTorch's."""
+    for frame in reversed(stack):
+        path = Path(frame.filename)
+        if not path.is_relative_to(_OURS) and not path.is_relative_to(_PYTORCH):
+            return f"{frame.filename}:{frame.lineno}"
+    return "in PyTorch"
+
+
+def _first_line(failure: BaseException) -> str:
+    return f"{type(failure).__name__}: {str(failure).strip().partition(chr(10))[0]}"

@@ -1,0 +1,166 @@
+"""Captures in a process of its own, whatever ends that; what was captured before is read from a cache.
+
+A user's code and PyTorch's C++ may end the process that they run in. Theirs is a child of this one, of the same
+interpreter, and its end by a signal is a sentence here. PyTorch is not imported in this process.
+"""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from calibration.capture.pretended import variables_of
+from calibration.capture.request import LIBRARIES, Request
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.errors import CaptureError, OutputError
+from vdnnsim.messages import one_line
+from vdnnsim.replace import replace_file
+
+_ROOT: Final = Path(__file__).parents[2]
+# These packages are imported from where they are here, and where that is is then forgotten: only the user's folder goes
+# first. -P leaves out the working directory, which running a script would not search either.
+_START: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); import calibration, vdnnsim; del sys.path[0]; "
+    "from calibration.capture.child import main; main()"
+)
+_LONGEST: Final = 300
+"""Characters of what a process printed last that a message repeats."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the child says, or the cache.
+
+    Attributes:
+        step: None where it could not be captured.
+        error: why not.
+        files: the user's files that were imported, by path, with the SHA-256 of each.
+    """
+
+    step: CapturedStep | None = None
+    error: str = ""
+    files: dict[str, str] = {}
+
+
+def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep, Path | None]:
+    """Return what is asked for, captured now, or before from the same words, files and versions.
+
+    Args:
+        request: what is asked for.
+        cache: folder of what was captured, by default `vdnnsim/capture` in the user's cache.
+
+    Returns:
+        the step, and the file of the cache if it was there before.
+
+    Raises:
+        CaptureError: it cannot be captured, or the process that captures it ended.
+    """
+    request.check()
+    kept = (cache or _user_cache()) / f"{_digest(request)}.json"
+    before = _kept(kept)
+    if before is not None:
+        return before, kept
+    if importlib.util.find_spec("torch") is None:
+        raise CaptureError("to capture a model takes PyTorch, which is not installed: pip install 'vdnnsim[calibrate]'")
+    answer = _answer_of_child(request)
+    if answer.step is None:
+        raise CaptureError(answer.error)
+    # A cache that cannot be written is no reason to keep a result back.
+    with suppress(OutputError):
+        replace_file(kept, msgspec.json.encode(answer))
+    return answer.step, None
+
+
+def file_sha256(path: str) -> str:
+    """Return the SHA-256 of a file; of one that cannot be read nothing."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def _answer_of_child(request: Request) -> Answer:
+    with tempfile.TemporaryDirectory(prefix="vdnnsim-capture-") as folder:
+        told, log = Path(folder) / "answer", Path(folder) / "log"
+        with log.open("wb") as errors:
+            done = subprocess.run(  # noqa: S603 - this interpreter; the user's code is what is asked for
+                [sys.executable, "-P", "-c", _START, str(_ROOT), str(told)],
+                input=msgspec.json.encode(request),
+                env=variables_of(request.pretended) if request.pretended else None,
+                # A user's prints are talk.
+                stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
+                stderr=errors,
+                check=False,
+            )
+        said = log.read_text(encoding="utf-8", errors="replace")
+        try:
+            answer = msgspec.json.decode(told.read_bytes(), type=Answer)
+        except (OSError, msgspec.DecodeError):
+            raise CaptureError(f"{request.model}: {_end(done.returncode)}{_last_words(said)}") from None
+    # Where it failed the one line that says why is enough.
+    if said and answer.step is not None and sys.stderr is not None:
+        sys.stderr.write(said)
+    return answer
+
+
+def _has_descriptor() -> bool:
+    try:
+        return sys.stderr.fileno() >= 0
+    except (AttributeError, OSError, ValueError):  # none, or one that a test or a notebook put there
+        return False
+
+
+def _end(status: int) -> str:
+    """Return how a process ended that said nothing."""
+    if status >= 0:
+        return f"the process that captures it ended itself with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    more = ", as Linux does where memory runs out" if name == "SIGKILL" else ""
+    return f"the process that captures it was ended by {name}{more}; PyTorch's C++ or a library of the model's failed"
+
+
+def _last_words(said: str) -> str:
+    lines = [line for line in said.splitlines() if line.strip()]
+    telling = next((line for line in lines if "what():" in line), lines[-1] if lines else "")
+    return f": {one_line(telling)[:_LONGEST]}" if telling else ""
+
+
+def _kept(path: Path) -> CapturedStep | None:
+    """Return a step of the cache whose files are as they were."""
+    try:
+        answer = msgspec.json.decode(path.read_bytes(), type=Answer)
+    except (OSError, msgspec.DecodeError):
+        return None
+    same = all(file_sha256(file) == digest for file, digest in answer.files.items())
+    return answer.step if same else None
+
+
+def _digest(request: Request) -> str:
+    """Return what distinguishes what is asked for from anything else, the user's files aside."""
+    digest = hashlib.sha256(msgspec.json.encode(request))
+    # The same words mean another file elsewhere.
+    if any(words and ".py:" in words for words in (request.model, request.inputs)):
+        digest.update(str(Path.cwd()).encode())
+    digest.update(platform.python_version().encode())
+    for name in ("torch", *LIBRARIES):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            digest.update(f"{name} {importlib.metadata.version(name)}".encode())
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _user_cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vdnnsim" / "capture"

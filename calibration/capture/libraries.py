@@ -1,0 +1,123 @@
+"""Models that libraries have by name, made of their configuration: no weights are read and no network is asked."""
+
+import importlib.metadata
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Final
+
+from torch import nn
+
+from vdnnsim.errors import CaptureError
+from vdnnsim.messages import not_one_of, one_line, quote
+
+_NEAREST: Final = 12
+"""Names that a message lists of hundreds."""
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model of a library.
+
+    Attributes:
+        make: makes it, with parameters as its library initializes them.
+        image: sizes of an image that it is made for, channels first; None where it takes none, or the library does not
+            say.
+        tokens: of a sequence that it takes at most; None where it takes none.
+        arguments: makes its arguments by name from a batch size, a number of tokens and sizes of an image; None where
+            it takes an image as its only argument, or `--inputs` has to make them.
+        note: what was assumed, in a sentence; empty where nothing was.
+    """
+
+    make: Callable[[], nn.Module]
+    image: tuple[int, ...] | None = None
+    tokens: int | None = None
+    arguments: Callable[[int, int, tuple[int, ...]], dict[str, Any]] | None = None
+    note: str = ""
+
+
+def library(name: str) -> ModuleType:
+    """Import a library of models.
+
+    Raises:
+        CaptureError: it is not installed, or cannot be imported.
+    """
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != name:
+            raise CaptureError(
+                f"{name} cannot be imported, {missing.name} is missing: pip install {missing.name}"
+            ) from (missing)
+        raise CaptureError(f"{name} is not installed: pip install {name}") from missing
+    # A library in C++ that was built for another PyTorch, for one, raises a RuntimeError.
+    except (ImportError, OSError, RuntimeError) as failure:
+        raise CaptureError(f"{name} is installed but cannot be imported: {one_line(str(failure))}") from failure
+
+
+def library_version(name: str) -> str:
+    """Return a library with its version, `timm 1.0.1`, without what a build adds to it."""
+    return f"{name} {importlib.metadata.version(name).partition('+')[0]}"
+
+
+def unknown_name(library_name: str, found: str, names: list[str]) -> CaptureError:
+    """Return the error that a library has no model of a name; of many names those that share its beginning."""
+    near = get_close_matches(found, names, n=_NEAREST, cutoff=0.5)
+    shown = near or [each for each in names if each.startswith(found[:3])][:_NEAREST]
+    what = f"a model of {library_name}"
+    return CaptureError(not_one_of(found, shown, what) if shown else f"{quote(found)} is not {what}")
+
+
+def torchvision_model(name: str) -> NamedModel:
+    """Return a model of torchvision.
+
+    Raises:
+        CaptureError: there is no such model.
+    """
+    library("torchvision")
+    models = import_module("torchvision.models")
+    names: list[str] = models.list_models()
+    if name not in names:
+        raise unknown_name("torchvision", name, names)
+    weights = list(models.get_model_weights(name))
+    family = models.get_model_builder(name).__module__
+    make = partial(models.get_model, name, weights=None, **_without_weights(family))
+    if ".detection" in family or ".optical_flow" in family:
+        return NamedModel(make)  # takes lists of images and targets, or pairs of images
+    # Of several weights some are tuned to larger images than the model is made for.
+    crops = [_side(each.transforms.keywords) for each in weights]
+    side = min((crop for crop in crops if crop), default=224)
+    frames = (16,) if ".video" in family else ()
+    return NamedModel(
+        make,
+        image=(3, *frames, side, side),
+        note=f"clips of {frames[0]} frames are assumed" if frames else "",
+    )
+
+
+def _side(transforms: dict[str, Any]) -> int:
+    size = transforms.get("crop_size") or transforms.get("resize_size") or 0
+    return int(size[0]) if isinstance(size, tuple | list) else int(size)
+
+
+def _without_weights(family: str) -> dict[str, bool | None]:
+    """Return arguments of a family's models: no weights of what they are built on, no slow drawing of their own."""
+    if ".segmentation" in family or ".detection" in family:
+        return {"weights_backbone": None}
+    return {"init_weights": False} if family.endswith((".googlenet", ".inception")) else {}
+
+
+def timm_model(name: str) -> NamedModel:
+    """Return a model of timm.
+
+    Raises:
+        CaptureError: there is no such model.
+    """
+    timm = library("timm")
+    if not timm.is_model(name):
+        raise unknown_name("timm", name, timm.list_models())
+    size = timm.get_pretrained_cfg(name).input_size
+    return NamedModel(lambda: timm.create_model(name, pretrained=False), image=tuple(size) if size else None)

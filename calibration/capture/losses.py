@@ -1,0 +1,90 @@
+"""The scalar whose gradient is computed: the model's own, or one that is fit for its output, and said."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils._pytree import tree_leaves
+
+from vdnnsim.errors import CaptureError
+
+_FEWEST_CLASSES: Final = 2
+
+
+class AssumedLoss:
+    """A loss from whatever a model returns.
+
+    That of the model itself: `.loss` of what it returns, `["loss"]`, or a scalar. Else of each tensor of floats that it
+    returns cross entropy, where its shape is that of logits, and the mean of its squares where it is not, added up.
+    Labels are made once for each micro-batch, so that they are there when a later iteration begins, as a batch's are.
+    """
+
+    def __init__(self, name: str, accumulate: int = 1) -> None:
+        self._name = name
+        self._accumulate = accumulate
+        self._calls = 0
+        self._labels: dict[tuple[int, int], torch.Tensor] = {}
+        self._said: dict[str, None] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was assumed, in sentences; nothing where the model has a loss."""
+        return tuple(self._said)
+
+    def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
+        """Return the loss.
+
+        Raises:
+            CaptureError: the output has no tensor of floats.
+        """
+        batch = self._calls % self._accumulate
+        self._calls += 1
+        own = _own_loss(output)
+        if own is not None:
+            return own
+        leaves = tree_leaves(_opened(output))
+        tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.is_floating_point()]
+        if not tensors:
+            raise CaptureError(
+                f"{self._name}: the model returns {_described(output, leaves)}, expected a tensor of floats, a tuple "
+                "or a dictionary of such, or an object whose `loss` is one"
+            )
+        # What takes no part in training has no gradient.
+        trained = [each for each in tensors if each.requires_grad] or tensors
+        losses = [self._of_tensor(each, batch, number) for number, each in enumerate(trained)]
+        return losses[0] if len(losses) == 1 else torch.stack([each.float() for each in losses]).sum()
+
+    def _of_tensor(self, tensor: torch.Tensor, batch: int, number: int) -> torch.Tensor:
+        shape = "x".join(map(str, tensor.shape))
+        # N x C or N x T x V.
+        if tensor.dim() not in (2, 3) or tensor.shape[-1] < _FEWEST_CLASSES:
+            self._said[f"the model has no loss: assumed is the mean of the squares of its output, {shape}"] = None
+            return tensor.square().mean()
+        self._said[f"the model has no loss: assumed is cross entropy of its output, {shape}"] = None
+        rows = tensor.flatten(0, -2)
+        key = (batch, number)
+        if key not in self._labels:
+            self._labels[key] = torch.zeros(len(rows), dtype=torch.int64, device=tensor.device)
+        return cross_entropy(rows, self._labels[key])
+
+
+def _own_loss(output: Any) -> torch.Tensor | None:  # noqa: ANN401
+    found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
+    if isinstance(found, tuple | list) and found:
+        found = found[0]  # a loss before what is reported of it
+    return found if isinstance(found, torch.Tensor) and found.numel() == 1 and found.is_floating_point() else None
+
+
+def _opened(output: Any) -> Any:  # noqa: ANN401
+    """Return containers that PyTorch does not know as those that it does."""
+    if isinstance(output, Mapping):
+        return dict(output)
+    return dict(vars(output)) if hasattr(output, "__dataclass_fields__") else output
+
+
+def _described(output: object, leaves: list[Any]) -> str:
+    integers = [each for each in leaves if isinstance(each, torch.Tensor)]
+    if integers:
+        return f"{len(integers)} {'tensor' if len(integers) == 1 else 'tensors'} of {integers[0].dtype}"
+    return "nothing" if output is None else f"a {type(output).__name__} without a tensor"

@@ -1,0 +1,120 @@
+"""Captures what a notebook holds: a model, or what makes it, and its inputs."""
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.libraries import library_version
+from calibration.capture.losses import AssumedLoss
+from calibration.capture.program import OPTIMIZERS, Program
+from calibration.capture.request import LIBRARIES
+from calibration.capture.sources import with_notes
+from calibration.capture.user_code import arguments_of, article, sample_of, without_values
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.element_type import Precision
+from vdnnsim.errors import CaptureError
+from vdnnsim.messages import not_one_of
+
+
+def captured_object(  # noqa: PLR0913 - the words of the command
+    model: Any,  # noqa: ANN401 - whatever a user gives
+    inputs: Any,  # noqa: ANN401
+    *,
+    loss: Callable[[Any], torch.Tensor] | None,
+    batch_size: int | None,
+    mode: Mode,
+    precision: Precision,
+    optimizer: str,
+    accumulate: int,
+    real: bool,
+) -> CapturedStep:
+    """Return one iteration of a model, which stays as it is.
+
+    Args:
+        model: a module, or a function without arguments that returns one.
+        inputs: its arguments, as `arguments_of` takes them.
+        loss: a scalar from what the model returns; None for its own or one that fits its output.
+        batch_size: samples; None for the first size of the first tensor of the inputs.
+        mode: whether there is a backward.
+        precision: in what it computes.
+        optimizer: a key of `OPTIMIZERS`.
+        accumulate: micro-batches before a step of the optimizer.
+        real: whether to run the model on the CPU with real tensors.
+
+    Raises:
+        CaptureError: it cannot be captured; the message says why and what would be right.
+    """
+    name = _name(model)
+    if optimizer not in OPTIMIZERS:
+        raise CaptureError(f"optimizer: {not_one_of(optimizer, OPTIMIZERS, 'an optimizer')}")
+    if accumulate < 1:
+        raise CaptureError(f"accumulate: found {accumulate}, expected an integer from 1 on")
+    if inputs is None:
+        raise CaptureError("inputs are missing, expected a tensor, a tuple of arguments, a dictionary by name, or both")
+    given = arguments_of(inputs, "inputs")
+    samples = next((len(each) for each in tree_leaves(given) if isinstance(each, torch.Tensor) and each.dim()), 1)
+    sample, elements = sample_of(given)
+    assumed = AssumedLoss(name, accumulate)
+    program = Program(
+        name=name,
+        make_model=_maker(model, real=real),
+        make_inputs=lambda: given if real else without_values(given),
+        loss=assumed if loss is None else loss,
+        optimizer=optimizer,
+        mode=mode,
+        precision=precision,
+        batch_size=samples if batch_size is None else batch_size,
+        accumulate=accumulate,
+        sample=sample,
+        sample_elements=elements,
+        versions=", ".join([library_version("torch"), *_versions(model)]),
+    )
+    return with_notes(capture(program, CaptureDevice(real=real)), assumed)
+
+
+def _name(model: object) -> str:
+    if isinstance(model, nn.Module):
+        return type(model).__name__
+    if not callable(model):
+        raise CaptureError(
+            f"model: found {article(model)}, expected a torch.nn.Module, a function that makes one, or words"
+        )
+    try:
+        inspect.signature(model).bind()
+    except TypeError as failure:
+        raise CaptureError(f"model: {failure}, expected a function without arguments, or a torch.nn.Module") from None
+    except ValueError:  # of some functions in C
+        pass
+    return str(getattr(model, "__name__", type(model).__name__))
+
+
+def _versions(model: object) -> list[str]:
+    source = (type(model) if isinstance(model, nn.Module) else model).__module__.partition(".")[0]
+    return [library_version(source)] if source in LIBRARIES else []
+
+
+def _maker(model: Any, *, real: bool) -> Callable[[], nn.Module]:  # noqa: ANN401
+    def make() -> nn.Module:
+        made = copied() if isinstance(model, nn.Module) else model()
+        if not isinstance(made, nn.Module):
+            raise CaptureError(f"model: {_name(model)} returns {article(made)}, expected a torch.nn.Module")
+        return made
+
+    def copied() -> nn.Module:
+        # New parameters, which have no memory where tensors are fake.
+        new = {} if real else {id(each): _like(each) for each in model.parameters()}
+        made: nn.Module = copy.deepcopy(model, dict(new))
+        return made
+
+    return make
+
+
+def _like(parameter: nn.Parameter) -> nn.Parameter:
+    return nn.Parameter(torch.empty_like(parameter, device="cpu"), requires_grad=parameter.requires_grad)

@@ -1,0 +1,210 @@
+"""Records each operation that PyTorch dispatches, and what it does to memory.
+
+It stands above whatever computes: fake tensors, the CPU or a GPU. Views and questions of shape are no operations. What
+forward computes again in backward, for activation checkpointing, is of backward; its `forward` is the operation that it
+repeats, and so is that of the backward that follows from it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from calibration.capture.failures import failure_of
+from calibration.capture.modules import ModuleTracker
+from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node
+from calibration.capture.schemas import is_random, name_of, only_writes, operands_of, tensors_in
+from calibration.capture.storages import StorageTable, element_type_of
+from calibration.capture.traffic import traffic_of
+from calibration.capture.work import Effort, effort_of
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Access, BufferKind
+from vdnnsim.errors import CaptureError
+
+
+@dataclass
+class Record:
+    """An operation as it was dispatched; what its operands are to it is found out when all is known.
+
+    Attributes:
+        operands: numbers of storage and tensor, and how it is touched.
+        results: storages that it made, each with its position among what the operator returns.
+        recomputes: whether it is of forward, run again in backward.
+        accumulates: whether it adds to the gradient of a parameter, or makes it.
+    """
+
+    name: str
+    module: int
+    phase: Phase
+    operands: list[tuple[int, int, Access]]
+    results: dict[int, int]
+    element_type: str
+    effort: Effort
+    bytes_moved: int
+    random: bool
+    forward: int | None = None
+    recomputes: bool = False
+    accumulates: bool = False
+    saves: list[int] = field(default_factory=list)
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Within `recording` each operation becomes a record."""
+
+    def __init__(self, modules: ModuleTracker, storages: StorageTable, host: frozenset[int] = frozenset()) -> None:
+        """Record what runs of a model.
+
+        Args:
+            modules: of the model.
+            storages: what is there when the iteration begins; what it makes is added.
+            host: identities of storages in host memory, as an optimizer's counts of steps on CUDA.
+        """
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.records: list[Record] = []
+        self.failure: tuple[BaseException, CaptureError] | None = None
+        """The last exception that an operation raised, and what it means; the model may have caught it."""
+        self._phase = Phase.FORWARD
+        self._modules = modules
+        self._storages = storages
+        self._host = host
+        self._nodes = NodeTracker()
+        # What autograd saves, with the node that it is of and how many operations there were.
+        self._saved: list[tuple[int, int, int]] = []
+        # The operations of this forward by module and name, and how many of them backward has run again.
+        self._forwards: dict[tuple[int, str], list[int]] = {}
+        self._recomputed: Counter[tuple[int, str]] = Counter()
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what runs within."""
+        with ExitStack() as stack:
+            stack.enter_context(self._modules.following())
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._note_saved, lambda saved: saved))
+            stack.enter_context(self)
+            yield
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+        """Run an operation and record it."""
+        kwargs = kwargs or {}
+        try:
+            result = func(*args, **kwargs)
+        except Exception as failure:
+            # Raised as it is, for models try what may fail.
+            self.failure = failure, failure_of(failure, str(func), self._modules.path)
+            raise
+        if func is _FROM_DATA:
+            # An optimizer's numbers stay on the host, as its counts of steps.
+            if not (self._host and self._phase is Phase.UPDATE):
+                self._record(func, (), {}, result)
+        elif func.is_view or torch.Tag.inplace_view in func.tags:
+            self._nodes.note(None)
+        else:
+            self._record(func, args, kwargs, result)
+        return result
+
+    def enter(self, phase: Phase) -> None:
+        """Take what follows for a phase."""
+        self._phase = phase
+        if phase is Phase.FORWARD:
+            self._forwards.clear()
+            self._recomputed.clear()
+
+    def finish(self) -> None:
+        """Give each operation what autograd saved of it."""
+        for node, storage, issued in self._saved:
+            position = self._nodes.operation_of(node)
+            # A node without an operation, as of a custom function that returns its input, saves after the last one.
+            record = self.records[max(issued - 1, 0) if position is None else position]
+            if storage not in record.saves:
+                record.saves.append(storage)
+
+    def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
+        operands: dict[tuple[int, int], Access] = {}
+        for tensor, is_written in operands_of(func, args, kwargs):
+            if self._is_on_host(tensor):
+                if is_written:
+                    return
+                continue
+            number = self._storages.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True)
+            access = Access.READ
+            if is_written:
+                access = Access.WRITE if only_writes(func) else Access.UPDATE
+            operands.setdefault((number, self._storages.view(tensor, number)), access)
+        results: dict[int, int] = {}
+        for index, tensor in enumerate(tensors_in(result)):
+            if self._storages.number_of(tensor) is None and not self._is_on_host(tensor):
+                label = f"{name_of(func)} {self._modules.path}".strip()
+                number = self._storages.add(tensor, label, BufferKind.FEATURE_MAP)
+                results[number] = index
+                operands[number, self._storages.view(tensor, number)] = Access.WRITE
+        if not any(access.writes for access in operands.values()):
+            return
+        module, forward, recomputes = self._place(str(func))
+        self.records.append(
+            Record(
+                name=str(func),
+                module=module,
+                phase=self._phase,
+                operands=[(number, tensor, access) for (number, tensor), access in operands.items()],
+                results=results,
+                element_type=_arithmetic_type(args, kwargs, result),
+                effort=effort_of(func, args, kwargs, result),
+                bytes_moved=traffic_of(func, args, kwargs, result),
+                random=is_random(func),
+                forward=forward,
+                recomputes=recomputes,
+                accumulates=is_accumulating(),
+            )
+        )
+        self._storages.issued = len(self.records)
+
+    def _place(self, name: str) -> tuple[int, int | None, bool]:
+        """Return the module of an operation, the operation of forward that it is of, and whether it is that again."""
+        position, module = len(self.records), self._modules.running
+        if self._phase is not Phase.BACKWARD:
+            self._nodes.note(position)
+            self._forwards.setdefault((module, name), []).append(position)
+            return module, None, False
+        forward = self._nodes.running_backward_of()
+        # Within backward gradients are off, but where forward is run again.
+        recomputes = is_in_backward() and torch.is_grad_enabled()
+        if recomputes:
+            twins = self._forwards.get((module, name))
+            if twins:
+                forward = twins[self._recomputed[module, name] % len(twins)]
+                self._recomputed[module, name] += 1
+            self._nodes.note(forward)
+        elif forward is not None:
+            module = self.records[forward].module
+        return module, forward, recomputes
+
+    def _note_saved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self._phase is Phase.FORWARD and not self._is_on_host(tensor):
+            number = self._storages.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True)
+            self._saved.append((newest_node(), number, len(self.records)))
+        return tensor
+
+    def _is_on_host(self, tensor: torch.Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._host  # noqa: SLF001 - its identity
+
+
+_FROM_DATA: Final = torch.ops.aten.lift_fresh.default
+"""Makes a tensor of Python's numbers."""
+
+
+def _arithmetic_type(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:
+    """Return in which element type an operation computes: the widest floating type that it touches, else the first."""
+    tensors = [*tensors_in((args, kwargs)), *tensors_in(result)]
+    floating = [each for each in tensors if each.is_floating_point()]
+    return element_type_of(max(floating, key=torch.Tensor.element_size) if floating else tensors[0])

@@ -1,0 +1,124 @@
+"""What a user asks to have captured, in words: plain data, which a process of its own is told.
+
+PyTorch is not imported here: what was captured before answers without it.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.element_type import Precision
+from vdnnsim.errors import CaptureError
+from vdnnsim.messages import file_name, not_one_of, quote
+
+LIBRARIES: Final = ("torchvision", "timm", "transformers")
+"""Whose models have names."""
+_EXAMPLE: Final = "expected FILE.py:NAME, torchvision:NAME, timm:NAME or transformers:NAME"
+_LARGEST: Final = 10**9
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A model and what is done with it.
+
+    Attributes:
+        model: `my_model.py:make`, or `torchvision:resnet50`, `timm:convnext_base`, `transformers:llama-7b`.
+        batch_size: samples of a micro-batch.
+        image: sizes of an image, channels first; None where the model says or takes none.
+        tokens: of a sequence; None where the model says or takes none.
+        inputs: `my_model.py:inputs`, a function of the batch size; None for images or tokens.
+        accumulate: micro-batches before a step of the optimizer.
+        real: whether to run the model on the CPU with real tensors.
+        pretended: a hardware profile, by name or path, on whose pretended card the model runs with real tensors; else
+            empty.
+        compute_capability: of the CUDA device whose choice of operators is followed where tensors are not real.
+    """
+
+    model: str
+    batch_size: int
+    image: tuple[int, ...] | None = None
+    tokens: int | None = None
+    inputs: str | None = None
+    mode: Mode = Mode.TRAINING
+    precision: Precision = Precision.FLOAT32
+    optimizer: str = "sgd"
+    accumulate: int = 1
+    real: bool = False
+    pretended: str = ""
+    compute_capability: tuple[int, int] = (8, 9)
+
+    @property
+    def runs(self) -> bool:
+        """Whether the model runs with real tensors."""
+        return self.real or bool(self.pretended)
+
+    @property
+    def short_name(self) -> str:
+        """Of the model, for the name of a file: of a user's file the file's."""
+        source, _, name = self.model.rpartition(":")
+        return Path(source).stem if source.endswith(".py") else name.rpartition("/")[2]
+
+    def check(self) -> None:
+        """Refuse what can be refused before anything is imported.
+
+        Raises:
+            CaptureError: a number is out of range, a file is missing, the model is of no library that we know.
+        """
+        for what, number in (
+            ("--batch", self.batch_size),
+            ("--tokens", self.tokens),
+            ("--accumulate", self.accumulate),
+        ):
+            if number is not None and not 1 <= number <= _LARGEST:
+                raise CaptureError(f"{what}: found {number}, expected an integer from 1 on")
+        if self.real and self.pretended:
+            raise CaptureError("--real and --pretend: found both, expected one that says where the model runs")
+        given = [name for name, value in self._inputs_given().items() if value is not None]
+        if len(given) > 1:
+            raise CaptureError(f"{' and '.join(given)}: found both, expected one that says what the model is given")
+        source, colon, name = self.model.rpartition(":")
+        if self.model.endswith(".py"):
+            raise CaptureError(f"{quote(self.model)} does not say what makes the model, expected {self.model}:NAME")
+        if not (colon and source and name):
+            raise CaptureError(f"{quote(self.model)} is no model; {_EXAMPLE}")
+        if not source.endswith(".py") and source not in LIBRARIES:
+            raise CaptureError(
+                f"{quote(self.model)}: {not_one_of(source, LIBRARIES, 'a library of models')}, or FILE.py"
+            )
+        for words in (self.model, self.inputs):
+            if words is not None and (words is self.inputs or source.endswith(".py")):
+                split_words(words)
+
+    def _inputs_given(self) -> dict[str, object]:
+        return {"--image": self.image, "--tokens": self.tokens, "--inputs": self.inputs}
+
+
+def split_words(words: str) -> tuple[Path, str]:
+    """Return file and name of `FILE.py:NAME`.
+
+    Raises:
+        CaptureError: these are other words, or there is no such file.
+    """
+    text, _, name = words.rpartition(":")
+    path = Path(text)
+    if path.suffix != ".py" or not name:
+        raise CaptureError(f"found {quote(words)}, expected FILE.py:NAME")
+    if not path.is_file():
+        folder = path.parent
+        near = sorted(each.name for each in folder.glob("*.py")) if folder.is_dir() else []
+        told = not_one_of(path.name, near, f"a file in {file_name(folder.absolute())}")
+        raise CaptureError(f"{file_name(path)}: there is no such file" if not near else told)
+    return path, name
+
+
+def parse_image(text: str) -> tuple[int, ...]:
+    """Return the sizes of `3x224x224`.
+
+    Raises:
+        CaptureError: these are no sizes.
+    """
+    if not re.fullmatch(r"[1-9]\d{0,5}(x[1-9]\d{0,5}){0,4}", text):
+        raise CaptureError(f"--image: found {quote(text)}, expected sizes, channels first, as 3x224x224")
+    return tuple(map(int, text.split("x")))

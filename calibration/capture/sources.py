@@ -1,0 +1,136 @@
+"""From the words of a user to the program that is captured."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+import torch
+
+from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.libraries import NamedModel, library_version, timm_model, torchvision_model
+from calibration.capture.losses import AssumedLoss
+from calibration.capture.program import OPTIMIZERS, Arguments, Program
+from calibration.capture.request import Request
+from calibration.capture.transformers_models import transformers_model
+from calibration.capture.user_code import inputs_maker, model_maker, sample_of, without_values
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.errors import CaptureError
+from vdnnsim.messages import not_one_of
+
+_NAMED: Final[Mapping[str, Callable[[str], NamedModel]]] = MappingProxyType(
+    {"torchvision": torchvision_model, "timm": timm_model, "transformers": transformers_model}
+)
+_IDS: Final = 2
+"""Numbers of tokens from 0 on that a user's model is given, which any vocabulary has."""
+
+
+def captured_of(request: Request) -> CapturedStep:
+    """Capture what is asked for, in this process.
+
+    Raises:
+        CaptureError: it cannot be captured; the message says why and what would be right.
+    """
+    program, loss = program_of(request)
+    device = CaptureDevice(
+        real=request.runs,
+        compute_capability=request.compute_capability,
+        device_type="cuda" if request.pretended else "cpu",
+    )
+    step = with_notes(capture(program, device), loss)
+    if request.inputs is None:
+        return step
+    # What a user's function makes is known once it was called.
+    sample, elements = sample_of(program.make_inputs())
+    return msgspec.structs.replace(step, sample=sample, sample_elements=elements)
+
+
+def with_notes(step: CapturedStep, loss: AssumedLoss) -> CapturedStep:
+    """Return a step that says what was assumed of its loss."""
+    return msgspec.structs.replace(step, notes=(*step.notes, *loss.notes))
+
+
+def program_of(request: Request) -> tuple[Program, AssumedLoss]:
+    """Return the program that a user asks for, and its loss, which says what it assumed once it was computed.
+
+    Raises:
+        CaptureError: there is no such model, or it is not said what it is given.
+    """
+    request.check()
+    if request.optimizer not in OPTIMIZERS:
+        raise CaptureError(f"--optimizer: {not_one_of(request.optimizer, OPTIMIZERS, 'an optimizer')}")
+    source, _, name = request.model.rpartition(":")
+    versions = [library_version("torch")]
+    if source in _NAMED:
+        named = _NAMED[source](name)
+        make_model = named.make
+        versions.append(library_version(source))
+    else:
+        named = None
+        make_model = model_maker(request.model)
+    given = _Inputs(request, named)
+    loss = AssumedLoss(request.model, request.accumulate)
+    program = Program(
+        name=request.model,
+        make_model=make_model,
+        make_inputs=given.make,
+        loss=loss,
+        optimizer=request.optimizer,
+        mode=request.mode,
+        precision=request.precision,
+        batch_size=request.batch_size,
+        accumulate=request.accumulate,
+        sample=given.sample,
+        sample_elements=given.tokens if given.sample == "sequence" else 1,
+        versions=", ".join(versions),
+        notes=given.notes,
+    )
+    return program, loss
+
+
+class _Inputs:
+    """What a model is given: what a user's function makes, or images or tokens of a size."""
+
+    def __init__(self, request: Request, named: NamedModel | None) -> None:
+        self._batch_size = request.batch_size
+        self._is_real = request.runs
+        self._arguments = named.arguments if named else None
+        self.image = request.image or (named.image if named else None) or ()
+        self.tokens = request.tokens or (named.tokens if named else None) or 0
+        self._own = inputs_maker(request.inputs, request.batch_size) if request.inputs else None
+        if self._own is None:
+            _check_sizes(request, named)
+        self.sample = "sequence" if self.tokens else "image"
+        self.notes = tuple(self._notes(request, named))
+
+    def _notes(self, request: Request, named: NamedModel | None) -> list[str]:
+        notes = [named.note] if named and named.note else []
+        if self._own is None and request.image is None and request.tokens is None:
+            size = f"{self.tokens} tokens" if self.tokens else "x".join(map(str, self.image))
+            notes.append(f"inputs are of the size that {request.model} has by default: {size}")
+        return notes
+
+    def make(self) -> Arguments:
+        """Return the arguments of the model's forward."""
+        if self._own is not None:
+            own = self._own()
+            return own if self._is_real else without_values(own)
+        if self._arguments is not None:
+            return (), self._arguments(self._batch_size, self.tokens, self.image)
+        if self.image:
+            return (torch.randn(self._batch_size, *self.image),), {}
+        return (torch.randint(_IDS, (self._batch_size, self.tokens)),), {}
+
+
+def _check_sizes(request: Request, named: NamedModel | None) -> None:
+    """Refuse images for what takes tokens, tokens for what takes images, and neither where they are asked for."""
+    own = "--inputs FILE.py:NAME, a function of the batch size that returns its arguments"
+    if named is None:
+        if not (request.image or request.tokens):
+            raise CaptureError(f"{request.model}: what is the model given? --image 3x224x224, --tokens 1024, or {own}")
+    elif not (named.image or named.tokens):
+        raise CaptureError(f"{request.model} takes neither an image nor tokens alone, expected {own}")
+    elif request.image and not named.image:
+        raise CaptureError(f"--image: {request.model} takes tokens, expected --tokens")
+    elif request.tokens and not named.tokens:
+        raise CaptureError(f"--tokens: {request.model} takes images, expected --image")

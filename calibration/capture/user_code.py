@@ -1,0 +1,173 @@
+"""A user's own code: a file is imported as running it would, and functions of it make the model and its inputs."""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from calibration.capture.failures import failure_outside
+from calibration.capture.program import Arguments
+from calibration.capture.request import split_words
+from vdnnsim.errors import CaptureError
+from vdnnsim.messages import file_name, not_one_of, one_line
+
+
+def model_maker(words: str) -> Callable[[], nn.Module]:
+    """Return what makes the model of `FILE.py:NAME`; the file is imported, nothing of it is called yet.
+
+    Raises:
+        CaptureError: the file cannot be imported, has no such name, or what it names makes no model.
+    """
+    value = _named(words)
+    if isinstance(value, nn.Module):
+        return lambda: value
+    _check_callable(words, value, arguments=0, right="a function without arguments that returns a torch.nn.Module")
+
+    def make() -> nn.Module:
+        model = value()
+        if not isinstance(model, nn.Module):
+            where = _place(words, value)
+            raise CaptureError(f"{where} returns {article(model)}, expected a torch.nn.Module")
+        return model
+
+    return make
+
+
+def inputs_maker(words: str, batch_size: int) -> Callable[[], Arguments]:
+    """Return what makes the arguments of a model from `FILE.py:NAME`, a function of the batch size.
+
+    Raises:
+        CaptureError: the file cannot be imported, has no such name, or that is no function of one argument.
+    """
+    value = _named(words)
+    _check_callable(words, value, arguments=1, right="a function of the batch size")
+    return lambda: arguments_of(value(batch_size), _place(words, value))
+
+
+def arguments_of(inputs: Any, where: str) -> Arguments:  # noqa: ANN401 - whatever a user gives
+    """Return the arguments of a call: one tensor, a tuple of them by position, a mapping by name, or both as a pair.
+
+    Raises:
+        CaptureError: these are none of it.
+    """
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, tuple | list):
+        if len(inputs) == 2 and isinstance(inputs[0], tuple | list) and isinstance(inputs[1], dict):
+            return tuple(inputs[0]), inputs[1]
+        return tuple(inputs), {}
+    raise CaptureError(
+        f"{where} returns {article(inputs)}, expected a tensor, a tuple of arguments, a dictionary of arguments by "
+        "name, or a pair of both"
+    )
+
+
+def without_values(arguments: Arguments) -> Arguments:
+    """Return arguments with new memory for what is float: no model that is captured may look into it.
+
+    Numbers of rows, masks and positions stay what they are.
+    """
+
+    def emptied(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor.clone()
+        return torch.empty_like(tensor).requires_grad_(tensor.requires_grad)
+
+    made: Arguments = tree_map_only(torch.Tensor, emptied, arguments)
+    return made
+
+
+def sample_of(arguments: Arguments) -> tuple[str, int]:
+    """Return what one of a batch is, and its tokens: a sequence where the first argument is N x T integers."""
+    first = next((each for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)), None)
+    if first is not None and first.dim() == 2 and not first.is_floating_point():
+        return "sequence", first.shape[1]
+    return "image", 1
+
+
+def _named(words: str) -> Any:  # noqa: ANN401 - whatever a file holds
+    path, name = split_words(words)
+    module = _imported(path)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            own = [key for key in names if getattr(vars(module)[key], "__module__", "") == module.__name__]
+            raise CaptureError(f"{file_name(path)}: {not_one_of(part, own or names, 'a name in this file')}")
+        found = getattr(found, part)
+    return found
+
+
+def _imported(path: Path) -> ModuleType:
+    """Import a file, once; its folder is looked through first for what it imports."""
+    resolved = path.resolve()
+    known = sys.modules.get(path.stem)
+    if known is not None and getattr(known, "__file__", None) == str(resolved):
+        return known
+    if str(resolved.parent) not in sys.path:
+        sys.path.insert(0, str(resolved.parent))
+    # A user's file may be called as a module that is loaded: `model.py` is never `numpy`, but `types.py` may be.
+    name = path.stem if known is None else f"captured_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, resolved)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as failure:
+        where = f"{failure.filename or file_name(path)}:{failure.lineno}"
+        raise CaptureError(f"{where}: {type(failure).__name__}: {one_line(failure.msg)}") from failure
+    except SystemExit as failure:
+        raise CaptureError(
+            f"{file_name(path)}: the file ends Python when it is imported (exit status {failure.code}); put what is to "
+            'run as a script under `if __name__ == "__main__":`'
+        ) from failure
+    except Exception as failure:
+        raise failure_outside(failure, f"{file_name(path)}: importing it") from failure
+    return module
+
+
+def _check_callable(words: str, value: object, *, arguments: int, right: str) -> None:
+    if not callable(value):
+        raise CaptureError(f"{words} is {article(value)}, expected {right}")
+    try:
+        signature = inspect.signature(value)
+    except ValueError:  # of some functions in C
+        return
+    try:
+        signature.bind(*(None,) * arguments)
+    except TypeError:
+        where = _place(words, value)
+        needed = ", ".join(
+            name
+            for name, each in signature.parameters.items()
+            if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        )
+        found = f"needs the arguments {needed}" if needed else "takes no argument"
+        raise CaptureError(f"{where} {found}, expected {right}") from None
+
+
+def _place(words: str, value: object) -> str:
+    """Return file, line and name of what a user wrote."""
+    path, name = split_words(words)
+    try:
+        line = inspect.getsourcelines(value)[1]  # type: ignore[arg-type]  # a TypeError says what it is not
+    except (OSError, TypeError):
+        return words
+    return f"{file_name(path)}:{line}: {name}"
+
+
+def article(value: object) -> str:
+    """Return what a value is, in words."""
+    name = type(value).__name__
+    return "nothing" if value is None else f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"

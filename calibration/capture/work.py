@@ -1,0 +1,249 @@
+"""What an operator computes: its FLOPs by rule, and the shape of its work where a cost model knows such."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch.utils.flop_counter import flop_registry
+
+from calibration.capture.products import Given, attention_flop, convolution_work, product_work, recurrent_flop
+from calibration.capture.schemas import arguments_of, name_of, tensors_in
+from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
+from vdnnsim.dnn.operator import Arithmetic
+
+
+@dataclass(frozen=True)
+class Effort:
+    """FLOPs by kind of arithmetic, the shape of the work, and whether the FLOPs follow from a rule."""
+
+    flop: Mapping[Arithmetic, int] = field(default_factory=dict)
+    work: ConvolutionWork | ProductWork | None = None
+    known: bool = True
+
+
+def effort_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> Effort:
+    """Return what an operation computes."""
+    name, given = name_of(func), arguments_of(func, args, kwargs)
+    if name in _FACTORS:
+        left, right = (given[each] for each in _FACTORS[name])
+        work = product_work(left, right)
+        return Effort({Arithmetic.PRODUCT: 2 * work.batch * work.m * work.n * work.k}, work)
+    if name in ("convolution", "convolution_backward"):
+        flop, shape = convolution_work(given)
+        return Effort({Arithmetic.PRODUCT: flop}, shape)
+    product = _other_product(name, given)
+    if product is not None:
+        return Effort({Arithmetic.PRODUCT: product})
+    if name in _MOVES or name.startswith(("new_", "empty")):
+        return Effort()
+    tensors = [*tensors_in((args, kwargs)), *tensors_in(result)]
+    if name.startswith(("_foreach", "_fused_adam", "_fused_sgd", "_amp_foreach")):
+        # Lists of operands stand one after the other: as much as the longest of them.
+        lists = [value for value in (*given.values(), result) if isinstance(value, list | tuple)]
+        elements = max((sum(each.numel() for each in tensors_in(value)) for value in lists), default=0)
+        return _elementwise(elements * _FLOP_PER_ELEMENT.get(name, 1))
+    elements = max((each.numel() for each in tensors), default=0)
+    if name in _POOLINGS:
+        smaller = min(each.numel() for each in tensors if each.is_floating_point())
+        return _elementwise(smaller * _pool_elements(given, elements // max(smaller, 1)))
+    if name in _FLOP_PER_ELEMENT:
+        return _elementwise(elements * _FLOP_PER_ELEMENT[name])
+    if torch.Tag.pointwise in func.tags or name in _ONCE:
+        return _elementwise(elements)
+    if func.overloadpacket in flop_registry:
+        counted = int(flop_registry[func.overloadpacket](*args, **kwargs, out_val=result))
+        return Effort({Arithmetic.PRODUCT: counted} if counted else {}, known=False)
+    return Effort(known=False)
+
+
+_FACTORS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "mm": ("self", "mat2"),
+        "addmm": ("mat1", "mat2"),
+        "_addmm_activation": ("mat1", "mat2"),
+        "bmm": ("self", "mat2"),
+        "baddbmm": ("batch1", "batch2"),
+    }
+)
+"""The factors of a product of matrices, by the names of arguments."""
+
+_MOVES: Final = frozenset(
+    {
+        "zeros",
+        "zeros_like",
+        "ones",
+        "ones_like",
+        "full",
+        "full_like",
+        "fill_",
+        "fill",
+        "zero_",
+        "zero",
+        "copy_",
+        "copy",
+        "clone",
+        "_to_copy",
+        "_foreach_copy_",
+        "_foreach_zero_",
+        "arange",
+        "linspace",
+        "eye",
+        "scalar_tensor",
+        "lift_fresh",
+        "cat",
+        "stack",
+        "index_select",
+        "index",
+        "gather",
+        "embedding",
+        "constant_pad_nd",
+        "reflection_pad1d",
+        "reflection_pad2d",
+        "replication_pad2d",
+        "repeat",
+        "roll",
+        "flip",
+        "tril",
+        "triu",
+        "_unsafe_view",
+        "slice_backward",
+        "select_backward",
+        "diagonal_backward",
+        "slice_scatter",
+        "select_scatter",
+        "index_put",
+        "index_put_",
+        "_index_put_impl_",
+        "masked_fill_",
+        "im2col",
+        "unfold_backward",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "channel_shuffle",
+        "resize_",
+        "set_",
+        "sort",
+        "topk",
+        "argsort",
+        "bernoulli_",
+        "bernoulli",
+        "rand",
+        "rand_like",
+        "randn",
+        "randn_like",
+        "randint",
+        "randperm",
+        "uniform_",
+        "normal_",
+        "random_",
+        "multinomial",
+        "upsample_nearest2d",
+        "upsample_nearest2d_backward",
+        "max_pool2d_with_indices_backward",
+    }
+)
+"""They move and draw numbers; what they compute nobody counts."""
+
+_ONCE: Final = frozenset(
+    {
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "argmax",
+        "argmin",
+        "prod",
+        "any",
+        "all",
+        "cumsum",
+        "cumprod",
+        "norm",
+        "linalg_vector_norm",
+        "embedding_dense_backward",
+        "scatter_add",
+        "scatter_add_",
+        "index_add",
+        "index_add_",
+        "native_dropout",
+        "native_dropout_backward",
+        "nll_loss_forward",
+        "nll_loss_backward",
+        "nll_loss2d_forward",
+        "nll_loss2d_backward",
+        "_masked_scale",
+        "_amp_update_scale_",
+    }
+)
+"""One FLOP for each element of the largest operand."""
+
+_FLOP_PER_ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        # Two for the mean, three for the variance and the scaling; those of `vdnnsim.dnn`.
+        **dict.fromkeys(("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"), 5),
+        **dict.fromkeys(("_batch_norm_with_update", "native_layer_norm", "native_group_norm"), 5),
+        **dict.fromkeys(("native_batch_norm_backward", "cudnn_batch_norm_backward", "batch_norm_backward"), 7),
+        **dict.fromkeys(("native_layer_norm_backward", "native_group_norm_backward"), 10),
+        "_fused_rms_norm": 4,
+        "_fused_rms_norm_backward": 8,
+        # The largest, a difference, an exponential, the sum, a quotient.
+        **dict.fromkeys(("_softmax", "_log_softmax", "_safe_softmax"), 5),
+        "logsumexp": 4,
+        **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), 4),
+        **dict.fromkeys(("var_mean", "var", "std", "std_mean"), 3),
+        **dict.fromkeys(("addcmul", "addcmul_", "addcdiv", "addcdiv_", "lerp", "lerp_"), 3),
+        **dict.fromkeys(("_foreach_addcmul_", "_foreach_addcdiv_", "_foreach_lerp_"), 3),
+        **dict.fromkeys(("_fused_sgd_",), 4),
+        # Two moments, root and quotient, as `vdnnsim.dnn.workload.Optimizer`.
+        **dict.fromkeys(("_fused_adam_", "_fused_adamw_"), 12),
+        **dict.fromkeys(("_thnn_fused_lstm_cell", "_thnn_fused_gru_cell"), 10),
+        **dict.fromkeys(("upsample_bilinear2d", "upsample_bilinear2d_backward", "grid_sampler_2d"), 7),
+    }
+)
+"""For each element of the largest operand."""
+
+_POOLINGS: Final = frozenset(
+    {
+        "max_pool2d_with_indices",
+        "max_pool3d_with_indices",
+        "avg_pool2d",
+        "avg_pool3d",
+        "avg_pool2d_backward",
+        "avg_pool3d_backward",
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool2d_backward",
+        "adaptive_max_pool2d",
+    }
+)
+
+
+def _other_product(name: str, given: Given) -> int | None:
+    """Return the FLOPs of products that are no plain ones; None of what is none."""
+    is_backward = name.endswith("_backward")
+    if name.startswith("_scaled_dot_product") and "query" in given:
+        return attention_flop(given, is_backward=is_backward)
+    if name in ("_cudnn_rnn", "_cudnn_rnn_backward"):
+        return recurrent_flop(given["weight"], math.prod(given["input"].shape[:-1]), is_backward=is_backward)
+    if name == "mkldnn_rnn_layer":
+        weights = [given[f"weight{number}"] for number in range(4)]
+        return recurrent_flop(weights, math.prod(given["input"].shape[:-1]), is_backward=False)
+    if name == "dot":
+        return 2 * int(given["self"].numel())
+    if name in ("mv", "addmv"):
+        return 2 * int(given["mat" if name == "addmv" else "self"].numel())
+    return None
+
+
+def _pool_elements(given: Given, ratio: int) -> int:
+    """Return how many elements a pooling takes together: those of its kernel, or of input for one of output."""
+    kernel = given.get("kernel_size")
+    return math.prod(kernel) if kernel and len(kernel) > 1 else max(ratio, 1)
+
+
+def _elementwise(flop: int) -> Effort:
+    return Effort({Arithmetic.ELEMENTWISE: flop} if flop else {})

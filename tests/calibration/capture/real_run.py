@@ -1,0 +1,72 @@
+"""An iteration on the CPU with real tensors, measured without the recorder: what is saved, and what is alive.
+
+Another instrument on purpose: it asks which storages are alive after each operation, and records no operations.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from weakref import ref
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from calibration.capture.program import Program, prepare
+from vdnnsim.dnn.layers import Phase
+
+
+class _AliveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self, given: Sequence[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.given = {each.untyped_storage()._cdata for each in given}  # noqa: SLF001 - its identity
+        self.known = [ref(each.untyped_storage()) for each in given]
+        self.peak_bytes = 0
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        result = func(*args, **(kwargs or {}))
+        self.known += [ref(each.untyped_storage()) for each in _tensors((args, kwargs, result))]
+        alive = {each._cdata: each for known in self.known if (each := known()) is not None}  # noqa: SLF001
+        self.known = [ref(each) for each in alive.values()]
+        self.peak_bytes = max(self.peak_bytes, sum(each.nbytes() for each in alive.values()))
+        return result
+
+
+def run_really(program: Program) -> tuple[int, int]:
+    """Return the bytes that forward saves and the most bytes that are alive at once, in the second iteration."""
+    iteration = prepare(program, program.make_model(), "cpu", foreach=False)
+    iteration.run(lambda _: None)
+    state = iteration.optimizer.state.values() if iteration.optimizer else ()
+    scaler = vars(iteration.scaler) if iteration.scaler else {}
+    given = _tensors(
+        (scaler, list(iteration.model.parameters()), list(iteration.model.buffers()), iteration.batches, *state)
+    )
+    alive = _AliveStorages(given)
+    saved: list[dict[int, int]] = []
+    phase = [Phase.FORWARD]
+
+    def enter(entered: Phase) -> None:
+        phase[0] = entered
+        if entered is Phase.FORWARD:
+            saved.append({})
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if phase[0] is Phase.FORWARD and storage._cdata not in alive.given:  # noqa: SLF001
+            saved[-1][storage._cdata] = storage.nbytes()  # noqa: SLF001
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda packed: packed), alive:
+        held = iteration.run(enter)
+    del held
+    return max(sum(each.values()) for each in saved), alive.peak_bytes
+
+
+def _tensors(tree: object) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]

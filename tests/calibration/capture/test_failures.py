@@ -1,0 +1,109 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calibration.capture.capture import CaptureDevice, capture
+from tests.calibration.capture.programs import numbers, program, two_linears
+from vdnnsim.errors import CaptureError
+
+CPU = CaptureDevice(compute_capability=None)
+
+
+class _Then(nn.Module):
+    """A linear, and then what a test asks for."""
+
+    def __init__(self, then: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.linear, self.then = nn.Linear(10, 10), then
+
+    def forward(self, x: Tensor) -> Any:  # noqa: ANN401
+        return self.then(self.linear(x))
+
+
+def captured(then: Callable[[Tensor], Any]) -> None:
+    capture(program(lambda: _Then(then), numbers, optimizer="none"), CPU)
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [
+        (lambda y: y if y.sum() > 0 else -y, "looks into computed values"),
+        (lambda y: y * float(y.detach().max()), "looks into computed values"),
+        (lambda y: y[y > 0], "returns as many values as the data has"),
+        (lambda y: y + torch.from_numpy(y.detach().numpy()), "--real"),
+        (lambda y: y @ torch.ones(3, 3), "RuntimeError"),
+        (lambda y: y.no_such_method(), "AttributeError"),
+    ],
+)
+def test_what_cannot_be_captured_is_said_with_file_and_line(then: Callable[[Tensor], Any], why: str) -> None:
+    with pytest.raises(CaptureError, match=rf"model: .*test_failures\.py:\d+.*{why}") as caught:
+        captured(then)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_module_that_fails_is_named() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = _Then(lambda y: y[y > 0])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)  # type: ignore[no-any-return]
+
+    with pytest.raises(CaptureError, match=r"in module inner: aten\.\w+"):
+        capture(program(Outer, numbers), CPU)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": lambda _: 1.0}, "the loss is a float, expected a tensor that is a scalar"),
+        ({"loss": lambda y: y}, r"the loss has the shape \(4, 5\), expected a scalar"),
+        ({"loss": lambda y: y.detach().sum()}, "the loss has no gradient"),
+        ({"optimizer": "sdg"}, "optimizer 'sdg' is unknown, expected one of none, sgd"),
+    ],
+)
+def test_a_program_that_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(CaptureError, match=message):
+        capture(program(two_linears, numbers, **changes), CPU)
+
+
+def test_a_model_without_parameters_to_train_is_refused() -> None:
+    with pytest.raises(CaptureError, match="no parameter requires a gradient"):
+        capture(program(lambda: two_linears().requires_grad_(requires_grad=False), numbers), CPU)
+
+
+def test_what_fails_when_its_caller_expects_it_does_not_stop_a_capture() -> None:
+    def then(y: Tensor) -> Tensor:
+        try:
+            return y.reshape(7)
+        except RuntimeError:
+            return y
+
+    captured(then)
+
+
+def test_what_depends_on_no_data_may_be_looked_into() -> None:
+    """A mask of positions: its content decides a branch, and how many rows it selects."""
+
+    def then(y: Tensor) -> Tensor:
+        mask = torch.arange(len(y)) > 1
+        assert not mask.all()
+        assert mask.tolist() == [False, False, True, True]
+        assert y[mask].shape == (2, 10)
+        return y[mask] * mask.sum().item()
+
+    captured(then)
+
+
+def test_what_data_was_written_to_is_no_longer_known() -> None:
+    def then(y: Tensor) -> Tensor:
+        counts = torch.zeros(10)
+        counts.copy_(y[0].detach())
+        return y * float(counts.sum())
+
+    with pytest.raises(CaptureError, match="looks into computed values"):
+        captured(then)

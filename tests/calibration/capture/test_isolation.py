@@ -1,0 +1,74 @@
+"""A process of its own captures; its end by a signal is a sentence, and what it captured is kept."""
+
+from pathlib import Path
+
+import pytest
+
+from calibration.capture.isolation import captured
+from calibration.capture.request import Request
+from vdnnsim.errors import CaptureError
+
+LINEAR = "import its_width\nfrom torch import nn\ndef make():\n    return nn.Linear(3, its_width.WIDTH)\n"
+
+
+def request(path: Path) -> Request:
+    return Request(model=f"{path}:make", batch_size=4, image=(3,), optimizer="none")
+
+
+def test_what_was_captured_is_captured_again_only_when_a_file_of_it_changes(tmp_path: Path) -> None:
+    """3 x 5 weights and 5 biases; 3 x 7 and 7 once the file that the user's file imports says so."""
+    path, width, cache = tmp_path / "net.py", tmp_path / "its_width.py", tmp_path / "cache"
+    path.write_text(LINEAR, encoding="utf-8")
+    width.write_text("WIDTH = 5\n", encoding="utf-8")
+    step, kept = captured(request(path), cache)
+    assert (step.parameters, kept) == (20, None)
+    again, kept = captured(request(path), cache)
+    assert again == step
+    assert kept is not None
+    width.write_text("WIDTH = 7\n", encoding="utf-8")
+    changed, kept = captured(request(path), cache)
+    assert (changed.parameters, kept) == (28, None)
+    for each in cache.iterdir():
+        each.write_bytes(b"{")
+    path.unlink()
+    with pytest.raises(CaptureError, match="is not a file in"):
+        captured(request(path), cache)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("os.kill(os.getpid(), 9)", "was ended by SIGKILL, as Linux does where memory runs out"),
+        (
+            "os.write(2, b'terminate called\\n  what():  no driver\\nmore\\n'); os.abort()",
+            "ended by SIGABRT; PyTorch's C++ or a library of the model's failed: what(): no driver",
+        ),
+        ("os._exit(7)", "the process that captures it ended itself with exit status 7"),
+        ("raise SystemExit(3)", "its code ends Python (exit status 3)"),
+    ],
+)
+def test_an_end_of_the_process_is_a_sentence(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(f"import os\ndef make():\n    {text}\n", encoding="utf-8")
+    with pytest.raises(CaptureError) as caught:
+        captured(request(path), tmp_path / "cache")
+    assert str(caught.value).startswith(f"{path}:make: ")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_that_cannot_be_written_keeps_nothing_back(tmp_path: Path) -> None:
+    (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
+    (tmp_path / "net.py").write_text(LINEAR, encoding="utf-8")
+    (tmp_path / "cache").write_text("a file", encoding="utf-8")
+    step, kept = captured(request(tmp_path / "net.py"), tmp_path / "cache")
+    assert (step.parameters, kept) == (20, None)
+
+
+def test_without_pytorch_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(
+        CaptureError, match=r"takes PyTorch, which is not installed: pip install 'vdnnsim\[calibrate\]'"
+    ):
+        captured(Request(model="timm:resnet18", batch_size=1), tmp_path)

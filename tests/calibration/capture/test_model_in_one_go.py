@@ -1,0 +1,75 @@
+"""`vdnnsim run --model` and `max-batch --model` with a user's own file, captured by PyTorch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+MODEL = """\
+from torch import nn
+
+
+def make():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(288, 10))
+"""
+ASKED = ("--model", "my_model.py:make", "--image", "3x8x8", "--batch", "4", "--hardware", "rtx_4090")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "my_model.py").write_text(MODEL)
+    return tmp_path
+
+
+def vdnnsim(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from vdnnsim.cli import main; sys.argv[0] = 'vdnnsim'; main()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache")}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_file_of_a_user_is_captured_replayed_and_reported(folder: Path) -> None:
+    done = vdnnsim(folder, "run", *ASKED)
+
+    assert done.returncode == 0, done.stderr
+    assert "- It fits: pytorch(p) takes " in done.stdout
+    assert "- the model has no loss: assumed is cross entropy of its output, 4x10" in done.stdout
+    assert (folder / "reports" / "my_model" / "memory.png").is_file()
+    again = vdnnsim(folder, "run", *ASKED)
+    assert again.stdout == done.stdout
+    assert "captured my_model.py:make" in done.stderr
+    assert "captured my_model.py:make" not in again.stderr
+
+
+def test_the_largest_batch_is_extended_from_three_captures_that_agree(folder: Path) -> None:
+    """Convolution, normalization and product are all in proportion to the batch, but for weights and moments."""
+    done = vdnnsim(folder, "max-batch", *ASKED)
+
+    assert done.returncode == 0, done.stderr
+    assert [line.rpartition("batch of ")[2] for line in done.stderr.splitlines()] == [
+        f"{n} in float32" for n in (4, 8, 12)
+    ]
+    text = " ".join(done.stdout.split())
+    assert (
+        "batches: extended from captures at 4 and 8, between which all sizes grow on a line; a third capture, at 12"
+        in text
+    )
+
+
+def test_a_model_that_raises_is_one_line(folder: Path) -> None:
+    (folder / "my_model.py").write_text("def make():\n    raise ValueError('no weights here')\n")
+    done = vdnnsim(folder, "run", *ASKED)
+
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "no weights here" in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,167 @@
+"""Thirty models, each by three numbers: captured and simulated, and run on a pretended GPU.
+
+    python -m calibration.pretend --hardware rtx_4090 -- python -m tests.capture_zoo.pretended --out reports/capture
+
+The loop is the same on both sides. What the pretended GPU gives is PyTorch's own count: `max_memory_allocated` and
+`max_memory_reserved` over three iterations, workspaces of libraries among them. Each model has a process of its
+own, for what they hold of a GPU once they were used would count in the next.
+"""
+
+import multiprocessing
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+import click
+import msgspec
+import torch
+
+from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.program import prepare
+from calibration.capture.request import Request
+from calibration.capture.sources import program_of
+from tests.toy import ROOT
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.element_type import Precision
+from vdnnsim.hardware.profile import find_profile, load_profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.report.csv_file import write_csv
+from vdnnsim.report.markdown import escape, heading, page, table
+from vdnnsim.simulator import Simulator
+from vdnnsim.validation.run.side import predicted_peaks
+
+CARD = "rtx_4090"
+ITERATIONS = 3
+PRECISIONS = ("float32", "amp_bfloat16")
+OPTIMIZER = "adamw"
+_TOKENS = 512
+MODELS = (
+    *((f"torchvision:{name}", 16) for name in ("resnet18", "resnet50", "vgg16", "alexnet", "mobilenet_v2")),
+    *(
+        (f"torchvision:{name}", 16)
+        for name in ("densenet121", "efficientnet_b0", "convnext_tiny", "vit_b_16", "swin_t")
+    ),
+    *((f"timm:{name}", 16) for name in ("convnext_atto", "vit_tiny_patch16_224", "mixer_s32_224", "hrnet_w18_small")),
+    ("transformers:gpt2", 4),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Of a model, in bytes."""
+
+    model: str
+    batch_size: int
+    precision: str
+    captured_peak: int
+    simulated_allocated: int
+    simulated_reserved: int
+    pretended_allocated: int
+    pretended_reserved: int
+
+    def off(self, level: str) -> float:
+        """By how much the simulation is off what was counted."""
+        simulated, counted = (getattr(self, f"{side}_{level}") for side in ("simulated", "pretended"))
+        return float(simulated / counted - 1)
+
+
+def row_of(model: str, batch_size: int, precision: str) -> Row:
+    """Capture, simulate and run a model."""
+    tokens = _TOKENS if model.startswith("transformers") else None
+    asked = Request(
+        model=model, batch_size=batch_size, tokens=tokens, precision=Precision(precision), optimizer=OPTIMIZER
+    )
+    step = capture(program_of(asked)[0], CaptureDevice())
+    server = load_profile(find_profile(CARD, ROOT)).server
+    simulator = Simulator.of(CapturedWorkload.of(step), server, MemoryModel.PYTORCH, PinnedMemory.ARENA)
+    plan = PyTorch().plan(simulator.setting())
+    simulated = predicted_peaks(plan, simulator.limits, caching_allocator=True, times=ITERATIONS)
+
+    program, _ = program_of(msgspec.structs.replace(asked, pretended=CARD))
+    iteration = prepare(program, program.make_model(), "cuda", foreach=True)
+    for _ in range(ITERATIONS):
+        iteration.run(lambda _: None)
+    return Row(
+        model,
+        batch_size,
+        precision,
+        step.peak_live_bytes,
+        simulated.allocated_bytes or 0,
+        simulated.reserved_bytes or 0,
+        torch.cuda.max_memory_allocated(),
+        torch.cuda.max_memory_reserved(),
+    )
+
+
+def pretended_page(rows: list[Row]) -> str:
+    """Return the page of a table, as Markdown."""
+    close = {
+        level: sum(abs(row.off(level)) <= most for row in rows)
+        for level, most in (("allocated", 0.01), ("reserved", 0.02))
+    }
+    return page(
+        (
+            heading("Captured and simulated, and run on a pretended GPU", 1),
+            escape(
+                f"On a pretended {CARD}, {ITERATIONS} iterations with AdamW; `python -m tests.capture_zoo.pretended`."
+            ),
+            escape(
+                f"Allocated within 1 % in {close['allocated']} of {len(rows)}, reserved within 2 % in "
+                f"{close['reserved']}. "
+                "What is captured has no workspaces; the simulation adds those of the profile's kernels, the pretended "
+                "GPU those of the plans that cuDNN's heuristics name first, and of cuBLAS."
+            ),
+            table(
+                (
+                    "model",
+                    "batch",
+                    "precision",
+                    "captured peak, MiB",
+                    "allocated, MiB",
+                    "simulated",
+                    "reserved, MiB",
+                    "simulated",
+                ),
+                [
+                    (
+                        escape(row.model),
+                        str(row.batch_size),
+                        row.precision,
+                        *(f"{each / 2**20:.1f}" for each in (row.captured_peak, row.pretended_allocated)),
+                        f"{row.off('allocated'):+.2%}",
+                        f"{row.pretended_reserved / 2**20:.0f}",
+                        f"{row.off('reserved'):+.2%}",
+                    )
+                    for row in rows
+                ],
+                1,
+            ),
+        )
+    )
+
+
+def _child(case: tuple[str, int, str], answers: "multiprocessing.Queue[Row]") -> None:
+    answers.put(row_of(*case))
+
+
+@click.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Where to write.")
+def main(out: Path) -> None:
+    """Run all models, and write pretended.csv and pretended.md."""
+    rows = []
+    for precision in PRECISIONS:
+        for model, batch_size in MODELS:
+            answers: multiprocessing.Queue[Row] = multiprocessing.Queue()
+            process = multiprocessing.get_context("fork").Process(
+                target=_child, args=((model, batch_size, precision), answers)
+            )
+            process.start()
+            rows.append(answers.get(timeout=300))
+            process.join()
+            click.echo(", ".join(map(str, astuple(rows[-1]))))
+            write_csv(out / "pretended.csv", [each.name for each in fields(Row)], [astuple(row) for row in rows])
+            (out / "pretended.md").write_text(pretended_page(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""What is captured as a GPU would do it, beside what PyTorch's own dispatcher does on a pretended GPU."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from calibration.capture.as_cuda import as_cuda
+
+pytestmark = pytest.mark.pretend
+
+Tensor = torch.Tensor
+Make = Callable[[str], Callable[[], Tensor]]
+"""Makes, of a device, what runs forward and returns a loss's input."""
+
+
+def identity(tensor: Tensor) -> int:
+    """Of a storage, as long as somebody holds it."""
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - PyTorch has no public one
+
+
+@dataclass
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What was dispatched, and what autograd kept."""
+
+    operators: list[tuple[str, tuple[tuple[tuple[int, ...], torch.dtype], ...]]] = field(default_factory=list)
+    saved: dict[int, int] = field(default_factory=dict)
+    given: set[int] = field(default_factory=set)
+    held: list[object] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
+        out = func(*args, **(kwargs or {}))
+        made = [each for each in tree_leaves(out) if isinstance(each, Tensor)]
+        given = {identity(each) for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor)}
+        new = [each for each in made if identity(each) not in given and each.untyped_storage().nbytes()]
+        if new and "empty" not in str(func) and "zeros" not in str(func):
+            self.operators.append((str(func), tuple((tuple(each.shape), each.dtype) for each in new)))
+        return out
+
+    def keep(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        self.held.append(storage)
+        self.saved[identity(tensor)] = storage.nbytes()
+        if tensor.is_leaf and tensor.requires_grad:
+            self.given.add(identity(tensor))
+        return tensor
+
+    @property
+    def kept_bytes(self) -> list[int]:
+        """Sizes of what was kept, beside parameters and inputs: on a GPU a stack of layers has one memory for all."""
+        return sorted(nbytes for storage, nbytes in self.saved.items() if storage not in self.given and nbytes)
+
+
+def run(make: Make, device: str) -> tuple[Seen, Seen]:
+    forward = make(device)
+    seen, behind = Seen(), Seen()
+    with seen, torch.autograd.graph.saved_tensors_hooks(seen.keep, lambda each: each):
+        out = forward()
+    with behind:
+        out.float().sum().backward()  # type: ignore[no-untyped-call]
+    return seen, behind
+
+
+def tensors(device: str, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    return [torch.zeros(shape, device=device, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+def drops(device: str) -> Callable[[], Tensor]:
+    (x,) = tensors(device, (4, 8, 16, 16))
+    return lambda: F.dropout(F.relu(x), 0.1)
+
+
+def feature_drops(device: str) -> Callable[[], Tensor]:
+    (x,) = tensors(device, (4, 8, 16, 16))
+    return lambda: F.alpha_dropout(F.dropout2d(F.dropout(x, 0.5, inplace=False), 0.1), 0.1, training=True)
+
+
+def attends(  # noqa: PLR0913 - what attention hangs on
+    *,
+    dtype: torch.dtype = torch.float16,
+    size: int = 64,
+    heads: int = 4,
+    of_key: int = 4,
+    length: int = 100,
+    of_keys: int | None = None,
+    mask: str = "",
+    is_causal: bool = False,
+    dropout: float = 0.0,
+    batch: int = 2,
+) -> Make:
+    def make(device: str) -> Callable[[], Tensor]:
+        keys = of_keys or length
+        leading = (batch,) if batch else ()
+        query, key, value = tensors(
+            device,
+            (*leading, heads, length, size),
+            (*leading, of_key, keys, size),
+            (*leading, of_key, keys, size),
+            dtype=dtype,
+        )
+        given = None
+        if mask:
+            kind = torch.bool if mask == "bool" else dtype
+            given = torch.zeros(
+                (length, keys) if mask != "full" else (batch, 1, length, keys), device=device, dtype=kind
+            )
+        return lambda: F.scaled_dot_product_attention(
+            query, key, value, given, dropout, is_causal, enable_gqa=heads != of_key
+        )
+
+    return make
+
+
+def normalizes(
+    dtype: torch.dtype, *, training: bool = True, channels_last: bool = False, weights: torch.dtype = torch.float32
+) -> Make:
+    def make(device: str) -> Callable[[], Tensor]:
+        (x,) = tensors(device, (4, 8, 6, 6), dtype=dtype)
+        module = nn.BatchNorm2d(8, device=device, dtype=weights).train(training)
+        order = torch.channels_last if channels_last else torch.contiguous_format
+        return lambda: F.relu(module(x.contiguous(memory_format=order)))
+
+    return make
+
+
+def other_normalizations(dtype: torch.dtype) -> Make:
+    def make(device: str) -> Callable[[], Tensor]:
+        x, weight, bias = tensors(device, (4, 8, 6), (6,), (6,), dtype=dtype)
+        of_groups = nn.GroupNorm(2, 8, device=device, dtype=dtype)
+
+        def forward() -> Tensor:
+            y = F.rms_norm(F.layer_norm(x, (6,), weight, bias), (6,), weight)
+            return F.instance_norm(of_groups(y))
+
+        return forward
+
+    return make
+
+
+def recurs(kind: Callable[..., nn.RNNBase], *, amp: torch.dtype | None = None, **options: Any) -> Make:  # noqa: ANN401
+    def make(device: str) -> Callable[[], Tensor]:
+        # From the first dropout of a process on, PyTorch keeps cuDNN's random states.
+        nn.LSTM(1, 1, 2, dropout=0.5, device=device)(torch.zeros(1, 1, 1, device=device))
+        module = kind(8, 13, device=device, **options)
+        (x,) = tensors(device, (5, 3, 8))
+
+        def forward() -> Tensor:
+            with torch.autocast("cuda", amp) if amp else nullcontext():
+                out: Tensor = module(x)[0]
+                return out
+
+        return forward
+
+    return make
+
+
+def convolves(dtype: torch.dtype | None, *, channels_last: bool = False) -> Make:
+    def make(device: str) -> Callable[[], Tensor]:
+        with torch.device(device):
+            model = nn.Sequential(
+                nn.Conv2d(3, 8, 3, padding=1, bias=False),
+                nn.BatchNorm2d(8),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(8, 8, 3, groups=8),
+                nn.BatchNorm2d(8),
+                nn.Hardswish(),
+                nn.MaxPool2d(2),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+                nn.Dropout(0.2),
+                nn.Linear(8, 10),
+            )
+        (x,) = tensors(device, (4, 3, 18, 18))
+        order = torch.channels_last if channels_last else torch.contiguous_format
+        target = torch.zeros(4, dtype=torch.int64, device=device)
+
+        def forward() -> Tensor:
+            with torch.autocast("cuda", dtype) if dtype else nullcontext():
+                return F.cross_entropy(model(x.contiguous(memory_format=order)), target)
+
+        return forward
+
+    return make
+
+
+def encodes(dtype: torch.dtype | None, *, is_causal: bool = False, need_weights: bool = False) -> Make:
+    def make(device: str) -> Callable[[], Tensor]:
+        layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, device=device, activation="gelu")
+        (x,) = tensors(device, (2, 24, 32))
+        mask = nn.Transformer.generate_square_subsequent_mask(24, device=torch.device(device)) if is_causal else None
+
+        def forward() -> Tensor:
+            with torch.autocast("cuda", dtype) if dtype else nullcontext():
+                if need_weights:
+                    out: Tensor = layer.self_attn(x, x, x)[0]
+                    return out
+                encoded: Tensor = layer(x, src_mask=mask, is_causal=is_causal)
+                return encoded
+
+        return forward
+
+    return make
+
+
+def loses(dtype: torch.dtype | None) -> Make:
+    def make(device: str) -> Callable[[], Tensor]:
+        x, y, weight = tensors(device, (4, 8), (4, 8), (8, 8))
+        target = torch.zeros(4, dtype=torch.int64, device=device)
+
+        def forward() -> Tensor:
+            with torch.autocast("cuda", dtype) if dtype else nullcontext():
+                z = x @ weight
+                soft = F.softmax(z, -1) + F.logsigmoid(z) + F.softplus(y) + z.exp() + F.gelu(z) + F.silu(z)
+                losses = F.cross_entropy(soft, target, label_smoothing=0.1) + F.mse_loss(z, y) + F.smooth_l1_loss(z, y)
+                losses = (
+                    losses
+                    + F.kl_div(z, y, reduction="batchmean")
+                    + F.binary_cross_entropy_with_logits(z, y)
+                    + F.l1_loss(z, y)
+                )
+                norms: Tensor = losses + z.norm() + z.norm(dim=1).sum()
+                return norms + z.cumsum(0).sum() + torch.cat([z, y]).pow(2).mean()
+
+        return forward
+
+    return make
+
+
+def embeds(mode: str) -> Make:
+    def make(device: str) -> Callable[[], Tensor]:
+        (weight,) = tensors(device, (10, 8))
+        numbers = torch.zeros(3, 4, dtype=torch.int64, device=device)
+        return lambda: F.embedding(numbers, weight).sum(1) + F.embedding_bag(numbers, weight, mode=mode)
+
+    return make
+
+
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "float16": {},
+    "bfloat16": {"dtype": torch.bfloat16},
+    "float32": {"dtype": torch.float32},
+    "float64": {"dtype": torch.float64},
+    "causal": {"is_causal": True},
+    "causal_unequal": {"is_causal": True, "of_keys": 60},
+    "causal_float32": {"is_causal": True, "dtype": torch.float32},
+    "bool_mask": {"mask": "bool"},
+    "float_mask": {"mask": "float"},
+    "aligned_mask": {"mask": "float", "length": 128},
+    "full_mask_float32": {"mask": "full", "dtype": torch.float32},
+    "grouped": {"of_key": 2},
+    "grouped_float32": {"of_key": 2, "dtype": torch.float32},
+    "grouped_mask": {"of_key": 2, "mask": "bool"},
+    "dropout": {"dropout": 0.1},
+    "dropout_of_sixteenths": {"dropout": 0.125},
+    "dropout_float32": {"dropout": 0.1, "dtype": torch.float32},
+    "head_60": {"size": 60},
+    "head_61_float32": {"size": 61, "dtype": torch.float32},
+    "head_60_float32": {"size": 60, "dtype": torch.float32},
+    "head_160": {"size": 160},
+    "head_200": {"size": 200},
+    "head_256": {"size": 256},
+    "head_256_dropout": {"size": 256, "dropout": 0.125},
+    "head_320": {"size": 320},
+    "without_batch": {"batch": 0},
+    "one_key": {"of_keys": 1},
+}
+CASES: dict[str, Make] = {
+    "dropout": drops,
+    "feature_dropout": feature_drops,
+    **{f"attention_{name}": attends(**options) for name, options in ATTENTIONS.items()},
+    "batch_norm_float32": normalizes(torch.float32),
+    "batch_norm_float16": normalizes(torch.float16),
+    "batch_norm_bfloat16": normalizes(torch.bfloat16),
+    "batch_norm_all_float16": normalizes(torch.float16, weights=torch.float16),
+    "batch_norm_evaluation": normalizes(torch.float32, training=False),
+    "batch_norm_channels_last": normalizes(torch.float16, channels_last=True),
+    "normalizations_float32": other_normalizations(torch.float32),
+    "normalizations_float16": other_normalizations(torch.float16),
+    "lstm": recurs(nn.LSTM),
+    "lstm_2_dropout": recurs(nn.LSTM, num_layers=2, dropout=0.2),
+    "lstm_2_bidirectional": recurs(nn.LSTM, num_layers=2, bidirectional=True),
+    "lstm_batch_first": recurs(nn.LSTM, batch_first=True),
+    "lstm_2_projected": recurs(nn.LSTM, num_layers=2, bidirectional=True, proj_size=4),
+    "lstm_projected": recurs(nn.LSTM, proj_size=4),
+    "lstm_amp": recurs(nn.LSTM, amp=torch.float16),
+    "gru": recurs(nn.GRU),
+    "gru_3_bidirectional_dropout": recurs(nn.GRU, num_layers=3, bidirectional=True, dropout=0.2),
+    "rnn_2": recurs(nn.RNN, num_layers=2),
+    "convnet": convolves(None),
+    "convnet_float16": convolves(torch.float16),
+    "convnet_bfloat16": convolves(torch.bfloat16),
+    "convnet_float16_channels_last": convolves(torch.float16, channels_last=True),
+    "encoder_layer": encodes(None),
+    "encoder_layer_float16": encodes(torch.float16),
+    "encoder_layer_bfloat16_causal": encodes(torch.bfloat16, is_causal=True),
+    "multi_head_attention": encodes(None, need_weights=True),
+    "multi_head_attention_float16": encodes(torch.float16, need_weights=True),
+    "losses": loses(None),
+    "losses_float16": loses(torch.float16),
+    "losses_bfloat16": loses(torch.bfloat16),
+    "embeddings_mean": embeds("mean"),
+    "embeddings_max": embeds("max"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_dispatched_and_saved_is_what_cuda_does(name: str) -> None:
+    """The same operators with the same results, and as many bytes saved."""
+    expected, expected_behind = run(CASES[name], "cuda")
+    with FakeTensorMode(), as_cuda(torch.cuda.get_device_capability()):
+        found, found_behind = run(CASES[name], "cpu")
+    assert found.kept_bytes == expected.kept_bytes
+    assert found.operators == expected.operators
+    assert found_behind.operators == expected_behind.operators

@@ -1,0 +1,91 @@
+"""Whatever a file of a captured step holds, reading and replaying it works or answers with one line."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.captured_steps import chain, checkpointed, residual
+from vdnnsim.dnn.captured_file import read_captured_step
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import InputError
+from vdnnsim.plan.schedule import iteration
+
+DOCUMENTS = [json.loads(msgspec.json.encode(step)) for step in (chain(), residual(), checkpointed())]
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 25)
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(["feature maps", "gradient maps", "weights", "forward", "backward", "update", "write", "int64"])
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+)
+
+
+@st.composite
+def mutations(draw: st.DrawFn) -> Any:  # noqa: ANN401 - JSON
+    """Return a document in which one to four values are replaced, removed or doubled."""
+    document = json.loads(json.dumps(draw(st.sampled_from(DOCUMENTS))))
+    for _ in range(draw(st.integers(1, 4))):
+        place = document
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            key = draw(st.sampled_from(keys))
+            if isinstance(place[key], dict | list) and place[key] and draw(st.integers(0, 9)):
+                place = place[key]
+                continue
+            change = draw(st.sampled_from(["replace", "replace", "remove", "double"]))
+            if change == "remove":
+                del place[key]
+            elif change == "double" and isinstance(place, list):
+                place.insert(key, place[key])
+            else:
+                place[key] = draw(VALUES)
+            break
+    return document
+
+
+def answer(data: bytes) -> CapturedWorkload | None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.step.json")
+        path.write_bytes(data)
+        try:
+            return CapturedWorkload.of(read_captured_step(path)[0])
+        except InputError as failure:
+            message = str(failure)
+            assert message.splitlines() == [message]
+    return None
+
+
+@given(mutations())
+def test_a_mutated_file_is_read_or_refused_in_one_line(document: object) -> None:
+    """What can be read has layers whose phases are all operations, once each, backward in its order."""
+    workload = answer(json.dumps(document).encode())
+    if workload is None:
+        return
+    runs = iteration(workload)
+    operations = [x for run in runs for x in workload.step.operations_of(run.layer.index, run.phase)]
+    assert sorted(map(id, operations)) == sorted(map(id, workload.step.operations))
+    backward = [each for each in workload.step.operations if each.phase is Phase.BACKWARD]
+    assert [each for each in operations if each.phase is Phase.BACKWARD] == backward
+    assert all(each.outputs for each in workload.graph.layers if Phase.FORWARD in each.training_phases)
+    maps = [workload.map_bytes(each.index) for each in workload.graph.maps]
+    assert min(maps) >= 0
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_in_one_line(data: bytes) -> None:
+    assert answer(data) is None
+    cut = msgspec.json.encode(chain())
+    assert answer(cut[: len(data) * 40]) is None

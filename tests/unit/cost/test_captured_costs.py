@@ -1,0 +1,143 @@
+"""What captured operations cost on a machine of round numbers: 50 FLOP/s, 320 B/s, a launch of 1 s.
+
+The chain of `tests/captured_steps.py`, 2 images of 1 x 2 x 2: a convolution of one weight, whose 8 numbers and their
+results are 32 B each; batch normalization, which reads 32 B and 4 B of weights and writes 32 B and 8 B of moments.
+"""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tests.captured_steps import chain
+from tests.unit.cost.test_roofline import server_with
+from vdnnsim.cost.captured import _choices
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost
+from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, ConvolutionWork, ProductWork
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.convolutional import Convolution
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType, Precision
+from vdnnsim.hardware.server import Origin
+
+SERVER = server_with({"launch_overhead_s": 1.0})
+CONV, BN, RELU, POOL, FC, LOSS = range(6)
+
+
+def table(step: CapturedStep) -> CostTable:
+    return ServerCosts(SERVER).table(CapturedWorkload.of(step))
+
+
+def with_operation(step: CapturedStep, number: int, operation: CapturedOperation) -> CapturedStep:
+    operations = (*step.operations[:number], operation, *step.operations[number + 1 :])
+    return msgspec.structs.replace(step, operations=operations)
+
+
+def kernel(seconds: float, workspace_bytes: int = 0, algorithm: str = ONLY) -> KernelCost:
+    return KernelCost(algorithm, seconds, workspace_bytes, Origin.DATASHEET)
+
+
+def test_what_has_no_shape_costs_its_bytes_and_its_launch() -> None:
+    """32 + 4 read, 32 + 8 written: 76 B take 76 / 320 s."""
+    (found,) = table(chain()).options(BN, Phase.FORWARD)
+    assert found == KernelCost(ONLY, 1 + 76 / 320, 0, Origin.DATASHEET, dram_bytes=76)
+
+
+def test_what_moves_nothing_is_no_kernel() -> None:
+    step = chain()
+    free = msgspec.structs.replace(step.operations[1], bytes_moved=0)
+    assert table(with_operation(step, 1, free)).fastest(BN, Phase.FORWARD).seconds == 0.0
+
+
+def test_a_convolution_costs_what_the_layer_costs_that_it_is() -> None:
+    """Both backwards run one after the other: a launch each."""
+    step = chain()
+    net = GraphBuilder("built", MapShape(1, 2, 2))
+    below = net.batch_norm("below", 0, relu=False)
+    conv = net.append("conv", Convolution(1, (1, 1), bias=False), (below,))
+    built = ServerCosts(SERVER).table(Workload(net.build(conv.output), 2))
+    work = step.operations[0].work
+    assert isinstance(work, ConvolutionWork)
+    both = msgspec.structs.replace(
+        step.operations[-2],
+        work=msgspec.structs.replace(work, computes=("input", "weight", "bias")),
+    )
+    found = table(with_operation(step, len(step.operations) - 2, both))
+
+    assert found.options(CONV, Phase.FORWARD) == built.options(conv.index, Phase.FORWARD)
+    backward = [built.fastest(conv.index, phase).seconds for phase in (Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)]
+    assert found.fastest(CONV, Phase.BACKWARD).seconds == sum(backward) > 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected_s"),
+    [
+        # 2 images are 4 FLOPs, which take longer than 8 B of X, 8 B of Y and 8 B of weights and bias.
+        (2, 1 + 4 / 50),
+        # 6 rows are 3 steps of each of 2 images: 12 FLOPs take longer than 24 + 8 + 24 B.
+        (6, 1 + 12 / 50),
+    ],
+)
+def test_a_product_is_a_layer_of_images_or_of_steps(rows: int, expected_s: float) -> None:
+    step = chain()
+    fc = next(number for number, each in enumerate(step.operations) if each.name == "aten.addmm.default")
+    product = msgspec.structs.replace(step.operations[fc], work=ProductWork(1, rows, 1, 1))
+    found = table(with_operation(step, fc, product)).fastest(FC, Phase.FORWARD)
+    assert found.seconds == pytest.approx(expected_s)
+
+
+def test_batches_of_products_cost_their_work() -> None:
+    step = chain()
+    fc = next(number for number, each in enumerate(step.operations) if each.name == "aten.addmm.default")
+    product = msgspec.structs.replace(
+        step.operations[fc], work=ProductWork(4, 1, 1, 1), flop={Arithmetic.PRODUCT: 100}, bytes_moved=32
+    )
+    assert table(with_operation(step, fc, product)).fastest(FC, Phase.FORWARD).seconds == 3.0
+
+
+def test_a_phase_of_several_operations_is_their_sum() -> None:
+    """The loss: _log_softmax and nll_loss_forward, of 4 FLOPs and 16 B an image, and of 32 and 4 B."""
+    found = table(chain()).fastest(5, Phase.FORWARD)
+    first, second = found.parts
+    assert found.seconds == first.seconds + second.seconds
+    assert (found.of(0), found.of(1)) == (first, second)
+    halved = found.retimed(lambda seconds: seconds / 2)
+    assert (halved.seconds, halved.of(1).seconds) == (found.seconds / 2, second.seconds / 2)
+
+
+def test_each_workspace_that_makes_a_difference_is_an_option() -> None:
+    """With 0 B 3 + 4 s, with 10 B 1 + 4, with 20 B 1 + 2: three options, the fastest first."""
+    first = kernel(1.0, 10, "a"), kernel(3.0, 0, "b")
+    second = kernel(2.0, 20, "c"), kernel(4.0, 0, "d")
+    found = [KernelCost.joined(each) for each in _choices([first, second])]
+    assert [(each.algorithm, each.seconds, each.workspace_bytes) for each in found] == [
+        ("a + c", 3.0, 20),
+        ("a + d", 5.0, 10),
+        ("b + d", 7.0, 0),
+    ]
+    assert KernelCost.joined([first[0]]) is first[0]
+
+
+def test_a_type_of_which_nothing_is_known_counts_as_that_of_the_workload() -> None:
+    """The machine states no float16."""
+    step = chain()
+    found = table(with_operation(step, 1, msgspec.structs.replace(step.operations[1], element_type="float16")))
+    assert found.fastest(BN, Phase.FORWARD).seconds == 1 + 76 / 320
+
+
+def test_tf32_is_for_products_alone() -> None:
+    """At 100 FLOP/s in TF32, 50 in float32: a product of 100 FLOPs takes 1 s, a loss of 8 FLOPs 8 / 50."""
+    peaks = {**SERVER.gpu.flop_per_s, ElementType.TF32: 100.0}
+    server = replace(SERVER, gpu=replace(SERVER.gpu, flop_per_s=peaks, dram_bytes_per_s=1e9))
+    step = chain()
+    fc = next(number for number, each in enumerate(step.operations) if each.name == "aten.addmm.default")
+    product = msgspec.structs.replace(step.operations[fc], work=ProductWork(4, 1, 1, 1), flop={Arithmetic.PRODUCT: 100})
+    tf32 = msgspec.structs.replace(with_operation(step, fc, product), precision=Precision.TF32)
+    found = ServerCosts(server).table(CapturedWorkload.of(tf32))
+    assert found.fastest(FC, Phase.FORWARD).seconds == 2.0
+    assert found.fastest(LOSS, Phase.FORWARD).of(0).seconds == pytest.approx(1 + 8 / 50)

@@ -1,0 +1,116 @@
+"""A workload of the chain of `tests/captured_steps.py`, two images of 16 B."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tests.captured_steps import chain, checkpointed, residual
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.operator import SavingRule
+from vdnnsim.dnn.samples import IMAGE, Sample, sample_of
+from vdnnsim.dnn.step import BufferKind, WeightGradients
+from vdnnsim.dnn.workload import Optimizer
+from vdnnsim.element_type import ElementType, Precision
+from vdnnsim.errors import PolicyError
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.lifetimes import lifetimes
+from vdnnsim.plan.schedule import iteration
+
+WORKLOAD = CapturedWorkload.of(chain())
+F, B, U = Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE
+
+
+def test_it_is_what_was_captured() -> None:
+    assert (WORKLOAD.graph.name, WORKLOAD.batch_size, WORKLOAD.optimizer) == ("chain", 2, Optimizer.SGD)
+    assert (WORKLOAD.precision, WORKLOAD.element_type) == (Precision.FLOAT32, ElementType.FLOAT32)
+    assert WORKLOAD.saved_by(SavingRule.AUTOGRAD) is WORKLOAD
+    assert WORKLOAD.weight_gradients is WeightGradients.DROPPED
+    assert WORKLOAD.captured == chain()
+    assert WORKLOAD == CapturedWorkload.of(chain()) != CapturedWorkload.of(chain(4))
+    assert hash(WORKLOAD) == hash(CapturedWorkload.of(chain()))
+
+
+def test_phases_are_those_that_were_captured() -> None:
+    assert [WORKLOAD.phases(each) for each in WORKLOAD.graph.layers] == [(F, B)] * 6 + [(U,)]
+    assert [each.name for each in WORKLOAD.updated_layers] == ["optimizer"]
+
+
+def test_bytes_are_those_of_storages() -> None:
+    """Input, conv and bn of 32 B, pool, fc and logs of 8 B; weights of 4 B; moments of 8 B, indices of 16 B."""
+    layers = WORKLOAD.graph.layers
+    assert [WORKLOAD.map_bytes(each.index) for each in WORKLOAD.graph.maps] == [32, 32, 32, 8, 8, 8]
+    assert [WORKLOAD.weight_bytes(each) for each in layers] == [4, 4, 0, 0, 4, 0, 0]
+    assert [WORKLOAD.statistics_bytes(each) for each in layers] == [0, 8, 0, 16, 0, 0, 0]
+    assert {WORKLOAD.narrow_weight_bytes(each) for each in layers} == {0}
+
+
+def test_work_is_the_sum_over_the_operations_of_a_phase() -> None:
+    """Backward of fc: dX of dY, W and dX of 8 + 4 + 8 B, dW of dY, X and dW of 8 + 8 + 4 B, each 2 FLOPs an image."""
+    fc = WORKLOAD.graph.layers[4]
+    assert (WORKLOAD.flop(fc, F), WORKLOAD.flop(fc, B), WORKLOAD.bytes_moved(fc, B)) == (4, 8, 40)
+
+
+def test_products_compute_in_tf32_where_the_workload_does() -> None:
+    workload = CapturedWorkload.of(msgspec.structs.replace(chain(), precision=Precision.TF32))
+    conv, bn = workload.graph.layers[:2]
+    assert (workload.arithmetic_type(conv, F), workload.arithmetic_type(bn, F)) == (
+        ElementType.TF32,
+        ElementType.FLOAT32,
+    )
+    assert workload.map_type(0) is ElementType.FLOAT32
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer"),
+    [("none", Optimizer.NONE), ("momentum_fused", Optimizer.MOMENTUM), ("adamw", Optimizer.ADAM)],
+)
+def test_the_nearest_of_our_optimizers_is_taken(name: str, optimizer: Optimizer) -> None:
+    assert CapturedWorkload.of(msgspec.structs.replace(chain(), optimizer=name)).optimizer is optimizer
+
+
+def test_what_was_not_captured_is_refused() -> None:
+    with pytest.raises(
+        PolicyError, match=r"^chain: was captured with a batch of 2, which cannot be cut into 2 parts; "
+    ):
+        replace(WORKLOAD, parts=2)
+    with pytest.raises(PolicyError, match="expected a policy with set_to_none: true"):
+        replace(WORKLOAD, weight_gradients=WeightGradients.KEPT)
+
+
+def test_a_sample_is_an_image_or_a_text() -> None:
+    """A table of vectors looks up 2 texts of 4 numbers of 8 B; the shape of an image is that of its map."""
+    assert sample_of(WORKLOAD.graph) == IMAGE
+    step = chain()
+    numbers = msgspec.structs.replace(step.storages[3], nbytes=64, element_type="int64")
+    lookup = msgspec.structs.replace(step.operations[0], name="aten.embedding.default", work=None)
+    texts = msgspec.structs.replace(
+        step,
+        sample="sequence",
+        sample_elements=4,
+        storages=(*step.storages[:3], numbers, *step.storages[4:]),
+        operations=(lookup, *step.operations[1:]),
+    )
+    assert sample_of(CapturedWorkload.of(texts).graph) == Sample("text", "token", 4)
+
+
+@pytest.mark.parametrize("step", [chain(), residual(), checkpointed()], ids=lambda each: each.model)
+def test_buffers_live_as_long_as_was_captured(step: CapturedStep) -> None:
+    """Of an iteration in its own order, all but what is there throughout, by the operations of the step."""
+    workload = CapturedWorkload.of(step)
+    buffers = IterationBuffers(workload)
+    runs = [
+        replace(run, operation=at)
+        for run in iteration(workload)
+        for at in range(len(workload.step.operations_of(run.layer.index, run.phase)))
+    ]
+    held = frozenset(each for each, _ in buffers.held(with_statistics=True))
+    lived = lifetimes(runs, buffers, held)
+    ends = {buffer: at for at, ending in enumerate(lived.ends) for buffer in ending}
+    storages = workload.step.storages
+    assert ends == {number: each.death for number, each in enumerate(storages) if number not in held}
+    assert {storages[each].kind for each in held} <= {
+        *(BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.STATISTICS, BufferKind.LABELS),
+    }

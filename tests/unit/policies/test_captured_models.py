@@ -1,0 +1,89 @@
+"""Policies on models that were captured: the chain and the residual network of `tests/captured_steps.py`."""
+
+import msgspec
+import pytest
+
+from tests.captured_steps import chain, residual
+from tests.unit.cost.test_roofline import server_with
+from vdnnsim.dnn.captured_blocks import blocks_of
+from vdnnsim.dnn.captured_step import CapturedModule, CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import PolicyError
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Compute, Offload
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.port import make_plan
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.simulator import Simulator
+
+ONLY_BUILT = ("caffe", "geeps", "layrub_hybrid", "layrub_inter", "layrub_intra", "superneurons")
+
+
+def simulator(step: CapturedStep) -> Simulator:
+    return Simulator.of(
+        CapturedWorkload.of(step), server_with({"launch_overhead_s": 1.0}), MemoryModel.IDEAL, PinnedMemory.ARENA
+    )
+
+
+def plan(step: CapturedStep, policy: str) -> TrainingPlan:
+    machine = simulator(step)
+    (ready,) = machine.ready([make_plan(resolve_policy(policy, known_policies()), machine.setting())], policy)
+    return ready
+
+
+def as_list(step: CapturedStep) -> CapturedStep:
+    """Say of `layer1` that it is a sequence of modules, and of `layer1.0` that it is one with parts."""
+    kinds = {"layer1": "torch.nn.modules.container.Sequential", "layer1.0": "torchvision.models.resnet.BasicBlock"}
+    modules = [msgspec.structs.replace(each, kind=kinds.get(each.path, each.kind)) for each in step.modules]
+    return msgspec.structs.replace(step, modules=(*modules, CapturedModule("layer1", kinds["layer1"])))
+
+
+@pytest.mark.parametrize("name", ONLY_BUILT)
+def test_what_has_no_meaning_for_a_captured_model_is_refused_with_why(name: str) -> None:
+    policy = resolve_policy(name, known_policies())
+    with pytest.raises(PolicyError) as refusal:
+        make_plan(policy, simulator(chain()).setting())
+    assert str(refusal.value) == (
+        f"{policy.label}: {policy.only_built}, which chain has not, for it was captured; expected another policy, or a "
+        "network of `vdnnsim list networks`"
+    )
+
+
+@pytest.mark.parametrize("step", [chain(), residual()], ids=["chain", "residual"])
+@pytest.mark.parametrize("name", sorted(set(known_policies()) - set(ONLY_BUILT)))
+def test_all_others_run_every_operation(name: str, step: CapturedStep) -> None:
+    """Each once, but for what is computed again; a plan that broke the contract would be refused."""
+    kernels = [each for each in plan(step, name).operations if isinstance(each, Compute)]
+    assert sum(not each.repeat for each in kernels) == len(step.operations)
+
+
+def test_save_on_cpu_copies_what_operations_save() -> None:
+    """Of the chain conv the images and bn conv's map and its moments, relu its map; pool that and indices, fc pool's.
+
+    The loss the logarithms, twice, once for each of its operations that saves them: one layer copies them once.
+    """
+    offloads = [each.buffer for each in plan(chain(), "save_on_cpu").operations if isinstance(each, Offload)]
+    assert offloads == [3, 5, 7, 6, 6, 9, 8, 11]
+
+
+def test_blocks_are_what_stands_in_a_list_of_modules() -> None:
+    """The stem, the block of conv1, relu, conv2 and the addition with its relu, and the mean behind it."""
+    assert blocks_of(CapturedWorkload.of(residual())) == []
+    workload = CapturedWorkload.of(as_list(residual()))
+    names = [[workload.graph.layers[index].name for index in block] for block in blocks_of(workload)]
+    assert [each[0] for each in names] == ["stem", "layer1.0.conv1", "mean"]
+    assert sum(map(len, names)) == len(workload.graph.layers)
+
+
+def test_checkpoint_runs_blocks_again() -> None:
+    """Three parts as three segments: the last, the mean, stays as it is.
+
+    Of the block the sum stays, which the mean reads; its backward reads what relu made of conv1's map besides.
+    """
+    step = as_list(residual())
+    layers = CapturedWorkload.of(step).graph.layers
+    kernels = [each for each in plan(step, "checkpoint(p, segments=3)").operations if isinstance(each, Compute)]
+    again = [layers[each.layer].name for each in kernels if each.repeat]
+    assert again == ["layer1.0.conv1", "layer1.0.relu"]
+    assert {each.phase for each in kernels if each.repeat} == {Phase.FORWARD}

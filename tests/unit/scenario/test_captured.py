@@ -1,0 +1,200 @@
+"""Scenarios that name captured steps in the place of a network."""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.captured_steps import chain, residual
+from vdnnsim.dnn.captured_file import write_captured_step
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.element_type import Precision
+from vdnnsim.errors import InputError, ScenarioError
+from vdnnsim.experiment import run_scenario
+from vdnnsim.largest_batch import largest_batches
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.policies.registry import known_policies
+from vdnnsim.scenario.check import check_file
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.scenario.scenario import Scenario
+
+SCENARIO = """\
+schema_version: 1
+workload: {workload}
+hardware: rtx_4090
+policies: [pytorch, checkpoint]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Steps below the folder of a scenario: the chain at 2, 4 and 9, and another model."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "steps").mkdir()
+    for n in (2, 4, 9):
+        write_captured_step(chain(n), tmp_path / "steps" / f"chain{n}.step.json")
+    write_captured_step(residual(), tmp_path / "steps" / "residual.step.json")
+    return tmp_path
+
+
+def scenario(folder: Path, workload: str, more: str = "") -> Scenario:
+    """Return a scenario with a workload; it lies in a folder of its own, beside which no step is."""
+    (folder / "x.yaml").write_text(SCENARIO.format(workload=workload) + more)
+    return read_scenario(Path("x.yaml"))
+
+
+def refusal(folder: Path, workload: str) -> str:
+    """Return what a workload is refused with, less the name of the file."""
+    with pytest.raises(ScenarioError) as caught:
+        scenario(folder, workload)
+    assert "\n" not in str(caught.value)
+    return str(caught.value).removeprefix("x.yaml: ")
+
+
+def test_the_file_says_what_the_keys_of_a_network_say(folder: Path) -> None:
+    found = scenario(folder, "{step: steps/chain2.step.json}")
+
+    workload = found.workload
+    assert isinstance(workload, CapturedWorkload)
+    assert workload.captured == chain(2)
+    assert (workload.batch_size, workload.precision) == (2, Precision.FLOAT32)
+    assert found.memory_model is MemoryModel.PYTORCH
+
+
+def test_another_memory_model_may_be_named(folder: Path) -> None:
+    found = scenario(folder, "{step: steps/chain2.step.json}", "memory_model: ideal\n")
+
+    assert found.memory_model is MemoryModel.IDEAL
+
+
+def test_the_steps_are_among_the_sources(folder: Path) -> None:
+    found = scenario(folder, "{step: [steps/chain2.step.json, steps/chain4.step.json]}")
+
+    names = ["steps/chain2.step.json", "steps/chain4.step.json"]
+    assert list(found.sources[1:3]) == [(each, hashlib.sha256(Path(each).read_bytes()).hexdigest()) for each in names]
+    assert found.sources[0][0] == "x.yaml"
+    assert "rtx_4090" in found.sources[3][0]
+
+
+def test_two_steps_make_the_batch_a_variable(folder: Path) -> None:
+    steps = "step: [steps/chain2.step.json, steps/chain4.step.json]"
+
+    assert scenario(folder, f"{{{steps}}}").workload.batch_size == 2
+    found = scenario(folder, f"{{{steps}, batch_size: 48}}")
+    assert isinstance(found.workload, CapturedWorkload)
+    assert found.workload.captured == chain(48)
+    assert found.workload_of(7).batch_size == 7
+
+
+@pytest.mark.parametrize("key", ["network: vgg16", "precision: float32", "optimizer: sgd", "mode: training"])
+def test_what_the_file_says_stands_not_beside_it(key: str, folder: Path) -> None:
+    name = key.partition(":")[0]
+    assert refusal(folder, f"{{step: steps/chain2.step.json, {key}}}") == (
+        f"workload.{name}: stands beside 'step', whose file says it; expected one of the two"
+    )
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        (
+            "{step: steps/chain2.step.json, batch_size: 4}",
+            (
+                "workload.batch_size: stands beside one step, whose file says it; expected step: [one.step.json, "
+                "another.step.json] of two batch sizes"
+            ),
+        ),
+        ("{step: 7}", "workload.step: found 7, expected the path of a captured step, as `vdnnsim capture` writes it"),
+        ("{step: []}", "workload.step: found an empty list, expected a list of captured steps"),
+        ("{step: x.step.json}", "workload.step: x.step.json: cannot be read: no such file or directory"),
+        (
+            "{step: x.yaml}",
+            (
+                "workload.step: x.yaml: is not JSON: JSON is malformed: invalid character (byte 0); expected a "
+                "captured step, as `vdnnsim capture` writes it"
+            ),
+        ),
+        ("{step: steps/chain2.step.json, n: 3}", "workload: 'n' is not a key; expected one of step, batch_size"),
+        (
+            "{step: [steps/chain2.step.json, steps/residual.step.json]}",
+            "workload.step[1]: its model is 'residual', that of the first 'chain'; expected steps of one model",
+        ),
+        (
+            "{step: [steps/chain2.step.json, steps/chain2.step.json]}",
+            "workload.step[1]: was captured at a batch of 2 as another, expected one of each size",
+        ),
+        (
+            "{step: [steps/chain2.step.json, steps/chain4.step.json], batch_size: 0}",
+            "workload.batch_size: found 0, expected an integer from 1 to 1000000",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(workload: str, message: str, folder: Path) -> None:
+    assert refusal(folder, workload) == message
+
+
+def test_steps_that_are_no_line_are_refused_with_the_place(folder: Path) -> None:
+    """The map of the convolution is 256 B at a batch of 4 where a line through 2 and 0 would have 128 B at most."""
+    step = chain(4)
+    storages = list(step.storages)
+    storages[5] = msgspec.structs.replace(storages[5], nbytes=256)
+    write_captured_step(msgspec.structs.replace(step, storages=tuple(storages)), folder / "steps" / "chain4.step.json")
+
+    assert refusal(folder, "{step: [steps/chain2.step.json, steps/chain4.step.json], batch_size: 6}") == (
+        "workload.batch_size: chain: was captured at a batch of 2 and 4, found 6, which does not follow from these: "
+        "storages[5].nbytes: 32 at a batch of 2, 256 at 4, which is no line through the batch; expected a capture at 6"
+    )
+
+
+def test_check_says_what_a_step_and_a_scenario_of_one_are(folder: Path) -> None:
+    """Saved: moments 8 B and the chain's 16 + 16 + 8 + 4 + 4 B an image, conv, bn, indices, pool and logarithms."""
+    (folder / "x.yaml").write_text(SCENARIO.format(workload="{step: steps/chain2.step.json}"))
+
+    assert check_file(Path("x.yaml"), known_policies()) == (
+        "x.yaml: a scenario: chain (2), float32, training on rtx_4090, under pytorch(p), checkpoint(p)"
+    )
+    told = check_file(Path("steps/chain2.step.json"), known_policies())
+    assert told.startswith(
+        "steps/chain2.step.json: a captured step: chain, 2 images, float32, training, sgd, as cuda 8.9 by torch 2.13.0"
+    )
+    assert f"{8 + 2 * (16 + 16 + 8 + 4 + 4)} B saved for backward" in told
+
+
+def test_check_refuses_a_wrong_step(folder: Path) -> None:
+    (folder / "wrong.step.json").write_text("{}")
+
+    with pytest.raises(InputError, match=r"^wrong\.step\.json: found JSON without 'version', expected a captured step"):
+        check_file(Path("wrong.step.json"), known_policies())
+
+
+def test_the_largest_batch_is_what_a_capture_there_confirms(folder: Path) -> None:
+    """Two captures are extended; at the batch that is found a capture fits into 1 MiB, with one image more not."""
+    profile = (Path(__file__).parents[3] / "hw_profiles" / "titan_x_maxwell.yaml").read_text()
+    (folder / "small.yaml").write_text(profile.replace("12 GiB", "1 MiB").replace("titan_x_maxwell", "small"))
+    text = SCENARIO.replace("rtx_4090", "small.yaml") + "memory_model: ideal\n"
+
+    def read(workload: str) -> Scenario:
+        (folder / "x.yaml").write_text(text.format(workload=workload))
+        return read_scenario(Path("x.yaml"))
+
+    found = largest_batches(read("{step: [steps/chain2.step.json, steps/chain4.step.json]}"))
+
+    assert [each.policy for each in found] == ["pytorch(p)", "checkpoint(p)"]
+    for number, largest in enumerate(found):
+        assert largest.batch_size > 4
+        for batch_size in (largest.batch_size, largest.batch_size + 1):
+            write_captured_step(chain(batch_size), folder / "there.step.json")
+            result = run_scenario(read("{step: there.step.json}"))
+            assert result.results[number].fits is (batch_size == largest.batch_size)
+
+
+def test_a_policy_that_cuts_the_batch_is_refused_by_name(folder: Path) -> None:
+    (folder / "x.yaml").write_text(
+        SCENARIO.format(workload="{step: [steps/chain2.step.json, steps/chain4.step.json]}").replace(
+            "pytorch, checkpoint", "accumulate"
+        )
+    )
+
+    with pytest.raises(InputError, match=r"^accumulate\(p\): cuts a batch into parts, and chain was captured with all"):
+        largest_batches(read_scenario(Path("x.yaml")))

@@ -1,0 +1,145 @@
+"""Studies and what-ifs over captured steps: their batch, and which step it is."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from tests.captured_steps import chain, residual
+from vdnnsim.dnn.captured_file import write_captured_step
+from vdnnsim.errors import InputError, StudyError
+from vdnnsim.policies.registry import known_policies
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.study.file.read import read_study
+from vdnnsim.study.results.export import write_results
+from vdnnsim.study.results.store import writing
+from vdnnsim.study.sweep import sweep
+from vdnnsim.study.what_if import what_if
+from vdnnsim.study.workers.local import local_workers
+
+STUDY = """\
+schema_version: 1
+scenario:
+  schema_version: 1
+  workload: {workload}
+  hardware: rtx_4090
+  policies: [pytorch]
+axes:
+  {axes}
+"""
+TWO = "{step: [chain2.step.json, chain4.step.json]}"
+
+
+class Nobody:
+    """Is told how a sweep goes, and says nothing."""
+
+    def advance(self, points: int, failed: int) -> None:
+        pass
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for n in (2, 4):
+        write_captured_step(chain(n), tmp_path / f"chain{n}.step.json")
+    write_captured_step(residual(), tmp_path / "residual.step.json")
+    return tmp_path
+
+
+def rows(folder: Path, workload: str, axes: str, workers: int = 1) -> list[dict[str, str]]:
+    """Return the table of a study that is computed now."""
+    (folder / "s.yaml").write_text(STUDY.format(workload=workload, axes=axes))
+    study = read_study(Path("s.yaml"))
+    with writing(folder / "out") as store:
+        sweep(study, store, local_workers(workers), Nobody())
+        write_results(folder / "results.csv", study, store)
+    with (folder / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def refusal(folder: Path, workload: str, axes: str) -> str:
+    (folder / "s.yaml").write_text(STUDY.format(workload=workload, axes=axes))
+    with pytest.raises(InputError) as refused:
+        read_study(Path("s.yaml"))
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_the_batch_of_two_captures_is_an_axis(folder: Path) -> None:
+    """A row of a batch that was captured is that of a study of the capture alone."""
+    table = rows(folder, TWO, "workload.batch_size: [2, 3, 4]")
+
+    assert [(each["network"], each["batch_size"], each["error"]) for each in table] == [
+        ("chain", n, "") for n in ("2", "3", "4")
+    ]
+    used = [int(each["max_memory_bytes"]) for each in table]
+    assert used == sorted(used)
+    (alone,) = rows(folder, "{step: chain4.step.json}", "gpus: [1]")
+    assert {key: alone[key] for key in ("batch_size", "iteration_s", "pool_bytes")} == {
+        key: table[2][key] for key in ("batch_size", "iteration_s", "pool_bytes")
+    }
+
+
+def test_points_go_to_other_processes(folder: Path) -> None:
+    table = rows(folder, TWO, "workload.batch_size: [2, 3]", workers=2)
+
+    assert [each["error"] for each in table] == ["", ""]
+
+
+def test_a_batch_that_does_not_follow_fails_alone(folder: Path) -> None:
+    first, second = rows(folder, "{step: chain2.step.json}", "workload.batch_size: [2, 3]")
+
+    assert first["error"] == ""
+    assert second["error"].startswith("chain: was captured at a batch of 2, found 3, expected a second capture")
+
+
+def test_which_step_it_is_is_an_axis(folder: Path) -> None:
+    """Each with its own batch, whatever the scenario's is: 2, 4 and 1."""
+    table = rows(folder, TWO, "workload.step: [chain2.step.json, chain4.step.json, residual.step.json]")
+
+    assert [(each["network"], each["batch_size"]) for each in table] == [
+        *(("chain", "2"), ("chain", "4"), ("residual", "1")),
+    ]
+    assert [each["error"] for each in table] == ["", "", ""]
+
+
+def test_a_step_may_stand_for_a_network_of_ours(folder: Path) -> None:
+    (row,) = rows(folder, "{network: alexnet, batch_size: 4}", "workload.step: [chain4.step.json]")
+
+    assert (row["network"], row["batch_size"], row["error"]) == ("chain", "4", "")
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        (
+            "workload.network: [vgg16]",
+            "s.yaml: axes: 'workload.network': chain was captured, and its file says it; expected another capture",
+        ),
+        (
+            "workload.precision: [float32]",
+            "s.yaml: axes: 'workload.precision': chain was captured, and its file says it; expected another capture",
+        ),
+        (
+            "{workload.step: [chain2.step.json], workload.mode: [inference]}",
+            "s.yaml: axes: 'workload.mode' stands beside 'workload.step', whose files say it; expected one of the two",
+        ),
+        (
+            "workload.step: [nothing.step.json]",
+            "s.yaml: axes.workload.step[0]: nothing.step.json: cannot be read: no such file or directory",
+        ),
+    ],
+)
+def test_what_a_capture_says_is_no_axis(axes: str, message: str, folder: Path) -> None:
+    assert refusal(folder, TWO, axes) == message
+
+
+def test_what_if_varies_the_batch_and_refuses_the_rest(folder: Path) -> None:
+    text = STUDY.format(workload=TWO, axes="").partition("scenario:\n")[2].partition("axes")[0]
+    (folder / "x.yaml").write_text("\n".join(line[2:] for line in text.splitlines()))
+    base, types = read_scenario(Path("x.yaml")), known_policies()
+
+    (change,) = what_if(base, folder, ["workload.batch_size=50"], types)
+    assert change.before.number("max_memory_bytes") < change.after.number("max_memory_bytes")
+    with pytest.raises(StudyError, match=r"^--set: 'workload\.optimizer': chain was captured, and its file says it"):
+        what_if(base, folder, ["workload.optimizer=adam"], types)

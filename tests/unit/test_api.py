@@ -1,0 +1,145 @@
+"""What a notebook calls."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import vdnnsim
+from vdnnsim.dnn.captured_file import read_captured_step
+from vdnnsim.errors import CaptureError, PolicyError, ProfileError, ScenarioError
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 7))
+
+
+@pytest.mark.parametrize("model", [net, net()], ids=["function", "module"])
+def test_a_model_is_captured_and_printed(model: nn.Module, tmp_path: Path) -> None:
+    """Weights 3 x 5 + 5 + 2 x 5 + 5 x 7 + 7 = 72 of 4 bytes."""
+    step = vdnnsim.capture(model, torch.ones(8, 3))
+    assert (step.batch_size, step.parameters, step.parameter_bytes) == (8, 72, 288)
+    assert 0 < step.saved_bytes < step.peak_live_bytes
+    assert "8 images, training, float32, adamw, as cuda 8.9, torch " in str(step)
+    assert "saved for backward" in str(step)
+    step.write(tmp_path / "net.step.json")
+    read, _ = read_captured_step(tmp_path / "net.step.json")
+    assert read.operations == step.operations
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_model_stays_as_it_is(real: bool) -> None:  # noqa: FBT001  # as pytest gives it
+    model = net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    vdnnsim.capture(model, torch.ones(8, 3), real=real)
+    after = model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(each.grad is None for each in model.parameters())
+
+
+def test_tied_and_frozen_parameters_of_a_module_stay_so() -> None:
+    """5 x 5 weights, once, and two biases of 5 of which the second is frozen: two states of 25 + 5 floats."""
+    model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))
+    model[1].weight = model[0].weight
+    model[1].bias.requires_grad = False
+    step = vdnnsim.capture(model, torch.ones(8, 5))
+    assert step.parameters == 35
+    assert sum(each.nbytes for each in step.storages if each.kind.value == "optimizer states") == 2 * 30 * 4
+
+
+def test_a_loss_of_the_users_is_taken() -> None:
+    """The mean of nothing but the output: no labels, and nothing is assumed."""
+    step = vdnnsim.capture(net, {"input": torch.ones(8, 3)}, loss=lambda output: output.mean(), optimizer="none")
+    assert step.notes == ()
+
+
+def test_a_notebook_shows_the_table() -> None:
+    class Printer:
+        shown = ""
+
+        def text(self, text: str) -> None:
+            self.shown = text
+
+    printer = Printer()
+    step = vdnnsim.capture(net, torch.ones(8, 3), mode="inference")
+    step._repr_pretty_(printer, False)  # noqa: FBT003  # as IPython calls it
+    assert printer.shown == str(step)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((net,), "inputs are missing, expected a tensor"),
+        ((net, 3), "inputs returns an int, expected a tensor"),
+        ((3, torch.ones(8, 3)), "model: found an int, expected a torch.nn.Module, a function that makes one, or words"),
+        ((lambda: 3, torch.ones(8, 3)), "returns an int, expected a torch.nn.Module"),
+        ((lambda width: net(), torch.ones(8, 3)), "model: missing a required argument: 'width', expected a function"),  # noqa: ARG005
+        ((nn.Linear, torch.ones(8, 3)), "expected a function without arguments, or a torch.nn.Module"),
+        (("timm:resnet18",), "batch: timm:resnet18 has none by default, expected an integer from 1 on"),
+        (("resnet18",), "batch: resnet18 has none by default"),
+    ],
+)
+def test_what_makes_no_model_is_refused(arguments: tuple[Any, ...], told: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        vdnnsim.capture(*arguments)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"mode": "train"}, "mode: 'train' is not a mode; did you mean 'training'?"),
+        ({"precision": "bf16"}, "precision: 'bf16' is not a precision"),
+        ({"optimizer": "adamv"}, "optimizer: 'adamv' is not an optimizer; did you mean 'adam"),
+        ({"accumulate": 0}, "accumulate: found 0, expected an integer from 1 on"),
+        ({"tokens": 3}, "image and tokens are of models in words, expected inputs"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused(words: dict[str, Any], told: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        vdnnsim.capture(net, torch.ones(8, 3), **words)
+    assert told in str(caught.value)
+
+
+def test_words_are_captured_as_the_command_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3 x 5 weights and 5 biases."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "a_net.py"
+    path.write_text("from torch import nn\ndef make():\n    return nn.Linear(3, 5)\n", encoding="utf-8")
+    assert vdnnsim.capture(f"{path}:make", batch=8, image=(3,)).parameters == 20
+    with pytest.raises(CaptureError, match="expected a model that has its loss"):
+        vdnnsim.capture(f"{path}:make", batch=8, image=(3,), loss=lambda output: output)
+
+
+def test_another_name_is_none_of_the_packages() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'captured'"):
+        vdnnsim.captured  # noqa: B018
+
+
+def test_a_captured_model_is_simulated_printed_and_a_table_of_numbers(tmp_path: Path) -> None:
+    """One row a policy; from the file that it was written to the same."""
+    pytest.importorskip("pandas")
+    step = vdnnsim.capture(net, torch.ones(8, 3))
+    found = vdnnsim.simulate(step, hardware="rtx_4090", policy=["pytorch", "save_on_cpu"])
+    table = found.to_pandas()
+    assert list(table["policy"]) == ["pytorch(p)", "save_on_cpu(p)"]
+    assert list(table["iteration_s"]) == [row.metrics.iteration_s for row in found.rows]
+    assert "NVIDIA GeForce RTX 4090" in str(found)
+    step.write(tmp_path / "net.step.json")
+    again = vdnnsim.simulate(tmp_path / "net.step.json", hardware="rtx_4090")
+    assert [row.metrics for row in again.rows] == [found.rows[0].metrics]
+
+
+def test_what_is_asked_wrongly_is_told(tmp_path: Path) -> None:
+    step = vdnnsim.capture(net, torch.ones(8, 3))
+    with pytest.raises(ProfileError, match="rtx_4091"):
+        vdnnsim.simulate(step, hardware="rtx_4091")
+    with pytest.raises(PolicyError, match="pytorc"):
+        vdnnsim.simulate(step, hardware="rtx_4090", policy="pytorc")
+    with pytest.raises(CaptureError, match="memory_model"):
+        vdnnsim.simulate(step, hardware="rtx_4090", memory_model="mine")
+    (tmp_path / "other.step.json").write_text("{}")
+    with pytest.raises(ScenarioError, match="other"):
+        vdnnsim.simulate(tmp_path / "other.step.json", hardware="rtx_4090")

@@ -1,0 +1,91 @@
+"""`vdnnsim capture`: what it prints and writes, and what it refuses before any code of a user's runs."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from vdnnsim.cli import cli
+from vdnnsim.dnn.captured_file import read_captured_step
+from vdnnsim.errors import VdnnsimError
+
+NET = """
+from torch import nn
+
+
+def make():
+    return nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 7))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with a user's file and a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "net.py").write_text(NET, encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["capture", *arguments])
+
+
+def refused(*arguments: str) -> str:
+    done = run(*arguments)
+    assert isinstance(done.exception, VdnnsimError), done.output
+    return str(done.exception)
+
+
+def test_a_model_is_captured_printed_and_written(folder: Path) -> None:
+    """Weights 3 x 5 + 5 + 5 x 7 + 7 = 62, of 4 bytes; two moments of each. Eight rows of three floats go in.
+
+    Backward needs what ReLU gives (8 x 5 floats: for itself and the product after it), and of the cross entropy the
+    logarithms of probabilities (8 x 7 floats) and its sum of weights (one float).
+    """
+    done = run("net.py:make", "--batch", "8", "--image", "3", "--csv", "net.csv")
+    assert done.exit_code == 0, done.output
+    assert "net.py:make: 8 images, training, float32, adamw, as cuda 8.9, torch " in done.stdout
+    assert "- the model has no loss: assumed is cross entropy of its output, 8x7" in done.stdout
+    assert "wrote net.step.json; scenarios name it as `workload: {step: net.step.json}`" in done.stderr
+    step, _ = read_captured_step(folder / "net.step.json")
+    assert (step.parameters, step.parameter_bytes) == (62, 248)
+    assert step.saved_bytes == 8 * 5 * 4 + 8 * 7 * 4 + 4
+    again = run("net.py:make", "--batch", "8", "--image", "3", "--out", "again.json")
+    assert "net.py:make is as it was captured before; " in again.stderr
+    assert (folder / "again.json").read_bytes() == (folder / "net.step.json").read_bytes()
+    with (folder / "net.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["memory"]: int(row["bytes"]) for row in csv.DictReader(file)}
+    assert rows["parameters"] == 248
+    assert rows["optimizer states"] == 496
+    assert rows["inputs"] == 96
+    assert rows["saved for backward"] == step.saved_bytes
+    assert rows["peak of live bytes"] == step.peak_live_bytes
+
+
+def test_inference_has_no_backward_and_real_tensors_are_of_the_cpu(folder: Path) -> None:
+    done = run("net.py:make", "--batch", "1", "--image", "3", "--mode", "inference", "--real")
+    assert "net.py:make: 1 image, inference, float32, as cpu, torch " in done.stdout
+    assert "saved for backward" not in done.stdout
+    assert read_captured_step(folder / "net.step.json")[0].device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("net.py:makes", "--image", "3"), "net.py: 'makes' is not a name in this file; did you mean 'make'?"),
+        (("nett.py:make",), "'nett.py' is not a file in"),
+        (("net.py:make", "--image", "3x"), "--image: found '3x', expected sizes, channels first, as 3x224x224"),
+        (("net.py:make", "--batch", "0"), "--batch: found 0, expected an integer from 1 on"),
+        (("net.py:make", "--mode", "train"), "--mode: 'train' is not a mode; did you mean 'training'?"),
+        (("net.py:make", "--precision", "bf16"), "--precision: 'bf16' is not a precision; "),
+        (("net.py:make", "--image", "3", "--out", "."), ".: cannot be written: Is a directory"),
+        (("net.py:make", "--image", "4"), "net.py:make: "),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(folder: Path, arguments: tuple[str, ...], told: str) -> None:
+    message = refused(*(() if "--batch" in arguments else ("--batch", "8")), *arguments)
+    assert message.startswith(told)
+    assert "\n" not in message
+    assert list(folder.glob("*.json")) == []

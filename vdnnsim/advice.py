@@ -1,0 +1,199 @@
+"""What would make a captured model fit that does not: other policies, a smaller batch, another precision, another card.
+
+Each is tried, and what cannot help is not: what an iteration holds from its beginning to its end, parameters and states
+of the optimizer, and gradients of all weights before the update, takes its memory whatever the batch and the policy.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.samples import sample_of
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import Precision
+from vdnnsim.errors import InputError, PolicyError
+from vdnnsim.experiment import simulator_of
+from vdnnsim.hardware.profile import shipped_profiles
+from vdnnsim.hardware.server import Server
+from vdnnsim.largest_batch import largest_batches
+from vdnnsim.plan.placement import Placement
+from vdnnsim.policies.port import Policy, make_plans
+from vdnnsim.policies.registry import PolicyTypes, resolve_policy
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import format_bytes, format_seconds
+
+POLICIES: Final = ("checkpoint", "save_on_cpu", "vdnn_conv(p)", "vdnn_all(p)", "swap(p)", "memonger(p)")
+"""What is tried beside the policies that were asked for: PyTorch's own first, none that needs minutes to decide."""
+_NARROWER: Final = (Precision.AMP_BFLOAT16, Precision.BFLOAT16)
+
+Recapture = Callable[[Precision], CapturedStep]
+"""Captures the model in another precision."""
+
+
+def advice(
+    scenario: Scenario, result: ScenarioResult, types: PolicyTypes, recapture: Recapture | None
+) -> tuple[str, ...]:
+    """Return what would make a captured model fit, a sentence for each thing that was tried; nothing where it fits.
+
+    Args:
+        scenario: the question.
+        result: what came of it.
+        types: the policies that there are.
+        recapture: None where nobody can capture the model again.
+    """
+    workload = scenario.workload
+    if not isinstance(workload, CapturedWorkload) or any(row.fits for row in result.slowest):
+        return ()
+    return tuple(_Advice(scenario, result, workload, types).lines(recapture))
+
+
+def held_bytes(step: CapturedStep) -> int:
+    """Return what is held from the beginning to the end, and the gradients of weights that an update reads at once."""
+    kinds = BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE
+    last = len(step.operations) - 1
+    return sum(
+        each.nbytes
+        for each in step.storages
+        if (each.given and each.kind in kinds)
+        or (each.kind is BufferKind.WEIGHT_GRADIENT and (each.freed_after is None or each.freed_after == last))
+    )
+
+
+def _states_bytes(step: CapturedStep) -> int:
+    return sum(each.nbytes for each in step.storages if each.given and each.kind is BufferKind.OPTIMIZER_STATE)
+
+
+@dataclass(frozen=True)
+class _Advice:
+    scenario: Scenario
+    result: ScenarioResult
+    workload: CapturedWorkload
+    types: PolicyTypes
+
+    def lines(self, recapture: Recapture | None) -> Iterator[str]:
+        there = self.scenario.server.gpu.memory_bytes - self.scenario.server.gpu.context_bytes
+        held = held_bytes(self.workload.captured)
+        if held > there:
+            told = f"{self._held(held)} are held at once, of {format_bytes(there)}"
+            yield f"neither a smaller batch nor another policy: {told}"
+        else:
+            yield from self._policies()
+            yield from self._batch()
+        yield from self._optimizer(held, there)
+        yield from self._precision(held, there, recapture)
+        yield from self._card()
+
+    def _held(self, held: int) -> str:
+        """Return what is held, by kind."""
+        step = self.workload.captured
+        states = _states_bytes(step)
+        gradients = held - states - step.parameter_bytes
+        parts = (
+            ("of parameters", step.parameter_bytes),
+            ("of their gradients", gradients),
+            (f"of states of {step.optimizer}", states),
+        )
+        told = [f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes]
+        return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+
+    def _policies(self) -> Iterator[str]:
+        simulator = simulator_of(self.scenario)
+        asked = {policy.label for policy in self.scenario.policies}
+        found: list[PolicyResult] = []
+        others = [resolve_policy(name, self.types) for name in POLICIES]
+        for policy in (each for each in others if each.label not in asked):
+            # One that has no plan for this model is no advice.
+            with suppress(PolicyError):
+                rows = simulator.run(policy, self.result.oracle)
+                found.append(max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s)))
+        fitting = sorted((row for row in found if row.fits), key=lambda row: row.metrics.iteration_s)
+        for row in fitting:
+            yield (
+                f"another policy: {row.policy} takes {format_bytes(self._taken(row))} and "
+                f"{format_seconds(row.metrics.iteration_s)} per iteration, {1 / row.performance_ratio:.2f} times as "
+                "long as with memory enough"
+            )
+        if found and not fitting:
+            least = min(found, key=self._taken)
+            taken = format_bytes(self._taken(least))
+            yield f"another policy: none of {len(found)} that were tried; {least.policy} takes the least, {taken}"
+
+    def _batch(self) -> Iterator[str]:
+        workload, policy = self.workload, self.scenario.policies[0]
+        if workload.batch_size == 1:
+            return
+        samples = sample_of(workload.graph).names
+        try:
+            (found,) = largest_batches(replace(self.scenario, policies=(policy,)))
+        except InputError as refusal:
+            yield f"a smaller batch: {refusal}"
+            return
+        if found.batch_size:
+            yield f"a smaller batch: of {found.batch_size} {samples} under {policy.label}"
+        else:
+            yield f"a smaller batch: not even one of 1 under {policy.label}"
+
+    def _optimizer(self, held: int, there: int) -> Iterator[str]:
+        """Yield what would be held without states; what else it would take is not known without another capture."""
+        states = _states_bytes(self.workload.captured)
+        if held > there >= held - states:
+            without = f"without states, as of sgd, {format_bytes(held - states)} would be held at once"
+            yield f"another optimizer: {without}; capture it to know"
+
+    def _precision(self, held: int, there: int, recapture: Recapture | None) -> Iterator[str]:
+        precision, policy = self.workload.precision, self.scenario.policies[0]
+        if precision.element_type.nbytes == 2:
+            return
+        for other in _NARROWER[_NARROWER.index(precision) + 1 if precision in _NARROWER else 0 :]:
+            # Parameters, gradients and states have the element type that they are computed in; mixed, that of before.
+            least = held if other.autocast else held // (precision.element_type.nbytes // other.element_type.nbytes)
+            if least > there:
+                if not other.autocast:
+                    yield f"another precision: not {other.value}, of which {format_bytes(least)} would be held at once"
+            elif recapture is None:
+                yield f"another precision: {other.value} would hold {format_bytes(least)} at once; capture it to know"
+            else:
+                try:
+                    taken = self._taken_by(CapturedWorkload.of(recapture(other)), self.scenario.server, policy)
+                except InputError as refusal:
+                    yield f"another precision: {other.value}: {refusal}"
+                    continue
+                verdict = "not " if taken is None else ""
+                how = "" if taken is None else f", which takes {format_bytes(taken)} under {policy.label}"
+                yield f"another precision: {verdict}{other.value}{how}"
+
+    def _card(self) -> Iterator[str]:
+        """Yield the smallest of the cards that come with vdnnsim which holds it, and those with as much memory."""
+        policy, own = self.scenario.policies[0], self.scenario.server.gpu.memory_bytes
+        cards = {profile.server.gpu.name: profile.server for profile in reversed(shipped_profiles())}
+        larger = [server for server in cards.values() if server.gpu.memory_bytes > own]
+        held_by: list[Server] = []
+        for server in sorted(larger, key=lambda each: each.gpu.memory_bytes):
+            if held_by and server.gpu.memory_bytes > held_by[0].gpu.memory_bytes:
+                break
+            if (
+                server.computes_in(self.workload.element_type)
+                and self._taken_by(self.workload, server, policy) is not None
+            ):
+                held_by.append(server)
+        if held_by:
+            names, memory = " or ".join(each.name for each in held_by), format_bytes(held_by[0].gpu.memory_bytes)
+            yield f"another card: {names}, with {memory}, holds it under {policy.label}"
+        else:
+            yield f"another card: none that comes with vdnnsim holds it under {policy.label}"
+
+    def _taken_by(self, workload: Workload, server: Server, policy: Policy) -> int | None:
+        """Return the memory that a process takes, None where it does not fit; no duration decides that."""
+        simulator = simulator_of(replace(self.scenario, workload=workload, server=server, gpus=1, gradients=None))
+        (plan,) = make_plans(policy, simulator.setting())
+        placed = simulator.place(plan)
+        return placed.pool_bytes + server.gpu.context_bytes if isinstance(placed, Placement) else None
+
+    def _taken(self, row: PolicyResult) -> int:
+        return runtime_bytes(row.trace, self.scenario.server.gpu)

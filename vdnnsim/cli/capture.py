@@ -1,0 +1,105 @@
+"""The command `capture`."""
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from vdnnsim.cli.options import CSV, FilePath
+from vdnnsim.cli.output import check_file, has_all, print_result
+from vdnnsim.errors import InputError
+
+if TYPE_CHECKING:
+    from calibration.capture.request import Request
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+@click.command()
+@click.argument("model", metavar="MODEL")
+@click.option("--batch", "batch_size", type=int, required=True, metavar="N", help="Batch size.")
+@click.option("--image", metavar="CxHxW", help="Sizes of an image, channels first, as 3x224x224.")
+@click.option("--tokens", type=int, metavar="T", help="Of a sequence.")
+@click.option("--inputs", metavar="FILE.py:NAME", help="A function of the batch size: returns the model's arguments.")
+@click.option("--mode", default="training", show_default=True, metavar="MODE", help="training or inference.")
+@click.option("--precision", default="float32", show_default=True, metavar="NAME", help="As amp_bfloat16.")
+@click.option("--optimizer", default="adamw", show_default=True, metavar="NAME", help="As torch.optim has it, or none.")
+@click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
+@click.option(
+    "--real", is_flag=True, help="Run the model on the CPU with real tensors: slower, and takes their memory."
+)
+@click.option("--pretend", "pretended", metavar="NAME", default="", help="Run it on the pretended card of a profile.")
+@click.option("--out", metavar="FILE", type=FilePath(), help="Where to write; by default <model>.step.json.")
+@CSV
+def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
+    model: str,
+    batch_size: int,
+    image: str | None,
+    tokens: int | None,
+    inputs: str | None,
+    mode: str,
+    precision: str,
+    optimizer: str,
+    accumulate: int,
+    *,
+    real: bool,
+    pretended: str,
+    out: Path | None,
+    csv_file: Path | None,
+) -> None:
+    """Record one iteration of a PyTorch model, MODEL, without a GPU and without its memory.
+
+    MODEL is FILE.py:NAME, a function without arguments that returns a torch.nn.Module, or a class of one; or
+    torchvision:resnet50, timm:convnext_base, transformers:llama-7b, made of their configuration without weights. A loss
+    is the model's own, or one that fits its output, and that is said. The code of FILE is run as it is: capture only
+    what you would run. The file that is written runs nothing when it is read.
+    """
+    from calibration.capture.isolation import captured
+    from calibration.capture.request import Request, parse_image
+    from vdnnsim.dnn.captured_file import write_captured_step
+    from vdnnsim.dnn.workload import Mode
+    from vdnnsim.element_type import Precision
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
+
+    request = Request(
+        model=model,
+        batch_size=batch_size,
+        image=None if image is None else parse_image(image),
+        tokens=tokens,
+        inputs=inputs,
+        mode=member_of(Mode, "--mode", mode, "a mode"),
+        precision=member_of(Precision, "--precision", precision, "a precision"),
+        optimizer=optimizer,
+        accumulate=accumulate,
+        real=real,
+        pretended=pretended,
+    )
+    request.check()
+    path = Path(f"{request.short_name}.step.json") if out is None else out
+    for file in filter(None, (path, csv_file)):
+        check_file(file)
+    step, kept = captured(request)
+    write_captured_step(step, path)
+    if csv_file is not None:
+        write_csv(csv_file, COLUMNS, captured_rows(step))
+    print_result(
+        captured_table(step, has_all(csv_file)),
+        *_as_before(request, kept),
+        f"wrote {path}; scenarios name it as `workload: {{step: {path}}}`",
+    )
+
+
+def _as_before(request: "Request", kept: Path | None) -> list[str]:
+    return [] if kept is None else [f"{request.model} is as it was captured before; {kept} keeps that"]
+
+
+def member_of(choices: type[Choice], option: str, text: str, what: str) -> Choice:
+    """Return the member of an enum that an option names."""
+    from vdnnsim.messages import not_one_of
+
+    names = [str(each.value) for each in choices]
+    if text not in names:
+        raise InputError(f"{option}: {not_one_of(text, names, what)}")
+    return choices(text)

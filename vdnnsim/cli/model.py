@@ -1,0 +1,162 @@
+"""A model of PyTorch in the place of a scenario: `--model my_model.py:make --batch 8 --hardware rtx_4090`.
+
+It is captured as `vdnnsim capture` does it, and again at other batch sizes and in other precisions where a command asks
+for them.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from vdnnsim.errors import InputError, ProfileError
+
+if TYPE_CHECKING:
+    from calibration.capture.request import Request
+    from vdnnsim.dnn.captured_step import CapturedStep
+    from vdnnsim.element_type import Precision
+    from vdnnsim.hardware.server import Server
+    from vdnnsim.policies.registry import PolicyTypes
+    from vdnnsim.scenario.scenario import Scenario
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS: Final = (
+    click.option("--model", metavar="MODEL", help="A PyTorch model in the place of SCENARIO, as `capture` takes it."),
+    click.option("--hardware", metavar="NAME", help="Of --model: a hardware profile, by name or path."),
+    click.option("--batch", type=int, metavar="N", help="Of --model: its batch size."),
+    click.option("--image", metavar="CxHxW", help="Of --model: sizes of an image, channels first, as 3x224x224."),
+    click.option("--tokens", type=int, metavar="T", help="Of --model: of a sequence."),
+    click.option("--inputs", metavar="FILE.py:NAME", help="Of --model: makes its arguments for a batch size."),
+    click.option("--precision", metavar="NAME", help="Of --model: float32, by default, or as amp_bfloat16."),
+    click.option("--optimizer", metavar="NAME", help="Of --model: adamw, by default, or another, or none."),
+    click.option("--mode", metavar="MODE", help="Of --model: training, by default, or inference."),
+)
+_DEFAULTS: Final = {"precision": "float32", "optimizer": "adamw", "mode": "training"}
+_POLICIES: Final = ("pytorch",)
+POLICY: Final = click.option(
+    "--policy", "policies", metavar="NAME", multiple=True, help="Of --model: as pytorch; may be given several times."
+)
+
+
+def takes_model(command: Command) -> Command:
+    """Give a command the options of a model, which it takes by name, all together."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a command is asked about.
+
+    Attributes:
+        folder: beside which or in which profiles are looked up.
+        recapture: captures the model in another precision; None where the question is a scenario of a file.
+    """
+
+    scenario: "Scenario"
+    folder: Path
+    recapture: "Callable[[Precision], CapturedStep] | None" = None
+
+
+def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Asked:
+    """Return the scenario of a file, or that of a model which is captured now.
+
+    Args:
+        path: of the scenario; None where a model is given.
+        words: what the options of a model say.
+        types: the policies that there are.
+        policies: those of a model, as scenarios name them, by default what PyTorch does.
+
+    Raises:
+        InputError: both are given, or neither, or something is wrong in either.
+    """
+    from vdnnsim.scenario.captured import SUFFIX
+    from vdnnsim.scenario.read import read_scenario
+
+    given = [f"--{name}" for name, value in words.items() if value is not None] + ["--policy"] * bool(policies)
+    if path is not None:
+        if given:
+            raise InputError(f"{given[0]}: found beside the scenario {path}, expected one of SCENARIO and --model")
+        if path.name.endswith(SUFFIX):
+            raise InputError(
+                f"{path}: is a captured step, expected a scenario that names it as `workload: {{step: {path}}}`"
+            )
+        return Asked(read_scenario(path, types), path.parent)
+    if words["model"] is None:
+        raise click.UsageError("Missing argument 'SCENARIO', or --model with --batch and --hardware.")
+    for name in ("batch", "hardware"):
+        if words[name] is None:
+            raise InputError(f"--{name}: is missing, expected --model MODEL --batch N --hardware NAME")
+    return _of_model(words, types, policies)
+
+
+def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Asked:
+    import msgspec
+
+    from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.hardware.profile import find_profile, load_profile
+    from vdnnsim.policies.registry import resolve_policy
+    from vdnnsim.scenario.captured import scenario_of
+
+    chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
+    profile = load_profile(find_profile(words["hardware"], Path()))
+    request = _request(words, profile.server)
+
+    def again(**changes: Any) -> "CapturedStep":  # noqa: ANN401  # of the request
+        return _captured(msgspec.structs.replace(request, **changes))
+
+    step = _captured(request)
+    source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
+    model = CapturedModel(step, sources=(source,), capture=lambda batch_size: again(batch_size=batch_size))
+    scenario = scenario_of(model, request.short_name, profile, chosen)
+    return Asked(scenario, Path(), lambda precision: again(precision=precision))
+
+
+def _request(words: Mapping[str, Any], server: "Server") -> "Request":
+    import msgspec
+
+    from calibration.capture.request import Request, parse_image
+    from vdnnsim.cli.capture import member_of
+    from vdnnsim.dnn.workload import Mode
+    from vdnnsim.element_type import Precision
+
+    said = {name: default if words[name] is None else words[name] for name, default in _DEFAULTS.items()}
+    request = Request(
+        model=words["model"],
+        batch_size=words["batch"],
+        image=None if words["image"] is None else parse_image(words["image"]),
+        tokens=words["tokens"],
+        inputs=words["inputs"],
+        mode=member_of(Mode, "--mode", said["mode"], "a mode"),
+        precision=member_of(Precision, "--precision", said["precision"], "a precision"),
+        optimizer=said["optimizer"],
+    )
+    request.check()
+    capability = _compute_capability(server)
+    return request if capability is None else msgspec.structs.replace(request, compute_capability=capability)
+
+
+def _compute_capability(server: "Server") -> tuple[int, int] | None:
+    """Return that of a machine's GPU; None where nothing is known of its chip."""
+    from calibration.pretend.card import card_of
+
+    try:
+        major, _, minor = card_of(server).compute_capability.partition(".")
+    except ProfileError:
+        return None
+    return int(major), int(minor)
+
+
+def _captured(request: "Request") -> "CapturedStep":
+    from calibration.capture.isolation import captured
+
+    step, kept = captured(request)
+    if kept is None:
+        told = f"captured {request.model} at a batch of {request.batch_size} in {request.precision.value}"
+        click.echo(told, err=True)
+    return step

@@ -1,0 +1,163 @@
+"""What the operations of a captured step cost: convolutions and products as the layers that they are, all else by work.
+
+A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
+says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
+are known. Operations that move no bytes launch nothing.
+
+Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
+within the same workspace: one option for each workspace that makes a difference.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
+from vdnnsim.dnn.captured_step import CapturedOperation, ConvolutionWork, ProductWork
+from vdnnsim.dnn.convolutional import Convolution, FullyConnected
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.operator import Operator
+from vdnnsim.dnn.sequences import Linear
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.step import Role, StepOperation
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.server import Origin
+
+MachineOfType = Callable[[ElementType], tuple[MachineCosts, ElementType]]
+"""What times kernels that compute in an element type, and as which."""
+
+_Options = tuple[KernelCost, ...]
+_FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
+_TYPES: Final = {each.value: each for each in ElementType}
+_CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
+_PLANE: Final = 2
+
+
+def captured_table(workload: Workload, machine: MachineOfType) -> CostTable:
+    """Return the costs of a captured workload.
+
+    Raises:
+        ProfileError: the machine's figures do not cover an element type.
+    """
+    step, known = workload.step, dict[object, _Options]()
+
+    def options(operation: StepOperation) -> _Options:
+        captured = operation.captured
+        assert captured is not None, "an operation of a network that we build has a layer"
+        element_type = _computed_in(workload, captured)
+        role = _result(operation)
+        key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
+        if key not in known:
+            known[key] = _options(*machine(element_type), operation, role, workload.part_size)
+        return known[key]
+
+    phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
+    return CostTable(
+        {
+            where: tuple(map(KernelCost.joined, _choices([options(each) for each in step.operations_of(*where)])))
+            for where in phases
+        }
+    )
+
+
+def _computed_in(workload: Workload, captured: CapturedOperation) -> ElementType:
+    """Return the element type of an operation; numbers that are none of a workload's move as float32 does."""
+    found = _TYPES.get(captured.element_type, ElementType.FLOAT32)
+    is_tf32 = workload.element_type is ElementType.TF32 and found is ElementType.FLOAT32
+    return ElementType.TF32 if is_tf32 and captured.work is not None else found
+
+
+def _result(operation: StepOperation) -> Role:
+    """Return what an operation makes: a gradient of weights, of an input, or something else."""
+    written = {each.role for each in operation.operands if each.access.writes}
+    return next((each for each in (Role.WEIGHT_GRADIENT, Role.INPUT_GRADIENT) if each in written), Role.OUTPUT)
+
+
+def _options(
+    machine: MachineCosts, element_type: ElementType, operation: StepOperation, role: Role, batch_size: int
+) -> _Options:
+    captured = operation.captured
+    assert captured is not None, "an operation of a network that we build has a layer"
+    if not operation.bytes_moved:
+        return _FREE
+    match captured.work:
+        case ConvolutionWork() as work if _is_plane(work):
+            return _convolution(machine, element_type, work)
+        case ProductWork(batch=1) as work:
+            return _product(machine, element_type, work, role, batch_size)
+        case _:
+            name = "product" if captured.work else captured.name
+            return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved),)
+
+
+def _is_plane(work: ConvolutionWork) -> bool:
+    """Whether a convolution is one that our layers can be."""
+    return not work.transposed and len(work.kernel) <= _PLANE and set(work.dilation) == {1}
+
+
+def _convolution(machine: MachineCosts, element_type: ElementType, work: ConvolutionWork) -> _Options:
+    # In one dimension rows are one pixel high.
+    height, width = (1, *work.input_size)[-2:]
+    operator = Convolution(
+        work.output_channels,
+        _pair(work.kernel, 1),
+        _pair(work.stride, 1),
+        _pair(work.padding, 0),
+        bias=work.bias,
+        groups=work.groups,
+    )
+    phases = [_CONVOLUTION_PHASES[each] for each in work.computes if each in _CONVOLUTION_PHASES] or [Phase.FORWARD]
+    x = MapShape(work.input_channels, height, width)
+    kernels = [_of_layer(machine, element_type, operator, x, work.batch_size, phase) for phase in phases]
+    return tuple(_as_one(each) for each in _choices(kernels))
+
+
+def _product(
+    machine: MachineCosts, element_type: ElementType, work: ProductWork, role: Role, batch_size: int
+) -> _Options:
+    """Return what a product costs, as the phase that it is of a layer whose rows are images, or steps of sequences."""
+    match role:
+        case Role.WEIGHT_GRADIENT:
+            rows, inputs, outputs, phase = work.k, work.n, work.m, Phase.BACKWARD_WEIGHTS
+        case Role.INPUT_GRADIENT:
+            rows, inputs, outputs, phase = work.m, work.n, work.k, Phase.BACKWARD_DATA
+        case _:
+            rows, inputs, outputs, phase = work.m, work.k, work.n, Phase.FORWARD
+    if rows <= batch_size or rows % batch_size:
+        return _of_layer(machine, element_type, FullyConnected(outputs), MapShape(inputs), rows, phase)
+    x = MapShape(inputs, steps=rows // batch_size)
+    return _of_layer(machine, element_type, Linear(outputs), x, batch_size, phase)
+
+
+def _of_layer(
+    machine: MachineCosts, element_type: ElementType, operator: Operator, x: MapShape, batch_size: int, phase: Phase
+) -> _Options:
+    """Return what a phase of a layer costs that stands alone, but for one below it and a loss: it has a dX and a dY."""
+    net = GraphBuilder(f"{operator} of {x}", x)
+    below = net.batch_norm("below", 0, relu=False)
+    layer = net.append("layer", operator, (below,))
+    return machine.table(Workload(net.build(layer.output), batch_size, element_type)).options(layer.index, phase)
+
+
+def _choices(kernels: Sequence[_Options]) -> list[tuple[KernelCost, ...]]:
+    """Return for every workspace that makes a difference the fastest of each kernel within it, the fastest first."""
+    limits = sorted({option.workspace_bytes for options in kernels for option in options})
+    chosen = dict.fromkeys(tuple(_within(options, limit) for options in kernels) for limit in limits)
+    return sorted(chosen, key=lambda each: (sum(x.seconds for x in each), max(x.workspace_bytes for x in each)))
+
+
+def _within(options: _Options, limit: int) -> KernelCost:
+    """Return the fastest option within a workspace, the one with the least where none is."""
+    least = min(options, key=lambda each: (each.workspace_bytes, each.seconds))
+    return next((each for each in options if each.workspace_bytes <= limit), least)
+
+
+def _as_one(kernels: tuple[KernelCost, ...]) -> KernelCost:
+    return replace(KernelCost.joined(kernels), parts=())
+
+
+def _pair(sizes: tuple[int, ...], lacking: int) -> tuple[int, int]:
+    height, width = (lacking, *sizes)[-2:]
+    return height, width

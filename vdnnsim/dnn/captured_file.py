@@ -1,0 +1,106 @@
+"""Files of captured steps, `NAME.step.json`: read, checked and written; reading one runs nothing of it.
+
+A file may come from anybody, so what is read is checked whole (`vdnnsim.dnn.captured_check`): numbers in their ranges,
+references to what is there, memory that is written before it is read.
+"""
+
+import hashlib
+import re
+import stat
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from vdnnsim.dnn.captured_check import check_captured_step
+from vdnnsim.dnn.captured_step import VERSION, CapturedStep
+from vdnnsim.entry import Entry
+from vdnnsim.errors import OutputError, ScenarioError
+from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
+
+LARGEST_FILE_BYTES: Final = 128 * 2**20
+"""Some 200,000 operations; networks of billions of parameters have a few thousand."""
+_WRITER: Final = "expected a captured step, as `vdnnsim capture` writes it"
+_PLACE: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
+
+
+class _Header(msgspec.Struct):
+    """What is looked at before the keys, for another version may have other keys."""
+
+    version: Any = None
+    operations: Any = None
+
+
+def read_captured_step(path: Path) -> tuple[CapturedStep, str]:
+    """Read a captured step, and return it with the SHA-256 of its file.
+
+    Raises:
+        ScenarioError: the file cannot be read, is larger than 128 MiB, is no captured step of this version, or holds
+            one that is inconsistent.
+    """
+    name = file_name(path)
+    data = _read_bytes(path, name)
+    try:
+        header = msgspec.json.decode(data, type=_Header)
+        _check_header(header, name)
+        step = msgspec.json.decode(data, type=CapturedStep)
+    except msgspec.ValidationError as failure:
+        raise ScenarioError(f"{name}: {_told(failure)}") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
+        raise ScenarioError(f"{name}: is not JSON: {_cut(str(failure))}; {_WRITER}") from None
+    check_captured_step(step, name)
+    return step, hashlib.sha256(data).hexdigest()
+
+
+def write_captured_step(step: CapturedStep, path: Path) -> None:
+    """Write a captured step, the same bytes for the same step.
+
+    Raises:
+        ScenarioError: it is inconsistent, and nobody could read it.
+        OutputError: the file cannot be written.
+    """
+    name = file_name(path)
+    check_captured_step(step, name)
+    try:
+        path.write_bytes(msgspec.json.encode(msgspec.to_builtins(step, str_keys=True), order="deterministic"))
+    except OSError as failure:
+        raise OutputError(f"{name}: cannot be written: {(failure.strerror or 'unknown error').lower()}") from None
+
+
+def _read_bytes(path: Path, name: str) -> bytes:
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ScenarioError(f"{name}: is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}, {_WRITER}")
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE_BYTES + 1)
+    except OSError as failure:
+        raise ScenarioError(f"{name}: cannot be read: {(failure.strerror or 'unknown error').lower()}") from None
+    except ValueError:
+        raise ScenarioError(f"{name}: cannot be read: no file can have this name") from None
+    if len(data) > LARGEST_FILE_BYTES:
+        raise ScenarioError(f"{name}: is larger than {LARGEST_FILE_BYTES // 2**20} MiB, {_WRITER}")
+    return data
+
+
+def _check_header(header: _Header, name: str) -> None:
+    if header.version is None or header.operations is None:
+        missing = "version" if header.version is None else "operations"
+        raise ScenarioError(f"{name}: found JSON without {missing!r}, {_WRITER}")
+    if type(header.version) is not int or header.version != VERSION:
+        version = Entry(name, "version", header.version, ScenarioError)
+        raise version.expected(f"{VERSION}, the version that this vdnnsim reads")
+
+
+def _told(failure: msgspec.ValidationError) -> str:
+    """Return what does not fit and where: the path to it first, as messages have it."""
+    text = one_line(str(failure))
+    found = _PLACE.search(text)
+    message = _cut(_PLACE.sub("", text))
+    message = message[:1].lower() + message[1:]
+    return f"{found[1]}: {message}" if found and found[1] else f"{message}; {_WRITER}"
+
+
+def _cut(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= 2 * LONGEST_SHOWN else f"{line[: 2 * LONGEST_SHOWN]}..."

@@ -1,0 +1,147 @@
+"""A captured step as what the rest works on: its storages, tensors and operations, and the layers that they make up.
+
+Storages and tensors keep their numbers, operations their order. Feature maps and gradients that are none of the layer
+graph's (`vdnnsim.dnn.captured_graph`) are workspaces of the layer that makes them: they live while they are needed, and
+no policy may move them. So is a gradient of weights that is given up before the update, as the narrow one of autocast,
+whose narrow copies of weights are statistics of the layer that reads them. What the program holds longer than any
+operation reads it is held by the operation after which it is freed (`StepOperation.holds`).
+
+A captured model says not where its classifier begins: all of it counts as feature extraction.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.dnn.captured_graph import TYPES, Layering
+from vdnnsim.dnn.captured_rounds import last_round, rounds_of
+from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, CapturedStorage
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.step import BufferKind, Operand, Role, Step, StepOperation, Storage, Tensor
+
+_RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
+"""What holds from iteration to iteration."""
+
+
+@dataclass(frozen=True)
+class CapturedView:
+    """What a captured step is to costs, policies and reports.
+
+    Attributes:
+        rounds: micro-batches before the update; `step` and `graph` are of one.
+    """
+
+    captured: CapturedStep
+    rounds: int
+    step: Step
+    graph: LayerGraph
+
+
+def view_of(captured: CapturedStep) -> CapturedView:
+    """Return the view of a step that was checked (`vdnnsim.dnn.captured_check`).
+
+    Of one with several micro-batches it is that of the last (`vdnnsim.dnn.captured_rounds`).
+
+    Raises:
+        ScenarioError: it has a forward that makes no map.
+    """
+    last = last_round(captured)
+    layering = Layering(last)
+    return CapturedView(captured, rounds_of(captured), _Steps(last, layering).step(), layering.graph)
+
+
+class _Steps:
+    def __init__(self, captured: CapturedStep, layering: Layering) -> None:
+        self._captured = captured
+        self._layering = layering
+        self._end = len(captured.operations) - 1
+        updates = (at for at, each in enumerate(captured.operations) if each.phase is Phase.UPDATE)
+        self._updates = next(updates, self._end)
+
+    def step(self) -> Step:
+        captured = self._captured
+        return Step(
+            tuple(self._storage(number) for number in range(len(captured.storages))),
+            tuple(Tensor(each.storage, each.shape, each.offset_bytes) for each in captured.tensors),
+            tuple(self._operations()),
+        )
+
+    def _storage(self, number: int) -> Storage:
+        each, use = self._captured.storages[number], self._layering.uses[number]
+        kind, owner = self._kind_and_owner(number)
+        is_resident = kind in _RESIDENT
+        return Storage(
+            name=each.name,
+            kind=kind,
+            nbytes=each.nbytes,
+            element_type=TYPES.get(each.element_type),
+            stage=Stage.FEATURES,
+            given=each.given,
+            owner=owner,
+            birth=0 if each.given or is_resident else use.first,
+            death=self._end if is_resident or each.freed_after is None else each.freed_after,
+        )
+
+    def _kind_and_owner(self, number: int) -> tuple[BufferKind, int]:
+        """Return what a storage is in the view of layers, and of which map or layer."""
+        layering, each = self._layering, self._captured.storages[number]
+        maps = {BufferKind.FEATURE_MAP: layering.index, BufferKind.GRADIENT_MAP: layering.gradients}
+        if each.kind in maps and number in maps[each.kind]:
+            return each.kind, maps[each.kind][number]
+        if number in layering.weight_owners:
+            return each.kind, layering.weight_owners[number]
+        first = layering.layer_of[layering.uses[number].first] if layering.uses[number].first >= 0 else 0
+        match each.kind:
+            case BufferKind.FEATURE_MAP | BufferKind.GRADIENT_MAP:
+                return BufferKind.LABELS if each.given else BufferKind.WORKSPACE, first
+            case BufferKind.WEIGHTS | BufferKind.OPTIMIZER_STATE if not each.given:
+                return BufferKind.STATISTICS, first
+            case BufferKind.WEIGHT_GRADIENT if each.freed_after is not None and each.freed_after < self._updates:
+                return BufferKind.WORKSPACE, first
+            case BufferKind.WEIGHT_GRADIENT:
+                owner = layering.graph.layers[first].weights_of
+                return each.kind, first if owner is None else owner
+            case kind:
+                return kind, first
+
+    def _operations(self) -> Iterator[StepOperation]:
+        holds = defaultdict[int, list[int]](list)
+        for number, each in enumerate(self._captured.storages):
+            freed_after = self._end if each.freed_after is None else each.freed_after
+            if not _is_resident(each) and freed_after > self._layering.uses[number].last:
+                holds[freed_after].append(number)
+        for number, operation in enumerate(self._captured.operations):
+            yield StepOperation(
+                module=self._captured.modules[operation.module].path,
+                layer=self._layering.layer_of[number],
+                phase=operation.phase,
+                operands=tuple(_operands(operation)),
+                flop=operation.flop,
+                bytes_moved=operation.bytes_moved,
+                temporary_bytes=operation.temporary_bytes,
+                random=operation.random,
+                saves=tuple(self._saves(operation)),
+                holds=tuple(holds[number]),
+                captured=operation,
+            )
+
+    def _saves(self, operation: CapturedOperation) -> Iterator[int]:
+        """Autograd keeps weights and buffers too, which stay anyway; forward keeps none of what is computed again."""
+        passing = (BufferKind.FEATURE_MAP, BufferKind.LABELS)
+        for each in operation.saves if operation.phase is Phase.FORWARD else ():
+            storage = self._captured.storages[each]
+            if not storage.given or storage.kind in passing:
+                yield each
+
+
+def _is_resident(storage: CapturedStorage) -> bool:
+    return storage.given and storage.kind in _RESIDENT
+
+
+def _operands(operation: CapturedOperation) -> Iterator[Operand]:
+    positions = Counter[Role]()
+    for each in operation.operands:
+        yield Operand(each.role, each.tensor, each.access, positions[each.role])
+        positions[each.role] += 1

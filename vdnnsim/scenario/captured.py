@@ -1,0 +1,140 @@
+"""Reading which captured steps a scenario names, `workload: {step: my_model.step.json}`.
+
+Two captures of a model at two batch sizes make its batch a variable: `{step: [small.step.json, large.step.json],
+batch_size: 48}`. What else a workload says stands in the files.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from vdnnsim.cost.model import ServerCosts, lacking_peak
+from vdnnsim.dnn.captured_file import read_captured_step
+from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.entry import Entry
+from vdnnsim.errors import ProfileError, ScenarioError
+from vdnnsim.hardware.profile import Profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.messages import describe, file_name, printable
+from vdnnsim.policies.port import Policy
+from vdnnsim.scenario.scenario import Scenario
+
+STEP: Final = "step"
+SUFFIX: Final = ".step.json"
+"""Of the files of captured steps."""
+MEMORY_MODEL: Final = MemoryModel.PYTORCH
+"""Of captured models, unless it is said: where PyTorch puts their buffers."""
+_BATCH_SIZE: Final = "batch_size"
+_SAME: Final = ("model", "mode", "precision", "optimizer", "sample", "sample_elements", "device")
+"""What captures of one model have in common."""
+_MOST_STEPS: Final = 8
+
+
+def is_captured(entry: Entry) -> bool:
+    """Say whether a workload names captured steps, and not a network."""
+    return isinstance(entry.value, dict) and STEP in entry.value
+
+
+def read_captured(
+    entry: Entry, folder: Path, of_network: Sequence[str], largest_batch: int
+) -> tuple[CapturedModel, CapturedWorkload]:
+    """Return the captured model that a workload names, and what it is at its batch: that of the first step by default.
+
+    Args:
+        entry: the workload.
+        folder: of the file in which it stands, from which the paths of the steps lead.
+        of_network: the keys of the workload of a network, which the files of steps say.
+        largest_batch: that a scenario may have.
+
+    Raises:
+        ScenarioError: a file is wrong, a key stands beside `step` that its file says, the steps are not of one model,
+            or the batch does not follow from them.
+    """
+    for name, member in entry.named_members("keys").items():
+        if name in of_network and name != _BATCH_SIZE:
+            raise member.wrong(f"stands beside '{STEP}', whose file says it; expected one of the two")
+    keys = entry.members((STEP,), (_BATCH_SIZE,))
+    is_list = isinstance(keys[STEP].value, list)
+    entries = keys[STEP].items("captured steps") if is_list else (keys[STEP],)
+    if len(entries) > _MOST_STEPS:
+        raise keys[STEP].wrong(f"found {len(entries)}, expected a list of at most {_MOST_STEPS} captured steps")
+    if _BATCH_SIZE in keys and len(entries) == 1:
+        raise keys[_BATCH_SIZE].wrong(
+            f"stands beside one step, whose file says it; expected {STEP}: [one.step.json, another.step.json] of two "
+            "batch sizes"
+        )
+    read = [_read(each, folder) for each in entries]
+    steps = [step for step, _ in read]
+    _check_same(entries, steps)
+    model = CapturedModel(*steps, sources=tuple(source for _, source in read))
+    batch = keys.get(_BATCH_SIZE)
+    try:
+        return model, model.workload(steps[0].batch_size if batch is None else batch.integer(1, largest_batch))
+    except ScenarioError as failure:
+        place = keys[STEP] if batch is None else batch
+        raise failure if str(failure).startswith(place.file) else place.wrong(str(failure)) from None
+
+
+def captured_model(path: Path) -> CapturedModel:
+    """Return the model of one captured step.
+
+    Raises:
+        ScenarioError: the file is wrong.
+    """
+    step, sha256 = read_captured_step(path)
+    return CapturedModel(step, sources=((file_name(path), sha256),))
+
+
+def _read(entry: Entry, folder: Path) -> tuple[CapturedStep, tuple[str, str]]:
+    """Return a step with name and SHA-256 of its file."""
+    if not isinstance(entry.value, str):
+        raise entry.expected("the path of a captured step, as `vdnnsim capture` writes it")
+    path = folder / entry.text()
+    try:
+        step, sha256 = read_captured_step(path)
+    except ScenarioError as failure:
+        raise entry.wrong(str(failure)) from None
+    return step, (file_name(path), sha256)
+
+
+def _check_same(entries: Sequence[Entry], steps: Sequence[CapturedStep]) -> None:
+    """Refuse steps of several models, and two of one batch size."""
+    batches = [step.batch_size for step in steps]
+    for at, (entry, step) in enumerate(zip(entries, steps, strict=True)):
+        for name in _SAME:
+            found, wanted = (_word(getattr(each, name)) for each in (step, steps[0]))
+            if found != wanted:
+                raise entry.wrong(f"its {name} is {found}, that of the first {wanted}; expected steps of one model")
+        if step.batch_size in batches[:at]:
+            raise entry.wrong(f"was captured at a batch of {step.batch_size} as another, expected one of each size")
+
+
+def _word(value: object) -> str:
+    return describe(value.value if isinstance(value, Enum) else value)
+
+
+def scenario_of(model: CapturedModel, name: str, profile: Profile, policies: tuple[Policy, ...]) -> Scenario:
+    """Return the scenario of a model as it was captured, on one GPU of a machine, in PyTorch's memory.
+
+    Raises:
+        ProfileError: the machine cannot time it.
+    """
+    workload, server = model.workload(model.base.batch_size), profile.server
+    if lacking := lacking_peak(profile.file, server, workload.element_type):
+        raise ProfileError(lacking)
+    # Messages name the file.
+    ServerCosts(replace(server, name=profile.file)).of_type(workload.element_type)
+    return Scenario(
+        name=printable(name),
+        workload=workload,
+        server=server,
+        policies=policies,
+        memory_model=MEMORY_MODEL,
+        pinned_memory=PinnedMemory.ARENA,
+        sources=(*model.sources, *profile.sources),
+        captured=model,
+    )
