@@ -26,6 +26,17 @@ class Comparison:
         sizes = self.saved_bytes, self.peak_live_bytes
         return not self.operators and all(first == second for first, second in sizes)
 
+    def __str__(self) -> str:
+        """Say it in a sentence, of a capture without memory and one with real tensors."""
+        if self.is_equal:
+            return "captured without memory it saves and holds the same to the byte, by the same operators"
+        counts = (f"{name} {first} times, not {second}" for name, (first, second) in self.operators.items())
+        operators = f"; {', '.join(counts)}" if self.operators else ""
+        return (
+            f"captured without memory it saves {self.saved_bytes[0]} B, not {self.saved_bytes[1]}, and holds "
+            f"{self.peak_live_bytes[0]} B, not {self.peak_live_bytes[1]}{operators}"
+        )
+
 
 def compare(first: CapturedStep, second: CapturedStep) -> Comparison:
     """Return how two captures of one program differ; operations that move nothing, as views do, do not count."""

@@ -30,7 +30,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         tokens: of a sequence; None where the model says or takes none.
         inputs: `my_model.py:inputs`, a function of the batch size; None for images or tokens.
         accumulate: micro-batches before a step of the optimizer.
-        real: whether to run the model on the CPU with real tensors.
+        real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
         pretended: a hardware profile, by name or path, on whose pretended card the model runs with real tensors; else
             empty.
         compute_capability: of the CUDA device whose choice of operators is followed where tensors are not real.

@@ -8,6 +8,7 @@ import msgspec
 import torch
 
 from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.comparison import compare
 from calibration.capture.libraries import NamedModel, library_version, timm_model, torchvision_model
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Arguments, Program
@@ -35,14 +36,26 @@ def captured_of(request: Request) -> CapturedStep:
     device = CaptureDevice(
         real=request.runs,
         compute_capability=request.compute_capability,
-        device_type="cuda" if request.pretended else "cpu",
+        device_type="cuda" if request.runs and torch.cuda.is_available() else "cpu",
     )
     step = with_notes(capture(program, device), loss)
+    if request.real:
+        step = msgspec.structs.replace(step, notes=(*step.notes, _without_memory(request, step)))
     if request.inputs is None:
         return step
     # What a user's function makes is known once it was called.
     sample, elements = sample_of(program.make_inputs())
     return msgspec.structs.replace(step, sample=sample, sample_elements=elements)
+
+
+def _without_memory(request: Request, real: CapturedStep) -> str:
+    """Say how a capture with real tensors differs from one that computes nothing, of the same device."""
+    capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    try:
+        program, _ = program_of(msgspec.structs.replace(request, real=False))
+        return str(compare(capture(program, CaptureDevice(compute_capability=capability)), real))
+    except CaptureError as failure:
+        return f"without memory it cannot be captured: {failure}"
 
 
 def with_notes(step: CapturedStep, loss: AssumedLoss) -> CapturedStep:

@@ -27,7 +27,9 @@ Choice = TypeVar("Choice", bound=Enum)
 @click.option("--optimizer", default="adamw", show_default=True, metavar="NAME", help="As torch.optim has it, or none.")
 @click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
 @click.option(
-    "--real", is_flag=True, help="Run the model on the CPU with real tensors: slower, and takes their memory."
+    "--real",
+    is_flag=True,
+    help="Run the model with real tensors, on the GPU where there is one, and say how a capture without differs.",
 )
 @click.option("--pretend", "pretended", metavar="NAME", default="", help="Run it on the pretended card of a profile.")
 @click.option("--out", metavar="FILE", type=FilePath(), help="Where to write; by default <model>.step.json.")
