@@ -19,7 +19,7 @@ from vdnnsim.dnn.captured_rounds import last_round, rounds_of
 from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, CapturedStorage
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Phase, Stage
-from vdnnsim.dnn.step import BufferKind, Operand, Role, Step, StepOperation, Storage, Tensor
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, StepOperation, Storage, Tensor
 
 _RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE)
 """What holds from iteration to iteration."""
@@ -57,6 +57,7 @@ class _Steps:
         self._captured = captured
         self._layering = layering
         self._end = len(captured.operations) - 1
+        self._written = {number for number, each in enumerate(captured.storages) if each.given}
         updates = (at for at, each in enumerate(captured.operations) if each.phase is Phase.UPDATE)
         self._updates = next(updates, self._end)
 
@@ -117,7 +118,7 @@ class _Steps:
                 module=self._captured.modules[operation.module].path,
                 layer=self._layering.layer_of[number],
                 phase=operation.phase,
-                operands=tuple(_operands(operation)),
+                operands=tuple(self._operands(operation)),
                 flop=operation.flop,
                 bytes_moved=operation.bytes_moved,
                 temporary_bytes=operation.temporary_bytes,
@@ -126,6 +127,19 @@ class _Steps:
                 holds=tuple(holds[number]),
                 captured=operation,
             )
+
+    def _operands(self, operation: CapturedOperation) -> Iterator[Operand]:
+        """What is written once more keeps its memory, and perhaps some of its content: it is updated."""
+        positions = Counter[Role]()
+        for each in operation.operands:
+            storage = self._captured.tensors[each.tensor].storage
+            again = each.access is Access.WRITE and storage in self._written
+            access = Access.UPDATE if again else each.access
+            yield Operand(each.role, each.tensor, access, positions[each.role])
+            positions[each.role] += 1
+        for each in operation.operands:
+            if each.access.writes:
+                self._written.add(self._captured.tensors[each.tensor].storage)
 
     def _saves(self, operation: CapturedOperation) -> Iterator[int]:
         """Autograd keeps weights and buffers too, which stay anyway; forward keeps none of what is computed again."""
@@ -138,10 +152,3 @@ class _Steps:
 
 def _is_resident(storage: CapturedStorage) -> bool:
     return storage.given and storage.kind in _RESIDENT
-
-
-def _operands(operation: CapturedOperation) -> Iterator[Operand]:
-    positions = Counter[Role]()
-    for each in operation.operands:
-        yield Operand(each.role, each.tensor, each.access, positions[each.role])
-        positions[each.role] += 1

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from tests.captured_steps import chain, checkpointed, residual
+from tests.captured_steps import DW, MAP, WEIGHTS, Recording, W, X, Y, chain, checkpointed, residual
 from vdnnsim.dnn.captured_graph import Layering
 from vdnnsim.dnn.captured_groups import _longest_descent, groups_of, operator_name
 from vdnnsim.dnn.captured_view import view_of
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import Access, BufferKind
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.errors import ScenarioError
 
@@ -224,3 +224,17 @@ def test_names_of_layers_are_told_apart_whatever_modules_are_called() -> None:
     ]
     names = [each.name for each in groups_of(msgspec.structs.replace(step, modules=tuple(modules)))]
     assert names[2:6] == ["layer1.0.relu", "layer1.0.relu 2", "layer1.0 (add)", "layer1.0.relu 3"]
+
+
+def test_what_is_written_once_more_is_updated() -> None:
+    """A weight gradient that backward takes memory for and then copies into has one life, from the first to the end."""
+    r = Recording("copied", 1, ("fc",))
+    weight = r.memory("weight", WEIGHTS, (1,), given=True)
+    x, y = r.memory("input", MAP, (1,), given=True), r.memory("y", MAP, (1,))
+    gradient = r.memory("weight.grad", BufferKind.WEIGHT_GRADIENT, (1,), held=True)
+    r.run("mul", "fc", Phase.FORWARD, reads=[(X, x), (W, weight)], writes=[(Y, y)], saves=[x])
+    r.run("new_empty", "fc", Phase.BACKWARD, writes=[(DW, gradient)], forward=0)
+    r.run("copy_", "fc", Phase.BACKWARD, reads=[(X, x)], writes=[(DW, gradient)], forward=0)
+    step = view_of(r.step(optimizer="none")).step
+    found = [each.access for operation in step.operations for each in operation.of_role(DW)]
+    assert found == [Access.WRITE, Access.UPDATE]
