@@ -78,8 +78,11 @@ class PageMigration(Policy, frozen=True, kw_only=True):
         """Plan with the kernels of one rule, within the memory of the setting.
 
         Raises:
-            PolicyError: the memory model places buffers at addresses.
+            PolicyError: the memory model places buffers at addresses, or the iteration has several micro-batches.
         """
+        if setting.workload.rounds > 1:
+            found = f"found {setting.workload.rounds} micro-batches before an update, expected one"
+            raise PolicyError(f"{self.label}: {found}: where pages are then is not where each begins")
         if setting.limits.model is not MemoryModel.IDEAL:
             model = setting.limits.model.value
             raise PolicyError(

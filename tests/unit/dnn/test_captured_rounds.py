@@ -13,6 +13,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Compute
 from vdnnsim.policies.port import make_plan
@@ -74,3 +75,11 @@ def test_policies_do_as_often_what_they_plan_of_one(policy: str) -> None:
     kernels = [(each.phase, each.operation) for each in ready.operations if isinstance(each, Compute)]
     once = [(Phase.FORWARD, 0), (Phase.BACKWARD, 0), (Phase.BACKWARD, 1)]
     assert kernels == [*once, *once, (Phase.UPDATE, 0)]
+
+
+def test_pages_do_not_return_to_where_a_micro_batch_begins() -> None:
+    machine = Simulator.of(
+        CapturedWorkload.of(twice()), server_with({"launch_overhead_s": 1.0}), MemoryModel.IDEAL, PinnedMemory.ARENA
+    )
+    with pytest.raises(PolicyError, match="found 2 micro-batches before an update, expected one"):
+        make_plan(resolve_policy("page_migration", known_policies()), machine.setting())
