@@ -123,9 +123,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def finish(self) -> None:
         """Give each operation what autograd saved of it."""
         for node, storage, issued in self._saved:
-            position = self._nodes.operation_of(node)
-            # A node without an operation, as of a custom function that returns its input, saves after the last one.
-            record = self.records[max(issued - 1, 0) if position is None else position]
+            position, made = self._nodes.operation_of(node), self._storages.lives[storage].written_by
+            # A node without an operation of its own, as of a custom function that returns its input, saves after the
+            # last one; and what none before it has made.
+            if position is None or (made is not None and made > position):
+                position = max(issued - 1, 0)
+            record = self.records[position]
             if storage not in record.saves:
                 record.saves.append(storage)
 

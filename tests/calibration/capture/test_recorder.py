@@ -4,9 +4,11 @@ from functools import cache
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from calibration.capture.capture import CaptureDevice, capture
 from tests.calibration.capture.programs import Language, Recurrent, ids, numbers, program, two_linears
+from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep, ConvolutionWork, ProductWork
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
@@ -177,3 +179,25 @@ def test_a_model_may_convert_itself_where_it_is_made() -> None:
     assert step.parameter_bytes == 325 * 8
     step = capture(program(lambda: Language().bfloat16(), ids, lambda y: y[0], optimizer="none"), CPU)
     assert step.parameter_bytes == 2 * step.parameters
+
+
+class Masked(nn.Module):
+    """A checkpointed linear of what a mask was added to, which is made outside of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(10, 10), nn.Linear(10, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute it."""
+        mapped = self.first(x)
+        mask = torch.full((10,), 1.0).add(1.0)
+        found: torch.Tensor = checkpoint(lambda y, z: self.second(y + z), mapped, mask, use_reentrant=False)
+        return found
+
+
+def test_nothing_is_saved_before_it_is_made() -> None:
+    """What checkpointing keeps are its arguments: the map, 4 x 10 numbers, and the mask of 10, which nobody trains."""
+    step = capture(program(Masked, numbers, optimizer="none"), CPU)
+    check_captured_step(step, "masked")
+    assert step.saved_bytes == (4 * 10 + 10) * 4
