@@ -57,6 +57,8 @@ class _Steps:
         self._captured = captured
         self._layering = layering
         self._end = len(captured.operations) - 1
+        phases = [each.phase for each in captured.operations]
+        self._forward_end = max((at for at, phase in enumerate(phases) if phase is Phase.FORWARD), default=-1)
         self._written = {number for number, each in enumerate(captured.storages) if each.given}
         updates = (at for at, each in enumerate(captured.operations) if each.phase is Phase.UPDATE)
         self._updates = next(updates, self._end)
@@ -142,11 +144,15 @@ class _Steps:
                 self._written.add(self._captured.tensors[each.tensor].storage)
 
     def _saves(self, operation: CapturedOperation) -> Iterator[int]:
-        """Autograd keeps weights and buffers too, which stay anyway; forward keeps none of what is computed again."""
+        """Autograd keeps weights and buffers too, which stay anyway; forward keeps none of what is computed again.
+
+        Nor what it saved and freed, as of a part of the graph that no loss hangs on.
+        """
         passing = (BufferKind.FEATURE_MAP, BufferKind.LABELS)
         for each in operation.saves if operation.phase is Phase.FORWARD else ():
             storage = self._captured.storages[each]
-            if not storage.given or storage.kind in passing:
+            is_kept = storage.freed_after is None or storage.freed_after > self._forward_end
+            if is_kept and (not storage.given or storage.kind in passing):
                 yield each
 
 

@@ -238,3 +238,12 @@ def test_what_is_written_once_more_is_updated() -> None:
     step = view_of(r.step(optimizer="none")).step
     found = [each.access for operation in step.operations for each in operation.of_role(DW)]
     assert found == [Access.WRITE, Access.UPDATE]
+
+
+def test_what_is_freed_before_backward_is_not_kept() -> None:
+    """Were the moments (7) of the chain freed with its pooling, operation 3, forward would keep all the rest it saves."""
+    step = chain()
+    freed = msgspec.structs.replace(step.storages[7], freed_after=3)
+    early = msgspec.structs.replace(step, storages=(*step.storages[:7], freed, *step.storages[8:]))
+    assert set(view_of(step).step.saved) - set(view_of(early).step.saved) == {7}
+    assert step.saved_bytes - early.saved_bytes == 8
