@@ -241,7 +241,7 @@ def test_what_is_written_once_more_is_updated() -> None:
 
 
 def test_what_is_freed_before_backward_is_not_kept() -> None:
-    """Were the moments (7) of the chain freed with its pooling, operation 3, forward would keep all else that it saves."""
+    """Were the moments (7) of the chain freed with its pooling, operation 3, forward would keep all else it saves."""
     step = chain()
     freed = msgspec.structs.replace(step.storages[7], freed_after=3)
     early = msgspec.structs.replace(step, storages=(*step.storages[:7], freed, *step.storages[8:]))
