@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, fields
 from multiprocessing.connection import Connection
 from pathlib import Path
+from textwrap import shorten
 
 import click
 import torch
@@ -34,6 +35,7 @@ from vdnnsim.report.csv_file import write_csv
 FAMILIES = ("own", "torchvision", "timm", "transformers", "diffusers", "peft")
 AT_ONCE = 3
 TIMEOUT_S = 150
+_LONGEST_REASON = 400
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def compare(case: Case) -> Row:
 
 def _said(failure: Exception) -> str:
     text = _FOLDERS.sub("", " ".join(str(failure).split()))
-    return (text if isinstance(failure, VdnnsimError) else f"{type(failure).__name__}: {text}")[:400]
+    said = text if isinstance(failure, VdnnsimError) else f"{type(failure).__name__}: {text}"
+    return shorten(said, _LONGEST_REASON, placeholder=" ...")
 
 
 def run_all(cases: Iterable[Case], out: Path) -> None:
