@@ -20,7 +20,6 @@ class Life:
     given: bool
     written_by: int | None = None
     freed_after: int | None = None
-    parameter_module: int | None = None
 
 
 def element_type_of(tensor: torch.Tensor) -> str:

@@ -10,6 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from calibration.capture.program import Arguments
+from tests.calibration.capture.programs import Square
 from tests.capture_zoo.case import Case, images
 from vdnnsim.element_type import Precision
 
@@ -151,20 +152,6 @@ class Bag(nn.Module):
         return torch.cat([self.bag(ids), self.table(ids).mean(1)], 1)
 
 
-class Squares(torch.autograd.Function):
-    """With a backward of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
-        (x,) = ctx.saved_tensors
-        return 2 * x * gradient  # type: ignore[no-any-return]
-
-
 class Applied(nn.Module):
     """A product, and a function of it."""
 
@@ -205,7 +192,7 @@ def _stack(*layers: nn.Module) -> nn.Module:
 
 
 _FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
-    "function with a backward of its own": Squares.apply,
+    "function with a backward of its own": Square.apply,
     "in-place chain": lambda x: (x * 2).add_(1).mul_(3).sigmoid_(),
     "log-softmax and topk": lambda x: functional.log_softmax(x, -1).topk(5).values,
     "einsum and scatter": lambda x: torch.einsum("ij,kj->ik", x, x).scatter(

@@ -114,7 +114,9 @@ class Recurrent(nn.Module):
         return self.head(self.lstm(x)[0][:, -1])  # type: ignore[no-any-return]
 
 
-class _Square(torch.autograd.Function):
+class Square(torch.autograd.Function):
+    """A function with a backward of its own."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ANN401
         ctx.save_for_backward(x)
@@ -138,7 +140,7 @@ class Custom(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         with torch.no_grad():
             chosen = x > 0
-        x = _Square.apply(self.body(x) * self.scale * chosen)  # type: ignore[no-untyped-call]
+        x = Square.apply(self.body(x) * self.scale * chosen)  # type: ignore[no-untyped-call]
         return {"left": self.left(x), "right": self.right(x)}
 
 
