@@ -3,15 +3,11 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from calibration.pretend.build import build_runtime, find_torch
 from calibration.pretend.card import card_of
-from calibration.pretend.environment import environment
+from calibration.pretend.environment import environment, with_enough_memory
 from vdnnsim.hardware.profile import find_profile, read_profile
-
-_MEMORY_BYTES: Final = 1 << 42
-"""Of the card: what is captured does not hang on whether it fits."""
 
 
 def variables_of(hardware: str) -> Mapping[str, str]:
@@ -26,4 +22,5 @@ def variables_of(hardware: str) -> Mapping[str, str]:
     """
     card = card_of(read_profile(find_profile(hardware, Path())))
     told = environment(card, build_runtime(find_torch()), inherited=os.environ)
-    return {**os.environ, **told, "VDNNSIM_PRETEND_MEMORY_BYTES": str(_MEMORY_BYTES)}
+    # What is captured does not hang on whether it fits.
+    return with_enough_memory({**os.environ, **told})

@@ -12,6 +12,8 @@ from calibration.pretend.card import Card
 
 MOST_GPUS: Final = 16
 """Of one machine; `runtime/runtime.h` has room for as many."""
+_ENOUGH_BYTES: Final = 1 << 42
+"""Of memory, where what a program takes does not hang on what there is: more than any host of GPUs has."""
 _STARTUP: Final = Path(__file__).parent / "startup"
 """Its `sitecustomize` is the first that a Python runs: the virtual clock has to be there before anybody reads one."""
 
@@ -91,6 +93,11 @@ def environment(
         "PYTHONPATH": os.pathsep.join([str(_STARTUP), *_inherited("PYTHONPATH", inherited)]),
         **{f"VDNNSIM_PRETEND_{name}": text for name, text in told.items()},
     }
+
+
+def with_enough_memory(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process whose pretended GPUs never run out of memory."""
+    return {**variables, "VDNNSIM_PRETEND_MEMORY_BYTES": str(_ENOUGH_BYTES)}
 
 
 def _inherited(name: str, variables: Mapping[str, str]) -> list[str]:

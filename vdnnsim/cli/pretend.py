@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from calibration.pretend.session import Outcome, Task
     from vdnnsim.hardware.profile import Profile
 
-_ENOUGH_BYTES: Final = 1 << 42
-"""Of memory, for a command that ran out of it: more than any host of GPUs has."""
 _VIEWER: Final = "drop a snapshot onto https://pytorch.org/memory_viz, which sends it nowhere"
 FORMAT_VERSION: Final = 1
 """Of run.json; raised when a key is renamed or removed."""
@@ -123,6 +120,9 @@ def _run(
     command: Sequence[str], variables: Mapping[str, str], task: "Task", limit_s: float
 ) -> "tuple[Outcome, Outcome | None, bytes | None]":
     """Run a command; one that ran out of memory again with enough of it, and return what it printed then."""
+    from tempfile import TemporaryDirectory
+
+    from calibration.pretend.environment import with_enough_memory
     from calibration.pretend.session import run_command
 
     with TemporaryDirectory(prefix="vdnnsim-pretend-") as folder:
@@ -130,7 +130,7 @@ def _run(
     if outcome.out_of_memory is None:
         return outcome, None, None
     click.echo("it does not fit; run again with memory enough, to see what it would take", err=True)
-    more = {**variables, "VDNNSIM_PRETEND_MEMORY_BYTES": str(_ENOUGH_BYTES)}
+    more = with_enough_memory(variables)
     with TemporaryDirectory(prefix="vdnnsim-pretend-") as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:
