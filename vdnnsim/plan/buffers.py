@@ -1,7 +1,7 @@
 """The buffers of one iteration, one for each storage of the workload's step, and which of them each kernel touches."""
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, StepOperation, WeightGradients
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, WeightGradients
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.schedule import Run, runs_of
 from vdnnsim.plan.training_plan import Buffer
@@ -75,7 +75,7 @@ class IterationBuffers:
                     Access.UPDATE if run.part > 1 and _is_sum(each) else each.access,
                     each.position,
                 )
-                for each in self._operation(run).operands
+                for each in run.of(self._step).operands
             )
         return self._operands[key]
 
@@ -90,14 +90,11 @@ class IterationBuffers:
             writes: list[int] = []
             for single in runs_of(run, self._step):
                 operands = self.operands(single)
-                found = (*(each.memory for each in operands if each.access.reads), *self._operation(single).holds)
+                found = (*(each.memory for each in operands if each.access.reads), *single.of(self._step).holds)
                 reads += (each for each in found if each not in writes)
                 writes += (each.memory for each in operands if each.access.writes)
             self._touched[key] = reads, writes
         return self._touched[key]
-
-    def _operation(self, run: Run) -> StepOperation:
-        return self._step.operations_of(run.layer.index, run.phase)[run.operation or 0]
 
 
 def _is_sum(operand: Operand) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Layer, Phase
-from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import BufferKind, StepOperation
 from vdnnsim.dnn.step import Step as Iteration
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.operations import Mechanism
@@ -30,6 +30,10 @@ class Run:
     part: int = 0
     barrier_s: float = 0.0
     operation: int | None = None
+
+    def of(self, iteration: Iteration) -> StepOperation:
+        """Return the operation that it is; of several the first."""
+        return iteration.operations_of(self.layer.index, self.phase)[self.operation or 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ def by_operation(schedule: Schedule, iteration: Iteration) -> Schedule:
 
 
 def _written(run: Run, iteration: Iteration) -> set[int]:
-    operation = iteration.operations_of(run.layer.index, run.phase)[run.operation or 0]
+    operation = run.of(iteration)
     return {iteration.tensors[each.memory].storage for each in operation.operands if each.access.writes}
 
 

@@ -93,7 +93,7 @@ class ByLifetime:
         number = run.operation or 0
         choice, operands = self._draft.kernels[layer.index, phase], self._buffers.operands(run)
         kernel = choice.of(number)
-        own_bytes = self._draft.workload.step.operations_of(layer.index, phase)[number].temporary_bytes
+        own_bytes = run.of(self._draft.workload.step).temporary_bytes
         workspaces = []
         if self._workspace is not None and kernel.workspace_bytes:
             workspaces.append(self._workspace)
