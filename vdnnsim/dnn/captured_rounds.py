@@ -48,7 +48,7 @@ class _Cut:
         stays = [
             number
             for number, each in enumerate(step.storages)
-            if number in touched or (number in made and self._is_alive(each))
+            if number in touched or (number in made and each.is_held_after(self.first - 1))
         ]
         storages = {number: at for at, number in enumerate(stays)}
         tensors = [number for number, each in enumerate(step.tensors) if each.storage in storages]
@@ -69,9 +69,6 @@ class _Cut:
         tensors = self.step.tensors
         written = (each for operation in self.step.operations[: self.first] for each in operation.operands)
         return given | {tensors[each.tensor].storage for each in written if each.access.writes}
-
-    def _is_alive(self, storage: CapturedStorage) -> bool:
-        return storage.freed_after is None or storage.freed_after >= self.first
 
     def _storage(self, number: int, *, found: bool, read: bool) -> CapturedStorage:
         each = self.step.storages[number]

@@ -56,6 +56,10 @@ class CapturedStorage(_Data, frozen=True):
     given: bool = False
     freed_after: int | None = None
 
+    def is_held_after(self, operation: int) -> bool:
+        """Whether somebody still holds it when an operation has ended."""
+        return self.freed_after is None or self.freed_after > operation
+
 
 class CapturedTensor(_Data, frozen=True):
     """A view of a storage; shape in elements."""
@@ -183,14 +187,11 @@ class CapturedStep(_Data, frozen=True):
             saved.update(operation.saves)
             following = self.operations[position + 1].phase if position + 1 < len(self.operations) else None
             if operation.phase is Phase.FORWARD and following is not Phase.FORWARD:
-                most = max(most, sum(self.storages[each].nbytes for each in saved if self._is_kept(each, position)))
+                storages = (self.storages[each] for each in saved)
+                kept = (each.nbytes for each in storages if not each.given and each.is_held_after(position))
+                most = max(most, sum(kept))
                 saved.clear()
         return most
-
-    def _is_kept(self, number: int, position: int) -> bool:
-        """Whether a storage that no iteration begins with is held when an operation has ended."""
-        freed_after = self.storages[number].freed_after
-        return not self.storages[number].given and (freed_after is None or freed_after > position)
 
     @property
     def parameter_bytes(self) -> int:

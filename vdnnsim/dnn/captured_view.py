@@ -151,8 +151,7 @@ class _Steps:
         passing = (BufferKind.FEATURE_MAP, BufferKind.LABELS)
         for each in operation.saves if operation.phase is Phase.FORWARD else ():
             storage = self._captured.storages[each]
-            is_kept = storage.freed_after is None or storage.freed_after > self._forward_end
-            if is_kept and (not storage.given or storage.kind in passing):
+            if storage.is_held_after(self._forward_end) and (not storage.given or storage.kind in passing):
                 yield each
 
 
