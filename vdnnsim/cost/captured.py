@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
-from vdnnsim.dnn.captured_step import CapturedOperation, ConvolutionWork, ProductWork
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
+from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -30,12 +31,11 @@ MachineOfType = Callable[[ElementType], tuple[MachineCosts, ElementType]]
 
 _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
-_TYPES: Final = {each.value: each for each in ElementType}
 _CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
 _PLANE: Final = 2
 
 
-def captured_table(workload: Workload, machine: MachineOfType) -> CostTable:
+def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTable:
     """Return the costs of a captured workload.
 
     Raises:
@@ -46,7 +46,8 @@ def captured_table(workload: Workload, machine: MachineOfType) -> CostTable:
     def options(operation: StepOperation) -> _Options:
         captured = operation.captured
         assert captured is not None, "an operation of a network that we build has a layer"
-        element_type = _computed_in(workload, captured)
+        # Numbers that are none of a workload's move as float32 does.
+        element_type = workload.computed_in(captured, ElementType.FLOAT32)
         role = _result(operation)
         key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
         if key not in known:
@@ -60,13 +61,6 @@ def captured_table(workload: Workload, machine: MachineOfType) -> CostTable:
             for where in phases
         }
     )
-
-
-def _computed_in(workload: Workload, captured: CapturedOperation) -> ElementType:
-    """Return the element type of an operation; numbers that are none of a workload's move as float32 does."""
-    found = _TYPES.get(captured.element_type, ElementType.FLOAT32)
-    is_tf32 = workload.element_type is ElementType.TF32 and found is ElementType.FLOAT32
-    return ElementType.TF32 if is_tf32 and captured.work is not None else found
 
 
 def _result(operation: StepOperation) -> Role:
@@ -144,14 +138,8 @@ def _of_layer(
 def _choices(kernels: Sequence[_Options]) -> list[tuple[KernelCost, ...]]:
     """Return for every workspace that makes a difference the fastest of each kernel within it, the fastest first."""
     limits = sorted({option.workspace_bytes for options in kernels for option in options})
-    chosen = dict.fromkeys(tuple(_within(options, limit) for options in kernels) for limit in limits)
+    chosen = dict.fromkeys(tuple(fastest_of(options, limit) for options in kernels) for limit in limits)
     return sorted(chosen, key=lambda each: (sum(x.seconds for x in each), max(x.workspace_bytes for x in each)))
-
-
-def _within(options: _Options, limit: int) -> KernelCost:
-    """Return the fastest option within a workspace, the one with the least where none is."""
-    least = min(options, key=lambda each: (each.workspace_bytes, each.seconds))
-    return next((each for each in options if each.workspace_bytes <= limit), least)
 
 
 def _as_one(kernels: tuple[KernelCost, ...]) -> KernelCost:

@@ -5,7 +5,7 @@ table of any.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.layers import Layer, Phase
@@ -65,6 +65,23 @@ class KernelCost:
         return replace(self, seconds=sum(each.seconds for each in parts), parts=parts)
 
 
+def least_workspace(options: Sequence[KernelCost]) -> KernelCost:
+    """Return the option with the least workspace, the fastest among equals."""
+    return min(options, key=lambda each: (each.workspace_bytes, each.seconds))
+
+
+def fastest_of(options: Sequence[KernelCost], limit_bytes: int, *, without: Collection[str] = ()) -> KernelCost:
+    """Return the fastest option whose workspace keeps to a limit; where none does, the one with the least.
+
+    Args:
+        options: the fastest first.
+        limit_bytes: of workspace.
+        without: names of algorithms that are not among the first.
+    """
+    named = (each for each in options if each.algorithm not in without)
+    return next((each for each in named if each.workspace_bytes <= limit_bytes), least_workspace(options))
+
+
 KernelChoice = Mapping[tuple[int, Phase], KernelCost]
 """The kernel chosen for each layer index and phase."""
 
@@ -91,7 +108,7 @@ class CostTable:
 
     def memory_optimal(self, layer: int, phase: Phase) -> KernelCost:
         """The memory-optimal algorithm, (m) in the paper: the least workspace, the fastest among equals."""
-        return min(self.kernels[layer, phase], key=lambda kernel: (kernel.workspace_bytes, kernel.seconds))
+        return least_workspace(self.kernels[layer, phase])
 
     def find(self, layer: int, phase: Phase, algorithm: str, operation: int | None = None) -> KernelCost:
         """The cost of the algorithm called `algorithm`, or what one of the operations of the phase costs by it."""

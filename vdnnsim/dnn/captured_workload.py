@@ -7,7 +7,7 @@ from typing import Final
 
 from vdnnsim.dnn.captured_graph import TYPES
 from vdnnsim.dnn.captured_layers import CapturedLayer
-from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep
 from vdnnsim.dnn.captured_view import CapturedView, view_of
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import SavingRule
@@ -101,8 +101,12 @@ class CapturedWorkload(Workload):
         """In what the operation with the most FLOPs of a phase computes; integers and float64 as the workload does."""
         operation = max(self._operations(layer, phase), key=_work)
         assert operation.captured is not None, "all operations of a captured workload were"
-        found = TYPES.get(operation.captured.element_type, self.element_type)
-        if operation.captured.work is None:
+        return self.computed_in(operation.captured, self.element_type)
+
+    def computed_in(self, operation: CapturedOperation, otherwise: ElementType) -> ElementType:
+        """In what an operation computes: in TF32 only products do; `otherwise` where it is in what no workload is."""
+        found = TYPES.get(operation.element_type, otherwise)
+        if operation.work is None:
             return ElementType.FLOAT32 if found is ElementType.TF32 else found
         is_tf32 = self.element_type is ElementType.TF32 and found is ElementType.FLOAT32
         return ElementType.TF32 if is_tf32 else found

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost
+from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost, fastest_of
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
@@ -48,9 +48,7 @@ def fastest_within(
 
     Algorithms named in `without` are not among the first.
     """
-    options = (each for each in costs.options(layer, phase) if each.algorithm not in without)
-    within = (each for each in options if each.workspace_bytes <= limit_bytes)
-    return next(within, costs.memory_optimal(layer, phase))
+    return fastest_of(costs.options(layer, phase), limit_bytes, without=without)
 
 
 def downgraded_until_it_fits(
