@@ -77,7 +77,8 @@ def capture(  # noqa: PLR0913  # the words of the command
         precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
         optimizer: a name as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; or `none`.
         accumulate: micro-batches before a step of the optimizer.
-        real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
+        real: whether to run the model with real tensors: one in words on the GPU where there is one, any other on the
+            CPU.
 
     Raises:
         CaptureError: the model cannot be captured; the message says why and what would be right.
