@@ -22,6 +22,7 @@ from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.largest_batch import largest_batches
+from vdnnsim.messages import listed
 from vdnnsim.plan.placement import Placement
 from vdnnsim.policies.port import Policy, make_plans
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
@@ -99,8 +100,7 @@ class _Advice:
             ("of their gradients", gradients),
             (f"of states of {step.optimizer}", states),
         )
-        told = [f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes]
-        return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+        return listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes])
 
     def _policies(self) -> Iterator[str]:
         simulator = simulator_of(self.scenario)

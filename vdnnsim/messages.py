@@ -1,7 +1,7 @@
 """How messages show what was found and name what would be right: always on one line, whatever was found."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +49,11 @@ def one_line(text: str) -> str:
 def printable(text: str) -> str:
     """Return text with escapes for what cannot be printed: the name of a file may hold line ends and bytes."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them: `a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def not_one_of(found: str, names: Iterable[str], what: str) -> str:

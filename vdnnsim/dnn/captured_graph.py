@@ -8,6 +8,7 @@ of a map is what the layer behind it writes in backward and the layer that made 
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Final
 
 from vdnnsim.dnn.captured_check import ELEMENT_BYTES
@@ -121,7 +122,7 @@ class Layering:
                 use.first = number if use.first < 0 else use.first
                 use.last = number
                 use.phases[layer, phase] = None
-                if use.view is None and _elements(tensor) * ELEMENT_BYTES[tensor.element_type] == storage.nbytes:
+                if use.view is None and prod(tensor.shape) * ELEMENT_BYTES[tensor.element_type] == storage.nbytes:
                     use.view = tensor
                 is_forward = phase is Phase.FORWARD
                 if operand.access.reads:
@@ -255,10 +256,3 @@ class Layering:
             return MapShape(*view.shape[1:])
         elements = -(-storage.nbytes // ELEMENT_BYTES[storage.element_type] // batch)
         return MapShape(elements) if elements % steps else MapShape(elements // steps, steps=steps)
-
-
-def _elements(tensor: CapturedTensor) -> int:
-    count = 1
-    for size in tensor.shape:
-        count *= size
-    return count

@@ -14,6 +14,7 @@ from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.errors import ScenarioError
+from vdnnsim.messages import listed
 
 Capture: TypeAlias = Callable[[int], CapturedStep]
 """Captures the model at a batch size."""
@@ -64,12 +65,12 @@ class CapturedModel:
     @property
     def batches(self) -> str:
         """How steps of other batch sizes than the first came about, in a sentence; nothing where none was asked for."""
-        captured = _listed([str(each) for each in sorted(self._steps)])
+        captured = listed([str(each) for each in sorted(self._steps)])
         match self._line:
             case Line(first, second, proof):
                 proven = "" if proof is None else f"; a third capture, at {proof}, is what these two say"
                 if apart := [str(each) for each in sorted(self._steps) if _LEAST <= each < first.batch_size]:
-                    proven += f"; not on it, and captured by itself: {_listed(apart)}"
+                    proven += f"; not on it, and captured by itself: {listed(apart)}"
                 return (
                     f"batches: extended from captures at {first.batch_size} and {second.batch_size}, between which all "
                     f"sizes grow on a line{proven}"
@@ -97,7 +98,7 @@ class CapturedModel:
         return step
 
     def _refused(self, batch_size: int, why: Difference) -> ScenarioError:
-        batches = _listed([str(each) for each in self._steps])
+        batches = listed([str(each) for each in self._steps])
         if len(self._steps) == 1:
             reason = "expected a second capture of it at another batch: step: [one.step.json, another.step.json]"
         else:
@@ -154,7 +155,3 @@ def _difference(extended: CapturedStep, captured: CapturedStep) -> Difference | 
             place = f"{key}[{next(at for at, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])}]"
         return Difference(place, f"is another at a batch of {captured.batch_size} than the other two say")
     return None
-
-
-def _listed(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -12,6 +12,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.messages import listed
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import Pool
 from vdnnsim.plan.training_plan import ProfilingPass
@@ -175,7 +176,7 @@ def verdict(result: ScenarioResult) -> str:
     if first is None:
         return f"{_none_fits(result)}."
     fitting = sum(each.fits for each in result.slowest)
-    which = f"{_joined([each.policy for each in best])} " + (
+    which = f"{listed([each.policy for each in best])} " + (
         "alone fits" if fitting == 1 else "is the fastest that fits" if len(best) == 1 else "are the fastest that fit"
     )
     metrics = first.metrics
@@ -222,9 +223,9 @@ def refusals(result: ScenarioResult) -> tuple[str, ...]:
             if each.refusal is not None and each.is_short:
                 gpus.setdefault(each.refusal.explain(), []).append(each.gpu)
         for reason, short in gpus.items():
-            where = "" if len(short) == len(rows) else f" on GPU {_joined([str(gpu) for gpu in short])}"
+            where = "" if len(short) == len(rows) else f" on GPU {listed([str(gpu) for gpu in short])}"
             policies.setdefault(reason, []).append(f"{rows[0].policy}{where}")
-    return tuple(f"{_joined(names)}: {reason}" for reason, names in policies.items())
+    return tuple(f"{listed(names)}: {reason}" for reason, names in policies.items())
 
 
 def profiling(result: ScenarioResult) -> tuple[str, ...]:
@@ -264,10 +265,6 @@ def _spent(seconds: float, iteration_s: float) -> str:
     iterations = seconds / iteration_s
     amount = f"{iterations:.1f} iterations' time" if iterations >= 0.1 else "less than a tenth of an iteration's time"
     return f"{format_seconds(seconds)} in all, {amount}, spent once"
-
-
-def _joined(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _count(policies: int) -> str:
