@@ -119,6 +119,8 @@ def test_pinning_at_each_offload_costs_time() -> None:
     assert {cause for cause, _ in per_offload.stall_by_cause} >= {StallCause.PINNING}
 
 
+# Coverage is complete without so many replays of the same lines.
+@pytest.mark.no_cover
 @pytest.mark.parametrize("name", sorted(NETWORKS))
 def test_every_network_runs_in_every_mode(name: str) -> None:
     """Training with and without an update, and inference; the update and backward each add time."""
