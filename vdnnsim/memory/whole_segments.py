@@ -39,6 +39,14 @@ def segment_bytes(nbytes: int) -> int:
     return round_up(nbytes, SEGMENT_GRANULE_BYTES)
 
 
+def least_rest_bytes(settings: AllocatorSettings, nbytes: int, granule_bytes: int, *, small: bool) -> int | None:
+    """Return the least that is cut off a block when nbytes of it are taken; None where it is never cut."""
+    if small:
+        return granule_bytes
+    uncut_mb = settings.max_split_size_mb
+    return LARGEST_SMALL_BYTES + 1 if uncut_mb is None or nbytes < uncut_mb * MIB else None
+
+
 class WholeSegments:
     """Segments that are one cudaMalloc each.
 
@@ -93,9 +101,7 @@ class WholeSegments:
 
     def least_rest_bytes(self, pool: StreamPool, nbytes: int) -> int | None:
         """Return the least that is worth to be cut off a block; None where it is not cut."""
-        if pool.small:
-            return self._granule_bytes
-        return LARGEST_SMALL_BYTES + 1 if self._uncut_bytes is None or nbytes < self._uncut_bytes else None
+        return least_rest_bytes(self._settings, nbytes, self._granule_bytes, small=pool.small)
 
     def became_free(self, start: int) -> None:
         """Note that a block came back, which now is part of a free one that starts there."""
