@@ -4,6 +4,7 @@ A kernel names the call of CUDA that launched it by correlation; the operators i
 kernel. Where calls of CUDA were not recorded, the operator that the kernel names by external id did.
 """
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +13,7 @@ from vdnnsim.recordings.kineto import ON_GPU, Doing, Event, Trace
 
 NO_LAUNCH: Final = "launched before the recording began"
 NO_OPERATOR: Final = "launched outside of operators"
+_WAITS: Final = re.compile(r"Synchronize|^cu(da)?Memcpy")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,10 +52,15 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls of the host in a trace by their start, but for those of CUDA, and what they launched, likewise."""
+    """The calls of the host in a trace by their start, but for those of CUDA, and what they launched, likewise.
+
+    Attributes:
+        waits: calls of CUDA in which the host waits for the GPU.
+    """
 
     calls: tuple[Call, ...]
     launches: tuple[Launch, ...]
+    waits: tuple[Event, ...] = ()
 
 
 def calls_of(trace: Trace) -> Calls:
@@ -80,7 +87,8 @@ def calls_of(trace: Trace) -> Calls:
     launches = (
         _launch(event, by_correlation, by_external) for event in trace.events if event.doing in ON_GPU
     )
-    return Calls(tuple(calls), tuple(launches))
+    waits = (each for each in trace.events if each.doing is Doing.CALL and _WAITS.search(each.name))
+    return Calls(tuple(calls), tuple(launches), tuple(waits))
 
 
 def _launch(event: Event, by_correlation: dict[int, Call], by_external: dict[int, Call]) -> Launch:

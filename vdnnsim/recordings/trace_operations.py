@@ -43,7 +43,6 @@ _ONE_NAME: Final = {
         ("_convolution", "cudnn_convolution", "thnn_conv2d", "_slow_conv2d_forward", "_conv_depthwise2d"), CONVOLUTION
     ),
     **dict.fromkeys(("cudnn_convolution_backward", "thnn_conv2d_backward", "_slow_conv2d_backward"), CONVOLUTION_BACKWARD),
-    **dict.fromkeys(("_to_copy", "clone"), "copy_"),
 }
 """What PyTorch called otherwise before, or calls otherwise by backend."""
 
