@@ -57,11 +57,13 @@ class Segments(Protocol):
         borders: where segments start; no block crosses one.
         reserved_bytes: memory of the GPU in all segments.
         most_reserved_bytes: the maximum of it up to now.
+        changes: how often memory was taken or given back.
     """
 
     borders: dict[int, int]
     reserved_bytes: int
     most_reserved_bytes: int
+    changes: int
 
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the free block that a request takes, if there is one."""
@@ -77,6 +79,9 @@ class Segments(Protocol):
 
     def give_back_free(self, pools: Iterable[StreamPool]) -> None:
         """Give back to the GPU what is free as a whole."""
+
+    def ranges(self, pools: Iterable[StreamPool]) -> list[tuple[int, int]]:
+        """Return start and bytes of all memory, in one piece what is of one segment."""
 
 
 class CachingAllocator:
@@ -168,6 +173,16 @@ class CachingAllocator:
         """Wait for all streams and give back to the GPU what is free as a whole: `torch.cuda.empty_cache`."""
         self._return_reached(everything=True)
         self._segments.give_back_free(self._pools.values())
+
+    @property
+    def segment_changes(self) -> int:
+        """How often memory was taken from the GPU or given back to it."""
+        return self._segments.changes
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Start and bytes of all memory that it holds, in one piece what is of one segment."""
+        return self._segments.ranges(self._pools.values())
 
     @property
     def segment_starts(self) -> list[int]:

@@ -59,6 +59,7 @@ class ExpandableSegments:
         self.borders: dict[int, int] = {}
         self.reserved_bytes = 0
         self.most_reserved_bytes = 0
+        self.changes = 0
 
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the free block that a request takes: of those that can grow, one that can less."""
@@ -83,6 +84,7 @@ class ExpandableSegments:
                 return None
             self.reserved_bytes += mapped_bytes
             self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
+            self.changes += 1
             pool.unmapped.remove(hole, hole_bytes)
             pool.unmapped.add(hole + mapped_bytes, hole_bytes - mapped_bytes)
             pool.free.give_back(hole, mapped_bytes)
@@ -109,10 +111,26 @@ class ExpandableSegments:
                 pool.free.add(start, first - start)
                 pool.free.add(last, end - last)
                 self.reserved_bytes -= last - first
+                self.changes += 1
                 hole, hole_bytes = pool.unmapped.give_back(first, last - first)
                 if hole_bytes == self.borders[base]:
                     pool.unmapped.remove(hole, hole_bytes)
                     del self.borders[base]
+
+    def ranges(self, pools: Iterable[StreamPool]) -> list[tuple[int, int]]:
+        """Return start and bytes of what is mapped, in one piece what is of one segment."""
+        holes = sorted((start, size) for pool in pools for size, start in pool.unmapped.by_size)
+        found = []
+        for base, size in self.borders.items():
+            reached = base
+            for hole, hole_bytes in (
+                *((at, nbytes) for at, nbytes in holes if base <= at < base + size),
+                (base + size, 0),
+            ):
+                if hole > reached:
+                    found.append((reached, hole - reached))
+                reached = hole + hole_bytes
+        return found
 
     def _grown_bytes(self, pool: StreamPool, size: int, start: int) -> int:
         """Return the size that a free block would have with the addresses behind it mapped."""

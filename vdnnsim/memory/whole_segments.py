@@ -77,6 +77,7 @@ class WholeSegments:
         self.borders: dict[int, int] = {}
         self.reserved_bytes = 0
         self.most_reserved_bytes = 0
+        self.changes = 0
 
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the smallest free block that is large enough, the lowest among equals."""
@@ -96,6 +97,7 @@ class WholeSegments:
         self.borders[start] = size
         self.reserved_bytes += size
         self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
+        self.changes += 1
         pool.free.add(start, size)
         return size, start
 
@@ -114,6 +116,10 @@ class WholeSegments:
             for start in list(self._free_segments(pool)):
                 self._give_back(pool, start)
 
+    def ranges(self, _: Iterable[StreamPool]) -> list[tuple[int, int]]:
+        """Return start and bytes of all segments."""
+        return list(self.borders.items())
+
     def _free_segments(self, pool: StreamPool) -> Iterator[int]:
         return (start for size, start in pool.free.by_size if self.borders.get(start) == size)
 
@@ -121,6 +127,7 @@ class WholeSegments:
         size = self.borders.pop(start)
         pool.free.remove(start, size)
         self.reserved_bytes -= size
+        self.changes += 1
 
     def _lacks(self, nbytes: int) -> bool:
         return self.reserved_bytes + nbytes > self._capacity_bytes

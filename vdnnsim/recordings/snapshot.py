@@ -1,9 +1,8 @@
 """A CUDA memory snapshot of PyTorch's, as `torch.cuda.memory._dump_snapshot` pickles it: what the allocator was asked.
 
-A snapshot has for each GPU the segments that its allocator holds at the end, with the blocks in them, and the history of
-what it was asked and did, whose beginning is lost where it was longer than its buffer. Formats of PyTorch 1.13 to 2.14
-differ: blocks had no address and no requested size at first, then `history`, then `frames`; settings of the allocator
-came with 2.1, pools of events with 2.10.
+A snapshot has for each GPU the segments that its allocator holds at the end, with the blocks in them, and the history
+of what it was asked and did, whose beginning is lost where it was longer than its buffer. Formats differ: at first
+blocks had no address and no requested size, but a `history`; settings of the allocator and pools of events came later.
 
 Source: github.com/pytorch/pytorch, torch/csrc/cuda/memory_snapshot.cpp and torch/cuda/_memory_viz.py.
 """

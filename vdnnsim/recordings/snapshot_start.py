@@ -59,9 +59,7 @@ def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> St
     Raises:
         RecordingError: an event cannot have led to what was there afterwards.
     """
-    segments = {
-        each.address: StartSegment(each.nbytes, each.stream, each.small) for each in recording.segments
-    }
+    segments = {each.address: StartSegment(each.nbytes, each.stream, each.small) for each in recording.segments}
     requested: dict[int, tuple[int, int]] = {}
     sizes: dict[int, int] = {}
     for segment in recording.segments:
@@ -73,17 +71,17 @@ def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> St
         if not _undo(event, segments, requested, sizes):
             raise RecordingError(
                 f"{name}: device_traces[{recording.gpu}][{place}]: {event.action.value} of {event.nbytes} bytes at "
-                f"{event.address} does not lead to what is there afterwards, expected a history that ends with the snapshot"
+                f"{event.address} does not lead to what is there afterwards, expected a history up to the snapshot"
             )
     ordered = dict(sorted(requested.items()))
     if recording.expandable:
         return Start(segments, ordered)
     addresses = list(ordered)
     with_blocks = {}
-    for at, segment in segments.items():
-        starts = addresses[bisect_left(addresses, at) : bisect_left(addresses, at + segment.nbytes)]
-        blocks = _blocks(starts, at + segment.nbytes, segment.small, ordered, sizes, settings)
-        with_blocks[at] = replace(segment, blocks=tuple(blocks))
+    for at, held in segments.items():
+        starts = addresses[bisect_left(addresses, at) : bisect_left(addresses, at + held.nbytes)]
+        blocks = _blocks(starts, at + held.nbytes, held.small, ordered, sizes, settings)
+        with_blocks[at] = replace(held, blocks=tuple(blocks))
     return Start(with_blocks, ordered)
 
 

@@ -1,10 +1,14 @@
 """The model of PyTorch's allocator beside what a snapshot recorded: does each block lie where PyTorch put it?
 
-The model begins with the segments and blocks of the beginning, at their addresses. Where the GPU's driver put a segment
-is taken from the record, and so is when segments were given back, for nobody recorded how much memory was free.
+The model begins with the segments and blocks of the beginning. Where the GPU's driver put a segment is taken from the
+record, and so is when segments were given back, for nobody recorded how much memory was free.
+
+Among equal blocks PyTorch takes the one at the lowest address, from 2.14 on that of the oldest segment (pytorch pull
+request 183591). A snapshot does not say its version, so both are tried.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_right, insort
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vdnnsim.memory.caching import CachingAllocator, StreamPool
@@ -39,11 +43,19 @@ class Agreement:
 
 def compare(recording: Recording, start: Start, settings: AllocatorSettings) -> Agreement:
     """Ask the model what a recording says, up to the first difference; segments of a recording are whole ones."""
-    segments = _RecordedSegments(settings)
+    by_address = _compare(recording, start, settings, by_address=True)
+    if by_address.whole:
+        return by_address
+    by_age = _compare(recording, start, settings, by_address=False)
+    return max(by_address, by_age, key=lambda each: (each.whole, each.agreed))
+
+
+def _compare(recording: Recording, start: Start, settings: AllocatorSettings, *, by_address: bool) -> Agreement:
+    segments = _RecordedSegments(settings, by_address=by_address)
     allocator = _RecordedAllocator(segments, settings)
-    for address, segment in start.segments.items():
-        allocator.adopt(address, segment)
-    held = {block.start: block for segment in start.segments.values() for block in segment.blocks}
+    held: dict[int, Block] = {}
+    for address, segment in sorted(start.segments.items()):
+        held |= allocator.adopt(address, segment)
     agreed = segments_agreed = 0
     most_bytes = allocator.allocated_bytes
     taken: Block | None = None
@@ -52,7 +64,7 @@ def compare(recording: Recording, start: Start, settings: AllocatorSettings) -> 
         match event.action:
             case Action.SEGMENT_TAKEN:
                 taken = Block(event.address, event.nbytes)
-                segments.place_next(event.address)
+                segments.announce(event.address)
             case Action.SEGMENT_GIVEN_BACK:
                 alike = allocator.drop(event.address)
             case Action.ALLOCATE:
@@ -60,7 +72,7 @@ def compare(recording: Recording, start: Start, settings: AllocatorSettings) -> 
                 assert block is not None
                 grown = segments.grown
                 segments.grown = None
-                alike = block.start == event.address and grown == taken
+                alike = grown == taken and block.start == segments.place_of(event.address)
                 agreed += alike
                 segments_agreed += alike and taken is not None
                 taken = None
@@ -86,38 +98,70 @@ def compare(recording: Recording, start: Start, settings: AllocatorSettings) -> 
 def _ends_alike(recording: Recording, segments: "_RecordedSegments", held: dict[int, Block]) -> bool:
     blocks = {block.address: block.nbytes for segment in recording.segments for block in segment.blocks}
     taken = {each.address: each.nbytes for each in recording.segments}
-    return segments.borders == taken and {each.start: each.nbytes for each in held.values()} == blocks
+    return segments.by_address == taken and {address: each.nbytes for address, each in held.items()} == blocks
 
 
 class _RecordedSegments(WholeSegments):
-    """Segments where the driver put them.
+    """Segments where the driver put them, or one behind the other in the order in which they were taken.
 
     Attributes:
-        grown: the segment that was taken last, until somebody looks.
+        by_address: their sizes, by where the driver put them.
+        grown: the segment that was taken last, as recorded, until somebody looks.
     """
 
-    def __init__(self, settings: AllocatorSettings) -> None:
+    def __init__(self, settings: AllocatorSettings, *, by_address: bool) -> None:
         super().__init__(UNLIMITED_BYTES, GRANULE_BYTES, settings)
+        self._places_by_address = by_address
+        self._addresses: list[int] = []
+        self._places: dict[int, int] = {}
+        self._announced = 0
+        self.by_address: dict[int, int] = {}
         self.grown: Block | None = None
 
-    def place_next(self, address: int) -> None:
-        """Take the next segment at an address."""
-        self._next_segment = address
+    def announce(self, address: int) -> None:
+        """Say where the driver puts the next segment."""
+        self._announced = address
 
-    def grow(self, pool: StreamPool, nbytes: int, pools: "Sequence[StreamPool]") -> tuple[int, int] | None:  # type: ignore[override]
+    def grow(self, pool: StreamPool, nbytes: int, pools: Iterable[StreamPool]) -> tuple[int, int] | None:
+        """Take a segment for a request."""
+        address = self._announced
+        if self._places_by_address:
+            self._next_segment = address
         found = super().grow(pool, nbytes, pools)
         assert found is not None
-        self.grown = Block(found[1], found[0])
+        size, place = found
+        self.grown = Block(address, size)
+        self._note(address, size, place)
         return found
 
-    def adopt(self, address: int, nbytes: int) -> None:
-        """Have a segment that was taken before."""
-        self.borders[address] = nbytes
+    def adopt(self, address: int, nbytes: int) -> int:
+        """Have a segment that was taken before; return its place in the model."""
+        place = address if self._places_by_address else self._next_segment
+        self._next_segment = place + nbytes
+        self.borders[place] = nbytes
         self.reserved_bytes += nbytes
+        self._note(address, nbytes, place)
+        return place
 
     def drop(self, pool: StreamPool, address: int) -> None:
         """Give back one segment."""
-        self._give_back(pool, address)
+        self._give_back(pool, self._places.pop(address))
+        self._addresses.remove(address)
+        del self.by_address[address]
+
+    def place_of(self, address: int) -> int:
+        """Return where in the model something lies; -1 where no segment is."""
+        found = bisect_right(self._addresses, address) - 1
+        if found < 0:
+            return -1
+        base = self._addresses[found]
+        return self._places[base] + address - base
+
+    def _note(self, address: int, size: int, place: int) -> None:
+        if address not in self._places:
+            insort(self._addresses, address)
+        self._places[address] = place
+        self.by_address[address] = size
 
 
 class _RecordedAllocator(CachingAllocator):
@@ -127,23 +171,26 @@ class _RecordedAllocator(CachingAllocator):
         super().__init__(segments, settings)
         self._recorded = segments
 
-    def adopt(self, address: int, segment: StartSegment) -> None:
-        """Have a segment with blocks in use."""
-        self._recorded.adopt(address, segment.nbytes)
+    def adopt(self, address: int, segment: StartSegment) -> dict[int, Block]:
+        """Have a segment with blocks in use; return these by their addresses."""
+        place = free = self._recorded.adopt(address, segment.nbytes)
         # A request of a granule is of the small pool, one of a whole segment of the large one.
         pool = self._pool(GRANULE_BYTES if segment.small else segment.nbytes, segment.stream)
-        free = address
+        held = {}
         for block in segment.blocks:
-            pool.free.add(free, block.start - free)
-            self._taken[block.start] = pool, segment.stream
+            at = block.start - address + place
+            pool.free.add(free, at - free)
+            self._taken[at] = pool, segment.stream
             self.allocated_bytes += block.nbytes
-            free = block.start + block.nbytes
-        pool.free.add(free, address + segment.nbytes - free)
+            held[block.start] = Block(at, block.nbytes)
+            free = at + block.nbytes
+        pool.free.add(free, place + segment.nbytes - free)
+        return held
 
     def drop(self, address: int) -> bool:
         """Give back the segment at an address; say whether the model has it, and nothing in it in use."""
-        size = self._recorded.borders.get(address)
-        pool = next((each for each in self._pools.values() if size and each.free.size_at(address) == size), None)
+        size, place = self._recorded.by_address.get(address), self._recorded.place_of(address)
+        pool = next((each for each in self._pools.values() if size and each.free.size_at(place) == size), None)
         if pool is None:
             return False
         self._recorded.drop(pool, address)
