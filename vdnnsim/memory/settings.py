@@ -25,7 +25,7 @@ _INTERVALS: Final = 16
 _LEAST_SPLIT_MB: Final = 20
 _MOST_ROUNDING_BYTES: Final = 20 * MIB
 _GRANULE_BYTES: Final = 512
-_SETTING: Final = re.compile(r"\s*([^,:\[\]]+):\s*(\[[^\[\]]*\]|[^,:\[\]]+)(?:,|$)")
+_SETTING: Final = re.compile(r"\s*([^,:\[\]]+):\s*(\[[^\[\]]*\]|[^,:\[\]]+)(?:,\s*|$)")
 _ABOVE: Final = ">"
 
 

@@ -97,7 +97,7 @@ class _History:
                     "frames": frames,
                 }
             )
-        in_use = sum(each["size"] for each in inside if each["state"] != "inactive")
+        in_use = sum(block.nbytes for block in blocks if block.start in held and start <= block.start < start + size)
         return {
             "device": self._gpu,
             "address": _LOWEST + start,

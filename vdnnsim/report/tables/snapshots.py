@@ -87,47 +87,46 @@ def csv_rows(finding: Finding) -> Iterator[tuple[str, int, int, int, int | str]]
 def sentences(finding: Finding) -> Iterator[str]:
     """Yield what is to be known, the answer first."""
     recording, recorded = finding.recording, finding.recorded
-    others = "; ".join(_other(each) for each in finding.replays)
-    yield (
-        f"GPU {recording.gpu}: at your peak {_of(recorded.allocated_bytes, recorded.reserved_bytes)} reserved are used"
-        f"{f'; {others}' if others else ''}"
-    )
+    others = "".join(f"; {_other(each)}" for each in finding.replays)
+    used = _of(recorded.allocated_bytes, recorded.reserved_bytes)
+    yield f"GPU {recording.gpu}: at your peak {used} reserved are used{others}"
     if finding.memory is not None:
-        for each in finding.replays:
-            if each.short_bytes:
-                yield (
-                    f"with {model_name(each.model)} it would not fit the {format_bytes(finding.memory.free_bytes)} that "
-                    f"there are by {format_bytes(each.short_bytes)}"
-                )
+        there = format_bytes(finding.memory.free_bytes)
+        short = [(each, format_bytes(each.short_bytes)) for each in finding.replays if each.short_bytes]
+        lacks = "; ".join(f"with {model_name(each.model)} by {nbytes}" for each, nbytes in short)
+        yield (
+            f"it would not fit the {there} that there are: {lacks}" if short else f"it would fit the {there} there are"
+        )
     yield from _what_was_recorded(finding)
 
 
 def _what_was_recorded(finding: Finding) -> Iterator[str]:
-    recording, agreement = finding.recording, finding.agreement
+    recording, settings, agreement, start = finding.recording, finding.settings, finding.agreement, finding.start
     if finding.unread:
-        yield f"its allocator was set in a way that is not modelled, and is taken for PyTorch's default: {finding.unread}"
-    elif finding.settings != DEFAULTS:
-        yield f"it was recorded with PYTORCH_ALLOC_CONF={finding.settings.words}"
-    if finding.start.requested:
-        nbytes = sum(nbytes for nbytes, _ in finding.start.requested.values())
+        yield f"how its allocator was set is not modelled, and taken for the default: {finding.unread}"
+    elif settings != DEFAULTS:
+        yield f"it was recorded with PYTORCH_ALLOC_CONF={settings.words}"
+    if start.requested:
+        nbytes = format_bytes(sum(nbytes for nbytes, _ in start.requested.values()))
         yield (
-            f"the history begins with {format_bytes(nbytes)} in use in {len(finding.start.requested)} blocks; replays ask "
-            "for these first, from the lowest address on"
+            f"its history begins with {nbytes} in use, in {len(start.requested):,} blocks: replays ask for them first, "
+            "from the lowest address on"
         )
     if agreement is None:
-        yield "its segments could grow: replays begin with an empty memory, and are not held against its addresses"
+        yield "its segments could grow: replays are not held against its addresses"
     else:
         yield (
             f"the model puts {agreement.agreed:,} of {agreement.requests:,} requests where PyTorch put them, and takes "
             f"{agreement.segments_agreed:,} of {agreement.segments:,} segments when PyTorch did"
         )
     if refused := sum(each.action is Action.REFUSED for each in recording.events):
-        yield f"{refused} requests were refused then; replays do not ask for them"
+        yield f"PyTorch found no room {refused:,} times; replays do not ask for that"
     if recording.private_pools:
         yield "pools of CUDA graphs or of one's own are replayed as if each were a stream"
     for word, count in recording.unknown:
-        yield f"{count} entries of an unknown kind are left out: {quote(word)}"
-    if finding.settings.garbage_collection_threshold and finding.settings.per_process_memory_fraction == 1:
+        yield f"{count:,} entries of an unknown kind are left out: {quote(word)}"
+    tried = [settings, *(each.model for each in finding.replays if isinstance(each.model, AllocatorSettings))]
+    if any(each.garbage_collection_threshold and each.per_process_memory_fraction == 1 for each in tried):
         yield "garbage_collection_threshold does nothing without per_process_memory_fraction below 1"
 
 
