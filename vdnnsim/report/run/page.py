@@ -13,7 +13,7 @@ from vdnnsim.report.tables.summary import FOOTNOTE, summary
 
 
 def page_text(
-    result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str], snapshots: Iterable[str]
+    result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str], snapshots: Iterable[str] = ()
 ) -> str:
     """Return the report.
 
