@@ -25,7 +25,7 @@ _LARGEST_BATCH = 1_000_000
 @click.option("--profile", metavar="NAME", help="Write hw_profiles/NAME.yaml and its table of kernels.")
 @click.option("--hardware", metavar="NAME", help="Profile of the same card: states what a trace does not.")
 @CSV
-def read_trace(  # noqa: PLR0913, PLR0917  # an argument for each option
+def read_trace(  # an argument for each option
     file: Path,
     execution_trace: Path | None,
     batch_size: int | None,
@@ -82,7 +82,9 @@ def _base(name: str | None) -> "Server | None":
 
 def _write_step(recorded: "RecordedStep", out: Path, execution_trace: Path | None) -> None:
     from vdnnsim.dnn.captured_file import write_captured_step
+    from vdnnsim.recordings.execution_trace import read_execution_trace
     from vdnnsim.recordings.trace_workload import captured_step
 
-    assert execution_trace is None
-    write_captured_step(captured_step(recorded, out.name.removesuffix(".json").removesuffix(".step")), out)
+    execution = None if execution_trace is None else read_execution_trace(execution_trace)
+    model = out.name.removesuffix(".json").removesuffix(".step") or "recorded"
+    write_captured_step(captured_step(recorded, model, execution), out)

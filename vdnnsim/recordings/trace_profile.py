@@ -1,8 +1,8 @@
 """The profile of the machine on which a step was recorded: what its trace tells, and what another profile has besides.
 
 A trace tells the GPU (formats since 2021), kernels, the host's pace, and copies where there were some. Peaks are what
-the fastest kernels reached: they time what was not recorded, and are no datasheet's. What neither it nor another profile
-states is assumed, and says so.
+the fastest kernels reached, by the FLOPs of the direct method: they time what was not recorded, and are no datasheet's.
+What neither it nor another profile states is assumed, and says so.
 """
 
 from collections.abc import Sequence
@@ -84,8 +84,15 @@ class _Found:
                 f"{self._recorded.trace.name}: tells nothing of its GPU, as formats before 2021; expected --hardware "
                 "NAME, a profile of the same card, which states the rest"
             )
-        return Server(name, self._gpu(gpu), self._link(), self._host(issue_s), {}, tuple(self._figures.values()),
-                      cost_model_kind="table")
+        return Server(
+            name,
+            self._gpu(gpu),
+            self._link(),
+            self._host(issue_s),
+            {},
+            tuple(self._figures.values()),
+            cost_model_kind="table",
+        )
 
     def _on(self, base: Server, name: str, gpu: GpuProperties | None, issue_s: float) -> Server:
         """Return another machine with what the trace tells better."""
@@ -155,7 +162,7 @@ class _Found:
     def _measured(self, path: str, number: float, source: str) -> float:
         return self._state(path, number, Origin.MEASURED, f"the recorded step: {source}")
 
-    def _assumed(self, path: str, number: int | float, source: str) -> int:
+    def _assumed(self, path: str, number: float, source: str) -> int:
         return self._state(path, number, Origin.ASSUMED, source)  # type: ignore[return-value]
 
     def _state(self, path: str, number: float, origin: Origin, source: str) -> float:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -65,7 +66,7 @@ def _caption(recorded: RecordedStep) -> str:
     step, gpu = recorded.step, recorded.trace.gpu
     on = f" on {gpu.name}" if gpu else ""
     return (
-        f"{step.name} of {recorded.trace.name}{on}: {format_seconds(step.seconds)}, kernels ran for "
+        f"{step.name} of {PurePath(recorded.trace.name).name}{on}: {format_seconds(step.seconds)}, kernels ran for "
         f"{format_seconds(recorded.busy_s)} of it ({recorded.busy_s / step.seconds:.0%})"
     )
 
@@ -80,8 +81,9 @@ def _notes(recorded: RecordedStep) -> Iterator[str]:
     for cause, seconds in sorted(recorded.idle.items(), key=lambda each: -each[1]):
         yield f"the GPU {cause}: {format_seconds(seconds)} ({seconds / step.seconds:.1%} of the step)"
     if recorded.copies:
-        nbytes, seconds = sum(each.nbytes for each in recorded.copies), sum(each.seconds for each in recorded.copies)
-        yield f"copies between host and GPU: {len(recorded.copies)}, {format_bytes(nbytes)} in {format_seconds(seconds)}"
+        moved = format_bytes(sum(each.nbytes for each in recorded.copies))
+        took = format_seconds(sum(each.seconds for each in recorded.copies))
+        yield f"copies between host and GPU: {len(recorded.copies)}, {moved} in {took}"
     yield f"host: {format_seconds(recorded.issue_s)} for each of {len(recorded.operations):,} operations"
     backward = [each for each in recorded.operations if each.phase is Phase.BACKWARD]
     if backward:
