@@ -16,14 +16,14 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
+from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line, printable
 from vdnnsim.recordings.recording_file import read_recording
 
 Dims = tuple[tuple[int, ...], ...]
 """Sizes of each argument that is a tensor; of a list of tensors, those of each."""
 
 _MICRO: Final = 1e-6
-_LONGEST_NAME: Final = 4096
+_LONGEST_NAME: Final = 200
 _PROFILER: Final = "expected a trace of PyTorch's profiler, as `export_chrome_trace` writes it"
 _MODULE: Final = "nn.Module: "
 _ANNOTATION: Final = re.compile(r"ProfilerStep#?\d*$|Optimizer\.|enumerate\(DataLoader\)")
@@ -193,6 +193,7 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
     for each in timed:
         doing = _CATEGORIES.get(str(each.cat).lower())
         name = str(each.name)[:_LONGEST_NAME]
+        name = name if name.isprintable() else printable(name)
         if doing is None or (doing is Doing.MODULE and not name.startswith(_MODULE)):
             continue
         if doing is Doing.OPERATOR and _ANNOTATION.match(name):

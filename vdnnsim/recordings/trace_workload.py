@@ -26,6 +26,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Role
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
+from vdnnsim.entry import LONGEST_TEXT
 from vdnnsim.recordings.execution_trace import ExecutionTrace
 from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_memory import Memory, recorded_memory
@@ -139,7 +140,7 @@ def _modules(recorded: RecordedStep, phases: Sequence[Phase]) -> tuple[list[int]
         if phase is Phase.BACKWARD and operation.forward is not None:
             numbers.append(numbers[operation.forward])
             continue
-        path = operation.module.replace("/", ".")
+        path = operation.module.replace("/", ".")[-LONGEST_TEXT // 2 :]
         if not path and phase is not Phase.UPDATE:
             path = f"{operation.name.rstrip('_')} {len(paths)}"
         numbers.append(paths.setdefault(path, len(paths)))
