@@ -189,7 +189,7 @@ def _convolution(operation: Operation, forward: Operation | None) -> Convolution
         dilation=(dilation * dimensions)[:dimensions],
         groups=groups,
         transposed=transposed,
-        bias=operation.name == CONVOLUTION and len((*operation.dims, (), ())[2]) == 1,
+        bias="bias" in computes if computes else len((*operation.dims, (), ())[2]) == 1,
         computes=computes,
     )
     return work if _is_possible(work, w) else None

@@ -77,7 +77,7 @@ def _notes(recorded: RecordedStep) -> Iterator[str]:
     attributed = recorded.attributed_s / recorded.kernel_s
     yield f"attributed to operators: {attributed:.1%} of {format_seconds(recorded.kernel_s)} of kernels"
     for reason, (count, seconds) in recorded.unattributed.items():
-        yield f"not attributed: {seconds / recorded.kernel_s:.1%}, {count} kernels {reason}"
+        yield f"not attributed: {seconds / recorded.kernel_s:.1%}, {count:,} kernel{'s' * (count != 1)} {reason}"
     for cause, seconds in sorted(recorded.idle.items(), key=lambda each: -each[1]):
         yield f"the GPU {cause}: {format_seconds(seconds)} ({seconds / step.seconds:.1%} of the step)"
     if recorded.copies:
@@ -98,7 +98,7 @@ def _notes(recorded: RecordedStep) -> Iterator[str]:
     else:
         yield f"batch: {recorded.batch_size}"
     if recorded.trace.stacks:
-        yield "the profiler recorded stacks, which makes the host slower than it is"
+        yield "the profiler recorded stacks or modules, which makes the host slower than it is"
 
 
 def _module_rows(recorded: RecordedStep) -> list[tuple[str, ...]]:
