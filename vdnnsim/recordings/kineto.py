@@ -16,15 +16,15 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
+from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line, printable
 from vdnnsim.recordings.recording_file import read_recording
 
 Dims = tuple[tuple[int, ...], ...]
 """Sizes of each argument that is a tensor; of a list of tensors, those of each."""
 
 _MICRO: Final = 1e-6
-_LONGEST_NAME: Final = 4096
-_PROFILER: Final = "expected a trace of PyTorch's profiler, as `export_chrome_trace` or `tensorboard_trace_handler` writes"
+_LONGEST_NAME: Final = 200
+_PROFILER: Final = "expected a trace of PyTorch's profiler, as `export_chrome_trace` writes it"
 _MODULE: Final = "nn.Module: "
 _ANNOTATION: Final = re.compile(r"ProfilerStep#?\d*$|Optimizer\.|enumerate\(DataLoader\)")
 
@@ -162,13 +162,13 @@ def read_trace(path: Path) -> Trace:
     name = file_name(path)
     data = read_recording(path)
     try:
-        file = msgspec.json.decode(data, type=list[_Event] if data.lstrip()[:1] == b"[" else _File)
+        file = msgspec.json.decode(data, type=_File)
     except msgspec.ValidationError:
         raise RecordingError(f"{name}: found JSON that is no trace, {_PROFILER}") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
         reason = one_line(str(failure))[:LONGEST_SHOWN]
         raise RecordingError(f"{name}: is not whole JSON: {reason}; {_PROFILER}") from None
-    events = file if isinstance(file, list) else file.events
+    events = file.events
     if events is None:
         raise RecordingError(f"{name}: found JSON without 'traceEvents', {_PROFILER}")
     read = list(_read(events))
@@ -180,7 +180,7 @@ def read_trace(path: Path) -> Trace:
     return Trace(
         name=name,
         events=tuple(each for each, device, _ in read if each.doing not in ON_GPU or device == used),
-        gpu=_gpu(None if isinstance(file, list) else file.devices, used),
+        gpu=_gpu(file.devices, used),
         stacks=any(stack for *_, stack in read),
     )
 
@@ -193,6 +193,7 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
     for each in timed:
         doing = _CATEGORIES.get(str(each.cat).lower())
         name = str(each.name)[:_LONGEST_NAME]
+        name = name if name.isprintable() else printable(name)
         if doing is None or (doing is Doing.MODULE and not name.startswith(_MODULE)):
             continue
         if doing is Doing.OPERATOR and _ANNOTATION.match(name):
@@ -223,11 +224,11 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18  # noqa: PLR2004 - 30,000 years
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
 
 
 def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 63 else None  # noqa: PLR2004 - as C has it
+    return value if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 63 else None
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """A recorded training step: its operations with their work, and where the time of the GPU went beside them."""
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import Final
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import RecordingError
-from vdnnsim.recordings.kineto import Doing, Event, Trace, read_trace
+from vdnnsim.recordings.kineto import Event, Trace, read_trace
 from vdnnsim.recordings.trace_calls import NO_OPERATOR, Call, Calls, Launch, calls_of
 from vdnnsim.recordings.trace_operations import CONVOLUTION, Operation, autograd_threads, is_transfer, operations_of
 from vdnnsim.recordings.trace_steps import TracedStep, chosen_step
@@ -92,7 +92,7 @@ class RecordedStep:
         data = _joined((each.event.start_s, each.event.end_s) for each in self._loading)
         copying = _joined((each.start_s, each.end_s) for each in self.copies)
         starts = [each.event.start_s for each in self._by_start]
-        found = Counter[str]()
+        found: defaultdict[str, float] = defaultdict(float)
         for gap in _between(self._busy, (self.step.begin_s, self.step.end_s)):
             loading = _overlap(gap, data)
             moving = min(_overlap(gap, copying), gap[1] - gap[0] - loading)
@@ -154,9 +154,7 @@ def read_step(path: Path, batch_size: int | None = None) -> RecordedStep:
             f"{trace.name}: no kernel of {step.name} was launched by an operator, expected "
             "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] from before the step"
         )
-    works = tuple(
-        work_of(each, operations[each.forward] if each.forward is not None else None) for each in operations
-    )
+    works = tuple(work_of(each, operations[each.forward] if each.forward is not None else None) for each in operations)
     return RecordedStep(trace, step, operations, works, batch_size or _batch_size(operations), _waits(calls, step))
 
 

@@ -15,7 +15,7 @@ from vdnnsim.errors import RecordingError
 from vdnnsim.messages import file_name
 
 LARGEST_BYTES: Final = 2**30
-"""Of a recording, unpacked. A step of ResNet-50 takes 5 MB in a trace, with stacks 20; profiles of minutes take more."""
+"""Of a recording, unpacked. A step of ResNet-50 takes 5 MB in a trace, with stacks 20."""
 
 _GZIP: Final = b"\x1f\x8b"
 _PICKLE: Final = b"\x80"

@@ -84,9 +84,7 @@ def calls_of(trace: Trace) -> Calls:
         calls.append(call)
         if event.doing is Doing.OPERATOR and event.external is not None:
             by_external[event.external] = call
-    launches = (
-        _launch(event, by_correlation, by_external) for event in trace.events if event.doing in ON_GPU
-    )
+    launches = (_launch(event, by_correlation, by_external) for event in trace.events if event.doing in ON_GPU)
     waits = (each for each in trace.events if each.doing is Doing.CALL and _WAITS.search(each.name))
     return Calls(tuple(calls), tuple(launches), tuple(waits))
 

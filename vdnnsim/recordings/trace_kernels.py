@@ -20,6 +20,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Origin
+from vdnnsim.recordings.trace_calls import Launch
 from vdnnsim.recordings.trace_operations import Operation
 from vdnnsim.recordings.trace_work import OperationWork
 
@@ -52,28 +53,33 @@ def rows_of(operations: Sequence[Operation], works: Sequence[OperationWork], bat
 
 
 def phase_seconds(operation: Operation, work: ConvolutionWork) -> dict[Phase, float]:
-    """Return what each phase took of a convolution that computes several.
+    """Return what each phase took of a convolution that computes several, the gradient of its input first.
 
     By the operator or the kernel that names one; what stands before such a kernel prepares it, as a transposition, and
-    so does what is left over behind the last. Where nothing tells them apart, each of them took as long as the others.
+    what is left over behind the last is its own. Where one phase alone is named, what stands on the other side of it is
+    the other's; where none is, each took as long as the others.
     """
     phases = convolution_phases(work)
     if len(phases) == 1:
         return {phases[0]: operation.seconds}
-    seconds: defaultdict[Phase, float] = defaultdict(float)
-    waiting, last = 0.0, None
-    for launch in operation.launches:
-        waiting += launch.event.seconds
-        text = f"{launch.operator.event.name if launch.operator else ''} {launch.event.name}"
-        named = Phase.BACKWARD_WEIGHTS if _WEIGHTS.search(text) else Phase.BACKWARD_DATA if _DATA.search(text) else None
-        if named is not None:
-            seconds[named] += waiting
-            waiting, last = 0.0, named
-    if last is None:
+    named = [_phase(each) for each in operation.launches]
+    if not any(named):
         return dict.fromkeys(phases, operation.seconds / len(phases))
-    other = next((each for each in phases if each not in seconds), last)
-    seconds[other] += waiting
+    if Phase.BACKWARD_DATA not in named:
+        named[: named.index(Phase.BACKWARD_WEIGHTS)] = [Phase.BACKWARD_DATA] * named.index(Phase.BACKWARD_WEIGHTS)
+    told = [each for each in named if each is not None]
+    behind = told[-1] if Phase.BACKWARD_WEIGHTS in told else Phase.BACKWARD_WEIGHTS
+    seconds: defaultdict[Phase, float] = defaultdict(float)
+    for at, launch in enumerate(operation.launches):
+        following = (each for each in named[at:] if each is not None)
+        seconds[next(following, behind)] += launch.event.seconds
     return dict(seconds)
+
+
+def _phase(launch: Launch) -> Phase | None:
+    """Return the phase of a convolution that a kernel or its operator names."""
+    text = f"{launch.operator.event.name if launch.operator else ''} {launch.event.name}"
+    return Phase.BACKWARD_WEIGHTS if _WEIGHTS.search(text) else Phase.BACKWARD_DATA if _DATA.search(text) else None
 
 
 def _pieces(

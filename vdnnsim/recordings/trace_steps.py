@@ -89,7 +89,7 @@ def _steps(calls: Calls, marks: Sequence[Call]) -> list[TracedStep]:
 
 
 def _whole(calls: Calls) -> TracedStep:
-    events = [each.event for each in (*calls.calls, *calls.launches)]
+    events = [*(each.event for each in calls.calls), *(each.event for each in calls.launches)]
     begin, end = min(each.start_s for each in events), max(each.end_s for each in events)
     launches = _launched(calls, begin, float("inf"))
     first, last = min(each.event.start_s for each in launches), max(each.event.end_s for each in launches)
@@ -100,4 +100,3 @@ def _whole(calls: Calls) -> TracedStep:
 def _launched(calls: Calls, begin_s: float, end_s: float) -> tuple[Launch, ...]:
     found = (each for each in calls.launches if begin_s <= each.launched_s < end_s)
     return tuple(sorted(found, key=lambda each: each.launched_s))
-

@@ -49,9 +49,14 @@ _PER_ELEMENT: Final = (
 )
 """FLOPs for each element of the largest argument; one for all others."""
 _FILLS: Final = frozenset({"fill_", "zero_", "_foreach_zero_"})
-_REDUCES: Final = frozenset({"sum", "mean", "amax", "amin", "any", "all", "argmax", "nll_loss_forward", "linalg_vector_norm"})
+_REDUCES: Final = frozenset(
+    {"sum", "mean", "amax", "amin", "any", "all", "argmax", "nll_loss_forward", "linalg_vector_norm"}
+)
 _ATTENTION: Final = re.compile(r"_(scaled_dot_product|flash|efficient).*attention")
+_BACKWARD_PRODUCTS: Final = 5
 _MATRIX, _BATCHED = 2, 3
+_LARGEST_STRIDE: Final = 64
+_LARGEST_SIZE: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +115,11 @@ def _of_convolution(operation: Operation, work: ConvolutionWork, element_type: s
 def _of_attention(operation: Operation, element_type: str, size: int) -> OperationWork:
     """Return the work of a fused attention: two products of queries, keys and values, five in backward."""
     maps = [each for each in operation.dims if len(each) > _BATCHED]
-    products = 5 if operation.phase is Phase.BACKWARD else 2
-    if len(maps) < products // 2 + 1:
+    products = _BACKWARD_PRODUCTS if operation.phase is Phase.BACKWARD else 2
+    if len(maps) <= _MATRIX:
         return _of_stream(operation, element_type)
-    query, key = maps[-3 if products == 2 and len(maps) == _BATCHED else 0], maps[1]  # noqa: PLR2004 - forward
+    # In backward the gradient stands before them.
+    query, key = maps[products == _BACKWARD_PRODUCTS :][:2]
     flop = 2 * products * math.prod(query) * key[-2]
     elements = sum(map(math.prod, maps)) + math.prod(query)
     return OperationWork(element_type, {Arithmetic.PRODUCT: flop}, elements * size, query)
@@ -147,9 +153,10 @@ def _output(operation: Operation, largest: tuple[int, ...]) -> tuple[int, ...]:
 
 def _convolution(operation: Operation, forward: Operation | None) -> ConvolutionWork | None:
     """Return the shape of a convolution, of whatever phase; None of what is none, or of unknown sizes."""
+    computes: tuple[str, ...] = ()
     if operation.name == CONVOLUTION:
         y, x, w = operation.output, *(*operation.dims, (), ())[:2]
-        first, computes = 3, ()
+        first = 3
     elif operation.name == CONVOLUTION_BACKWARD:
         a, b, w = (*operation.dims, (), (), ())[:3]
         # Before PyTorch 1.12 the input came first; it has as many channels as the weights have inputs.
@@ -171,7 +178,7 @@ def _convolution(operation: Operation, forward: Operation | None) -> Convolution
         padding, dilation = tuple((each - 1) // 2 for each in kernel), (1,) * len(kernel)
         stride = tuple(map(_stride, space, kernel, padding, after))
     dimensions = len(kernel)
-    return ConvolutionWork(
+    work = ConvolutionWork(
         batch_size=x[0],
         input_channels=x[1],
         output_channels=w[1] * groups if transposed else w[0],
@@ -182,15 +189,27 @@ def _convolution(operation: Operation, forward: Operation | None) -> Convolution
         dilation=(dilation * dimensions)[:dimensions],
         groups=groups,
         transposed=transposed,
-        bias=operation.name == CONVOLUTION and len((*operation.dims, (), ())[2]) == 1,
+        bias="bias" in computes if computes else len((*operation.dims, (), ())[2]) == 1,
         computes=computes,
     )
+    return work if _is_possible(work, w) else None
+
+
+def _is_possible(work: ConvolutionWork, weights: Sequence[int]) -> bool:
+    """Whether a convolution of such sizes can be, which whoever wrote the trace may have made up."""
+    sizes = (work.batch_size, work.input_channels, work.output_channels, *work.input_size, *work.kernel)
+    steps = (*work.stride, *work.dilation, work.groups)
+    if max(*sizes, *steps, *work.padding) >= _LARGEST_SIZE or min(steps) < 1:
+        return False
+    of_weights = work.output_channels if work.transposed else work.input_channels
+    divides = work.input_channels % work.groups == 0 == work.output_channels % work.groups
+    return divides and of_weights == weights[1] * work.groups and min(output_size(work)) >= 1
 
 
 def _computes(operation: Operation) -> tuple[str, ...]:
     """Return of what a backward computes gradients: as its mask says, or by the operators that it called."""
     values = operation.call.event.values
-    mask = re.findall(r"True|False", values[10]) if len(values) > 10 else []  # noqa: PLR2004 - the last of its arguments
+    mask = re.findall(r"True|False", values[10]) if len(values) > 10 else []
     if mask:
         names = zip(("input", "weight", "bias"), mask, strict=False)
         return tuple(name for name, is_set in names if is_set == "True")
@@ -204,12 +223,12 @@ def output_size(work: ConvolutionWork) -> tuple[int, ...]:
     sizes = zip(work.input_size, work.kernel, work.stride, work.padding, work.dilation, strict=True)
     if work.transposed:
         return tuple((x - 1) * s - 2 * p + d * (k - 1) + 1 for x, k, s, p, d in sizes)
-    return tuple(max(1, (x + 2 * p - d * (k - 1) - 1) // s + 1) for x, k, s, p, d in sizes)
+    return tuple((x + 2 * p - d * (k - 1) - 1) // s + 1 for x, k, s, p, d in sizes)
 
 
 def _stride(before: int, kernel: int, padding: int, after: int) -> int:
     """Return the least stride that leads from one size to another."""
-    strides = range(1, before + 1)
+    strides = range(1, min(before, _LARGEST_STRIDE) + 1)
     return next((each for each in strides if (before + 2 * padding - kernel) // each + 1 == after), 1)
 
 
@@ -224,7 +243,7 @@ def _product(operation: Operation) -> ProductWork | None:
             batch = a[0]
         case _:
             return None
-    if a[-1] != b[-2]:
+    if a[-1] != b[-2] or not 0 < min(*a, *b) <= max(*a, *b) < _LARGEST_SIZE:
         return None
     return ProductWork(batch, a[-2], b[-1], a[-1])
 

@@ -2,7 +2,7 @@
 
 A trace tells sizes, phases and the order, but not which tensor an operation read: so every operation reads what the
 one before it made, and `lifetimes` is false. What it takes on another machine can be asked of it; what it would hold,
-or what a policy would move, cannot.
+or what a policy would move, cannot, unless an execution trace of the same run tells it.
 """
 
 import math
@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
+from vdnnsim.dnn.captured_check import ELEMENT_BYTES
 from vdnnsim.dnn.captured_step import (
     VERSION,
     CapturedModule,
@@ -23,28 +26,32 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Role
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
+from vdnnsim.entry import LONGEST_TEXT
+from vdnnsim.recordings.execution_trace import ExecutionTrace
 from vdnnsim.recordings.recorded_step import RecordedStep
+from vdnnsim.recordings.trace_memory import Memory, recorded_memory
 from vdnnsim.recordings.trace_operations import CONVOLUTION, Operation
-from vdnnsim.recordings.trace_work import OperationWork
 
 NO_LIFETIMES: Final = "a trace tells no storages: every operation reads what the one before it made"
 _ACCUMULATES: Final = "AccumulateGrad"
 _OPTIMIZER: Final = "Optimizer.step#"
 _NARROW: Final = ("float16", "bfloat16")
-_SIZES: Final = {"float16": 2, "bfloat16": 2, "float64": 8, "int64": 8}
 
 
-def captured_step(recorded: RecordedStep, model: str) -> CapturedStep:
+def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace | None = None) -> CapturedStep:
     """Return a recorded step as a captured one.
 
     Args:
         recorded: with the sizes of tensors.
         model: what to call it.
+        execution: of the same run; without one nothing tells what lives when.
+
+    Raises:
+        RecordingError: the execution trace is of another run.
     """
     phases = _phases(recorded.operations)
-    builder = _Builder(recorded, phases)
-    for position in range(len(recorded.operations)):
-        builder.add(position)
+    memory = _chained(recorded, phases) if execution is None else recorded_memory(recorded, phases, execution)
+    modules, named = _modules(recorded, phases)
     parameters = sum(
         math.prod(each.event.dims[0])
         for each in recorded.step.calls
@@ -63,12 +70,27 @@ def captured_step(recorded: RecordedStep, model: str) -> CapturedStep:
         precision=precision_of(recorded),
         optimizer=_optimizer(recorded),
         parameters=parameters,
-        modules=tuple(builder.modules),
-        storages=tuple(builder.storages),
-        tensors=tuple(builder.tensors),
-        operations=tuple(builder.operations),
-        notes=(f"recorded: {recorded.step.name} of {recorded.trace.name}", NO_LIFETIMES),
-        lifetimes=False,
+        modules=tuple(named),
+        storages=memory.storages,
+        tensors=memory.tensors,
+        operations=tuple(
+            CapturedOperation(
+                name=f"aten.{operation.name.replace('::', '_')}.default",
+                module=modules[at],
+                phase=phase,
+                operands=memory.operands[at],
+                element_type=work.element_type,
+                flop=work.flop,
+                bytes_moved=work.bytes_moved,
+                forward=operation.forward if phase is Phase.BACKWARD else None,
+                saves=memory.saves[at],
+                work=work.work,
+                known=bool(operation.dims),
+            )
+            for at, (operation, work, phase) in enumerate(zip(recorded.operations, recorded.works, phases, strict=True))
+        ),
+        notes=(f"recorded: {recorded.step.name}, {recorded.step.why}", memory.note),
+        lifetimes=memory.lifetimes,
     )
 
 
@@ -80,10 +102,7 @@ def precision_of(recorded: RecordedStep) -> Precision:
     if narrow is None:
         return Precision.TF32 if any("tf32" in name.lower() for name in kernels) else Precision.FLOAT32
     gradients = {
-        kind
-        for each in recorded.step.calls
-        if each.event.name.endswith(_ACCUMULATES)
-        for kind in each.event.types[:1]
+        kind for each in recorded.step.calls if each.event.name.endswith(_ACCUMULATES) for kind in each.event.types[:1]
     }
     return Precision(f"amp_{narrow}" if "float" in gradients else narrow)
 
@@ -113,88 +132,78 @@ def _optimizer(recorded: RecordedStep) -> str:
     return "none"
 
 
-@dataclass
-class _Builder:
-    """Makes operations of a chain of storages."""
+def _modules(recorded: RecordedStep, phases: Sequence[Phase]) -> tuple[list[int], list[CapturedModule]]:
+    """Return of each operation its module, and all modules; where none were recorded each forward is one of its own."""
+    numbers: list[int] = []
+    paths: dict[str, int] = {}
+    for operation, phase in zip(recorded.operations, phases, strict=True):
+        if phase is Phase.BACKWARD and operation.forward is not None:
+            numbers.append(numbers[operation.forward])
+            continue
+        path = operation.module.replace("/", ".")[-LONGEST_TEXT // 2 :]
+        if not path and phase is not Phase.UPDATE:
+            path = f"{operation.name.rstrip('_')} {len(paths)}"
+        numbers.append(paths.setdefault(path, len(paths)))
+    return numbers, [CapturedModule(path, path.rpartition(".")[2] or "torch.optim.Optimizer") for path in paths]
 
-    recorded: RecordedStep
-    phases: Sequence[Phase]
-    modules: list[CapturedModule] = field(default_factory=list)
+
+def _chained(recorded: RecordedStep, phases: Sequence[Phase]) -> Memory:
+    """Return memory of which no more is true than sizes: each operation reads what the one before it made."""
+    chain = _Chain()
+    first = next((each.dims[0] for each in recorded.operations if each.dims and each.dims[0]), (1,))
+    before = chain.add("input", BufferKind.FEATURE_MAP, first, given=True)
+    state = chain.add("state of the optimizer", BufferKind.OPTIMIZER_STATE, (1,), given=True)
+    operands: list[tuple[CapturedOperand, ...]] = []
+    for at, (operation, work, phase) in enumerate(zip(recorded.operations, recorded.works, phases, strict=True)):
+        if phase is Phase.UPDATE:
+            operands.append((CapturedOperand(Role.STATE, state, Access.UPDATE),))
+            continue
+        is_backward = phase is Phase.BACKWARD
+        kind, role = _MADE[is_backward, is_backward and work.role is Role.WEIGHT_GRADIENT]
+        made = chain.add(f"{operation.name} {at}", kind, work.output, work.element_type)
+        chain.free(before, at)
+        read = [CapturedOperand(Role.OUTPUT_GRADIENT if is_backward else Role.INPUT, before, Access.READ)]
+        if not is_backward and work.work is not None:
+            sizes = operation.dims[1] if operation.name == CONVOLUTION else max(operation.dims[-3:], key=math.prod)
+            weights = chain.add(f"weights {at}", BufferKind.WEIGHTS, sizes, work.element_type, given=True)
+            read.append(CapturedOperand(Role.WEIGHTS, weights, Access.READ))
+        operands.append((*read, CapturedOperand(role, made, Access.WRITE)))
+        before = made
+    return Memory(
+        storages=tuple(chain.storages),
+        tensors=tuple(chain.tensors),
+        operands=tuple(operands),
+        saves=((),) * len(operands),
+        note=NO_LIFETIMES,
+        lifetimes=False,
+    )
+
+
+_MADE: Final = {
+    (False, False): (BufferKind.FEATURE_MAP, Role.OUTPUT),
+    (True, False): (BufferKind.GRADIENT_MAP, Role.INPUT_GRADIENT),
+    (True, True): (BufferKind.WEIGHT_GRADIENT, Role.WEIGHT_GRADIENT),
+}
+"""What an operation makes, by whether it is backward, and sums over a batch."""
+
+
+@dataclass
+class _Chain:
+    """Storages each of which is one tensor, of the same number."""
+
     storages: list[CapturedStorage] = field(default_factory=list)
     tensors: list[CapturedTensor] = field(default_factory=list)
-    operations: list[CapturedOperation] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._paths: dict[str, int] = {}
-        first = next((each.dims[0] for each in self.recorded.operations if each.dims and each.dims[0]), (1,))
-        self._before = self._storage("input", BufferKind.FEATURE_MAP, first, "float32", given=True)
-        self._state = self._storage("state of the optimizer", BufferKind.OPTIMIZER_STATE, (1,), "float32", given=True)
-
-    def add(self, position: int) -> None:
-        """Add the operation at a position, which are added in order."""
-        operation, work, phase = (
-            self.recorded.operations[position],
-            self.recorded.works[position],
-            self.phases[position],
-        )
-        forward = operation.forward if phase is Phase.BACKWARD else None
-        module = self.operations[forward].module if forward is not None else self._module(operation, phase)
-        self.operations.append(
-            CapturedOperation(
-                name=f"aten.{operation.name.replace('::', '_')}.default",
-                module=module,
-                phase=phase,
-                operands=tuple(self._operands(operation, work, phase, position)),
-                element_type=work.element_type,
-                flop=work.flop,
-                bytes_moved=work.bytes_moved,
-                forward=forward,
-                work=work.work,
-                known=bool(operation.dims),
-            )
-        )
-
-    def _operands(
-        self, operation: Operation, work: OperationWork, phase: Phase, position: int
-    ) -> list[CapturedOperand]:
-        if phase is Phase.UPDATE:
-            return [CapturedOperand(Role.STATE, self._state, Access.UPDATE)]
-        before = self._before
-        backward = phase is Phase.BACKWARD
-        kind = BufferKind.GRADIENT_MAP if backward else BufferKind.FEATURE_MAP
-        role = Role.INPUT_GRADIENT if backward else Role.OUTPUT
-        if backward and work.role is Role.WEIGHT_GRADIENT:
-            kind, role = BufferKind.WEIGHT_GRADIENT, Role.WEIGHT_GRADIENT
-        self._before = self._storage(f"{operation.name} {position}", kind, work.output, work.element_type)
-        self._free_after(self.tensors[before].storage, position)
-        operands = [CapturedOperand(Role.OUTPUT_GRADIENT if backward else Role.INPUT, before, Access.READ)]
-        if not backward and work.work is not None and operation.dims:
-            weights = operation.dims[-1] if operation.name != CONVOLUTION else operation.dims[1]
-            sizes = weights or work.output
-            number = self._storage(f"weights {position}", BufferKind.WEIGHTS, sizes, work.element_type, given=True)
-            operands.append(CapturedOperand(Role.WEIGHTS, number, Access.READ))
-        return [*operands, CapturedOperand(role, self._before, Access.WRITE)]
-
-    def _storage(
-        self, name: str, kind: BufferKind, shape: tuple[int, ...], element_type: str, *, given: bool = False
+    def add(
+        self, name: str, kind: BufferKind, shape: tuple[int, ...], element_type: str = "float32", *, given: bool = False
     ) -> int:
-        """Return the number of a tensor that is a storage of its own."""
-        nbytes = math.prod(shape) * _SIZES.get(element_type, 4)
-        known = element_type if element_type in _SIZES else "float32"
-        self.storages.append(CapturedStorage(name, kind, nbytes, known, given))
-        self.tensors.append(CapturedTensor(len(self.storages) - 1, shape, known))
+        """Add one, and return its number."""
+        nbytes = math.prod(shape) * ELEMENT_BYTES[element_type]
+        self.storages.append(CapturedStorage(name, kind, nbytes, element_type, given))
+        self.tensors.append(CapturedTensor(len(self.tensors), shape, element_type))
         return len(self.tensors) - 1
 
-    def _free_after(self, storage: int, position: int) -> None:
-        each = self.storages[storage]
-        if not each.given:
-            self.storages[storage] = CapturedStorage(each.name, each.kind, each.nbytes, each.element_type, False, position)
-
-    def _module(self, operation: Operation, phase: Phase) -> int:
-        path = operation.module.replace("/", ".")
-        if not path:
-            path = "" if phase is Phase.UPDATE else f"{operation.name} {len(self.modules)}"
-        if path not in self._paths:
-            self._paths[path] = len(self.modules)
-            self.modules.append(CapturedModule(path, path.rpartition(".")[2] or "optimizer"))
-        return self._paths[path]
+    def free(self, number: int, position: int) -> None:
+        """Say after which operation nobody holds it, unless it is given."""
+        if not self.storages[number].given:
+            self.storages[number] = msgspec.structs.replace(self.storages[number], freed_after=position)
