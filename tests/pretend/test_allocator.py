@@ -15,18 +15,9 @@ import torch
 
 from calibration.allocator_history import History, recorded
 from calibration.allocator_model import GpuMemory
-from calibration.allocator_twin import (
-    SETTINGS,
-    TRACE_COLUMNS,
-    RandomTrace,
-    Sizes,
-    TraceOutcome,
-    allocator_set,
-    random_traces,
-    run_trace,
-    trace_rows,
-)
+from calibration.allocator_twin import TRACE_COLUMNS, TraceOutcome, allocator_set, run_trace, trace_rows
 from calibration.pretend.inside.driver import Driver
+from calibration.random_traces import SETTINGS, RandomTrace, Sizes, random_traces
 from tests.pretend.conftest import AddRows
 from vdnnsim.memory.pytorch import DEFAULTS
 from vdnnsim.memory.settings import AllocatorSettings, parse_settings

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibration.allocator_twin import SETTINGS, allocator_set
+from calibration.allocator_twin import allocator_set
+from calibration.random_traces import SETTINGS
 from vdnnsim.memory.choices import allocator
 from vdnnsim.memory.settings import parse_settings
 from vdnnsim.recordings.snapshot import read_recordings
@@ -54,7 +55,7 @@ def test_a_snapshot_of_pytorch_is_replayed_to_the_address_and_to_its_peaks(tmp_p
         torch.cuda.reset_peak_memory_stats()
         torch.cuda.memory._record_memory_history(context=None, clear_history=True)  # noqa: SLF001  # so documented
         work(600, empties=not settings.expandable_segments)
-        torch.cuda.memory._dump_snapshot(str(path))  # noqa: SLF001
+        torch.cuda.memory._dump_snapshot(str(path))  # type: ignore[no-untyped-call]  # noqa: SLF001
         torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
         most_bytes = torch.cuda.max_memory_reserved()
         gc.collect()

@@ -31,7 +31,6 @@ MODELS_WITH_EXTENTS: Final = (MemoryModel.IDEAL, MemoryModel.CUDA_VMM)
 def place(
     requests: Sequence[Request],
     model: MemoryChoice,
-    *,
     capacity_bytes: int,
     granule_bytes: int,
     total_bytes: int | None = None,

@@ -132,13 +132,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     pieces = Pieces(plan)
     positions, requests = device_requests(plan, limits, pieces)
     host = _walk_host(plan, limits.host_bytes, pieces)
-    answer = place(
-        requests,
-        limits.model,
-        capacity_bytes=limits.pool_bytes(plan),
-        granule_bytes=limits.granule_bytes,
-        total_bytes=limits.total_bytes,
-    )
+    answer = place(requests, limits.model, limits.pool_bytes(plan), limits.granule_bytes, limits.total_bytes)
     if isinstance(answer, Overflow):
         overflow = positions[answer.position]
         if isinstance(host, int) or overflow < host.operation:

@@ -171,7 +171,7 @@ def settings_allocator(mib: int, settings: str) -> CachingAllocator:
 
 
 def test_a_large_free_block_is_kept_from_a_smaller_request() -> None:
-    """60, then 30, and the 60 come back. 10 would be of these; from 20 on they may not, and are the 10 behind the 30."""
+    """60, then 30, and the 60 come back. 10 would be of these; from 20 on they may not, and come behind the 30."""
     for settings, start_mib, reserved_mib in (("", 0, 100), ("max_split_size_mb:20", 90, 100)):
         pool = settings_allocator(ROOMY, settings)
         large, _ = taken(pool, 60), taken(pool, 30)
