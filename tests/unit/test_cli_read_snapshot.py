@@ -42,6 +42,14 @@ def test_what_was_recorded_stands_beside_other_settings(tmp_path: Path) -> None:
     assert "the model puts 3 of 3 requests where PyTorch put them, and takes 2 of 2 segments when PyTorch did" in text
 
 
+def test_large_sizes_have_their_unit_once(tmp_path: Path) -> None:
+    """2048.5 MiB in a segment of 2050."""
+    events = [event("segment_alloc", LOW, 2050), event("alloc", LOW, 2048.5)]
+    content = snapshot([segment(LOW, block(2048.5), block(1.5, "inactive"))], events)
+
+    assert "GPU 0: at your peak 2.00 of 2.00 GiB reserved are used" in called(written(tmp_path, content))
+
+
 def test_what_does_not_fit_is_told_with_how_much_is_lacking(tmp_path: Path) -> None:
     """Of 40 MiB, 50 lack 10, as the 20 with 9 in use and the 30 both stay; 47 lack 7, which is known to 8."""
     path = written(tmp_path, WHOLE)

@@ -97,6 +97,7 @@ def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path, events: list[
     ("place", "other", "agreed", "segments"),
     [
         (2, event("alloc", HIGH + 10 * MIB, 9), 1, 1),
+        (2, event("alloc", 0, 9), 1, 1),
         (0, event("segment_alloc", HIGH, 22), 0, 0),
         (5, event("segment_alloc", LOW, 32), 2, 1),
     ],
@@ -104,7 +105,7 @@ def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path, events: list[
 def test_an_allocator_by_other_rules_is_told_apart(
     tmp_path: Path, place: int, other: dict[str, Any], agreed: int, segments: int
 ) -> None:
-    """A gap before the second block; segments of 22 for 8, and of 32 for 30."""
+    """A gap before the second block, and one where no segment is; segments of 22 for 8, and of 32 for 30."""
     (recording,) = read_recordings(written(tmp_path, WHOLE))
     (changed,) = read_recordings(written(tmp_path, snapshot([], [other])))
     events = list(recording.events)
