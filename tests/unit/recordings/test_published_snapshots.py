@@ -83,6 +83,7 @@ def test_every_request_lies_at_the_real_address_and_every_segment_is_real(
 
     agreement = compare(recording, start_of(recording, DEFAULTS, name), DEFAULTS)
 
+    assert agreement is not None
     assert (agreement.requests, agreement.agreed) == (requests, requests)
     assert (agreement.segments, agreement.segments_agreed) == (segments, segments)
     assert agreement.whole
