@@ -8,11 +8,12 @@ from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
 from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.buckets import bucket_bytes
 from vdnnsim.plan.check import check_plan
@@ -49,7 +50,7 @@ class Simulator:
         cls,
         workload: Workload,
         server: Server,
-        model: MemoryModel,
+        model: MemoryChoice,
         pinned: PinnedMemory,
         *,
         gpus: int = 1,
@@ -63,6 +64,7 @@ class Simulator:
             host_bytes=server.host.memory_bytes // gpus,
             granule_bytes=server.gpu.granule_bytes,
             handle_bytes=server.gpu.handle_bytes,
+            total_bytes=server.gpu.memory_bytes,
         )
         return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients)
 
@@ -93,9 +95,15 @@ class Simulator:
         Where the plan of one GPU does not fit, all are replayed without a capacity.
 
         Raises:
-            PolicyError: the policy plans for another number of GPUs.
+            PolicyError: the policy plans for another number of GPUs, or moves what a recorded trace does not tell of.
             PlanError: a plan breaks the contract, or the plans do not fit together.
         """
+        workload = self.workload
+        if isinstance(workload, CapturedWorkload) and not workload.captured.lifetimes and not isinstance(policy, Base):
+            raise PolicyError(
+                f"{policy.label}: {workload.graph.name} was recorded as a trace, which does not tell what lives when; "
+                "expected base(p), or a step with an execution trace"
+            )
         plans = self.ready(make_plans(policy, self.setting()), policy.label)
         placements = _once(self.place, plans)
         refusals = [each for each in placements if isinstance(each, DoesNotFit)]

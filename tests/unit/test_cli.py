@@ -246,6 +246,7 @@ def test_the_surface_is_frozen() -> None:
         else:
             surface[name] = options(command)
     model = [
+        "--allocator",
         "--batch",
         "--hardware",
         "--image",
@@ -283,6 +284,7 @@ def test_the_surface_is_frozen() -> None:
         "list policies": ["--csv", "--policy-module"],
         "max-batch": sorted([*model, "--csv", "--policy", "--policy-module"]),
         "pretend": ["--csv", "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"],
+        "read": [],
         "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module"]),
         "sweep": [
             *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),

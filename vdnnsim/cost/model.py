@@ -29,6 +29,7 @@ from vdnnsim.messages import file_name, not_one_of
 
 KINDS: Final[Mapping[str, Callable[[Server], MachineCosts]]] = {"maxwell": MaxwellCosts, "roofline": RooflineCosts}
 TABLE: Final = "table"
+NO_LIFETIMES: Final = "the trace that was recorded does not tell what lives when, so memory says nothing"
 
 
 def check_cost_model(name: str, server: Server) -> None:
@@ -90,7 +91,7 @@ class ServerCosts(CostModel):
 
     def _captured(self, workload: CapturedWorkload) -> CostTable:
         """Return the costs of what was captured; what computes in a type of which nothing is known as the workload."""
-        gaps: dict[str, None] = {}
+        gaps: dict[str, None] = {} if workload.captured.lifetimes else {NO_LIFETIMES: None}
 
         def machine(element_type: ElementType) -> tuple[MachineCosts, ElementType]:
             asked = element_type if self._server.computes_in(element_type) else workload.element_type

@@ -157,6 +157,7 @@ class CapturedStep(_Data, frozen=True):
         optimizer: its name, as `adamw`; `none` without an update.
         parameters: how many there are, each once.
         notes: what was assumed, in sentences.
+        lifetimes: whether it tells what lives when; a trace of a profiler does not, and only times can be asked of it.
     """
 
     version: int
@@ -175,6 +176,7 @@ class CapturedStep(_Data, frozen=True):
     tensors: tuple[CapturedTensor, ...]
     operations: tuple[CapturedOperation, ...]
     notes: tuple[str, ...] = ()
+    lifetimes: bool = True
 
     @property
     def saved_bytes(self) -> int:

@@ -70,6 +70,11 @@ class Profile:
         return ((self.file, self.sha256), *read)
 
 
+def is_profile_name(text: str) -> bool:
+    """Whether a profile may have this name."""
+    return bool(_NAME.fullmatch(text))
+
+
 def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     """Return the file of a profile.
 

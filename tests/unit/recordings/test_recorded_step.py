@@ -1,0 +1,180 @@
+"""What a trace says of a step; the traces and the numbers are those of `tests.recorded_traces`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_traces import STEP_US, new_trace, old_trace, write
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import RecordingError
+from vdnnsim.recordings.recorded_step import RecordedStep, read_step
+
+MICRO = 1e-6
+
+
+def step_of(trace: object, folder: Path, name: str = "trace.json") -> RecordedStep:
+    """Return the step of a trace that is written to a folder."""
+    return read_step(write(trace, folder / name))
+
+
+@pytest.mark.parametrize("trace", [new_trace(), old_trace()], ids=["new", "old"])
+def test_a_step_is_the_same_in_both_formats(trace: object, tmp_path: Path) -> None:
+    """The one between the first and the last of three; its operators take 100, 60 + 40 and 5 us, 10 us are of none."""
+    recorded = step_of(trace, tmp_path, "trace.json.gz")
+    assert recorded.step.name == "ProfilerStep#6"
+    assert recorded.step.seconds == pytest.approx(STEP_US * MICRO)
+    found = [(each.name, each.phase, round(each.seconds / MICRO, 3), each.forward) for each in recorded.operations]
+    assert found == [
+        ("convolution", Phase.FORWARD, 100, None),
+        ("convolution_backward", Phase.BACKWARD, 100, 0),
+        ("add_", Phase.UPDATE, 5, None),
+    ]
+    assert recorded.attributed_s == pytest.approx(205 * MICRO)
+    assert recorded.kernel_s == pytest.approx(215 * MICRO)
+    [(reason, (count, seconds))] = recorded.unattributed.items()
+    assert "between its operators" in reason
+    assert (count, seconds) == (1, pytest.approx(10 * MICRO))
+    assert recorded.batch_size == 2
+    assert [each.nbytes for each in recorded.copies] == [1536]
+
+
+def test_the_gpu_waits_for_data_copies_and_the_host(tmp_path: Path) -> None:
+    """It waits for what follows, from the end of the step before, 475 us before this one, to 525 us in it.
+
+    Data 0 to 10, the copy 15 to 35, so of the 525 us until forward begins at 50 there remain 475 + 5 + 15 = 495;
+    backward waits 150 to 320 and 380 to 390, the update 440 to 520; in all 1000 - 215 = 785 us.
+    """
+    idle = {cause: seconds / MICRO for cause, seconds in step_of(new_trace(), tmp_path).idle.items()}
+    assert idle == {
+        "waits for the next batch": pytest.approx(10),
+        "waits for copies between host and GPU": pytest.approx(20),
+        "waits for the host to issue forward": pytest.approx(495),
+        "waits for the host to issue backward": pytest.approx(180),
+        "waits for the host to issue the update": pytest.approx(80),
+    }
+
+
+def test_the_host_issues_but_for_data_and_waits(tmp_path: Path) -> None:
+    """1000 us of the host, less 10 of the data loader and 2 of the call that copies, for three operations."""
+    assert step_of(new_trace(), tmp_path).issue_s == pytest.approx((1000 - 10 - 2) / 3 * MICRO)
+
+
+def test_modules_are_named_and_backward_is_in_that_of_its_forward(tmp_path: Path) -> None:
+    """A trace with modules has them on the threads of forward alone."""
+    assert [each.module for each in step_of(new_trace(), tmp_path).operations] == ["Conv2d_0", "Conv2d_0", ""]
+
+
+def test_backward_is_matched_by_name_where_autograd_has_no_numbers(tmp_path: Path) -> None:
+    """The node `ConvolutionBackward0` is of the last `convolution`."""
+    assert [each.forward for each in step_of(new_trace(sequences=True), tmp_path).operations] == [None, 0, None]
+
+
+def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:
+    """Three times 205 us, and the reason is told."""
+    recorded = step_of(new_trace(steps=True), tmp_path)
+    assert (recorded.step.name, len(recorded.operations)) == ("the whole trace", 9)
+    assert "profiler.step()" in recorded.step.why
+    assert recorded.attributed_s == pytest.approx(3 * 205 * MICRO)
+
+
+def test_what_was_launched_before_the_recording_is_of_no_operator(tmp_path: Path) -> None:
+    """A kernel of the second step whose call is not there: 15 us from 700 on."""
+    trace = new_trace()
+    args = {"correlation": 9999, "device": 0, "stream": 7}
+    begun = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 7e6 + 1700, "dur": 15, "args": args}
+    trace["traceEvents"].append(begun)
+    unattributed = step_of(trace, tmp_path).unattributed
+    assert unattributed["launched before the recording began"] == (1, pytest.approx(15 * MICRO))
+
+
+def test_without_calls_of_cuda_kernels_are_of_the_operator_that_they_name(tmp_path: Path) -> None:
+    """By external id: the convolution, of which the kernels here are given the number."""
+    trace = new_trace()
+    events = [each for each in trace["traceEvents"] if each["cat"] != "cuda_runtime"]
+    for step in (5, 6, 7):
+        operator = next(
+            each for each in events if each["name"] == "aten::convolution" and each["ts"] >= 7e6 + (step - 5) * STEP_US
+        )
+        for each in events:
+            if each["cat"] == "kernel" and 100 * step <= each["args"]["correlation"] < 100 * step + 100:
+                each["args"]["External id"] = operator["args"]["External id"]
+    recorded = step_of({**trace, "traceEvents": events}, tmp_path)
+    assert [(each.name, round(each.seconds / MICRO)) for each in recorded.operations] == [("convolution", 215)]
+
+
+def test_kernels_of_another_gpu_are_left_out(tmp_path: Path) -> None:
+    """The GPU of most kernels counts."""
+    trace = new_trace()
+    kernel = next(each for each in trace["traceEvents"] if each["cat"] == "kernel")
+    trace["traceEvents"].append({**kernel, "args": {**kernel["args"], "device": 3}})
+    assert step_of(trace, tmp_path).kernel_s == pytest.approx(215 * MICRO)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not whole JSON: Input data was truncated"),
+        (b'{"traceEvents": [{"ph": "X", ', "is not whole JSON"),
+        (b"[1, 2]", "found JSON that is no trace"),
+        (b'{"traceEvents": 5}', "found JSON that is no trace"),
+        (b'{"displayTimeUnit": "ms"}', "found JSON without 'traceEvents'"),
+        (
+            b'{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 2}]}',
+            "none an operator of PyTorch",
+        ),
+        (b'{"traceEvents": [{"ph": {"a": 1}, "args": [1]}, {}]}', "found 2 events, none an operator of PyTorch"),
+        (b"\x1f\x8b\x08\x00cut", "ends in the middle or is damaged"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_line(content: bytes, message: str, tmp_path: Path) -> None:
+    """Empty, cut off, of another tool, or packed and cut off."""
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError) as failure:
+        read_step(path)
+    assert message in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_trace_without_a_gpu_is_refused(tmp_path: Path) -> None:
+    """As without ProfilerActivity.CUDA."""
+    with pytest.raises(RecordingError, match=r"found no kernel of a GPU, expected .*ProfilerActivity.CUDA"):
+        step_of(new_trace(kernels=True), tmp_path)
+
+
+def test_a_trace_in_which_no_operator_launches_is_refused(tmp_path: Path) -> None:
+    """Kernels whose calls of CUDA were recorded outside of operators alone."""
+    trace = new_trace()
+    for each in trace["traceEvents"]:
+        if each["cat"] == "cuda_runtime":
+            each["tid"] = 77
+    with pytest.raises(RecordingError, match="was launched by an operator"):
+        step_of(trace, tmp_path)
+
+
+def test_a_folder_a_missing_file_and_an_impossible_name_are_refused(tmp_path: Path) -> None:
+    """Each in one line."""
+    for path, message in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "none.json", "no such file"),
+        (tmp_path / "a\0b", "no file can have this name"),
+    ):
+        with pytest.raises(RecordingError, match=message):
+            read_step(path)
+
+
+def test_events_of_nonsense_are_passed_over(tmp_path: Path) -> None:
+    """Times that are none, sizes that are no numbers, arguments that are no mapping: what is left is the step."""
+    trace = new_trace()
+    event = {"ph": "X", "cat": "cpu_op", "name": "aten::x\n", "ts": 7e6 + 1999, "dur": 0, "tid": 5}
+    dims = [[1, "two"], 5, [[2], [True]], [[-3]], [2**80], [2**61]]
+    trace["traceEvents"] += [
+        {**event, "args": []},
+        {**event, "ts": "soon"},
+        {**event, "dur": 1e300},
+        {**event, "args": {"Input Dims": dims, "Input type": 7, "External id": "one", "Sequence number": -1}},
+    ]
+    trace["deviceProperties"] = [7, {"id": 0, "totalGlobalMem": -1, "numSms": 3}]
+    recorded = step_of(trace, tmp_path)
+    assert recorded.trace.gpu is None
+    assert recorded.attributed_s == pytest.approx(205 * MICRO)

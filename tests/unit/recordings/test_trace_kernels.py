@@ -1,0 +1,261 @@
+"""The work of recorded operations and the table of their kernels; traces are those of `tests.recorded_traces`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_traces import new_trace, old_trace, write
+from vdnnsim.cost.kernel_file import kernel_table_text, read_kernel_table
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
+from vdnnsim.cost.measured import MeasuredCosts, MeasuredKernelCosts
+from vdnnsim.cost.roofline_fit import Roofline
+from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.step import Role
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.server import Origin
+from vdnnsim.recordings.kineto import Doing, Event
+from vdnnsim.recordings.recorded_step import RecordedStep, read_step
+from vdnnsim.recordings.trace_calls import Call, Launch
+from vdnnsim.recordings.trace_kernels import phase_seconds, rows_of
+from vdnnsim.recordings.trace_operations import Operation, short_name
+from vdnnsim.recordings.trace_work import OperationWork, work_of
+
+MICRO = 1e-6
+PEAKS = Roofline(1e-12, 1e-11, 0.0)
+CONVOLUTION = ConvolutionWork(
+    batch_size=2,
+    input_channels=3,
+    output_channels=4,
+    input_size=(8, 8),
+    kernel=(3, 3),
+    stride=(1, 1),
+    padding=(1, 1),
+    dilation=(1, 1),
+    groups=1,
+    bias=True,
+)
+
+
+def operation(
+    name: str,
+    dims: tuple[tuple[int, ...], ...],
+    phase: Phase = Phase.FORWARD,
+    kernels: tuple[tuple[str, float], ...] = (("kernel", 1.0),),
+    **event: object,
+) -> Operation:
+    """Return an operation on floats with kernels of so many microseconds, as if it had been recorded."""
+    types = ("float",) * len(dims)
+    call = Call(Event(Doing.OPERATOR, f"aten::{name}", "1", 0.0, 1.0, **{"dims": dims, "types": types, **event}), ())  # type: ignore[arg-type]
+    launched = tuple(Launch(Event(Doing.KERNEL, kernel, "7", 0.0, us * MICRO), call, 0.0) for kernel, us in kernels)
+    return Operation(short_name(call), phase, call, launched)
+
+
+def rows(recorded: RecordedStep) -> dict[tuple[str, Phase], KernelRow]:
+    """Return the table of a step by operator and phase."""
+    table = rows_of(recorded.operations, recorded.works, recorded.batch_size)
+    return {(row.shape.operator, row.shape.phase): row for row in table}
+
+
+@pytest.mark.parametrize(("trace", "bias"), [(new_trace(), " bias"), (old_trace(), "")], ids=["new", "old"])
+def test_a_step_makes_a_table(trace: object, bias: str, tmp_path: Path) -> None:
+    """The convolution in three phases (100, 60, 40 us) and `add`, 108 elements read twice and written once: 5 us.
+
+    The old format does not say whether backward computes the gradient of a bias, and its convolution has one by its
+    third argument. FLOPs of each phase: 2 x 2 images x 64 pixels x 4 x 27 = 27648.
+    """
+    found = rows(read_step(write(trace, tmp_path / "trace.json")))
+    text = "conv 4 3x3 stride 1x1 padding 1x1"
+    assert {key: round((row.seconds or 0) / MICRO, 6) for key, row in found.items()} == {
+        (f"{text} bias", Phase.FORWARD): 100,
+        (f"{text}{bias}", Phase.BACKWARD_DATA): 60,
+        (f"{text}{bias}", Phase.BACKWARD_WEIGHTS): 40,
+        ("torch:add", Phase.FORWARD): 5,
+    }
+    forward, add = found[f"{text} bias", Phase.FORWARD], found["torch:add", Phase.FORWARD]
+    assert (forward.flop, forward.shape.inputs, forward.shape.batch_size) == (27648, (MapShape(3, 8, 8),), 2)
+    assert (add.nbytes, add.flop, add.shape.inputs) == (3 * 108 * 4, 108, (MapShape(108), MapShape(108)))
+
+
+def test_a_table_of_a_trace_is_read_back(tmp_path: Path) -> None:
+    """Operators of PyTorch stand beside ours; a name that neither has is refused."""
+    recorded = read_step(write(new_trace(), tmp_path / "trace.json"))
+    made = rows_of(recorded.operations, recorded.works, 2)
+    path = tmp_path / "t.kernels.csv"
+    path.write_text(kernel_table_text(made))
+    assert set(read_kernel_table(path)) == set(made)
+    path.write_text(kernel_table_text(made).replace("torch:add", "torch:"))
+    with pytest.raises(ProfileError, match="'torch:' is not an operator"):
+        read_kernel_table(path)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "seconds"),
+    [
+        ((("nchwToNhwc", 5), ("dgrad", 10), ("wgrad", 20), ("reduce", 1)), (15, 21)),
+        ((("sgemm", 8), ("wgrad", 20)), (8, 20)),
+        ((("dgrad", 10), ("sgemm", 7)), (10, 7)),
+        ((("sgemm", 6), ("gemm", 4)), (5, 5)),
+    ],
+)
+def test_kernels_of_a_backward_are_parted_by_their_names(
+    kernels: tuple[tuple[str, float], ...], seconds: tuple[float, float]
+) -> None:
+    """What prepares goes with what it prepares, the rest with the last, or with what no kernel names; else halves."""
+    backward = operation("convolution_backward", (), Phase.BACKWARD, kernels)
+    found = phase_seconds(backward, replace_computes("input", "weight"))
+    data, weights = found.get(Phase.BACKWARD_DATA, 0), found.get(Phase.BACKWARD_WEIGHTS, 0)
+    assert (data / MICRO, weights / MICRO) == pytest.approx(seconds)
+
+
+def replace_computes(*computes: str) -> ConvolutionWork:
+    """Return the convolution above as a backward."""
+    values = {name: getattr(CONVOLUTION, name) for name in CONVOLUTION.__struct_fields__}
+    return ConvolutionWork(**{**values, "computes": computes})
+
+
+def test_a_backward_of_one_phase_has_all_of_its_kernels() -> None:
+    """As of the first layer, whose input needs no gradient."""
+    backward = operation("convolution_backward", (), Phase.BACKWARD, (("a", 3), ("b", 4)))
+    assert phase_seconds(backward, replace_computes("weight")) == {Phase.BACKWARD_WEIGHTS: pytest.approx(7 * MICRO)}
+
+
+def test_stride_and_padding_follow_from_the_sizes() -> None:
+    """7x7 from 224 to 112: padding (7 - 1) / 2 = 3, and (224 + 6 - 7) // 2 + 1 = 112; 1x1 from 56 to 28: stride 2."""
+    for x, w, y, stride, padding in (
+        ((2, 3, 224, 224), (64, 3, 7, 7), (2, 64, 112, 112), 2, 3),
+        ((2, 8, 56, 56), (16, 8, 1, 1), (2, 16, 28, 28), 2, 0),
+    ):
+        found = work_of(replace(operation("cudnn_convolution", (x, w)), output=y), None)
+        assert isinstance(found.work, ConvolutionWork)
+        assert (found.work.stride, found.work.padding, found.output) == ((stride,) * 2, (padding,) * 2, y)
+
+
+def test_groups_and_transposition_are_told() -> None:
+    """Each of 6 groups has one channel; a transposed 2x2 at stride 2 makes 4x4 of 2x2, of 8 channels 3 x 1."""
+    depthwise = work_of(operation("convolution", ((1, 6, 5, 5), (6, 1, 3, 3))), None)
+    assert isinstance(depthwise.work, ConvolutionWork)
+    assert depthwise.work.groups == 6
+    values = ("", "", "", "[2, 2]", "[0, 0]", "[1, 1]", "True", "[0, 0]", "1")
+    back = work_of(operation("convolution", ((1, 8, 2, 2), (8, 3, 2, 2)), values=values), None)
+    assert isinstance(back.work, ConvolutionWork)
+    assert (back.work.output_channels, back.output) == (3, (1, 3, 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("dims", "values"),
+    [
+        (((1, 8, 2, 2), (8, 3, 2, 2)), ()),
+        (((1, 4, 2, 2), (3, 2, 1, 1)), ()),
+        (((1, 3, 2, 2), (4, 3, 9, 9)), ("", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1")),
+        (((1, 3, 2, 2), (4, 3, 1, 1)), ("", "", "", "[0, 0]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1")),
+        (((1, 3, 2, 2**60), (4, 3, 1, 1)), ()),
+        (((1, 3, 2), (4, 3, 1, 1)), ()),
+        ((), ()),
+    ],
+)
+def test_a_convolution_that_cannot_be_is_only_what_it_moves(
+    dims: tuple[tuple[int, ...], ...], values: tuple[str, ...]
+) -> None:
+    """Channels that do not fit, groups that do not divide, no output, no stride, no such memory, other dimensions."""
+    assert work_of(operation("convolution", dims, values=values), None).work is None
+
+
+def test_products_are_told_by_their_matrices() -> None:
+    """A linear layer of 6 rows from 4 to 5 features: forward, dX = dY W, dW = X^T dY by what is summed, and a batch."""
+    forward = operation("addmm", ((5,), (6, 4), (4, 5), (), ()))
+    assert work_of(forward, None).work == ProductWork(1, 6, 5, 4)
+    above = operation("mm", ((6, 5), (5, 4)), Phase.BACKWARD)
+    assert work_of(above, forward).role is Role.INPUT_GRADIENT
+    weights = work_of(operation("mm", ((4, 6), (6, 5)), Phase.BACKWARD), forward)
+    assert (weights.role, weights.flop) == (Role.WEIGHT_GRADIENT, {Arithmetic.PRODUCT: 2 * 4 * 5 * 6})
+    assert work_of(above, operation("relu", ((6, 4),))).role is Role.OUTPUT
+    batched = work_of(operation("bmm", ((3, 6, 4), (3, 4, 5))), None)
+    assert (batched.work, batched.output) == (ProductWork(3, 6, 5, 4), (3, 6, 5))
+    assert work_of(operation("mm", ((6, 5), (4, 5))), None).work is None
+
+
+def test_what_streams_moves_its_operands() -> None:
+    """Of 10 floats, 40 B: in place read and written; moments read X twice; a fill writes; a sum returns nothing much.
+
+    What backward of something was given is what it returned: pooled, 2 x 1; a copy does not read what it overwrites.
+    """
+
+    def bytes_of(name: str, *dims: tuple[int, ...], output: tuple[int, ...] | None = None) -> int:
+        return work_of(replace(operation(name, dims), output=output), None).bytes_moved
+
+    assert bytes_of("relu_", (2, 5)) == 80
+    assert bytes_of("cudnn_batch_norm", (2, 5)) == 120
+    assert bytes_of("zero_", (2, 5)) == 40
+    assert bytes_of("sum", (2, 5)) == 44
+    assert bytes_of("max_pool2d", (2, 5), output=(2, 1)) == 48
+    assert bytes_of("copy_", (2, 5), (2, 5)) == 80
+    assert bytes_of("add", (), ()) == 4
+
+
+def test_attention_is_two_products_and_five_in_backward() -> None:
+    """Queries 1 x 2 x 3 x 4, 7 keys: 2 x 2 x 24 x 7 FLOPs forward, 2 x 5 x 24 x 7 behind the gradient in backward."""
+    query, key = (1, 2, 3, 4), (1, 2, 7, 4)
+    forward = operation("_scaled_dot_product_flash_attention", (query, key, key))
+    assert work_of(forward, None).flop == {Arithmetic.PRODUCT: 2 * 2 * 24 * 7}
+    name = "_scaled_dot_product_flash_attention_backward"
+    backward = operation(name, (query, query, key, key), Phase.BACKWARD)
+    assert work_of(backward, forward).flop == {Arithmetic.PRODUCT: 2 * 5 * 24 * 7}
+    assert Arithmetic.PRODUCT not in work_of(operation("_flash_attention_forward", ((5, 4),)), None).flop
+
+
+def test_rows_of_products_of_a_list_and_of_no_time() -> None:
+    """Three steps of two samples are a layer `linear`, six rows without such a batch `fc`; nine tensors are one vector.
+
+    What was recorded as no time took half a microsecond, the unit of old formats.
+    """
+    product = operation("mm", ((6, 4), (4, 5)), kernels=(("gemm", 0),))
+    work = work_of(product, None)
+    [of_steps], [of_rows] = rows_of([product], [work], 2), rows_of([product], [work], 6)
+    assert (of_steps.shape.kind, of_steps.shape.inputs, of_steps.seconds) == ("linear", (MapShape(4, steps=3),), 0.5e-6)
+    assert (of_rows.shape.kind, of_rows.shape.batch_size) == ("fc", 6)
+    many = operation("_foreach_add_", ((3,),) * 9)
+    [row] = rows_of([many], [work_of(many, None)], 2)
+    assert (row.shape.operator, row.shape.inputs) == ("torch:_foreach_add", (MapShape(27),))
+    odd = replace(operation("x", ((3,),)), name="Torch-Compiled Region: 0/0")
+    assert rows_of([odd], [work_of(odd, None)], 2) == ()
+
+
+def test_operators_of_pytorch_have_one_name() -> None:
+    """In place or not, with an overload or a namespace."""
+    names = ("aten.add_.Tensor", "aten::add", "add", "aten.add.default")
+    assert {torch_operator(name) for name in names} == {"torch:add"}
+    assert torch_operator("_") == "torch:_"
+
+
+def test_recorded_operators_are_timed_by_their_own_rows() -> None:
+    """Of `add` 1000 B take 2 and 4 us: 3 us. 2000 B take what they take by the rows of all, scaled to those.
+
+    The only rows are these and `mul` of 4000 B in 20 us; the same work of an operator that was not recorded is on the
+    roofline of them, whatever that is, and `add` is that times 3 us (the first of its rows: 2 us) over its time there.
+    """
+
+    def row(operator: str, nbytes: int, seconds: float, elements: int) -> KernelRow:
+        shape = KernelShape(operator, Phase.FORWARD, 1, ElementType.FLOAT32, (MapShape(elements),), "")
+        return KernelRow(shape, "recorded", "", seconds, 0.0, 1, 0, 10, nbytes, Origin.MEASURED)
+
+    table = [row("torch:add", 1000, 2e-6, 1), row("torch:add", 1000, 4e-6, 2), row("torch:mul", 4000, 20e-6, 3)]
+    costs = MeasuredKernelCosts(table, PEAKS, ElementType.FLOAT32)
+    work = {Arithmetic.ELEMENTWISE: 10}
+    assert costs.of_work("aten.add_.Tensor", work, 1000).seconds == pytest.approx(3e-6)
+    assert costs.of_work("aten.add_.Tensor", work, 1000).origin is Origin.MEASURED
+    near, far = (costs.of_work("aten.sub.Tensor", work, nbytes).seconds for nbytes in (1000, 2000))
+    found = costs.of_work("aten.add.Tensor", work, 2000)
+    assert found.seconds == pytest.approx(far * 2e-6 / near)
+    assert found.origin is Origin.FITTED
+    machine = MeasuredCosts(table, PEAKS, ElementType.FLOAT32)
+    assert machine.kernel("aten.add.Tensor", ElementType.FLOAT32, work, 1000).seconds == pytest.approx(3e-6)
+
+
+def test_work_without_sizes_is_some_bytes() -> None:
+    """A trace without shapes tells times alone."""
+    assert work_of(operation("relu", ()), None) == OperationWork("float32", {Arithmetic.ELEMENTWISE: 1}, 4)

@@ -1,0 +1,257 @@
+"""The workload and the profile that a recorded step becomes; traces are those of `tests.recorded_traces`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_traces import execution_trace, new_trace, old_trace, write
+from vdnnsim.cost.model import NO_LIFETIMES, ServerCosts
+from vdnnsim.dnn.captured_file import read_captured_step, write_captured_step
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Access, BufferKind
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.element_type import ElementType, Precision
+from vdnnsim.errors import RecordingError
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.server import Origin
+from vdnnsim.recordings.execution_trace import read_execution_trace
+from vdnnsim.recordings.recorded_step import RecordedStep, read_step
+from vdnnsim.recordings.trace_profile import write_recorded_profile
+from vdnnsim.recordings.trace_workload import captured_step, precision_of
+
+MICRO = 1e-6
+
+
+def recorded(folder: Path, trace: object | None = None) -> RecordedStep:
+    """Return the step of a trace, the newest format by default."""
+    return read_step(write(new_trace() if trace is None else trace, folder / "trace.json"))
+
+
+def with_lifetimes(folder: Path, execution: object | None = None) -> CapturedStep:
+    """Return the step with the storages of its execution trace."""
+    path = write(execution_trace() if execution is None else execution, folder / "et.json")
+    return captured_step(recorded(folder), "m", read_execution_trace(path))
+
+
+def kinds(step: CapturedStep) -> dict[str, tuple[BufferKind, int, int | None]]:
+    """Return what a step says of its storages: kind, bytes, when it is freed."""
+    return {each.name: (each.kind, each.nbytes, each.freed_after) for each in step.storages}
+
+
+@pytest.mark.parametrize("trace", [new_trace(), old_trace()], ids=["new", "old"])
+def test_a_trace_becomes_a_workload_of_times(trace: object, tmp_path: Path) -> None:
+    """Three operations in three phases; written and read back, it can be laid out in layers."""
+    step = captured_step(recorded(tmp_path, trace), "m")
+    assert (step.batch_size, step.sample, step.mode, step.optimizer) == (2, "image", Mode.TRAINING, "sgd")
+    assert [each.phase for each in step.operations] == [Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE]
+    assert not step.lifetimes
+    path = tmp_path / "m.step.json"
+    write_captured_step(step, path)
+    read, _ = read_captured_step(path)
+    assert read == step
+    assert [layer.name for layer in CapturedWorkload.of(read).graph.layers][-1] == "optimizer"
+
+
+def test_an_execution_trace_tells_what_lives_when(tmp_path: Path) -> None:
+    """Sizes are elements times 4 B. The batch, filters and bias are there; forward makes the output, freed after 0.
+
+    What backward is given was made empty under a number of its own, before it; nothing of the step wrote it, so it is
+    there for all that the step tells. The gradient of the batch is freed at once, that of the filters with the update,
+    as is no other: of the bias nothing reads the gradient.
+    """
+    step = with_lifetimes(tmp_path)
+    assert step.lifetimes
+    found = kinds(step)
+    assert [name for name in found if name.startswith("given")] == ["given 0", "given 1", "given 2", "given 4"]
+    assert found["given 0"] == (BufferKind.FEATURE_MAP, 1536, None)
+    assert found["given 1"] == (BufferKind.WEIGHTS, 432, None)
+    assert found["convolution 0"] == (BufferKind.FEATURE_MAP, 2048, 0)
+    gradients = [each for each in step.storages if each.name == "convolution_backward 1"]
+    assert [(each.kind, each.nbytes, each.freed_after) for each in gradients] == [
+        (BufferKind.GRADIENT_MAP, 1536, 1),
+        (BufferKind.WEIGHT_GRADIENT, 432, 2),
+        (BufferKind.GRADIENT_MAP, 16, 1),
+    ]
+
+
+def test_autograd_keeps_what_backward_reads(tmp_path: Path) -> None:
+    """Of the convolution the batch and the filters, which are there anyway."""
+    assert with_lifetimes(tmp_path).operations[0].saves == (0, 1)
+
+
+def test_a_number_is_another_storage_when_something_new_is_made_under_it(tmp_path: Path) -> None:
+    """Backward returns a gradient under the number of the output, 4: another storage. So does what is made empty."""
+    execution = execution_trace()
+    for node in execution["nodes"]:
+        if node["name"] == "aten::convolution_backward":
+            node["outputs"]["values"][0][1] = 4
+        if node["name"] == "aten::empty":
+            node["outputs"]["values"][0][1] = 4
+            node["ctrl_deps"] = 1
+    step = with_lifetimes(tmp_path, execution)
+    output = next(each for each in step.storages if each.name == "convolution 0")
+    assert (output.nbytes, output.freed_after) == (2048, 0)
+    gradient = next(each for each in step.storages if each.name == "convolution_backward 1")
+    assert gradient.nbytes == 1536
+
+
+def test_what_an_operator_makes_empty_for_itself_is_its_own(tmp_path: Path) -> None:
+    """A call of `empty` below the convolution, under the number of its output, changes nothing."""
+    execution = execution_trace()
+    nodes = execution["nodes"]
+    for at, node in enumerate(nodes):
+        if node["name"] == "aten::empty":
+            node["ctrl_deps"] = nodes[at - 1]["id"]
+            node["outputs"]["values"][0][1] = 4
+        if node["name"] == "aten::convolution_backward":
+            node["inputs"]["values"][0][1] = 4
+    step = with_lifetimes(tmp_path, execution)
+    assert kinds(step)["convolution 0"] == (BufferKind.FEATURE_MAP, 2048, 1)
+
+
+def test_what_lies_on_the_host_and_nothing_are_no_storages(tmp_path: Path) -> None:
+    """A tensor on the CPU, one without elements, and a list of tensors, which is one after the other."""
+    execution = execution_trace()
+    for node in execution["nodes"]:
+        if node["name"] == "aten::add_":
+            first, second = node["inputs"]["values"]
+            node["inputs"]["values"] = [[first], [second], [9, 90, 0, 1, 4, "cpu"], [9, 91, 0, 0, 0, ""], [9, "x"], 3]
+    step = with_lifetimes(tmp_path, execution)
+    update = step.operations[-1].operands
+    assert [(step.tensors[each.tensor].storage, each.access) for each in update] == [
+        (1, Access.UPDATE),
+        (6, Access.READ),
+    ]
+
+
+def test_the_oldest_schema_is_read(tmp_path: Path) -> None:
+    """Arguments and the record stand in the node, the caller is its `parent`."""
+    execution = execution_trace()
+    for node in execution["nodes"]:
+        node["rf_id"], node["parent"] = node.pop("attrs")[0]["value"], node.pop("ctrl_deps")
+        node["inputs"], node["outputs"] = node["inputs"]["values"], node["outputs"]["values"]
+    assert kinds(with_lifetimes(tmp_path, execution)) == kinds(with_lifetimes(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not whole JSON"),
+        (b"{}", "found JSON without 'nodes'"),
+        (b"[]", "expected `object`, got `array`"),
+        (b'{"nodes": [{"name": "x"}]}', "missing required field `id`"),
+        (b'{"nodes": []}', "has 0 of the 3 operators of ProfilerStep#6"),
+    ],
+)
+def test_what_is_no_execution_trace_of_the_run_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    """Empty, without nodes, of another tool, of another run: one line each."""
+    path = tmp_path / "et.json"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError) as failure:
+        captured_step(recorded(tmp_path), "m", read_execution_trace(path))
+    assert message in str(failure.value)
+
+
+def test_inference_is_all_forward(tmp_path: Path) -> None:
+    """What is left of the trace without backward and update."""
+    trace = new_trace()
+    trace["traceEvents"] = [
+        each
+        for each in trace["traceEvents"]
+        if each["tid"] != 2 and not each["name"].startswith(("Optimizer", "aten::add_"))
+    ]
+    step = captured_step(recorded(tmp_path, trace), "m")
+    assert (step.mode, step.optimizer) == (Mode.INFERENCE, "none")
+
+
+@pytest.mark.parametrize(
+    ("types", "gradient", "kernel", "precision"),
+    [
+        ("float", "float", "sgemm", Precision.FLOAT32),
+        ("float", "float", "cutlass_tensorop_s1688_tf32", Precision.TF32),
+        ("c10::Half", "float", "h", Precision.AMP_FLOAT16),
+        ("c10::BFloat16", "c10::BFloat16", "h", Precision.BFLOAT16),
+    ],
+)
+def test_precision_is_that_of_products_and_of_gradients(
+    types: str, gradient: str, kernel: str, precision: Precision, tmp_path: Path
+) -> None:
+    """Narrow products with gradients of float32 are mixed precision; TF32 is in the name of a kernel."""
+    trace = new_trace()
+    for each in trace["traceEvents"]:
+        if "convolution" in each["name"] and "Input type" in each["args"]:
+            each["args"]["Input type"] = [types] * 3
+        if each["name"] == "implicit_convolve_sgemm":
+            each["name"] = kernel
+        if each["name"] == "ConvolutionBackward0":
+            args = {"Input Dims": [[4, 3, 3, 3]], "Input type": [gradient]}
+            extra = {**each, "name": "torch::autograd::AccumulateGrad", "ts": each["ts"] + 99, "dur": 1, "args": args}
+            trace["traceEvents"] = [*trace["traceEvents"], extra]
+    found = recorded(tmp_path, trace)
+    assert precision_of(found) is precision
+    assert captured_step(found, "m").parameters == 108
+
+
+def test_a_profile_times_its_own_step_as_recorded(tmp_path: Path) -> None:
+    """Kernels cost what they cost: 100 us forward, 60 + 40 backward, 5 the update; memory is said to say nothing."""
+    found = recorded(tmp_path)
+    path, table = tmp_path / "card.yaml", tmp_path / "card.kernels.csv"
+    assert write_recorded_profile(path, found, None) == (table, path)
+    server = read_profile(path)
+    costs = ServerCosts(server).table(CapturedWorkload.of(captured_step(found, "m")))
+    times = sorted(options[0].seconds for options in costs.kernels.values())
+    assert times == pytest.approx([5 * MICRO, 100 * MICRO, 100 * MICRO])
+    assert NO_LIFETIMES in costs.gap
+
+
+def test_a_profile_states_what_the_trace_tells(tmp_path: Path) -> None:
+    """The GPU by its properties; the fastest kernel 27648 FLOPs in 40 us, the fastest stream 1296 B in 5 us.
+
+    The host takes (1000 - 10 - 2) / 3 us for an operation. The copy is too small to tell a rate.
+    """
+    path = tmp_path / "card.yaml"
+    write_recorded_profile(path, recorded(tmp_path), None)
+    server = read_profile(path)
+    assert (server.gpu.name, server.gpu.memory_bytes, server.gpu.multiprocessors) == ("Tesla T4", 15 << 30, 40)
+    assert server.gpu.flop_per_s[ElementType.FLOAT32] == pytest.approx(27648 / 40e-6, rel=1e-3)
+    assert server.gpu.dram_bytes_per_s == pytest.approx(1296 / 5e-6, rel=1e-3)
+    assert server.host.issue_s == pytest.approx(988e-6 / 3, rel=1e-3)
+    origins = {each.path: each.origin for each in server.figures}
+    assert (origins["host.issue"], origins["link.h2d"]) == (Origin.MEASURED, Origin.ASSUMED)
+    assert server.kernels is not None
+    assert not server.kernels.tf32
+
+
+def test_large_copies_tell_the_link(tmp_path: Path) -> None:
+    """2 MiB in 20 us; the other direction is assumed to be as fast."""
+    trace = new_trace()
+    for each in trace["traceEvents"]:
+        if each["cat"] == "gpu_memcpy":
+            each["args"]["bytes"] = 2 << 20
+    path = tmp_path / "card.yaml"
+    write_recorded_profile(path, recorded(tmp_path, trace), None)
+    link = read_profile(path).link
+    assert link.h2d_bytes_per_s == pytest.approx((2 << 20) / 20e-6, rel=1e-3)
+    assert link.d2h_bytes_per_s == link.h2d_bytes_per_s
+
+
+@pytest.mark.parametrize("trace", [new_trace(), old_trace()], ids=["new", "old"])
+def test_another_profile_states_the_rest(trace: object, tmp_path: Path) -> None:
+    """Its link and peaks stay; GPU and host are the trace's, where it tells of them."""
+    base = read_profile(find_profile("titan_xp", tmp_path))
+    path = tmp_path / "card.yaml"
+    write_recorded_profile(path, recorded(tmp_path, trace), base)
+    server = read_profile(path)
+    assert server.link == base.link
+    assert server.gpu.flop_per_s == base.gpu.flop_per_s
+    tells = trace != old_trace()
+    assert server.gpu.multiprocessors == (40 if tells else base.gpu.multiprocessors)
+    assert server.host.issue_s != base.host.issue_s
+
+
+def test_an_old_trace_alone_makes_no_profile(tmp_path: Path) -> None:
+    """It does not say on which GPU it ran."""
+    with pytest.raises(RecordingError, match=r"tells nothing of its GPU, .* expected --hardware"):
+        write_recorded_profile(tmp_path / "card.yaml", recorded(tmp_path, old_trace()), None)

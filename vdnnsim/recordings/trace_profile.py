@@ -1,0 +1,171 @@
+"""The profile of the machine on which a step was recorded: what its trace tells, and what another profile has besides.
+
+A trace tells the GPU (formats since 2021), kernels, the host's pace, and copies where there were some. Peaks are what
+the fastest kernels reached, by the FLOPs of the direct method: they time what was not recorded, and are no datasheet's.
+What neither it nor another profile states is assumed, and says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from vdnnsim.cost.kernel_file import kernel_table_text
+from vdnnsim.cost.kernel_table import TORCH_OPERATOR, KernelRow
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import RecordingError
+from vdnnsim.hardware.figures import rounded_figure, state
+from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
+from vdnnsim.hardware.write import kernels_beside, write_profile
+from vdnnsim.recordings.kineto import GpuProperties
+from vdnnsim.recordings.recorded_step import RecordedStep
+from vdnnsim.recordings.trace_kernels import rows_of
+from vdnnsim.units import GIB
+
+_DIGITS: Final = 4
+_LARGE_BYTES: Final = 32 * 2**20
+"""What no cache holds whole, so that it tells of the memory."""
+_LARGE_COPY_BYTES: Final = 2**20
+_RATE_OF_COPIES: Final = 12e9
+_LATENCY_S: Final = 10e-6
+_PIN_LATENCY_S, _PIN_RATE = 2.3e-3, 9.1e9
+_PINNING: Final = "as of titan_x_maxwell, measured on a machine of 2009"
+
+
+def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | None) -> tuple[Path, ...]:
+    """Write a profile and its table of kernels, and return their paths.
+
+    Args:
+        path: of the profile, whose stem is its name.
+        recorded: a step with the sizes of tensors.
+        base: of the same card: states what a trace does not.
+
+    Raises:
+        RecordingError: the trace does not tell its GPU, and there is no other profile.
+        OutputError: they cannot be written.
+    """
+    rows = rows_of(recorded.operations, recorded.works, recorded.batch_size)
+    table = kernel_table_text(rows)
+    found = _Found(recorded, rows)
+    server = found.server(path.stem, base)
+    names = [launch.event.name for each in recorded.operations for launch in each.launches]
+    kernels = kernels_beside(
+        path,
+        table,
+        tf32=any("tf32" in name.lower() for name in names),
+        channels_last=any("nhwc" in name for name in names) and not any("nchwToNhwc" in name for name in names),
+    )
+    provenance = (
+        ("recorded", f"{recorded.step.name} ({recorded.step.why}), {len(recorded.operations)} operations"),
+        ("attributed", f"{recorded.attributed_s / recorded.kernel_s:.1%} of the time of its kernels"),
+        ("workspaces", "not told by a trace: none count"),
+    )
+    described = f"{server.gpu.name}, as the profiler of PyTorch recorded a training step on it"
+    return write_profile(path, replace(server, kernels=kernels, provenance=provenance), described, table)
+
+
+class _Found:
+    """Collects the figures of a machine."""
+
+    def __init__(self, recorded: RecordedStep, rows: Sequence[KernelRow]) -> None:
+        self._recorded = recorded
+        self._rows = rows
+        self._figures: dict[str, Figure] = {}
+
+    def server(self, name: str, base: Server | None) -> Server:
+        issue_s = self._measured(
+            "host.issue", self._recorded.issue_s, "host time of the step but for loading data and waits, by operation"
+        )
+        gpu = self._recorded.trace.gpu
+        if base is not None:
+            return self._on(base, name, gpu, issue_s)
+        if gpu is None:
+            raise RecordingError(
+                f"{self._recorded.trace.name}: tells nothing of its GPU, as formats before 2021; expected --hardware "
+                "NAME, a profile of the same card, which states the rest"
+            )
+        return Server(
+            name,
+            self._gpu(gpu),
+            self._link(),
+            self._host(issue_s),
+            {},
+            tuple(self._figures.values()),
+            cost_model_kind="table",
+        )
+
+    def _on(self, base: Server, name: str, gpu: GpuProperties | None, issue_s: float) -> Server:
+        """Return another machine with what the trace tells better."""
+        part = base.gpu
+        if gpu is not None:
+            part = replace(part, name=gpu.name, memory_bytes=self._memory(gpu), multiprocessors=self._units(gpu))
+        figures = {each.path: each for each in base.figures}
+        return replace(
+            base,
+            name=name,
+            gpu=part,
+            host=replace(base.host, issue_s=issue_s),
+            figures=tuple({**figures, **self._figures}.values()),
+        )
+
+    def _gpu(self, gpu: GpuProperties) -> Gpu:
+        streams = [row for row in self._rows if TORCH_OPERATOR.fullmatch(row.shape.operator) and row.seconds]
+        large = [row for row in streams if row.nbytes >= _LARGE_BYTES] or streams or self._rows
+        rate = max(row.nbytes / row.seconds for row in large if row.seconds)
+        return Gpu(
+            name=gpu.name,
+            memory_bytes=self._memory(gpu),
+            flop_per_s={each: self._peak(each) for each in dict.fromkeys(row.shape.element_type for row in self._rows)},
+            dram_bytes_per_s=self._measured("gpu.dram_bandwidth", rate, "of the fastest operator that streams"),
+            multiprocessors=self._units(gpu),
+            granule_bytes=self._assumed("gpu.granule", 512, "unit to which PyTorch's allocator rounds a request"),
+        )
+
+    def _memory(self, gpu: GpuProperties) -> int:
+        return round(self._measured("gpu.memory", gpu.memory_bytes, "totalGlobalMem of the trace"))
+
+    def _units(self, gpu: GpuProperties) -> int:
+        return round(self._measured("gpu.multiprocessors", gpu.multiprocessors, "numSms of the trace"))
+
+    def _peak(self, element_type: ElementType) -> float:
+        rows = [row for row in self._rows if row.shape.element_type is element_type and row.seconds]
+        fastest = max(row.flop / row.seconds for row in rows if row.seconds)
+        return self._measured(f"gpu.peak.{element_type.value}", max(1.0, fastest), "of the fastest kernel recorded")
+
+    def _link(self) -> Link:
+        rates = {way: self._copied(way) for way in ("HtoD", "DtoH")}
+        either = rates["HtoD"] or rates["DtoH"]
+        figures = {}
+        for way, key in (("HtoD", "h2d"), ("DtoH", "d2h")):
+            path = f"link.{key}"
+            if rate := rates[way]:
+                figures[key] = self._measured(path, rate, "largest copy of the step; pageable memory is slower")
+            elif either:
+                figures[key] = self._assumed(path, either, "as in the other direction; no large copy was recorded")
+            else:
+                figures[key] = self._assumed(path, _RATE_OF_COPIES, "PCIe gen3 x16; no large copy was recorded")
+        latency = self._assumed("link.latency", _LATENCY_S, "as of titan_x_maxwell")
+        return Link("as recorded", figures["h2d"], figures["d2h"], latency)
+
+    def _copied(self, way: str) -> float | None:
+        large = [each for each in self._recorded.copies if way in each.name and each.nbytes >= _LARGE_COPY_BYTES]
+        return max((each.nbytes / each.seconds for each in large if each.seconds > 0), default=None)
+
+    def _host(self, issue_s: float) -> Host:
+        return Host(
+            memory_bytes=self._assumed("host.memory", 64 * GIB, "no trace tells it"),
+            issue_s=issue_s,
+            pin_latency_s=self._assumed("host.pin_latency", _PIN_LATENCY_S, _PINNING),
+            pin_bytes_per_s=self._assumed("host.pin_bandwidth", _PIN_RATE, _PINNING),
+        )
+
+    def _measured(self, path: str, number: float, source: str) -> float:
+        return self._state(path, number, Origin.MEASURED, f"the recorded step: {source}")
+
+    def _assumed(self, path: str, number: float, source: str) -> int:
+        return self._state(path, number, Origin.ASSUMED, source)  # type: ignore[return-value]
+
+    def _state(self, path: str, number: float, origin: Origin, source: str) -> float:
+        rounded = number if isinstance(number, int) else rounded_figure(path, number, _DIGITS)
+        self._figures[path] = state(path, rounded, origin, source)
+        return rounded
