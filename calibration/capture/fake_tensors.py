@@ -86,7 +86,10 @@ class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
         with self._fake:
-            result = func(*fake_args, **fake_kwargs)
+            if func is _GROUPED_PRODUCT:
+                result = _grouped_product(*fake_args, **fake_kwargs)
+            else:
+                result = func(*fake_args, **fake_kwargs)
             if name_of(func) in _NORMALIZATIONS:
                 result = _with_wide_statistics(result, arguments_of(func, fake_args, fake_kwargs)["weight"])
             elif layout := _NORMALIZATIONS_BACKWARD.get(name_of(func)):
@@ -164,6 +167,17 @@ def _with_gradient_like(
     return (torch.empty_like(given, memory_format=layout(given)), *result[1:])
 
 
+def _grouped_product(first: torch.Tensor, second: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401
+    """Return what a product of groups of rows is like, in the type of its factors.
+
+    PyTorch's shapes without data take those of Hopper's kernel alone, of two bytes; elsewhere it multiplies group by
+    group, in every type (`native/GroupedMMUtils.h`).
+    """
+    narrow = (each.to(torch.bfloat16) for each in (first, second))
+    product: torch.Tensor = _GROUPED_PRODUCT(*narrow, *rest, **named)
+    return product.to(first.dtype)
+
+
 _NORMALIZATIONS: Final = frozenset(
     {"native_batch_norm", "_native_batch_norm_legit", "native_layer_norm", "native_group_norm"}
 )
@@ -173,6 +187,7 @@ _NORMALIZATIONS_BACKWARD: Final = {
     "native_group_norm_backward": suggest_memory_format,
 }
 """In which layout they return the gradient of an input."""
+_GROUPED_PRODUCT: Final = torch.ops.aten._grouped_mm.default  # noqa: SLF001 - as FakeTensorMode is given it
 _INDEX: Final = torch.ops.aten.index.Tensor
 _DYNAMIC: Final = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _FINDS_INFINITY: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default

@@ -151,7 +151,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if is_written:
                     return
                 continue
-            number = self._storages.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True)
+            number = self._storages.add_constant(tensor)
             access = Access.READ
             if is_written:
                 access = Access.WRITE if only_writes(func) else Access.UPDATE
@@ -211,7 +211,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note_saved(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._phase is Phase.FORWARD and not self._is_on_host(tensor):
-            number = self._storages.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True)
+            number = self._storages.add_constant(tensor)
             self._saved.append((newest_node(), number, len(self.records)))
         # With its node, a result that is saved would hold itself, and live on where no backward comes by.
         return tensor.detach()

@@ -23,6 +23,7 @@ class Life:
     nbytes: int
     element_type: str
     given: bool
+    constant: bool = False
     written_by: int | None = None
     freed_after: int | None = None
 
@@ -47,7 +48,13 @@ class StorageTable:
         """Return the number of the storage of a tensor; None where it was never seen."""
         return self._numbers.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - its identity
 
-    def add(self, tensor: torch.Tensor, name: str, kind: BufferKind, *, given: bool = False) -> int:
+    def add_constant(self, tensor: torch.Tensor) -> int:
+        """Return the number of the storage of a tensor, which was there before if it is new."""
+        return self.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True, constant=True)
+
+    def add(
+        self, tensor: torch.Tensor, name: str, kind: BufferKind, *, given: bool = False, constant: bool = False
+    ) -> int:
         """Return the number of the storage of a tensor, which is new unless it was seen."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001
@@ -56,7 +63,7 @@ class StorageTable:
         number = len(self.lives)
         self._numbers[key] = number
         written_by = None if given else self.issued
-        life = Life(name, kind, storage.nbytes(), element_type_of(tensor), given, written_by)
+        life = Life(name, kind, storage.nbytes(), element_type_of(tensor), given, constant, written_by)
         self.lives.append(life)
         weakref.finalize(storage, self._free, key, life)
         return number
@@ -95,7 +102,9 @@ class StorageTable:
     def storages(self) -> tuple[CapturedStorage, ...]:
         """Return what was recorded of each."""
         return tuple(
-            CapturedStorage(each.name, each.kind, each.nbytes, each.element_type, each.given, each.freed_after)
+            CapturedStorage(
+                each.name, each.kind, each.nbytes, each.element_type, each.given, each.freed_after, each.constant
+            )
             for each in self.lives
         )
 
