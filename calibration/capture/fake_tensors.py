@@ -86,10 +86,8 @@ class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
         with self._fake:
-            if func is _GROUPED_PRODUCT:
-                result = _grouped_product(*fake_args, **fake_kwargs)
-            else:
-                result = func(*fake_args, **fake_kwargs)
+            compute: Callable[..., Any] = _grouped_product if func is _GROUPED_PRODUCT else func
+            result = compute(*fake_args, **fake_kwargs)
             if name_of(func) in _NORMALIZATIONS:
                 result = _with_wide_statistics(result, arguments_of(func, fake_args, fake_kwargs)["weight"])
             elif layout := _NORMALIZATIONS_BACKWARD.get(name_of(func)):
