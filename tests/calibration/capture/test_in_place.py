@@ -85,7 +85,7 @@ class Sums(torch.autograd.Function):
 
 
 def test_sums_in_the_backward_of_a_function_in_python_take_new_memory() -> None:
-    step = captured(Sums.apply)  # type: ignore[no-untyped-call]
+    step = captured(Sums.apply)
     assert [each.name for each in of_backward(step, "add")] == ["aten.add.Tensor"] * 2
 
 
