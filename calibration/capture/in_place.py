@@ -48,7 +48,8 @@ def overwrites(func: OpOverload, args: Sequence[Any], result: object, made_in: i
 def _meet(node: Node, first: torch.Tensor, second: torch.Tensor, result: torch.Tensor, made_in: int | None) -> bool:
     """Return whether a sum is of two gradients that meet at a node, of which the second has just come."""
     is_alike = first.shape == second.shape == result.shape and first.dtype == result.dtype
-    if not is_alike or first.untyped_storage()._cdata == second.untyped_storage()._cdata:  # noqa: SLF001
+    # A view holds what it is a view of, and so the memory of both is held twice.
+    if not is_alike or first._is_view() or first.untyped_storage()._cdata == second.untyped_storage()._cdata:  # noqa: SLF001
         return False
     # The first came from another node, or from the same one, as two factors that are one tensor have it.
     edges = [each for each in node.next_functions if each[0] is not None]

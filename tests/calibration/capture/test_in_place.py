@@ -70,6 +70,13 @@ def test_a_gradient_that_is_held_elsewhere_stays_as_it_is() -> None:
     assert [each.name for each in of_backward(captured(lambda y: y + y), "add")] == ["aten.add.Tensor"]
 
 
+def test_a_gradient_that_is_a_view_stays_as_it_is() -> None:
+    """Of a map that is transposed twice: what its gradients are views of holds their memory as well."""
+    assert [each.name for each in of_backward(captured(lambda y: y.t().exp() + y.t().sin()), "add")] == [
+        "aten.add.Tensor"
+    ]
+
+
 class Sums(torch.autograd.Function):
     """The same map; its backward, in Python, adds up what it is given."""
 
