@@ -93,8 +93,8 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
 
             with _no_collection(), recorder.recording():
                 held = iteration.run(enter)
-            recorder.finish()
-        assign_kinds(recorder.records, storages.lives, gradients)
+            numbers = recorder.finish()
+        assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
         if fakes is not None and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
             notes += ("What oneDNN keeps of recurrent layers is left out: it says so only when it runs (`--real`).",)
         step = _step(program, device, iteration, recorder.records, modules, storages, notes)

@@ -5,12 +5,13 @@ that hides nothing. So what is computed from no fake tensor is computed, where i
 `FakeTensorMode` computes shapes and types only, and allocates nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn import init
 from torch.utils._mode_utils import no_dispatch
@@ -85,9 +86,12 @@ class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         fake_args, fake_kwargs = tree_map_only(torch.Tensor, to_fake, (args, dict(kwargs)))
         with self._fake:
-            result = func(*fake_args, **fake_kwargs)
+            compute: Callable[..., Any] = _grouped_product if func is _GROUPED_PRODUCT else func
+            result = compute(*fake_args, **fake_kwargs)
             if name_of(func) in _NORMALIZATIONS:
                 result = _with_wide_statistics(result, arguments_of(func, fake_args, fake_kwargs)["weight"])
+            elif layout := _NORMALIZATIONS_BACKWARD.get(name_of(func)):
+                result = _with_gradient_like(arguments_of(func, fake_args, fake_kwargs)["input"], layout, result)
         # A scaler finds no infinite gradient among fake ones, else the optimizer would not step.
         if originals and func._schema.is_mutable and func is not _FINDS_INFINITY:  # noqa: SLF001
             for tensor, is_written in operands_of(func, args, kwargs):
@@ -146,9 +150,42 @@ def _with_wide_statistics(result: Sequence[torch.Tensor], weight: torch.Tensor |
     return (result[0], *(each.to(weight.dtype) for each in result[1:]))
 
 
+def _with_gradient_like(
+    given: torch.Tensor,
+    layout: Callable[[torch.Tensor], torch.memory_format],
+    result: Sequence[torch.Tensor | None],
+) -> Sequence[torch.Tensor | None]:
+    """Return what the backward of a normalization does, the gradient of its input in the type of that.
+
+    And not as PyTorch's shapes without data have it, in the type of the weights and the order of the other gradient
+    (`native/layer_norm.cpp`, `native/group_norm.cpp`, `native/Normalization.cpp`).
+    """
+    if result[0] is None:
+        return result
+    return (torch.empty_like(given, memory_format=layout(given)), *result[1:])
+
+
+def _grouped_product(first: torch.Tensor, second: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:  # noqa: ANN401
+    """Return what a product of groups of rows is like, in the type of its factors.
+
+    PyTorch's shapes without data take those of Hopper's kernel alone, of two bytes; elsewhere it multiplies group by
+    group, in every type (`native/GroupedMMUtils.h`).
+    """
+    narrow = (each.to(torch.bfloat16) for each in (first, second))
+    product: torch.Tensor = _GROUPED_PRODUCT(*narrow, *rest, **named)
+    return product.to(first.dtype)
+
+
 _NORMALIZATIONS: Final = frozenset(
     {"native_batch_norm", "_native_batch_norm_legit", "native_layer_norm", "native_group_norm"}
 )
+_NORMALIZATIONS_BACKWARD: Final = {
+    "native_batch_norm_backward": suggest_memory_format,
+    "native_layer_norm_backward": lambda _: torch.contiguous_format,
+    "native_group_norm_backward": suggest_memory_format,
+}
+"""In which layout they return the gradient of an input."""
+_GROUPED_PRODUCT: Final = torch.ops.aten._grouped_mm.default  # noqa: SLF001 - as FakeTensorMode is given it
 _INDEX: Final = torch.ops.aten.index.Tensor
 _DYNAMIC: Final = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 _FINDS_INFINITY: Final = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default

@@ -33,6 +33,8 @@ _START: Final = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); import calibration, vdnnsim; del sys.path[0]; "
     "from calibration.capture.child import main; main()"
 )
+MOST_KEPT_BYTES: Final = 2**30
+"""Of the cache: some hundred captures of large models."""
 _LONGEST: Final = 300
 """Characters of what a process printed last that a message repeats."""
 
@@ -75,8 +77,9 @@ def captured(request: Request, cache: Path | None = None) -> tuple[CapturedStep,
     if answer.step is None:
         raise CaptureError(answer.error)
     # A cache that cannot be written is no reason to keep a result back.
-    with suppress(OutputError):
+    with suppress(OutputError, OSError):
         replace_file(kept, msgspec.json.encode(answer))
+        _prune(kept)
     return answer.step, None
 
 
@@ -143,8 +146,22 @@ def _kept(path: Path) -> CapturedStep | None:
         answer = msgspec.json.decode(path.read_bytes(), type=Answer)
     except (OSError, msgspec.DecodeError):
         return None
-    same = all(file_sha256(file) == digest for file, digest in answer.files.items())
-    return answer.step if same else None
+    if any(file_sha256(file) != digest for file, digest in answer.files.items()):
+        return None
+    # It was used just now; of a cache that cannot be written nothing will be pruned.
+    with suppress(OSError):
+        os.utime(path)
+    return answer.step
+
+
+def _prune(newest: Path) -> None:
+    """Remove what was used least recently where a cache is larger than it may be, and never the newest."""
+    used = {each: each.stat() for each in newest.parent.glob("*.json") if each != newest}
+    left = MOST_KEPT_BYTES - newest.stat().st_size
+    for each in sorted(used, key=lambda file: used[file].st_mtime_ns, reverse=True):
+        left -= used[each].st_size
+        if left < 0:
+            each.unlink(missing_ok=True)
 
 
 def _digest(request: Request) -> str:

@@ -16,17 +16,18 @@ def newest_node() -> int:
 
 def is_in_backward() -> bool:
     """Return whether autograd runs a node."""
-    return _running_node() is not None
+    return running_node() is not None
 
 
 def is_accumulating() -> bool:
     """Return whether autograd adds to the gradient of a parameter."""
-    node = _running_node()
+    node = running_node()
     return node is not None and node.name().endswith("AccumulateGrad")
 
 
-def _running_node() -> torch.autograd.graph.Node | None:
-    """Return the node that autograd runs; None outside of backward, which PyTorch's types leave out."""
+def running_node() -> torch.autograd.graph.Node | None:
+    """Return the node that autograd runs, or whose gradients it hands on; None outside of backward."""
+    # PyTorch's types leave out None.
     return cast("torch.autograd.graph.Node | None", torch._C._current_autograd_node())  # noqa: SLF001
 
 
@@ -57,5 +58,5 @@ class NodeTracker:
 
     def running_backward_of(self) -> int | None:
         """Return the last operation of the forward of the node whose backward runs."""
-        node = _running_node()
+        node = running_node()
         return None if node is None else self._operations.get(node._sequence_nr())  # noqa: SLF001

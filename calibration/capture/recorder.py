@@ -16,10 +16,11 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.capture.failures import failure_of
+from calibration.capture.in_place import overwrites, write_in_place
 from calibration.capture.modules import ModuleTracker
-from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node
+from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
 from calibration.capture.schemas import is_random, name_of, only_writes, operands_of, tensors_in
-from calibration.capture.storages import StorageTable, element_type_of
+from calibration.capture.storages import Operand, StorageTable, element_type_of
 from calibration.capture.traffic import traffic_of
 from calibration.capture.work import Effort, effort_of
 from vdnnsim.dnn.layers import Phase
@@ -36,12 +37,14 @@ class Record:
         results: storages that it made, each with its position among what the operator returns.
         recomputes: whether it is of forward, run again in backward.
         accumulates: whether it adds to the gradient of a parameter, or makes it.
+        node: sequence number of the node of autograd that runs it, in backward.
+        overwrites: whether its result is written over its first operand if nobody holds that after it.
     """
 
     name: str
     module: int
     phase: Phase
-    operands: list[tuple[int, int, Access]]
+    operands: list[Operand]
     results: dict[int, int]
     element_type: str
     effort: Effort
@@ -50,6 +53,8 @@ class Record:
     forward: int | None = None
     recomputes: bool = False
     accumulates: bool = False
+    node: int | None = None
+    overwrites: bool = False
     saves: list[int] = field(default_factory=list)
 
 
@@ -108,7 +113,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not (self._host and self._phase is Phase.UPDATE):
                 self._record(func, (), {}, result)
         elif func.is_view or torch.Tag.inplace_view in func.tags:
-            self._nodes.note(None)
+            # What is saved is detached when its node is there, and the operation of it is yet to come.
+            if func is not _DETACH:
+                self._nodes.note(None)
         else:
             self._record(func, args, kwargs, result)
         return result
@@ -120,8 +127,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._forwards.clear()
             self._recomputed.clear()
 
-    def finish(self) -> None:
-        """Give each operation what autograd saved of it."""
+    def finish(self) -> dict[int, int]:
+        """Give each operation what autograd saved of it, and write in place what is so in a run.
+
+        Returns:
+            The new number of each storage by its old one.
+        """
         for node, storage, issued in self._saved:
             position, made = self._nodes.operation_of(node), self._storages.lives[storage].written_by
             # A node without an operation of its own, as of a custom function that returns its input, saves after the
@@ -131,6 +142,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             record = self.records[position]
             if storage not in record.saves:
                 record.saves.append(storage)
+        return write_in_place(self.records, self._storages)
 
     def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
         operands: dict[tuple[int, int], Access] = {}
@@ -139,7 +151,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if is_written:
                     return
                 continue
-            number = self._storages.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True)
+            number = self._storages.add_constant(tensor)
             access = Access.READ
             if is_written:
                 access = Access.WRITE if only_writes(func) else Access.UPDATE
@@ -153,6 +165,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 operands[number, self._storages.view(tensor, number)] = Access.WRITE
         if not any(access.writes for access in operands.values()):
             return
+        made_by = self._storages.lives[next(iter(operands))[0]].written_by
+        made_in = None if made_by in (None, len(self.records)) else self.records[made_by].node
+        node = running_node()
         module, forward, recomputes = self._place(str(func))
         self.records.append(
             Record(
@@ -168,6 +183,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 forward=forward,
                 recomputes=recomputes,
                 accumulates=is_accumulating(),
+                node=None if node is None else node._sequence_nr(),  # noqa: SLF001
+                overwrites=len(results) == 1 and overwrites(func, args, result, made_in),
             )
         )
         self._storages.issued = len(self.records)
@@ -194,9 +211,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note_saved(self, tensor: torch.Tensor) -> torch.Tensor:
         if self._phase is Phase.FORWARD and not self._is_on_host(tensor):
-            number = self._storages.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True)
+            number = self._storages.add_constant(tensor)
             self._saved.append((newest_node(), number, len(self.records)))
-        return tensor
+        # With its node, a result that is saved would hold itself, and live on where no backward comes by.
+        return tensor.detach()
 
     def _is_on_host(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._host  # noqa: SLF001 - its identity
@@ -204,6 +222,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 _FROM_DATA: Final = torch.ops.aten.lift_fresh.default
 """Makes a tensor of Python's numbers."""
+_DETACH: Final = torch.ops.aten.detach.default
 
 
 def _arithmetic_type(args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> str:

@@ -1,12 +1,17 @@
 """Memory that lives as one: which storages an iteration touches, since when, and until when."""
 
 import weakref
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
 import torch
 
 from vdnnsim.dnn.captured_step import CapturedStorage, CapturedTensor
-from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.step import Access, BufferKind
+
+Operand = tuple[int, int, Access]
+"""Numbers of a storage and of the view of it that an operation touches, and how."""
 
 
 @dataclass
@@ -18,6 +23,7 @@ class Life:
     nbytes: int
     element_type: str
     given: bool
+    constant: bool = False
     written_by: int | None = None
     freed_after: int | None = None
 
@@ -36,12 +42,19 @@ class StorageTable:
         """Operations that were issued."""
         self._numbers: dict[int, int] = {}
         self._tensors: dict[CapturedTensor, int] = {}
+        self._views: list[CapturedTensor] = []
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of the storage of a tensor; None where it was never seen."""
         return self._numbers.get(tensor.untyped_storage()._cdata)  # noqa: SLF001 - its identity
 
-    def add(self, tensor: torch.Tensor, name: str, kind: BufferKind, *, given: bool = False) -> int:
+    def add_constant(self, tensor: torch.Tensor) -> int:
+        """Return the number of the storage of a tensor, which was there before if it is new."""
+        return self.add(tensor, "constant", BufferKind.FEATURE_MAP, given=True, constant=True)
+
+    def add(
+        self, tensor: torch.Tensor, name: str, kind: BufferKind, *, given: bool = False, constant: bool = False
+    ) -> int:
         """Return the number of the storage of a tensor, which is new unless it was seen."""
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001
@@ -50,29 +63,63 @@ class StorageTable:
         number = len(self.lives)
         self._numbers[key] = number
         written_by = None if given else self.issued
-        self.lives.append(Life(name, kind, storage.nbytes(), element_type_of(tensor), given, written_by))
-        weakref.finalize(storage, self._free, key, number)
+        life = Life(name, kind, storage.nbytes(), element_type_of(tensor), given, constant, written_by)
+        self.lives.append(life)
+        weakref.finalize(storage, self._free, key, life)
         return number
 
     def view(self, tensor: torch.Tensor, number: int) -> int:
         """Return the number of a tensor, a view of a storage."""
         offset = int(tensor.storage_offset()) * tensor.element_size()
-        seen = CapturedTensor(number, tuple(tensor.shape), element_type_of(tensor), offset)
-        return self._tensors.setdefault(seen, len(self._tensors))
+        return self._number_of_view(CapturedTensor(number, tuple(tensor.shape), element_type_of(tensor), offset))
 
     @property
     def tensors(self) -> tuple[CapturedTensor, ...]:
         """The views, in the order of their numbers."""
-        return tuple(self._tensors)
+        return tuple(self._views)
+
+    def moved(self, operand: Operand, into: Mapping[int, Operand]) -> Operand:
+        """Return an operand as it is where some storages are parts of others: views of these, by their numbers."""
+        number, view, access = operand
+        if number not in into:
+            return operand
+        there, place, _ = into[number]
+        old, offset = self._views[view], self._views[place].offset_bytes
+        moved = CapturedTensor(there, old.shape, old.element_type, old.offset_bytes + offset)
+        return there, self._number_of_view(moved), access
+
+    def renumber(self, into: Mapping[int, Operand]) -> tuple[dict[int, int], dict[int, int]]:
+        """Drop storages that are parts of others; return the new numbers of all storages, and of the other views."""
+        numbers = _numbered(range(len(self.lives)), into)
+        views = _numbered(
+            range(len(self._views)), {each for each, view in enumerate(self._views) if view.storage in into}
+        )
+        self.lives = [self.lives[each] for each in numbers]
+        kept = [self._views[each] for each in views]
+        self._views = [msgspec.structs.replace(each, storage=numbers[each.storage]) for each in kept]
+        return numbers | {part: numbers[there] for part, (there, _, __) in into.items()}, views
 
     def storages(self) -> tuple[CapturedStorage, ...]:
         """Return what was recorded of each."""
         return tuple(
-            CapturedStorage(each.name, each.kind, each.nbytes, each.element_type, each.given, each.freed_after)
+            CapturedStorage(
+                each.name, each.kind, each.nbytes, each.element_type, each.given, each.freed_after, each.constant
+            )
             for each in self.lives
         )
 
-    def _free(self, key: int, number: int) -> None:
+    def _number_of_view(self, view: CapturedTensor) -> int:
+        number = self._tensors.setdefault(view, len(self._views))
+        if number == len(self._views):
+            self._views.append(view)
+        return number
+
+    def _free(self, key: int, life: Life) -> None:
         # What is freed before the first operation was never needed: it is freed with it.
-        self.lives[number].freed_after = max(self.issued - 1, 0)
+        life.freed_after = max(self.issued - 1, 0)
         del self._numbers[key]
+
+
+def _numbered(old: Iterable[int], dropped: Container[int]) -> dict[int, int]:
+    """Return new numbers, without gaps, of those that are not dropped."""
+    return {each: new for new, each in enumerate(each for each in old if each not in dropped)}

@@ -34,7 +34,7 @@ from vdnnsim.report.csv_file import write_csv
 
 FAMILIES = ("own", "torchvision", "timm", "transformers", "diffusers", "peft")
 AT_ONCE = 3
-TIMEOUT_S = 150
+TIMEOUT_S = 300
 _LONGEST_REASON = 400
 
 

@@ -6,6 +6,7 @@ allocator, as PyTorch's profiler reports every allocation and its end.
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -41,14 +42,24 @@ class Measured:
 
 
 class _Held:
-    """What autograd holds of a tensor that it saved, while it does."""
+    """What autograd holds of a tensor that it saved, while it does.
+
+    Without its node, which for a result is the one that saves it: it would hold itself for ever, which none of a real
+    run does.
+    """
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.tensor = tensor
+        self.tensor = tensor.detach()
+
+
+class _Collected(Exception):  # noqa: N818 - no error
+    """Ends a backward when its nodes have said what they hold."""
 
 
 def measure(program: Program) -> Measured:
     """Run a program with real tensors: an iteration for each instrument, after one that makes optimizer states."""
+    # The allocator first: what a library keeps from the first run on is given in no other.
+    peaks = _peaks(program)
     hooked = _hooked_saved_bytes(_warm(program))
     walked: list[int] = []
 
@@ -60,7 +71,7 @@ def measure(program: Program) -> Measured:
     iteration = _warm(program)
     given = _given(iteration)
     replace_loss(iteration, walk).run(lambda _: None)
-    return Measured(hooked, max(walked), *_peaks(program))
+    return Measured(hooked, max(walked), *peaks)
 
 
 def replace_loss(iteration: Iteration, loss: Callable[[Any], torch.Tensor]) -> Iteration:
@@ -107,19 +118,57 @@ def _hooked_saved_bytes(iteration: Iteration) -> int:
 
 def _saved_in_graph(loss: torch.Tensor, given: set[int]) -> dict[int, int]:
     """Return the bytes of the storages that nodes of the graph of a loss hold, by storage."""
+    nodes = [*_nodes_of(loss)]
+    leaves = [each.variable for each in nodes if hasattr(each, "variable")]
+    known = given | {_key(each.grad) for each in leaves if each.grad is not None}
+    held = [*_collected(loss), *(each for node in nodes for each in _held_by(node))]
+    saved = [each for each in held if _key(each) not in known and not _is_number(each)]
+    return {_key(each): each.untyped_storage().nbytes() for each in saved}
+
+
+def _collected(loss: torch.Tensor) -> list[torch.Tensor]:
+    """Return what nodes hold under no hook, those included that have no attributes.
+
+    Of an operation in place on a view the node stands within a `CopySlices`, which shows it to compiled autograd alone.
+    That asks each node for its tensors before it traces a backward, and here traces none.
+    """
+    found: list[torch.Tensor] = []
+
+    class Collector:
+        def begin_capture(self, tensors: list[torch.Tensor], *_: object) -> None:
+            found.extend(tensors)
+            raise _Collected
+
+        def close(self) -> None:
+            """Be told that nothing was traced."""
+
+    seed = torch.ones_like(loss)
+    compiled = torch._C._dynamo.compiled_autograd  # noqa: SLF001 - there is no public way
+    before = compiled.set_autograd_compiler(Collector, False)  # type: ignore[arg-type]  # noqa: FBT003
+    try:
+        with torch.autograd.set_multithreading_enabled(False), suppress(_Collected):
+            loss.backward(seed)  # type: ignore[no-untyped-call]
+    finally:
+        compiled.set_autograd_compiler(*before)
+    return [each for each in found if _key(each) != _key(seed)]
+
+
+def _nodes_of(loss: torch.Tensor) -> Iterator[Node]:
     assert loss.grad_fn is not None
     nodes, waiting = {loss.grad_fn}, [loss.grad_fn]
-    found: dict[int, int] = {}
     while waiting:
         node = waiting.pop()
-        for saved in [*_saved_of(node)]:
-            for held in (saved.data, *_held_by_hook(saved.unpack_hook)):
-                if isinstance(held, torch.Tensor) and _key(held) not in given and not _is_number(held):
-                    found[_key(held)] = held.untyped_storage().nbytes()
+        yield node
         new = {each for each, _ in node.next_functions if each is not None} - nodes
         nodes |= new
         waiting += new
-    return found
+
+
+def _held_by(node: Node) -> Iterator[torch.Tensor]:
+    """Yield what a node holds in its attributes, and what the hooks of others hold for it."""
+    for saved in [*_saved_of(node)]:
+        held = (saved.data, *_held_by_hook(saved.unpack_hook))
+        yield from (each for each in held if isinstance(each, torch.Tensor))
 
 
 def _saved_of(node: Node) -> Iterator[Any]:
@@ -146,7 +195,9 @@ def _held_by_hook(hook: Any) -> Iterator[Any]:  # noqa: ANN401 - whatever was gi
 
 def _is_number(tensor: torch.Tensor) -> bool:
     """Whether it may be a number of Python, which is a tensor in host memory on every device; hooks never see them."""
-    return tensor.dim() == 0 and tensor.dtype in (torch.float64, torch.int64) and not tensor.requires_grad
+    # In a sum with a tensor of no dimension a number gives way to a narrower type, and another such tensor does not.
+    narrow = {torch.float64: torch.float16, torch.int64: torch.int8}.get(tensor.dtype)
+    return narrow is not None and torch.result_type(tensor, torch.zeros((), dtype=narrow)) is narrow
 
 
 @dataclass(slots=True)

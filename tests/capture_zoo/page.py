@@ -20,7 +20,7 @@ _BUILT = (
 _SAVED = (
     "Saved bytes are the storages that autograd holds when backward begins, beside parameters, buffers and inputs. "
     "Measured twice, each time in an iteration of its own: by `saved_tensors_hooks`, and by a walk through the graph "
-    "from the loss to what its nodes hold. Exact is equal to both."
+    "from the loss to what its nodes hold, or say to compiled autograd that they do. Exact is equal to both."
 )
 _PEAK = (
     "The peak is the most bytes that are given at once. Measured from every allocation of the CPU's allocator as "

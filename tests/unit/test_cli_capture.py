@@ -71,6 +71,18 @@ def test_inference_has_no_backward_and_real_tensors_are_of_the_cpu(folder: Path)
     assert read_captured_step(folder / "net.step.json")[0].device == "cpu"
 
 
+def test_a_profile_says_which_cards_choices_are_followed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's A100 is of compute capability 8.0."""
+    done = run("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb")
+    assert "as cuda 8.0, torch " in done.stdout
+    assert read_captured_step(folder / "net.step.json")[0].device == "cuda 8.0"
+    told = refused("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb", "--real")
+    assert told == "--hardware: found with real tensors, which are of the device that they are on"
+    monkeypatch.setattr("vdnnsim.cli.model.compute_capability", lambda _: None)
+    told = refused("net.py:make", "--batch", "1", "--image", "3", "--hardware", "a100_40gb")
+    assert told == "--hardware: of the chip of a100_40gb no compute capability is known"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

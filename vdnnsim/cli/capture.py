@@ -26,6 +26,7 @@ Choice = TypeVar("Choice", bound=Enum)
 @click.option("--precision", default="float32", show_default=True, metavar="NAME", help="As amp_bfloat16.")
 @click.option("--optimizer", default="adamw", show_default=True, metavar="NAME", help="As torch.optim has it, or none.")
 @click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
+@click.option("--hardware", metavar="NAME", help="As on the card of a profile; by default one of capability 8.9.")
 @click.option(
     "--real",
     is_flag=True,
@@ -45,6 +46,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     optimizer: str,
     accumulate: int,
     *,
+    hardware: str | None,
     real: bool,
     pretended: str,
     out: Path | None,
@@ -57,6 +59,8 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     is the model's own, or one that fits its output, and that is said. The code of FILE is run as it is: capture only
     what you would run. The file that is written runs nothing when it is read.
     """
+    import msgspec
+
     from calibration.capture.isolation import captured
     from calibration.capture.request import Request, parse_image
     from vdnnsim.dnn.captured_file import write_captured_step
@@ -65,6 +69,8 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
 
+    if hardware is not None and (real or pretended):
+        raise InputError("--hardware: found with real tensors, which are of the device that they are on")
     request = Request(
         model=model,
         batch_size=batch_size,
@@ -79,6 +85,8 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
         pretended=pretended,
     )
     request.check()
+    if hardware is not None:
+        request = msgspec.structs.replace(request, compute_capability=_compute_capability(hardware))
     path = Path(f"{request.short_name}.step.json") if out is None else out
     for file in filter(None, (path, csv_file)):
         check_file(file)
@@ -91,6 +99,16 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
         *_as_before(request, kept),
         f"wrote {path}; scenarios name it as `workload: {{step: {path}}}`",
     )
+
+
+def _compute_capability(hardware: str) -> tuple[int, int]:
+    from vdnnsim.cli.model import compute_capability
+    from vdnnsim.hardware.profile import find_profile, load_profile
+
+    found = compute_capability(load_profile(find_profile(hardware, Path())).server)
+    if found is None:
+        raise InputError(f"--hardware: of the chip of {hardware} no compute capability is known")
+    return found
 
 
 def _as_before(request: "Request", kept: Path | None) -> list[str]:

@@ -154,11 +154,11 @@ def _request(words: Mapping[str, Any], server: "Server") -> "Request":
         optimizer=said["optimizer"],
     )
     request.check()
-    capability = _compute_capability(server)
+    capability = compute_capability(server)
     return request if capability is None else msgspec.structs.replace(request, compute_capability=capability)
 
 
-def _compute_capability(server: "Server") -> tuple[int, int] | None:
+def compute_capability(server: "Server") -> tuple[int, int] | None:
     """Return that of a machine's GPU; None where nothing is known of its chip."""
     from calibration.pretend.card import card_of
 

@@ -94,6 +94,8 @@ class _Check:
             self._text(storage.name, f"{place}.name")
             self._number(storage.nbytes, f"{place}.nbytes", 0, LARGEST_SIZE)
             self._element_type(storage.element_type, place)
+            if storage.constant and not storage.given:
+                self._wrong(f"{place}.constant", "found true, expected false of what is not given")
             if storage.freed_after is not None:
                 self._number(storage.freed_after, f"{place}.freed_after", 0, len(self._step.operations) - 1)
 

@@ -47,6 +47,8 @@ class CapturedStorage(_Data, frozen=True):
         element_type: as PyTorch calls it, `float32`, `int64`, `bool`.
         given: whether its content is there when the iteration begins: parameters, buffers, optimizer states, inputs.
         freed_after: the operation after which nobody holds it; None for what is held beyond the iteration.
+        constant: whether it is given, and is none of those: a tensor that a model keeps beside its parameters and
+            buffers.
     """
 
     name: str
@@ -55,6 +57,7 @@ class CapturedStorage(_Data, frozen=True):
     element_type: str
     given: bool = False
     freed_after: int | None = None
+    constant: bool = False
 
     def is_held_after(self, operation: int) -> bool:
         """Whether somebody still holds it when an operation has ended."""
@@ -182,7 +185,8 @@ class CapturedStep(_Data, frozen=True):
     def saved_bytes(self) -> int:
         """Bytes that forward keeps for backward, each storage once, beside parameters, buffers and inputs.
 
-        What was saved and freed before backward begins is not among them. Of micro-batches the most that one keeps.
+        Constants are among them, though the model keeps them too; what was saved and freed before backward begins is
+        not. Of micro-batches the most that one keeps.
         """
         most, saved = 0, set[int]()
         for position, operation in enumerate(self.operations):
@@ -190,8 +194,8 @@ class CapturedStep(_Data, frozen=True):
             following = self.operations[position + 1].phase if position + 1 < len(self.operations) else None
             if operation.phase is Phase.FORWARD and following is not Phase.FORWARD:
                 storages = (self.storages[each] for each in saved)
-                kept = (each.nbytes for each in storages if not each.given and each.is_held_after(position))
-                most = max(most, sum(kept))
+                kept = (each for each in storages if each.constant or not each.given)
+                most = max(most, sum(each.nbytes for each in kept if each.is_held_after(position)))
                 saved.clear()
         return most
 

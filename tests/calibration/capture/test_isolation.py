@@ -1,9 +1,11 @@
 """A process of its own captures; its end by a signal is a sentence, and what it captured is kept."""
 
+import os
 from pathlib import Path
 
 import pytest
 
+from calibration.capture import isolation
 from calibration.capture.isolation import captured
 from calibration.capture.request import Request
 from vdnnsim.errors import CaptureError
@@ -64,6 +66,35 @@ def test_a_cache_that_cannot_be_written_keeps_nothing_back(tmp_path: Path) -> No
     (tmp_path / "cache").write_text("a file", encoding="utf-8")
     step, kept = captured(request(tmp_path / "net.py"), tmp_path / "cache")
     assert (step.parameters, kept) == (20, None)
+
+
+def test_the_cache_keeps_what_was_used_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three files, each of 1,000 bytes, two may stay beside that of a new capture, those that were used last."""
+    cache, path = tmp_path / "cache", tmp_path / "net.py"
+    (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
+    path.write_text(LINEAR, encoding="utf-8")
+    cache.mkdir()
+    for used, name in enumerate(("oldest", "older", "old"), start=1):
+        (cache / f"{name}.json").write_bytes(b" " * 1000)
+        os.utime(cache / f"{name}.json", (used, used))
+    captured(request(path), cache)
+    (kept,) = (each for each in cache.iterdir() if not each.name.startswith("old"))
+    assert len([*cache.iterdir()]) == 4
+    size = kept.stat().st_size
+    kept.unlink()
+    monkeypatch.setattr(isolation, "MOST_KEPT_BYTES", size + 2999)
+    captured(request(path), cache)
+    assert {each.name for each in cache.iterdir()} == {"older.json", "old.json", kept.name}
+
+
+def test_what_is_read_from_the_cache_was_used(tmp_path: Path) -> None:
+    (tmp_path / "its_width.py").write_text("WIDTH = 5\n", encoding="utf-8")
+    (tmp_path / "net.py").write_text(LINEAR, encoding="utf-8")
+    captured(request(tmp_path / "net.py"), tmp_path / "cache")
+    (kept,) = (tmp_path / "cache").iterdir()
+    os.utime(kept, (1, 1))
+    captured(request(tmp_path / "net.py"), tmp_path / "cache")
+    assert kept.stat().st_mtime > 1
 
 
 def test_without_pytorch_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,7 @@ def put(path: str, value: object) -> Change:
         ),
         ("storages.4.freed_after", 99, "storages[4].freed_after: found 99, expected an integer from 0 to 17"),
         ("storages.5.freed_after", 3, "storages[5].freed_after: found 3, expected at least 15, which still touches it"),
+        ("storages.10.constant", True, "storages[10].constant: found true, expected false of what is not given"),
         ("storages.3.given", False, "operations[0].operands[0]: reads storage 3 (input) before anything wrote it"),
         ("tensors.3.storage", 99, "tensors[3].storage: found 99, expected the number of one of the 23 storages"),
         ("tensors.3.offset_bytes", 33, "tensors[3].offset_bytes: found 33, expected an integer from 0 to 32"),

@@ -1,0 +1,114 @@
+"""What autograd writes in place, though under a dispatch mode it takes new memory.
+
+A subclass of tensors, or a mode, may not bear an operation in place, so PyTorch takes the other one for them
+(`isTensorSubclassLike` in `ATen/TensorSubclassLikeUtils.h`), and for a capture as well. In a run without it adds up the
+gradients that meet at a node in the first of them, if nobody else holds that (`accumulate` in
+`torch/csrc/autograd/input_buffer.cpp`), and lets formulas write to what they have just made
+(`torch/csrc/autograd/FunctionsManual.cpp`, as `gather_backward`).
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node
+
+from calibration.capture.nodes import running_node
+from calibration.capture.schemas import name_of
+from calibration.capture.storages import Operand, StorageTable
+from vdnnsim.dnn.step import Access
+
+if TYPE_CHECKING:
+    from calibration.capture.recorder import Record
+
+
+def overwrites(func: OpOverload, args: Sequence[Any], result: object, made_in: int | None) -> bool:
+    """Return whether autograd, in a run, writes the result of an operation over its first tensor, if nobody holds that.
+
+    Args:
+        func: the operator.
+        args: its arguments.
+        result: what it returned.
+        made_in: the sequence number of the node that made the first tensor; None of what none did.
+    """
+    node = running_node()
+    if node is None or torch.is_grad_enabled() or not isinstance(result, torch.Tensor):
+        return False
+    if func is _ADD:
+        other = args[1] if len(args) == _SUMMANDS else None
+        return isinstance(other, torch.Tensor) and _meet(node, args[0], other, result, made_in)
+    is_formula = name_of(func) in _IN_FORMULAS or (node.name(), name_of(func)) in _IN_FORMULA_OF
+    return is_formula and made_in == node._sequence_nr() and not _is_in_python()  # noqa: SLF001
+
+
+def _meet(node: Node, first: torch.Tensor, second: torch.Tensor, result: torch.Tensor, made_in: int | None) -> bool:
+    """Return whether a sum is of two gradients that meet at a node, of which the second has just come."""
+    is_alike = first.shape == second.shape == result.shape and first.dtype == result.dtype
+    # A view holds what it is a view of, and so the memory of both is held twice.
+    if not is_alike or first._is_view() or first.untyped_storage()._cdata == second.untyped_storage()._cdata:  # noqa: SLF001
+        return False
+    # The first came from another node, or from the same one, as two factors that are one tensor have it.
+    edges = [each for each in node.next_functions if each[0] is not None]
+    if made_in == node._sequence_nr() and len(set(edges)) == len(edges):  # noqa: SLF001
+        return False
+    return is_non_overlapping_and_dense_or_false(first) and not _is_in_python()
+
+
+def _is_in_python() -> bool:
+    """Return whether the backward of a function in Python runs, rather than autograd."""
+    frame = sys._getframe()  # noqa: SLF001 - documented
+    while frame.f_back is not None and frame.f_code is not _ENGINE:
+        if frame.f_code is _BACKWARD:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def write_in_place(records: Sequence["Record"], storages: StorageTable) -> dict[int, int]:
+    """Let operations that overwrite their first tensor do so where nobody holds it after them.
+
+    Args:
+        records: of all operations, in order; they are changed.
+        storages: of all of them; those that are not needed any more are dropped.
+
+    Returns:
+        The new number of each storage by its old one.
+    """
+    into: dict[int, Operand] = {}
+    for position, record in enumerate(records):
+        record.operands = [storages.moved(each, into) for each in record.operands]
+        number, view, _ = record.operands[0]
+        life = storages.lives[number]
+        if not record.overwrites or life.given or life.freed_after != position:
+            continue
+        (result,) = record.results
+        into[result] = overwritten = number, view, Access.UPDATE
+        life.freed_after = storages.lives[result].freed_after
+        name, _, overload = record.name.rpartition(".")
+        record.name, record.results = f"{name}_.{overload}", {}
+        record.operands = [overwritten, *(each for each in record.operands[1:] if each[0] != result)]
+    numbers, views = storages.renumber(into)
+    for record in records:
+        record.operands = [(numbers[number], views[view], access) for number, view, access in record.operands]
+        record.results = {numbers[number]: index for number, index in record.results.items()}
+        record.saves = [numbers[each] for each in record.saves]
+    return numbers
+
+
+_ADD: Final = torch.ops.aten.add.Tensor
+_SUMMANDS: Final = 2
+_IN_FORMULAS: Final = frozenset({"scatter_add", "scatter", "index_put", "index_add", "put", "masked_scatter"})
+"""On zeros, or on a copy, that the formula has made."""
+_IN_FORMULA_OF: Final = frozenset(
+    {
+        ("BinaryCrossEntropyWithLogitsBackward0", "sub"),
+        ("BinaryCrossEntropyWithLogitsBackward0", "mul"),
+        ("TraceBackward0", "index_fill"),
+    }
+)
+_ENGINE: Final = torch.autograd.graph._engine_run_backward.__code__  # noqa: SLF001
+_BACKWARD: Final = BackwardCFunction.apply.__code__

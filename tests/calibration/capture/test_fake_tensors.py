@@ -1,0 +1,57 @@
+"""Shapes without data, where PyTorch's own are not those of its kernels."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibration.capture.fake_tensors import FakeTensors
+
+aten = torch.ops.aten
+
+
+def layer_norm(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
+    _, mean, deviation = aten.native_layer_norm(x, [8], weight, weight, 1e-5)
+    return aten.native_layer_norm_backward(gradient, x, [8], mean, deviation, weight, weight, [True] * 3)[0]  # type: ignore[no-any-return]
+
+
+def group_norm(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
+    _, mean, deviation = aten.native_group_norm(x, weight, weight, 2, 8, 8, 2, 1e-5)
+    return aten.native_group_norm_backward(gradient, x, mean, deviation, weight, 2, 8, 8, 2, [True] * 3)[0]  # type: ignore[no-any-return]
+
+
+def batch_norm(x: Tensor, gradient: Tensor, weight: Tensor) -> Tensor:
+    training = True
+    _, mean, deviation = aten.native_batch_norm(x, weight, weight, None, None, training, 0.1, 1e-5)
+    of, kept = (gradient, x, weight, None, None), (mean, deviation, training, 1e-5, [True] * 3)
+    return aten.native_batch_norm_backward(*of, *kept)[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("normalize", [layer_norm, group_norm, batch_norm])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_what_is_normalized_is_like_it(
+    normalize: Callable[[Tensor, Tensor, Tensor], Tensor], dtype: torch.dtype
+) -> None:
+    """Whatever the type of the weights and the order of the gradient that comes, as a real one is too."""
+
+    def made() -> Tensor:
+        gradient = torch.randn(8, 8, 2, dtype=dtype).transpose(0, 2)
+        return normalize(torch.randn(2, 8, 8, dtype=dtype), gradient, torch.ones(8))
+
+    with FakeTensors():
+        fake = made()
+    real = made()
+    assert (fake.dtype, fake.stride()) == (real.dtype, real.stride()) == (dtype, (64, 8, 1))
+
+
+def test_groups_of_rows_are_multiplied_in_every_type() -> None:
+    """6 rows in two groups, each by a matrix of its own, 16 x 32."""
+
+    def made() -> Tensor:
+        rows, matrices = torch.randn(6, 16), torch.randn(2, 16, 32)
+        return torch._grouped_mm(rows, matrices, offs=torch.tensor([2, 6], dtype=torch.int32))  # noqa: SLF001
+
+    with FakeTensors():
+        fake = made()
+    assert (tuple(fake.shape), fake.dtype) == ((6, 32), torch.float32) == (tuple(made().shape), made().dtype)
