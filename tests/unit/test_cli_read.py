@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from tests.recorded_traces import execution_trace, new_trace, write
 from vdnnsim.cli import cli
+from vdnnsim.cli.read_trace import read_trace
 from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.experiment import run_scenario
 from vdnnsim.recordings.recording_file import RecordingKind, kind_of, read_recording
@@ -27,6 +28,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(new_trace(), tmp_path / "trace.json.gz")
     write(execution_trace(), tmp_path / "et.json")
     return tmp_path
+
+
+def test_the_options_for_a_trace_are_frozen() -> None:
+    """They are a promise, as all options are."""
+    assert {name for each in read_trace.params for name in each.opts if name.startswith("--")} == {
+        *("--execution-trace", "--batch", "--out", "--profile", "--hardware", "--csv")
+    }
 
 
 def test_it_says_where_the_time_goes(folder: Path) -> None:

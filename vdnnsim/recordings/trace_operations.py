@@ -185,8 +185,10 @@ def _forward_index(operations: Sequence[Operation]) -> tuple[dict[int, int], dic
         numbers = [each.sequence for each in operators if each.sequence is not None and each.sequence >= 0]
         if numbers:
             by_sequence[numbers[-1]] = at
-        for stem in {_letters(each.name.removeprefix("aten::")) for each in (*operators, *inner)}:
-            by_stem[stem].append(at)
+        # What counts batches is on scalars, and has no gradient.
+        if operation.call.event.dims is None or any(operation.dims):
+            for stem in {_letters(each.name.removeprefix("aten::")) for each in (*operators, *inner)}:
+                by_stem[stem].append(at)
     return by_sequence, by_stem
 
 

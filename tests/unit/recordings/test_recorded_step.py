@@ -1,13 +1,19 @@
 """What a trace says of a step; the traces and the numbers are those of `tests.recorded_traces`."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.recorded_traces import STEP_US, new_trace, old_trace, write
+from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.errors import RecordingError
+from vdnnsim.errors import RecordingError, VdnnsimError
 from vdnnsim.recordings.recorded_step import RecordedStep, read_step
+from vdnnsim.recordings.trace_profile import write_recorded_profile
+from vdnnsim.recordings.trace_workload import captured_step
 
 MICRO = 1e-6
 
@@ -67,6 +73,21 @@ def test_modules_are_named_and_backward_is_in_that_of_its_forward(tmp_path: Path
 def test_backward_is_matched_by_name_where_autograd_has_no_numbers(tmp_path: Path) -> None:
     """The node `ConvolutionBackward0` is of the last `convolution`."""
     assert [each.forward for each in step_of(new_trace(sequences=True), tmp_path).operations] == [None, 0, None]
+
+
+def test_what_counts_batches_is_no_forward_of_a_node(tmp_path: Path) -> None:
+    """Another `convolution`, on scalars, after the one that `ConvolutionBackward0` is of."""
+    trace = new_trace(sequences=True)
+    for step in range(3):
+        begin = 7e6 + step * STEP_US
+        host = {"ph": "X", "pid": 1, "tid": 1, "ts": begin + 200, "dur": 9}
+        number = 5000 + step
+        trace["traceEvents"] += [
+            {**host, "cat": "cpu_op", "name": "aten::convolution", "args": {"Input Dims": [[], []]}},
+            {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1, "args": {"correlation": number}},
+            {**host, "cat": "kernel", "name": "k", "tid": 7, "dur": 1, "args": {"correlation": number, "stream": 7}},
+        ]
+    assert [each.forward for each in step_of(trace, tmp_path).operations] == [None, None, 0, None]
 
 
 def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:
@@ -178,3 +199,25 @@ def test_events_of_nonsense_are_passed_over(tmp_path: Path) -> None:
     recorded = step_of(trace, tmp_path)
     assert recorded.trace.gpu is None
     assert recorded.attributed_s == pytest.approx(205 * MICRO)
+
+
+_WRONG = st.sampled_from([None, 0, -1, 2**70, 1e308, "x\n", [], [[0, 0]], [[2**31] * 4] * 3, {}, {"a": 1}, "[0, 0]"])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_stands_in_a_trace_it_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+    """One value of one event is replaced by what has no business there; a step that is read can be laid out."""
+    trace = new_trace()
+    event = data.draw(st.sampled_from(trace["traceEvents"]))
+    holder = data.draw(st.sampled_from([event, event.get("args", event)]))
+    if holder:
+        holder[data.draw(st.sampled_from(sorted(holder)))] = deepcopy(data.draw(_WRONG))
+    refusal = ""
+    try:
+        recorded = step_of(trace, tmp_path)
+        write_recorded_profile(tmp_path / "card.yaml", recorded, None)
+        write_captured_step(captured_step(recorded, "m"), tmp_path / "m.step.json")
+    except VdnnsimError as failure:
+        refusal = str(failure)
+    assert "\n" not in refusal
