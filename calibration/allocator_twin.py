@@ -11,66 +11,21 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from itertools import takewhile
 from typing import Final
 
 import torch
 
 from calibration.allocator_model import Divergence, GpuMemory, ModelBeside
+from calibration.random_traces import SETTINGS, RandomTrace
 from vdnnsim.memory.online import Block
-from vdnnsim.units import GIB, MIB
+from vdnnsim.memory.settings import AllocatorSettings, parse_settings
+from vdnnsim.units import GIB
 
 Occupy = Callable[[torch.cuda.Stream], None]
 """Gives a stream work that does not end before the host waits for the stream."""
 
 EVENTS_BETWEEN_SNAPSHOTS: Final = 1000
-
-
-class Sizes(Enum):
-    """What sizes are drawn from."""
-
-    SMALL = "small"
-    LARGE = "large"
-    EDGES = "edges"
-    ALIKE = "alike"
-    MIXED = "mixed"
-
-    def draw(self, numbers: random.Random) -> int:
-        """Return bytes of a request: at least one."""
-        match self:
-            case Sizes.SMALL:
-                return numbers.randint(1, MIB + 600)
-            case Sizes.LARGE:
-                return int(2 ** numbers.uniform(20, 28))
-            case Sizes.EDGES:
-                # Where the allocator's rules change, and a little beside.
-                rule = numbers.choice((512, MIB, 2 * MIB, 9 * MIB, 10 * MIB, 12 * MIB, 19 * MIB, 20 * MIB))
-                return max(1, rule + numbers.choice((-1025, -513, -512, -1, 0, 1, 511, 512, 513, 1024, MIB, -MIB)))
-            case Sizes.ALIKE:
-                return numbers.choice((3, 5, 5, 7, 12, 12, 24, 48)) * MIB
-            case Sizes.MIXED:  # pragma: no branch
-                return numbers.choice(
-                    (numbers.randint(1, 4096), numbers.randint(1, 3 * MIB), int(2 ** numbers.uniform(20, 27)))
-                )
-
-
-@dataclass(frozen=True, slots=True)
-class RandomTrace:
-    """One trace: the same events each time.
-
-    Attributes:
-        memory_bytes: what the GPU has for segments.
-        streams: how many streams allocate; with more than one, they use each other's tensors.
-        expandable: whether segments grow.
-    """
-
-    sizes: Sizes
-    seed: int
-    events: int
-    memory_bytes: int
-    streams: int
-    expandable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +44,6 @@ class TraceOutcome:
     divergence: Divergence | None
 
 
-def random_traces(count: int, events: int) -> list[RandomTrace]:
-    """Return traces of every kind of sizes; half with several streams, half with expandable segments.
-
-    Memory is plentiful in every third; the others have from 300 MiB to somewhat over 1 GiB.
-    """
-    traces = []
-    for seed in range(count):
-        sizes = list(Sizes)[seed % len(Sizes)]
-        memory_bytes = (64 * GIB, 300 * MIB + 14 * MIB * (seed % 7), GIB + 2 * MIB * seed)[seed % 3]
-        traces.append(RandomTrace(sizes, seed, events, memory_bytes, 1 + 3 * (seed // 2 % 2), bool(seed // 4 % 2)))
-    return traces
-
-
 def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy) -> TraceOutcome:
     """Ask both allocators the same, until they first differ.
 
@@ -112,7 +54,7 @@ def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy
         occupy: gives a stream work.
     """
     twins = _Twins(trace, device, memory, occupy)
-    with segments_that_grow(grow=trace.expandable):
+    with allocator_set(trace.settings, device, memory.total_bytes):
         try:
             return twins.run()
         finally:
@@ -120,18 +62,24 @@ def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy
 
 
 @contextmanager
-def segments_that_grow(*, grow: bool) -> Iterator[None]:
-    """Let segments grow, or not, and never afterwards; memory is empty at both ends."""
-    torch._C._accelerator_setAllocatorSettings(f"expandable_segments:{grow}")  # noqa: SLF001  # has no other name
+def allocator_set(settings: AllocatorSettings, device: int, total_bytes: int) -> Iterator[None]:
+    """Set PyTorch's allocator, and set it back afterwards; memory is empty at both ends."""
+    words = settings.words or "expandable_segments:False"
+    torch._C._accelerator_setAllocatorSettings(words)  # noqa: SLF001  # has no other name
+    allowed_bytes = settings.allowed_bytes(total_bytes)
+    # PyTorch takes its part of what the GPU had at first, and settings are read for it no more.
+    first_bytes = torch.cuda.get_device_properties(device).total_memory
+    fraction = 1.0 if allowed_bytes is None else min(1.0, (allowed_bytes + 0.5) / first_bytes)
+    torch.cuda.set_per_process_memory_fraction(fraction, device)
     try:
         yield
     finally:
         torch._C._accelerator_setAllocatorSettings("expandable_segments:False")  # noqa: SLF001
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
 TRACE_COLUMNS: Final = (
-    "sizes",
-    "segments",
+    "PYTORCH_ALLOC_CONF",
     "traces",
     "with several streams",
     "events",
@@ -139,24 +87,23 @@ TRACE_COLUMNS: Final = (
     "blocks that waited",
     "divergences",
 )
-"""What `trace_rows` say of traces that draw their sizes alike."""
+"""What `trace_rows` say of traces with the same settings."""
 
 
 def trace_rows(outcomes: Sequence[TraceOutcome]) -> list[tuple[str, ...]]:
-    """Return the rows of a table, one for each kind of sizes and of segments."""
+    """Return the rows of a table, one for each of `SETTINGS`."""
     rows = []
-    for sizes in Sizes:
-        for expandable in (False, True):
-            alike = [each for each in outcomes if (each.trace.sizes, each.trace.expandable) == (sizes, expandable)]
-            counts = (
-                len(alike),
-                sum(each.trace.streams > 1 for each in alike),
-                sum(each.events for each in alike),
-                sum(each.refusals for each in alike),
-                sum(each.waited for each in alike),
-                sum(each.divergence is not None for each in alike),
-            )
-            rows.append((sizes.value, "growing" if expandable else "whole", *(f"{count:,}" for count in counts)))
+    for words in SETTINGS:
+        alike = [each for each in outcomes if each.trace.settings == parse_settings(words)]
+        counts = (
+            len(alike),
+            sum(each.trace.streams > 1 for each in alike),
+            sum(each.events for each in alike),
+            sum(each.refusals for each in alike),
+            sum(each.waited for each in alike),
+            sum(each.divergence is not None for each in alike),
+        )
+        rows.append((words or "not set", *(f"{count:,}" for count in counts)))
     return rows
 
 

@@ -13,7 +13,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
 from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.buckets import bucket_bytes
 from vdnnsim.plan.check import check_plan
@@ -50,7 +50,7 @@ class Simulator:
         cls,
         workload: Workload,
         server: Server,
-        model: MemoryModel,
+        model: MemoryChoice,
         pinned: PinnedMemory,
         *,
         gpus: int = 1,
@@ -64,6 +64,7 @@ class Simulator:
             host_bytes=server.host.memory_bytes // gpus,
             granule_bytes=server.gpu.granule_bytes,
             handle_bytes=server.gpu.handle_bytes,
+            total_bytes=server.gpu.memory_bytes,
         )
         return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients)
 

@@ -246,6 +246,7 @@ def test_the_surface_is_frozen() -> None:
         else:
             surface[name] = options(command)
     model = [
+        "--allocator",
         "--batch",
         "--hardware",
         "--image",

@@ -54,9 +54,5 @@ def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Pl
         if request.key not in residents or isinstance(plan.operations[position], Allocate)
     ]
     again = [request for request in once if request.key not in residents]
-    return place(
-        first + again * (times - 1),
-        limits.model,
-        capacity_bytes=limits.pool_bytes(plan),
-        granule_bytes=limits.granule_bytes,
-    )
+    requests = first + again * (times - 1)
+    return place(requests, limits.model, limits.pool_bytes(plan), limits.granule_bytes, limits.total_bytes)

@@ -52,6 +52,7 @@ NOT_COVERED: Final[Mapping[str, str]] = {
     "cli": "asks, and shows results",
     "compare": "asks for results",
     "largest_batch": "asks for results",
+    "recordings": "reads what others recorded",
     "replace": "writes files",
     "report": "shows results",
     "study.file": "reads what is asked",

@@ -53,17 +53,22 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
   return CUDA_SUCCESS;
 }
 
+/* A later reservation lies above an earlier one where that is free: PyTorch fills the lower one first, and the simulator
+ * takes the older one for it. What NVIDIA's driver does nobody says. */
+static char *reserve_behind = (char *)(1ull << 40);
+
 CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr wish,
                              unsigned long long flags) {
   (void)wish;
   if (!bytes || bytes % DRIVER_BLOCK || flags || alignment > DRIVER_BLOCK) return CUDA_ERROR_INVALID_VALUE;
   if (enter_context()) return CUDA_ERROR_NOT_INITIALIZED;
   size_t room = bytes + DRIVER_BLOCK;
-  char *start = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  char *start = mmap(reserve_behind, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return answer(CUDA_ERROR_OUT_OF_MEMORY);
   char *aligned = (char *)(((uintptr_t)start + DRIVER_BLOCK - 1) / DRIVER_BLOCK * DRIVER_BLOCK);
   if (aligned > start) munmap(start, (size_t)(aligned - start));
   munmap(aligned + bytes, (size_t)(start + room - (aligned + bytes)));
+  if (aligned + bytes > reserve_behind) reserve_behind = aligned + bytes;
   add_extent(&reservations, (struct extent){.start = aligned, .bytes = bytes, .gpu = current_gpu()});
   *address = (CUdeviceptr)aligned;
   return answer(CUDA_SUCCESS);

@@ -4,16 +4,19 @@ import pytest
 
 from tests.memory_requests import give, take
 from vdnnsim.memory.caching import CachingAllocator
-from vdnnsim.memory.expandable import ExpandableSegments, place_expandable
+from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import Block
+from vdnnsim.memory.pytorch import place_pytorch, pytorch_allocator
 from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.memory.settings import AllocatorSettings, parse_settings
 from vdnnsim.units import MIB
 
 ROOMY = 2**40
+GROWING = AllocatorSettings(expandable_segments=True)
 
 
 def served(requests: list[Request], capacity_mib: float = ROOMY) -> Placed:
-    answer = place_expandable(requests, round(capacity_mib * MIB), 512)
+    answer = place_pytorch(requests, round(capacity_mib * MIB), 512, GROWING)
     assert isinstance(answer, Placed)
     return answer
 
@@ -158,6 +161,45 @@ def test_addresses_end_behind_nine_eighths_of_memory() -> None:
 
 def test_what_does_not_fit_names_what_is_free() -> None:
     """50: 30 map 40. 25 more want 15 behind the free 10, that is a page for which only 10 are left."""
-    answer = place_expandable([take(0, 30), take(1, 25)], 50 * MIB, 512)
+    answer = place_pytorch([take(0, 30), take(1, 25)], 50 * MIB, 512, GROWING)
 
     assert answer == Overflow(1, (0,), 20 * MIB, 10 * MIB)
+
+
+def settings_allocator(mib: int, settings: str) -> CachingAllocator:
+    return pytorch_allocator(mib * MIB, 512, parse_settings(f"expandable_segments:True,{settings}"))
+
+
+def test_a_large_free_block_is_kept_from_a_smaller_request() -> None:
+    """60, then 30, and the 60 come back. 10 would be of these; from 20 on they may not, and come behind the 30."""
+    for settings, start_mib, reserved_mib in (("", 0, 100), ("max_split_size_mb:20", 90, 100)):
+        pool = settings_allocator(ROOMY, settings)
+        large, _ = taken(pool, 60), taken(pool, 30)
+        pool.give_back(large)
+
+        assert taken(pool, 10).start == start_mib * MIB
+        assert pool.reserved_bytes == reserved_mib * MIB
+
+
+def test_settings_allow_less_than_there_is_and_are_asked_for_a_whole_segment() -> None:
+    """Half of 120. 30 map 40; 15 more lack 5 of a page, but a segment for them has 16: 56 of 60, and a page is mapped.
+
+    5 more find the 15 that are left. 21 would have 22, which is more than the limit.
+    """
+    pool = settings_allocator(120, "per_process_memory_fraction:0.5")
+
+    assert [taken(pool, mib).start for mib in (30, 15, 5)] == [0, 30 * MIB, 45 * MIB]
+    assert pool.reserved_bytes == 60 * MIB
+    assert pool.take(21 * MIB) is None
+
+
+def test_ranges_are_what_is_mapped() -> None:
+    """Three pages of 20, of which the middle one went; and one of 2 in the small pool, behind all addresses."""
+    pool = CachingAllocator(ExpandableSegments(160 * MIB, 512))
+    pages = [taken(pool, 20) for _ in range(3)]
+    small = taken(pool, 1)
+    pool.give_back(pages[1])
+    pool.empty_cache()
+
+    assert pool.ranges == [(0, 20 * MIB), (40 * MIB, 20 * MIB), (small.start, 2 * MIB)]
+    assert pool.segment_changes == 5

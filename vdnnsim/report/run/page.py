@@ -12,13 +12,16 @@ from vdnnsim.report.findings import caption, conclusions, profiling, refusals
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
 
 
-def page_text(result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str]) -> str:
+def page_text(
+    result: ScenarioResult, pictures: Mapping[str, str], traces: Iterable[str], snapshots: Iterable[str] = ()
+) -> str:
     """Return the report.
 
     Args:
         result: what came of the scenario.
         pictures: file name and one-line description of each picture, in order.
         traces: file names of the traces for Perfetto.
+        snapshots: file names of the memory snapshots.
     """
     columns = summary(result)
     notes = [] if all(each.fits for each in result.results) else [FOOTNOTE]
@@ -48,6 +51,7 @@ def page_text(result: ScenarioResult, pictures: Mapping[str, str], traces: Itera
                     "results.csv: one row per policy and GPU; sizes in bytes, times in seconds",
                     "run.json: versions, inputs with their hashes, every figure of the profile, every metric",
                     *(f"{name}: a timeline to open at https://ui.perfetto.dev" for name in traces),
+                    *(f"{name}: PyTorch's allocator, to open at https://pytorch.org/memory_viz" for name in snapshots),
                 ),
             ),
         )

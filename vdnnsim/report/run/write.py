@@ -14,6 +14,8 @@ from typing import Final
 from vdnnsim.analysis.columns import RUN, result_rows
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.errors import OutputError
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.replace import replace_files
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.labels import file_names
@@ -21,12 +23,13 @@ from vdnnsim.report.provenance import source_commit
 from vdnnsim.report.run.manifest import manifest_text
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.perfetto import BEGINNING, perfetto_text
+from vdnnsim.report.run.snapshot import snapshot_pickle
 
 MANIFEST: Final = "run.json"
 ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "policies.png", "memory.png", "timeline.png")
 """What every run writes, whatever its policies are."""
 
-_OF_POLICIES: Final = re.compile(r"trace_[\w.]+\.json|(gpus|links)_[\w.]+\.png")
+_OF_POLICIES: Final = re.compile(r"trace_[\w.]+\.json|snapshot_[\w.]+\.pickle|(gpus|links)_[\w.]+\.png")
 """Names that a run gives to its other files; a manifest that names yet others is not believed."""
 
 _LARGEST_BYTES: Final = 64 * 2**20
@@ -133,12 +136,14 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
 
     pictures = draw_pictures(result)
     traces = trace_names(result.slowest)
+    snapshots = snapshot_names(result)
     texts = {
         "results.csv": csv_text(RUN, result_rows(result)),
-        "report.md": page_text(result, {each.name: each.description for each in pictures}, traces),
+        "report.md": page_text(result, {each.name: each.description for each in pictures}, traces, snapshots),
         **{name: perfetto_text(result, rows) for name, rows in zip(traces, result.by_policy, strict=True)},
     }
     files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}
+    files |= {name: snapshot_pickle(result, rows) for name, rows in zip(snapshots, result.by_policy, strict=False)}
     manifest = manifest_text(result, source_commit(), (*files, MANIFEST))
     return files | {MANIFEST: manifest.encode()}
 
@@ -146,3 +151,10 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
 def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:
     """Return a file name for the trace of each policy: `trace_vdnn_all_m.json`."""
     return file_names("trace", [each.policy for each in results], ".json")
+
+
+def snapshot_names(result: ScenarioResult) -> tuple[str, ...]:
+    """Return a file name for the memory snapshot of each policy; none but under PyTorch's allocator."""
+    if result.memory_model is not MemoryModel.PYTORCH and not isinstance(result.memory_model, AllocatorSettings):
+        return ()
+    return file_names("snapshot", [each.policy for each in result.slowest], ".pickle")

@@ -1,0 +1,73 @@
+"""Snapshots that PyTorch itself writes on a pretended GPU, read by the reader, and held against the model.
+
+What a process asked from its first request on lies where PyTorch put it, however the allocator was set.
+"""
+
+import ctypes
+import gc
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from calibration.allocator_twin import allocator_set
+from calibration.random_traces import SETTINGS
+from vdnnsim.memory.choices import allocator
+from vdnnsim.memory.settings import parse_settings
+from vdnnsim.recordings.snapshot import read_recordings
+from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay
+from vdnnsim.recordings.snapshot_start import start_of
+from vdnnsim.recordings.snapshot_twin import compare
+
+pytestmark = [
+    pytest.mark.pretend,
+    pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "pretend_busy"), reason="no GPU is pretended to this process"),
+]
+
+UNLIMITED = [words for words in SETTINGS if "per_process_memory_fraction" not in words]
+
+
+def work(requests: int, *, empties: bool) -> None:
+    """Ask for tensors on two streams, give them back in any order, and empty the cache half-way."""
+    numbers = random.Random(1)  # noqa: S311  # picks sizes
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    held: list[torch.Tensor] = []
+    for number in range(requests):
+        if held and numbers.random() < 0.45:
+            held.pop(numbers.randrange(len(held)))
+            continue
+        with torch.cuda.stream(side if numbers.random() < 0.3 else torch.cuda.current_stream()):
+            held.append(torch.empty(int(2 ** numbers.uniform(8, 26)), dtype=torch.uint8, device="cuda"))
+        if empties and number == requests // 2:
+            torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("words", UNLIMITED, ids=lambda words: words or "not set")
+def test_a_snapshot_of_pytorch_is_replayed_to_the_address_and_to_its_peaks(tmp_path: Path, words: str) -> None:
+    """Of segments that grow the peak is held, and the cache is not emptied: a replay would keep it."""
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    gc.collect()
+    torch.cuda.empty_cache()
+    settings = parse_settings(words)
+    path = tmp_path / "s.pickle"
+    with allocator_set(settings, 0, 2**40):
+        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.memory._record_memory_history(context=None, clear_history=True)  # noqa: SLF001  # so documented
+        work(600, empties=not settings.expandable_segments)
+        torch.cuda.memory._dump_snapshot(str(path))  # type: ignore[no-untyped-call]  # noqa: SLF001
+        torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
+        most_bytes = torch.cuda.max_memory_reserved()
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    (recording,) = read_recordings(path)
+    start = start_of(recording, settings, path.name)
+
+    assert parse_settings(recording.settings) == settings
+    assert recording.expandable == settings.expandable_segments
+    assert recorded_peaks(recording, start, settings).reserved_bytes == most_bytes
+    if settings.expandable_segments:
+        assert replay(recording, start, allocator(words)).peaks.reserved_bytes == most_bytes
+    else:
+        assert compare(recording, start, settings).whole

@@ -1,0 +1,68 @@
+"""The memory model of a scenario, by name or with settings of PyTorch's allocator."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from vdnnsim.entry import Entry, YamlValue
+from vdnnsim.errors import InputError, ScenarioError
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, memory_choice, read_memory_model
+from vdnnsim.memory.settings import AllocatorSettings
+
+GROWING = AllocatorSettings(expandable_segments=True)
+
+
+@dataclass(frozen=True)
+class Said:
+    value: YamlValue
+    expected: MemoryChoice
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        Said("best_fit", MemoryModel.BEST_FIT),
+        Said("pytorch", MemoryModel.PYTORCH),
+        Said("pytorch()", MemoryModel.PYTORCH),
+        Said("pytorch(expandable_segments:True)", GROWING),
+        Said({"pytorch": {}}, MemoryModel.PYTORCH),
+        Said({"pytorch": {"expandable_segments": False}}, MemoryModel.PYTORCH),
+        Said({"pytorch": {"expandable_segments": True}}, GROWING),
+        Said({"pytorch": {"max_split_size_mb": 128}}, AllocatorSettings(max_split_size_mb=128)),
+        Said(
+            {"pytorch": {"roundup_power2_divisions": ["256:1", ">:4"]}},
+            AllocatorSettings(roundup_power2_divisions=(("256", 1), (">", 4))),
+        ),
+        Said(
+            {"pytorch": {"garbage_collection_threshold": 0.8, "roundup_power2_divisions": 4}},
+            AllocatorSettings(garbage_collection_threshold=0.8, roundup_power2_divisions=4),
+        ),
+    ],
+    ids=lambda said: str(said.value),
+)
+def test_a_memory_model_is_named_or_set(said: Said) -> None:
+    choice = read_memory_model(Entry("s.yaml", "memory_model", said.value, ScenarioError))
+
+    assert choice == said.expected
+    assert memory_choice(choice.value) == choice
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (7, "s.yaml: memory_model: found 7, expected a memory model: ideal, best_fit"),
+        (
+            "pytorch_expandable",
+            "s.yaml: memory_model: 'pytorch_expandable' is not a memory model; did you mean 'pytorch'?",
+        ),
+        ({"mxnet": {}}, "s.yaml: memory_model: 'mxnet' is not a key"),
+        ({"pytorch": 3}, "s.yaml: memory_model.pytorch: found 3, expected a mapping of settings"),
+        ({"pytorch": {"max_split_size_mb": 5}}, "s.yaml: memory_model.pytorch: max_split_size_mb: found '5'"),
+        ("pytorch(max_split_size_mb:5)", "s.yaml: memory_model: max_split_size_mb: found '5'"),
+    ],
+)
+def test_what_is_no_memory_model_is_refused_in_one_line(value: YamlValue, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_memory_model(Entry("s.yaml", "memory_model", value, ScenarioError))
+
+    assert str(caught.value).startswith(message)

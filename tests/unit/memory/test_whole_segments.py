@@ -1,0 +1,151 @@
+"""What settings make of PyTorch's whole segments, each case worked out by hand; sizes in MiB."""
+
+from tests.memory_requests import give, take
+from vdnnsim.memory.caching import CachingAllocator
+from vdnnsim.memory.online import Block
+from vdnnsim.memory.pytorch import place_pytorch, pytorch_allocator
+from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.memory.settings import parse_settings
+from vdnnsim.units import MIB
+
+ROOMY = 2**40
+
+
+def served(requests: list[Request], settings: str, capacity_mib: int = ROOMY) -> Placed:
+    answer = place_pytorch(requests, capacity_mib * MIB, 512, parse_settings(settings))
+    assert isinstance(answer, Placed)
+    return answer
+
+
+def allocator(mib: int, settings: str, total_mib: int | None = None) -> CachingAllocator:
+    total_bytes = None if total_mib is None else total_mib * MIB
+    return pytorch_allocator(mib * MIB, 512, parse_settings(settings), total_bytes)
+
+
+def taken(pool: CachingAllocator, mib: int, stream: int = 0) -> Block:
+    block = pool.take(mib * MIB, stream)
+    assert block is not None
+    return block
+
+
+def test_a_large_block_is_not_cut_for_a_small_request() -> None:
+    """60 come back. 15 would be cut off them; from 32 on nothing is cut, and they take a segment of 16."""
+    requests = [take(0, 60), give(0), take(1, 15)]
+
+    assert served(requests, "").pool_bytes == 60 * MIB
+    assert served(requests, "max_split_size_mb:32").pool_bytes == 76 * MIB
+
+
+def test_a_large_request_takes_a_block_as_a_whole_unless_too_much_were_wasted() -> None:
+    """60 come back: 45 take all of them; 40 would waste 20, and take a segment of their own."""
+    assert served([take(0, 60), give(0), take(1, 45)], "max_split_size_mb:32").deltas[-1] == 60 * MIB
+    assert served([take(0, 60), give(0), take(1, 40)], "max_split_size_mb:32").pool_bytes == 100 * MIB
+
+
+def test_one_segment_goes_that_is_large_enough_and_the_others_stay() -> None:
+    """100: 24, 30 and 40 came back. 15 may have none of them, and their 16 do not fit: the 24 go, the smallest."""
+    pool = allocator(100, "max_split_size_mb:20")
+    for block in [taken(pool, mib) for mib in (24, 30, 40)]:
+        pool.give_back(block)
+
+    assert taken(pool, 15).nbytes == 16 * MIB
+    assert pool.reserved_bytes == (30 + 40 + 16) * MIB
+
+
+def test_several_segments_go_the_largest_first_until_they_are_enough() -> None:
+    """100: 24, 30, 40 came back. For 60 of another stream, which has none, all three go.
+
+    For 60 of theirs, 40 and 30 go, and the 24 stay.
+    """
+    other, own = (allocator(100, "max_split_size_mb:20") for _ in range(2))
+    for pool in (other, own):
+        for block in [taken(pool, mib) for mib in (24, 30, 40)]:
+            pool.give_back(block)
+
+    assert taken(other, 60, stream=1).nbytes == 60 * MIB
+    assert other.reserved_bytes == 60 * MIB
+    assert taken(own, 60).nbytes == 60 * MIB
+    assert own.reserved_bytes == (24 + 60) * MIB
+
+
+def test_too_little_to_give_back_is_given_back_and_all_the_rest_with_it() -> None:
+    """100: 24 came back, and 2 of the small pool; 40 are in use, so 34 are free, 58 with the 24.
+
+    50 do not fit. The 24 go, which alone are no 50, so PyTorch gives back the 2 as well before it asks again.
+    """
+    pool = allocator(100, "max_split_size_mb:20")
+    kept, large, small = taken(pool, 40), taken(pool, 24), taken(pool, 1)
+    pool.give_back(large)
+    pool.give_back(small)
+
+    assert taken(pool, 50).nbytes == 50 * MIB
+    assert kept.nbytes == 40 * MIB
+    assert pool.reserved_bytes == 90 * MIB
+
+
+def test_what_settings_allow_is_a_part_of_all_memory() -> None:
+    """Half of 100, though 80 are free: 30 and then 20 fit, 22 do not."""
+    settings = parse_settings("per_process_memory_fraction:0.5")
+
+    assert isinstance(place_pytorch([take(0, 30), take(1, 20)], 80 * MIB, 512, settings, 100 * MIB), Placed)
+    refused = place_pytorch([take(0, 30), take(1, 22)], 80 * MIB, 512, settings, 100 * MIB)
+    assert isinstance(refused, Overflow)
+    assert refused.position == 1
+
+
+COLLECTS = "garbage_collection_threshold:0.5,per_process_memory_fraction:0.9"
+
+
+def test_what_was_free_longest_goes_when_the_threshold_is_passed() -> None:
+    """Of 200, 90 are the threshold: half of 180. 40, 30 and 24 came back after 3, 3 and 4 requests to the large pool.
+
+    The fifth, 50, finds no block, and 94 are more than 90: of the ages 2, 2 and 1, the mean is 1.67, so that 40 and 30
+    go. That is more than the 4 that had to.
+    """
+    pool = allocator(200, COLLECTS)
+    first, second, third = (taken(pool, mib) for mib in (40, 30, 24))
+    pool.give_back(first)
+    pool.give_back(second)
+    assert taken(pool, 1) == Block(94 * MIB, MIB)
+    pool.give_back(third)
+    fourth = taken(pool, 21)
+    pool.give_back(fourth)
+
+    assert taken(pool, 50).nbytes == 50 * MIB
+    assert pool.reserved_bytes == (24 + 2 + 50) * MIB
+
+
+def test_young_segments_go_too_where_old_ones_are_too_little() -> None:
+    """20 came back before a request and 60 after; 92 with 12 in use. 150 find nothing: threshold 36, 56 too many.
+
+    The mean age of 3 and 1 is 2: the 20 go, and then the 60, whose age is now the mean.
+    """
+    pool = allocator(400, "garbage_collection_threshold:0.1,per_process_memory_fraction:0.9", total_mib=400)
+    old, young, kept = taken(pool, 20), taken(pool, 60), taken(pool, 12)
+    pool.give_back(old)
+    pool.take(12 * MIB, 1)
+    pool.give_back(young)
+
+    assert taken(pool, 150).nbytes == 150 * MIB
+    assert kept.nbytes == 12 * MIB
+    assert pool.reserved_bytes == (12 + 12 + 150) * MIB
+
+
+def test_nothing_is_collected_below_the_threshold_or_without_a_limit() -> None:
+    """40 came back; 60 take a segment beside them, whether the threshold is not passed or PyTorch does not look."""
+    requests = [take(0, 40), give(0), take(1, 60)]
+
+    assert served(requests, COLLECTS, 400).pool_bytes == 100 * MIB
+    assert served(requests, "garbage_collection_threshold:0.1", 400).pool_bytes == 100 * MIB
+
+
+def test_ranges_are_the_segments_and_changes_count_them() -> None:
+    pool = allocator(ROOMY, "")
+    blocks = [taken(pool, mib) for mib in (30, 1)]
+
+    assert pool.ranges == [(0, 30 * MIB), (30 * MIB, 2 * MIB)]
+    assert pool.segment_changes == 2
+    pool.give_back(blocks[0])
+    pool.empty_cache()
+    assert pool.ranges == [(30 * MIB, 2 * MIB)]
+    assert (pool.segment_changes, pool.segment_starts) == (3, [30 * MIB])

@@ -1,0 +1,134 @@
+"""Formats of memory snapshots, old and new; and files that are none."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, segment, snapshot, written
+from vdnnsim.errors import RecordingError
+from vdnnsim.recordings.snapshot import Action, Event, HeldBlock, HeldSegment, Recording, read_recordings
+from vdnnsim.units import MIB
+
+
+def read(tmp_path: Path, content: object) -> tuple[Recording, ...]:
+    return read_recordings(written(tmp_path, content))
+
+
+def test_segments_blocks_in_use_and_events_are_read(tmp_path: Path) -> None:
+    """Segments come from the lowest on; free blocks only say where the next one lies."""
+    (recording,) = read(tmp_path, WHOLE)
+
+    assert recording.segments == (
+        HeldSegment(LOW, 30 * MIB, 0, small=False, blocks=(HeldBlock(LOW, 30 * MIB, 30 * MIB),)),
+        HeldSegment(HIGH, 20 * MIB, 0, small=False, blocks=(HeldBlock(HIGH + 8 * MIB, 9 * MIB, 9 * MIB),)),
+    )
+    assert recording.events[:2] == (
+        Event(Action.SEGMENT_TAKEN, HIGH, 20 * MIB, 0),
+        Event(Action.ALLOCATE, HIGH, 8 * MIB, 0),
+    )
+    assert len(recording.events) == 7
+    assert (recording.gpu, recording.settings, recording.expandable, recording.private_pools) == (0, "", False, False)
+
+
+@pytest.mark.parametrize(
+    ("made", "requested"),
+    [
+        ({"requested_size": 700}, 700),
+        ({"history": [{"addr": LOW, "real_size": 600, "frames": []}]}, 600),
+        ({"history": []}, MIB),
+        ({}, MIB),
+    ],
+)
+def test_what_old_snapshots_say_of_a_block(tmp_path: Path, made: dict[str, Any], requested: int) -> None:
+    """What was asked for stood in the history of the block at first, and before that nowhere."""
+    held = {"size": MIB, "state": "active_pending_free", **made}
+
+    (recording,) = read(tmp_path, [segment(LOW, held, kind="small")])
+
+    assert recording.segments[0].blocks == (HeldBlock(LOW, MIB, requested),)
+    assert recording.segments[0].small
+    assert recording.events == ()
+
+
+def test_gpus_streams_pools_settings_and_what_is_unknown_are_told(tmp_path: Path) -> None:
+    """GPU 0 has neither; 1 has both, 2 segments alone. Streams and pools get numbers as they come."""
+    content = snapshot(
+        [
+            segment(LOW, block(2), gpu=1, stream=77, kind="small", segment_pool_id=(0, 1), is_expandable=True),
+            segment(HIGH, block(20), gpu=2),
+        ],
+        [],
+        [
+            event("alloc", LOW, 2, stream=77, pool_id=(0, 1)),
+            event("user_defined", 0, 0),
+            {"action": "oom", "device_free": 5, "size": 30 * MIB, "stream": 0, "frames": []},
+            event("worked", 0, 0),
+            event("worked", 0, 0),
+        ],
+        allocator_settings={"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "max_split_size": -1},
+    )
+
+    first, second = read(tmp_path, content)
+
+    assert (first.gpu, second.gpu) == (1, 2)
+    assert first.events == (Event(Action.ALLOCATE, LOW, 2 * MIB, 1), Event(Action.REFUSED, 0, 30 * MIB, 0))
+    assert first.segments[0].stream == 1
+    assert (first.expandable, first.private_pools, first.unknown) == (True, True, (("worked", 2),))
+    assert first.settings == "expandable_segments:True"
+    assert (second.events, second.expandable) == ((), False)
+
+
+def test_settings_of_another_form_are_not_known(tmp_path: Path) -> None:
+    (recording,) = read(tmp_path, {**WHOLE, "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": 3}})
+
+    assert recording.settings == ""
+
+
+def changed(change: Callable[[Any], object]) -> object:
+    content = pickle.loads(pickle.dumps(WHOLE))  # noqa: S301  # our own
+    change(content)
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"state": {}}, "is no memory snapshot, expected one that torch.cuda.memory._dump_snapshot wrote"),
+        ("text", "is no memory snapshot"),
+        ({"segments": 3, "device_traces": []}, "segments: found 3, expected a list"),
+        ([3], "segments[0]: found 3, expected a dictionary"),
+        ([{"device": 0}], "segments[0]: 'address' is missing, expected what a memory snapshot has"),
+        (changed(lambda c: c["segments"][0].update(address=-1)), "segments[0]: address: found -1, expected an integer"),
+        (changed(lambda c: c["segments"][0].update(address=True)), "segments[0]: address: found true, expected an"),
+        (changed(lambda c: c["segments"][0].update(device=5000)), "segments[0]: device: found 5000, expected an"),
+        (
+            changed(lambda c: c["segments"][0]["blocks"][0].update(state=None)),
+            "segments[0]: blocks[0]: state: found nothing, expected active_allocated, active_awaiting_free or inactive",
+        ),
+        (
+            changed(lambda c: c["segments"][0].update(segment_pool_id="x")),
+            "segments[0]: segment_pool_id: found 'x', expected two integers",
+        ),
+        (changed(lambda c: c["device_traces"][0][1].pop("addr")), "device_traces[0][1]: 'addr' is missing"),
+        (changed(lambda c: c.update(device_traces={})), "device_traces: found an empty mapping, expected a list"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused_in_one_line(tmp_path: Path, content: object, message: str) -> None:
+    with pytest.raises(RecordingError) as caught:
+        read(tmp_path, content)
+
+    text = str(caught.value).split("s.pickle: ", 1)[1]
+    assert text.startswith(message)
+    assert "\n" not in text
+
+
+def test_json_under_another_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.pickle"
+    path.write_text(json.dumps({"traceEvents": []}))
+
+    with pytest.raises(RecordingError, match=r"s\.pickle: "):
+        read_recordings(path)

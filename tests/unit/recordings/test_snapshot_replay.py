@@ -1,0 +1,229 @@
+"""Histories worked out by hand: what was there at first, the model beside them, and other models; sizes in MiB."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, freed, segment, snapshot, written
+from vdnnsim.errors import RecordingError
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.online import Block
+from vdnnsim.memory.pytorch import DEFAULTS
+from vdnnsim.memory.settings import AllocatorSettings, parse_settings
+from vdnnsim.recordings.snapshot import Recording, read_recordings
+from vdnnsim.recordings.snapshot_replay import Memory, Peaks, recorded_peaks, replay
+from vdnnsim.recordings.snapshot_start import Start, StartSegment, start_of
+from vdnnsim.recordings.snapshot_twin import Agreement, compare
+from vdnnsim.units import MIB
+
+GROWING = AllocatorSettings(expandable_segments=True)
+
+
+def recorded(tmp_path: Path, content: object, settings: AllocatorSettings = DEFAULTS) -> tuple[Recording, Start]:
+    (recording,) = read_recordings(written(tmp_path, content))
+    return recording, start_of(recording, settings, "s.pickle")
+
+
+def test_a_history_from_an_empty_memory_begins_with_nothing(tmp_path: Path) -> None:
+    recording, start = recorded(tmp_path, WHOLE)
+
+    assert start == Start({}, {})
+    assert compare(recording, start, DEFAULTS) == Agreement(3, 3, 2, 2, 39 * MIB, whole=True)
+    assert recorded_peaks(recording, start, DEFAULTS) == Peaks(39 * MIB, 50 * MIB)
+
+
+# At the end 20 with 5 in use at 15; before that 8 and 6.5 went that were there before, 14 and a half: 6.5 had the half
+# as well, which is no more than 1. And a small segment with two in use went.
+MIDDLE = snapshot(
+    [segment(HIGH, block(15, "inactive"), block(5))],
+    [
+        *freed(HIGH, 8),
+        *freed(HIGH + 8 * MIB, 6.5),
+        *freed(LOW, 0.5),
+        *freed(LOW + MIB, 0.25),
+        event("segment_free", LOW, 2),
+    ],
+)
+
+
+def test_a_history_that_begins_in_the_middle_is_undone_to_its_beginning(tmp_path: Path) -> None:
+    """6.5 are followed by half a MiB, too little to be cut off: they had 7. In the small pool all is cut."""
+    recording, start = recorded(tmp_path, MIDDLE)
+
+    blocks = (Block(HIGH, 8 * MIB), Block(HIGH + 8 * MIB, 7 * MIB), Block(HIGH + 15 * MIB, 5 * MIB))
+    small = (Block(LOW, MIB // 2), Block(LOW + MIB, MIB // 4))
+    assert start.segments == {
+        HIGH: StartSegment(20 * MIB, 0, small=False, blocks=blocks),
+        LOW: StartSegment(2 * MIB, 0, small=True, blocks=small),
+    }
+    assert list(start.requested) == [LOW, LOW + MIB, HIGH, HIGH + 8 * MIB, HIGH + 15 * MIB]
+    assert start.requested[HIGH + 8 * MIB] == (round(6.5 * MIB), 0)
+    assert compare(recording, start, DEFAULTS).whole
+    assert recorded_peaks(recording, start, DEFAULTS) == Peaks(round(20.25 * MIB), 22 * MIB)
+
+
+def test_settings_say_how_large_a_block_was(tmp_path: Path) -> None:
+    """30 in a segment of 40 that nobody cuts have all of it; with two divisions 5 have 6."""
+    content = snapshot([segment(HIGH, block(40, "inactive"))], freed(HIGH, 30))
+    _, uncut = recorded(tmp_path, content, parse_settings("max_split_size_mb:20"))
+    content = snapshot([segment(HIGH, block(20, "inactive"))], freed(HIGH, 5))
+    _, rounded = recorded(tmp_path, content, parse_settings("roundup_power2_divisions:2"))
+
+    assert uncut.segments[HIGH].blocks == (Block(HIGH, 40 * MIB),)
+    assert rounded.segments[HIGH].blocks == (Block(HIGH, 6 * MIB),)
+
+
+@pytest.mark.parametrize(
+    ("events", "place"),
+    [
+        ([event("alloc", LOW, 5)], 0),
+        ([*freed(HIGH + 8 * MIB, 9)], 1),
+        ([event("segment_alloc", 0, 20)], 0),
+        ([event("segment_free", HIGH, 20)], 0),
+    ],
+)
+def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path, events: list[dict[str, Any]], place: int) -> None:
+    """A request without a block at the end, a free of what is in use, a segment that is not there, one that is."""
+    content = snapshot([segment(HIGH, block(8, "inactive"), block(9), block(3, "inactive"))], events)
+
+    with pytest.raises(
+        RecordingError, match=rf"^s\.pickle: device_traces\[0\]\[{place}\]: .* does not lead to what is"
+    ):
+        recorded(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("place", "other", "agreed", "segments"),
+    [
+        (2, event("alloc", HIGH + 10 * MIB, 9), 1, 1),
+        (0, event("segment_alloc", HIGH, 22), 0, 0),
+        (5, event("segment_alloc", LOW, 32), 2, 1),
+    ],
+)
+def test_an_allocator_by_other_rules_is_told_apart(
+    tmp_path: Path, place: int, other: dict[str, Any], agreed: int, segments: int
+) -> None:
+    """A gap before the second block; segments of 22 for 8, and of 32 for 30."""
+    (recording,) = read_recordings(written(tmp_path, WHOLE))
+    (changed,) = read_recordings(written(tmp_path, snapshot([], [other])))
+    events = list(recording.events)
+    events[place] = changed.events[0]
+    if place == 2:
+        # Nobody gives back what lies elsewhere.
+        events = events[:3]
+    agreement = compare(Recording(0, recording.segments, tuple(events)), Start({}, {}), DEFAULTS)
+
+    assert (agreement.agreed, agreement.segments_agreed, agreement.whole) == (agreed, segments, False)
+
+
+def test_a_segment_that_goes_although_it_is_in_use_is_told_apart(tmp_path: Path) -> None:
+    (recording,) = read_recordings(written(tmp_path, WHOLE))
+    (gone,) = read_recordings(written(tmp_path, snapshot([], [event("segment_free", HIGH, 20)])))
+    events = (*recording.events[:3], *gone.events)
+
+    assert not compare(Recording(0, recording.segments, events), Start({}, {}), DEFAULTS).whole
+
+
+def test_segments_that_went_are_given_back_when_pytorch_gave_them_back(tmp_path: Path) -> None:
+    """30 go with their segment before 30 come again, into a new one at another place."""
+    content = snapshot(
+        [segment(HIGH, block(30))],
+        [
+            event("segment_alloc", LOW, 30),
+            event("alloc", LOW, 30),
+            *freed(LOW, 30),
+            event("segment_free", LOW, 30),
+            event("segment_alloc", HIGH, 30),
+            event("alloc", HIGH, 30),
+        ],
+    )
+    recording, start = recorded(tmp_path, content)
+
+    assert compare(recording, start, DEFAULTS) == Agreement(2, 2, 2, 2, 30 * MIB, whole=True)
+
+
+@pytest.mark.parametrize("taken_at", [LOW, HIGH])
+def test_among_equals_pytorch_takes_the_lowest_or_the_oldest(tmp_path: Path, taken_at: int) -> None:
+    """Two of 30, the older of which lies higher, come back; 25 take either, by the version of PyTorch."""
+    kept = LOW + HIGH - taken_at
+    content = snapshot(
+        [segment(taken_at, block(25), block(5, "inactive")), segment(kept, block(30, "inactive"))],
+        [
+            event("segment_alloc", HIGH, 30),
+            event("alloc", HIGH, 30),
+            event("segment_alloc", LOW, 30),
+            event("alloc", LOW, 30),
+            *freed(HIGH, 30),
+            *freed(LOW, 30),
+            event("alloc", taken_at, 25),
+        ],
+    )
+    recording, start = recorded(tmp_path, content)
+
+    assert compare(recording, start, DEFAULTS).whole
+
+
+def test_other_models_begin_with_what_was_in_use(tmp_path: Path) -> None:
+    """0.5, 0.25, 8, 6.5 and 5 are asked for first: in segments of 2 and, as 8 and 6.5 leave 5.5 of 20, of 20.
+
+    Under segments that grow as much is mapped, in `ideal` just what was asked for is there.
+    """
+    recording, start = recorded(tmp_path, MIDDLE)
+
+    assert replay(recording, start, MemoryModel.PYTORCH).peaks == Peaks(round(20.75 * MIB), 22 * MIB)
+    assert replay(recording, start, GROWING).peaks == Peaks(round(20.25 * MIB), 22 * MIB)
+    assert replay(recording, start, MemoryModel.IDEAL).peaks == Peaks(round(20.25 * MIB), round(20.25 * MIB))
+
+
+def test_blocks_that_wait_for_a_stream_are_no_room_until_it_is_done(tmp_path: Path) -> None:
+    """30 are given back and wait; 30 more take a segment; they are done, and the third 30 take the first's block.
+
+    Where only 30 fit, PyTorch waits for the stream, and gives the first segment back.
+    """
+    content = snapshot(
+        [segment(LOW, block(30)), segment(HIGH, block(30))],
+        [
+            event("segment_alloc", LOW, 30),
+            event("alloc", LOW, 30),
+            event("free_requested", LOW, 30),
+            event("segment_alloc", HIGH, 30),
+            event("alloc", HIGH, 30),
+            event("free_completed", LOW, 30),
+            event("alloc", LOW, 30),
+        ],
+    )
+    recording, start = recorded(tmp_path, content)
+
+    assert replay(recording, start, MemoryModel.PYTORCH).peaks == Peaks(60 * MIB, 60 * MIB)
+    assert replay(recording, start, MemoryModel.PYTORCH, Memory(60 * MIB, 60 * MIB)).short_bytes == 0
+    assert 0 < replay(recording, start, MemoryModel.PYTORCH, Memory(30 * MIB, 30 * MIB)).short_bytes <= 34 * MIB
+    assert replay(recording, start, MemoryModel.BEST_FIT).peaks == Peaks(60 * MIB, 60 * MIB)
+
+
+def test_how_much_is_lacking_is_found_to_8_mib(tmp_path: Path) -> None:
+    """50 are needed: of 38, 12 are lacking, of 20, 30; and up to 8 more are said to be.
+
+    Where settings allow half of all memory, 100 are needed.
+    """
+    recording, start = recorded(tmp_path, WHOLE)
+
+    def short(model: AllocatorSettings | MemoryModel, mib: int) -> float:
+        return replay(recording, start, model, Memory(mib * MIB, mib * MIB)).short_bytes / MIB
+
+    assert short(MemoryModel.PYTORCH, 50) == 0
+    assert 12 <= short(MemoryModel.PYTORCH, 38) <= 20
+    assert 30 <= short(MemoryModel.PYTORCH, 20) <= 38
+    assert 60 <= short(AllocatorSettings(per_process_memory_fraction=0.5), 40) <= 68
+
+
+def test_pages_that_were_mapped_are_what_was_reserved(tmp_path: Path) -> None:
+    """40 at the end, 20 more in between, 20 at the beginning; nothing is held against addresses."""
+    content = snapshot(
+        [segment(LOW, block(20), block(20, "inactive"), is_expandable=True)],
+        [event("segment_map", LOW, 40), event("segment_unmap", LOW, 20)],
+    )
+    recording, start = recorded(tmp_path, content)
+
+    assert recording.expandable
+    assert recorded_peaks(recording, start, DEFAULTS) == Peaks(20 * MIB, 60 * MIB)

@@ -1,0 +1,159 @@
+"""The memory snapshots that a run writes: what memory_viz reads, and what `read` makes of them again."""
+
+import pickle
+import pickletools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.experiment import run_scenario
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, memory_choice
+from vdnnsim.memory.settings import parse_settings
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.recordings.snapshot import Action, read_recordings
+from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay
+from vdnnsim.recordings.snapshot_start import start_of
+from vdnnsim.recordings.snapshot_twin import compare
+from vdnnsim.report.run.page import page_text
+from vdnnsim.report.run.snapshot import snapshot_pickle
+from vdnnsim.report.run.write import report_files, snapshot_names
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.units import MIB
+
+VIEWER_KNOWS: Final = {
+    *("PROTO", "FRAME", "MARK", "STOP", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"),
+    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE"),
+    *("BINUNICODE", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "LIST", "DICT", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+    *("APPEND", "APPENDS", "SETITEM", "SETITEMS"),
+}
+"""Operations of pickles that MemoryViz.js of PyTorch carries out; on any other it stops."""
+
+SETTINGS: Final = ("", "expandable_segments:True", "max_split_size_mb:20,roundup_power2_divisions:4")
+
+
+def run_of(
+    model: MemoryChoice, memory_bytes: int | None = None, *policies: str, network: str = "alexnet"
+) -> ScenarioResult:
+    """Replay a network with eight images."""
+    server = read_profile(find_profile("titan_x_maxwell", Path()))
+    if memory_bytes is not None:
+        server = replace(server, gpu=replace(server.gpu, memory_bytes=memory_bytes))
+    return run_scenario(
+        Scenario(
+            name=network,
+            workload=Workload(build_network(network), 8),
+            server=server,
+            policies=tuple(resolve_policy(each, known_policies()) for each in policies or ("pytorch(m)",)),
+            memory_model=model,
+            pinned_memory=PinnedMemory.ARENA,
+            sources=(),
+        )
+    )
+
+
+def written(result: ScenarioResult, folder: Path) -> Path:
+    path = folder / "s.pickle"
+    path.write_bytes(snapshot_pickle(result, result.by_policy[0]))
+    return path
+
+
+@pytest.mark.parametrize("words", SETTINGS)
+def test_what_a_run_wrote_is_replayed_to_the_same_peaks(tmp_path: Path, words: str) -> None:
+    """Whole segments, and what they hold at the end, to the address."""
+    model = memory_choice(f"pytorch({words})")
+    result = run_of(model)
+    (row,) = result.results
+    assert row.fits
+
+    (recording,) = read_recordings(written(result, tmp_path))
+    settings = parse_settings(recording.settings)
+    start = start_of(recording, settings, "s.pickle")
+
+    assert recording.settings == words
+    assert start.requested == {}
+    peaks = replay(recording, start, model).peaks
+    assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.max_memory_bytes, row.trace.pool_bytes)
+    if recording.expandable:
+        assert words == SETTINGS[1]
+    else:
+        assert compare(recording, start, settings).whole
+
+
+def test_a_plan_that_does_not_fit_is_written_as_on_a_gpu_without_a_limit(tmp_path: Path) -> None:
+    result = run_of(MemoryModel.PYTORCH, 300 * MIB)
+    (row,) = result.results
+    assert not row.fits
+
+    (recording,) = read_recordings(written(result, tmp_path))
+    peaks = replay(recording, start_of(recording, parse_settings(""), "s.pickle"), MemoryModel.PYTORCH).peaks
+
+    assert peaks.reserved_bytes == row.trace.pool_bytes
+
+
+@pytest.mark.parametrize("words", SETTINGS)
+def test_the_viewer_reads_all_of_it(words: str) -> None:
+    """Its operations, and its keys; each event lies in a segment that is there, and a frame names layer and buffer."""
+    result = run_of(memory_choice(f"pytorch({words})"))
+    data = snapshot_pickle(result, result.results)
+    content: Any = pickle.loads(data)  # noqa: S301  # our own
+
+    assert {operation.name for operation, _, _ in pickletools.genops(data)} <= VIEWER_KNOWS
+    assert {"segments", "device_traces"} <= content.keys()
+    (events,) = content["device_traces"]
+    there: list[tuple[int, int]] = []
+    for event in events:
+        assert {"action", "addr", "size", "stream", "frames", "time_us"} == event.keys()
+        start, end = event["addr"], event["addr"] + event["size"]
+        if event["action"] in ("segment_alloc", "segment_map"):
+            there.append((start, end))
+        elif event["action"] == "alloc":
+            assert any(low <= start < high for low, high in there)
+    for segment in content["segments"]:
+        reached = segment["address"]
+        for block in segment["blocks"]:
+            assert block["address"] == reached
+            reached += block["size"]
+        assert reached == segment["address"] + segment["total_size"]
+    first = next(event for event in events if event["action"] == "alloc")
+    (frame,) = first["frames"]
+    assert frame["filename"] in result.results[0].trace.plan.layers
+    assert frame["name"].startswith("forward, ")
+
+
+@pytest.mark.parametrize(
+    ("words", "memory_mib", "action"),
+    [("", 280, Action.SEGMENT_GIVEN_BACK), ("expandable_segments:True", 268, Action.PAGES_UNMAPPED)],
+)
+def test_what_was_given_back_to_make_room_is_told(tmp_path: Path, words: str, memory_mib: int, action: Action) -> None:
+    """ResNet-18 reserves 334 and 272 MiB where there is enough; of less, some goes and comes."""
+    result = run_of(memory_choice(f"pytorch({words})"), memory_mib * MIB, network="resnet18")
+    (row,) = result.results
+    assert row.fits
+
+    (recording,) = read_recordings(written(result, tmp_path))
+    settings = parse_settings(words)
+    start = start_of(recording, settings, "s.pickle")
+
+    assert action in {each.action for each in recording.events}
+    assert recorded_peaks(recording, start, settings).reserved_bytes == row.trace.pool_bytes
+    if not words:
+        assert compare(recording, start, settings).whole
+
+
+def test_snapshots_are_written_under_pytorchs_allocator_and_told_in_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each policy, as traces are."""
+    monkeypatch.setattr("vdnnsim.report.plots.draw_pictures", lambda _: ())
+    growing = run_of(memory_choice("pytorch(expandable_segments:True)"), None, "pytorch(m)", "vdnn_all(m)")
+
+    assert snapshot_names(growing) == ("snapshot_pytorch_m.pickle", "snapshot_vdnn_all_m.pickle")
+    assert set(snapshot_names(growing)) <= report_files(growing).keys()
+    assert "snapshot_pytorch_m.pickle: PyTorch's allocator, to open at https" in page_text(
+        growing, {}, (), snapshot_names(growing)
+    ).replace("\\", "")
+    assert snapshot_names(run_of(MemoryModel.IDEAL)) == ()

@@ -1,0 +1,173 @@
+"""What PyTorch's allocator would do in an iteration, as a memory snapshot that https://pytorch.org/memory_viz opens.
+
+It is what `torch.cuda.memory._dump_snapshot` writes: segments and blocks at the end, and the history from an empty
+memory on. The one frame of each request names the layer, the position of the operation in the plan, its phase and the
+buffer. Nothing but lists, dictionaries, text and numbers is in it.
+
+Source: github.com/pytorch/pytorch, torch/utils/viz/MemoryViz.js, for what the viewer reads.
+"""
+
+import pickle
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.memory.online import Block
+from vdnnsim.memory.pytorch import DEFAULTS, pytorch_allocator
+from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES
+from vdnnsim.plan.operations import Allocate
+from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.simulator import Simulator
+from vdnnsim.trace import IterationTrace
+
+_PROTOCOL: Final = 4
+"""The last one that the viewer knows."""
+_LOWEST: Final = 0x7F00_0000_0000
+"""Address of the first segment: such as GPUs have."""
+
+_Entry = dict[str, Any]
+
+
+def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> bytes:
+    """Return the iteration of one policy on all GPUs as a pickled snapshot; the memory model is PyTorch's allocator."""
+    model = result.memory_model
+    settings = model if isinstance(model, AllocatorSettings) else DEFAULTS
+    limits = Simulator.of(result.workload, result.server, model, result.pinned_memory, gpus=result.gpus).limits
+    histories = [_History(row, limits, settings) for row in rows]
+    content = {
+        "segments": [segment for each in histories for segment in each.segments()],
+        "device_traces": [each.events for each in histories],
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": settings.words},
+    }
+    return pickle.dumps(content, protocol=_PROTOCOL)
+
+
+class _History:
+    """What the allocator of one GPU is asked in an iteration, and does.
+
+    Attributes:
+        events: as a snapshot has them.
+    """
+
+    def __init__(self, row: PolicyResult, limits: MemoryLimits, settings: AllocatorSettings) -> None:
+        plan = row.trace.plan
+        # What does not fit was replayed on a GPU without a capacity.
+        free_bytes, total_bytes = (limits.pool_bytes(plan), limits.total_bytes) if row.fits else (UNLIMITED_BYTES, None)
+        self._allocator = pytorch_allocator(free_bytes, limits.granule_bytes, settings, total_bytes)
+        self._gpu = row.gpu
+        self._grows = settings.expandable_segments
+        self._ranges: set[tuple[int, int]] = set()
+        self._changes = 0
+        # By buffer, the block, what was asked for and by whom.
+        self._held: dict[int, tuple[Block, int, list[_Entry]]] = {}
+        self.events: list[_Entry] = []
+        for change in row.trace.memory:
+            nbytes = plan.buffers[change.buffer].nbytes
+            if not nbytes:
+                continue
+            if change.buffer in self._held:
+                self._give_back(change.buffer, change.time_s)
+            else:
+                frames = _frames(row.trace, change.operation, change.buffer)
+                self._take(change.buffer, round_up(nbytes, limits.granule_bytes), nbytes, frames, change.time_s)
+
+    def segments(self) -> list[_Entry]:
+        """Return what is held at the end."""
+        held = {block.start: (block, asked, frames) for block, asked, frames in self._held.values()}
+        blocks = sorted([*(block for block, _, _ in held.values()), *self._allocator.free_blocks])
+        return [self._segment(start, size, blocks, held) for start, size in sorted(self._ranges)]
+
+    def _segment(
+        self, start: int, size: int, blocks: Sequence[Block], held: dict[int, tuple[Block, int, list[_Entry]]]
+    ) -> _Entry:
+        inside = []
+        for block in blocks:
+            if not start <= block.start < start + size:
+                continue
+            _, asked, frames = held.get(block.start, (block, 0, []))
+            state = "active_allocated" if block.start in held else "inactive"
+            inside.append(
+                {
+                    "address": _LOWEST + block.start,
+                    "size": block.nbytes,
+                    "requested_size": asked,
+                    "state": state,
+                    "frames": frames,
+                }
+            )
+        in_use = sum(block.nbytes for block in blocks if block.start in held and start <= block.start < start + size)
+        return {
+            "device": self._gpu,
+            "address": _LOWEST + start,
+            "total_size": size,
+            "stream": 0,
+            "segment_type": "small" if size == SMALL_SEGMENT_BYTES else "large",
+            "allocated_size": in_use,
+            "active_size": in_use,
+            "is_expandable": self._grows,
+            "frames": [],
+            "blocks": inside,
+        }
+
+    def _take(self, buffer: int, nbytes: int, asked: int, frames: list[_Entry], time_s: float) -> None:
+        block = self._allocator.take(nbytes)
+        assert block is not None, "the replay had room"
+        if self._allocator.segment_changes != self._changes:
+            self._changes = self._allocator.segment_changes
+            self._note_ranges(frames, time_s)
+        self._held[buffer] = block, asked, frames
+        self._note("alloc", block.start, asked, frames, time_s)
+
+    def _give_back(self, buffer: int, time_s: float) -> None:
+        block, asked, frames = self._held.pop(buffer)
+        self._allocator.give_back(block)
+        for action in ("free_requested", "free_completed"):
+            self._note(action, block.start, asked, frames, time_s)
+
+    def _note_ranges(self, frames: list[_Entry], time_s: float) -> None:
+        """Note which segments, or which pages of them, were given back and taken."""
+        before, self._ranges = self._ranges, set(self._allocator.ranges)
+        gone, come = sorted(before - self._ranges), sorted(self._ranges - before)
+        given, taken = ("segment_unmap", "segment_map") if self._grows else ("segment_free", "segment_alloc")
+        for start, size in _without(gone, come):
+            self._note(given, start, size, frames, time_s)
+        for start, size in _without(come, gone):
+            self._note(taken, start, size, frames, time_s)
+
+    def _note(self, action: str, start: int, nbytes: int, frames: list[_Entry], time_s: float) -> None:
+        self.events.append(
+            {
+                "action": action,
+                "addr": _LOWEST + start,
+                "size": nbytes,
+                "stream": 0,
+                "time_us": round(time_s * 1e6),
+                "frames": frames,
+            }
+        )
+
+
+def _without(ranges: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of ranges that lie in none of the others, which are in order."""
+    left = []
+    for start, size in ranges:
+        reached, end = start, start + size
+        for other, other_size in others:
+            if other < end and other + other_size > reached:
+                if other > reached:
+                    left.append((reached, other - reached))
+                reached = max(reached, other + other_size)
+        if reached < end:
+            left.append((reached, end - reached))
+    return left
+
+
+def _frames(trace: IterationTrace, operation: int, buffer: int) -> list[_Entry]:
+    """Return on whose behalf a request is made, as if it were a place in a program: `conv1_1:17:forward, conv1_1 Y`."""
+    plan = trace.plan
+    made = plan.operations[operation]
+    assert isinstance(made, Allocate)
+    name = f"{made.phase.value}, {plan.buffers[buffer].name}"
+    return [{"filename": plan.layers[made.layer], "line": operation, "name": name}]

@@ -1,0 +1,147 @@
+"""What a memory snapshot says, and what memory models make of its requests: rows of a table, and sentences."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vdnnsim.errors import InputError
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel
+from vdnnsim.memory.pytorch import DEFAULTS
+from vdnnsim.memory.settings import AllocatorSettings, parse_settings
+from vdnnsim.messages import quote
+from vdnnsim.recordings.snapshot import Action, Recording
+from vdnnsim.recordings.snapshot_replay import Memory, Peaks, Replay, recorded_peaks, replay
+from vdnnsim.recordings.snapshot_start import Start, start_of
+from vdnnsim.recordings.snapshot_twin import Agreement, compare
+from vdnnsim.units import GIB, format_bytes
+
+COLUMNS: Final = ("memory", "GPU", "most in use", "most reserved", "idle of it", "fits")
+CSV_COLUMNS: Final = ("memory", "gpu", "most_in_use_bytes", "most_reserved_bytes", "short_bytes")
+RECORDED: Final = "as recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of the recording of one GPU.
+
+    Attributes:
+        settings: of its allocator, as far as they are modelled.
+        unread: why they could not be read; empty where they could.
+        agreement: how far the model does what PyTorch did; None where segments could grow.
+        replays: by memory model, each from an empty memory on.
+        memory: what there is; None where no limit was given.
+    """
+
+    recording: Recording
+    settings: AllocatorSettings
+    unread: str
+    start: Start
+    recorded: Peaks
+    agreement: Agreement | None
+    replays: tuple[Replay, ...]
+    memory: Memory | None
+
+
+def find(recording: Recording, models: Sequence[MemoryChoice], memory: Memory | None, name: str) -> Finding:
+    """Replay a recording under memory models, and hold the model of PyTorch's allocator against it.
+
+    Raises:
+        RecordingError: the recording contradicts itself.
+    """
+    settings, unread = DEFAULTS, ""
+    try:
+        settings = parse_settings(recording.settings)
+    except InputError as failure:
+        unread = str(failure)
+    start = start_of(recording, settings, name)
+    agreement = None if recording.expandable else compare(recording, start, settings)
+    recorded = recorded_peaks(recording, start, settings)
+    if agreement is not None and agreement.whole:
+        recorded = Peaks(agreement.most_allocated_bytes, recorded.reserved_bytes)
+    replays = tuple(replay(recording, start, model, memory) for model in models)
+    return Finding(recording, settings, unread, start, recorded, agreement, replays, memory)
+
+
+def model_name(model: MemoryChoice) -> str:
+    """Return what a table calls a memory model."""
+    return model.value if isinstance(model, MemoryModel) else model.words
+
+
+def snapshot_rows(finding: Finding) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of a table for people."""
+    yield _row(RECORDED, finding, finding.recorded, "")
+    for each in finding.replays:
+        fits = "" if finding.memory is None else f"NO, short by {format_bytes(each.short_bytes)}"
+        yield _row(model_name(each.model), finding, each.peaks, fits if each.short_bytes or not fits else "yes")
+
+
+def csv_rows(finding: Finding) -> Iterator[tuple[str, int, int, int, int | str]]:
+    """Yield the same for machines, sizes in bytes; nothing is short where no limit was given."""
+    gpu, recorded = finding.recording.gpu, finding.recorded
+    yield RECORDED, gpu, recorded.allocated_bytes, recorded.reserved_bytes, ""
+    for each in finding.replays:
+        short = "" if finding.memory is None else each.short_bytes
+        yield model_name(each.model), gpu, each.peaks.allocated_bytes, each.peaks.reserved_bytes, short
+
+
+def sentences(finding: Finding) -> Iterator[str]:
+    """Yield what is to be known, the answer first."""
+    recording, recorded = finding.recording, finding.recorded
+    others = "".join(f"; {_other(each)}" for each in finding.replays)
+    used = _of(recorded.allocated_bytes, recorded.reserved_bytes)
+    yield f"GPU {recording.gpu}: at your peak {used} reserved are used{others}"
+    if finding.memory is not None:
+        there = format_bytes(finding.memory.free_bytes)
+        short = [(each, format_bytes(each.short_bytes)) for each in finding.replays if each.short_bytes]
+        lacks = "; ".join(f"with {model_name(each.model)} by {nbytes}" for each, nbytes in short)
+        yield (
+            f"it would not fit the {there} that there are: {lacks}" if short else f"it would fit the {there} there are"
+        )
+    yield from _what_was_recorded(finding)
+
+
+def _what_was_recorded(finding: Finding) -> Iterator[str]:
+    recording, settings, agreement, start = finding.recording, finding.settings, finding.agreement, finding.start
+    if finding.unread:
+        yield f"how its allocator was set is not modelled, and taken for the default: {finding.unread}"
+    elif settings != DEFAULTS:
+        yield f"it was recorded with PYTORCH_ALLOC_CONF={settings.words}"
+    if start.requested:
+        nbytes = format_bytes(sum(nbytes for nbytes, _ in start.requested.values()))
+        yield (
+            f"its history begins with {nbytes} in use, in {len(start.requested):,} blocks: replays ask for them first, "
+            "from the lowest address on"
+        )
+    if agreement is None:
+        yield "its segments could grow: replays are not held against its addresses"
+    else:
+        yield (
+            f"the model puts {agreement.agreed:,} of {agreement.requests:,} requests where PyTorch put them, and takes "
+            f"{agreement.segments_agreed:,} of {agreement.segments:,} segments when PyTorch did"
+        )
+    if refused := sum(each.action is Action.REFUSED for each in recording.events):
+        yield f"PyTorch found no room {refused:,} times; replays do not ask for that"
+    if recording.private_pools:
+        yield "pools of CUDA graphs or of one's own are replayed as if each were a stream"
+    for word, count in recording.unknown:
+        yield f"{count:,} entries of an unknown kind are left out: {quote(word)}"
+    tried = [settings, *(each.model for each in finding.replays if isinstance(each.model, AllocatorSettings))]
+    if any(each.garbage_collection_threshold and each.per_process_memory_fraction == 1 for each in tried):
+        yield "garbage_collection_threshold does nothing without per_process_memory_fraction below 1"
+
+
+def _other(each: Replay) -> str:
+    return f"with {model_name(each.model)} the same run reserves {format_bytes(each.peaks.reserved_bytes)}"
+
+
+def _of(used: int, reserved: int) -> str:
+    """Return `41.2 of 45.6 GiB`, or both with their units where they are small."""
+    if min(used, reserved) >= GIB:
+        return f"{format_bytes(used).removesuffix(' GiB')} of {format_bytes(reserved)}"
+    return f"{format_bytes(used)} of {format_bytes(reserved)}"
+
+
+def _row(name: str, finding: Finding, peaks: Peaks, fits: str) -> tuple[str, ...]:
+    idle = peaks.reserved_bytes - peaks.allocated_bytes
+    sizes = (format_bytes(each) for each in (peaks.allocated_bytes, peaks.reserved_bytes, idle))
+    return (name, str(finding.recording.gpu), *sizes, fits)
