@@ -49,7 +49,7 @@ waiting for data and for copies between host and GPU, which no profile knows.
   layers, and the old trace has no rows of the sums of gradients.
 - Steps come out at {steps}: within 5 % one way, not the other, for the GPU waits for its host, and the hosts
   issued at another pace: stacks and memory were recorded in June alone. At the pace of the step's own host (`vdnnsim
-  whatif --set host.issue=...`) what remains is what the profile says of the card. A profile carries the pace of the host
+  whatif --set host.issue=...`) what remains is what the profile says of the card. A profile carries the pace of a host
   under the profiler: record without `with_stack` and `profile_memory`.
 - The old step misses 2.5 ms of kernels that are of no operator, on its own profile, too, and half of the time that its
   GPU waits: a profile has one time for the host to issue an operation, whichever it is.
