@@ -26,10 +26,12 @@ REPORT = Path(__file__).parents[1] / "reports" / "traces" / "README.md"
 _TEXT = """# Two traces of one card, held against each other
 
 `python -m tests.recorded_v100 OLD.json.gz NEW.json.gz` writes this page from two traces that pytorch/kineto publishes
-with its plugin for TensorBoard (BSD-3, `tb_plugin/samples`): ResNet-50, 32 images, float32, SGD with momentum on one
-V100 of a DGX Station, recorded early and in the middle of 2021, in two formats: {old_file} and
-{new_file}. The old one names neither its GPU nor what
-backward belongs to; the new one has numbers of autograd, stacks and memory.
+with its plugin for TensorBoard (BSD-3, `tb_plugin/samples`): ResNet-50, 32 images, float32, SGD with momentum on a
+V100, recorded early and in the middle of 2021, in two formats:
+
+- old: {old_file}, which names neither its GPU nor what backward is of
+- new: {new_file}, on a Tesla V100-DGXS-32GB, with numbers of
+  autograd, stacks and memory
 
 ## What is attributed
 
@@ -91,7 +93,7 @@ def _results(steps: dict[str, RecordedStep], folder: Path) -> dict[tuple[str, st
     profiles.mkdir()
     write_recorded_profile(profiles / "new.yaml", steps["new"], None)
     write_recorded_profile(profiles / "old.yaml", steps["old"], read_profile(profiles / "new.yaml"))
-    found = {}
+    found: dict[tuple[str, str], tuple[float, ...]] = {}
     for name, step in steps.items():
         captured = captured_step(step, name)
         write_captured_step(captured, folder / f"{name}.step.json")
