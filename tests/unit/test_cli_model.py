@@ -77,6 +77,16 @@ def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
     assert manifest["inputs"][0]["name"] == "timm:chain, captured"
 
 
+def test_the_allocator_is_set_in_pytorchs_words(asked: list[Request]) -> None:
+    done = vdnnsim("run", *MODEL, "rtx_4090", "--allocator", "expandable_segments:True")
+
+    assert done.exit_code == 0
+    assert len(asked) == 1
+    manifest = json.loads(Path("reports/chain/run.json").read_text())
+    assert manifest["scenario"]["memory_model"] == "pytorch(expandable_segments:True)"
+    assert "snapshot_pytorch_p.pickle" in manifest["files"]
+
+
 def test_the_card_says_as_which_gpu_it_is_captured(asked: list[Request]) -> None:
     """A Titan X (Maxwell) is of compute capability 5.2."""
     vdnnsim("run", *MODEL, "titan_x_maxwell", "--optimizer", "sgd", "--mode", "inference", "--precision", "float32")
@@ -154,6 +164,10 @@ def test_what_does_not_fit_is_told_what_would(asked: list[Request]) -> None:
             "--image: found '3,2', expected sizes, channels first, as 3x224x224",
         ),
         (("run", *MODEL, "rtx_4090", "--policy", "pytorsh"), "'pytorsh' is not a policy; did you mean 'pytorch'?"),
+        (
+            ("run", *MODEL, "rtx_4090", "--allocator", "max_split_size_mb:1"),
+            "--allocator: max_split_size_mb: found '1', expected an integer from 20 on",
+        ),
         (("run", *MODEL, "rtx_5090"), "'rtx_5090' is not a hardware profile; did you mean"),
         (
             ("run", "chain.step.json"),

@@ -13,6 +13,7 @@ from vdnnsim.cli.read import read
 from vdnnsim.cli.read_snapshot import read_snapshot
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.report.tables.snapshots import CSV_COLUMNS
+from vdnnsim.units import MIB
 
 
 def called(path: Path, *options: str) -> str:
@@ -39,7 +40,18 @@ def test_what_was_recorded_stands_beside_other_settings(tmp_path: Path) -> None:
         "GPU 0: at your peak 39.0 MiB of 50.0 MiB reserved are used; with pytorch the same run reserves 50.0 MiB; with "
         "expandable_segments:True the same run reserves 60.0 MiB" in text
     )
-    assert "the model puts 3 of 3 requests where PyTorch put them, and takes 2 of 2 segments when PyTorch did" in text
+    assert (
+        "the model puts 3 of 3 requests where PyTorch put them, and takes segments 2 of 2 times when PyTorch did"
+        in text
+    )
+
+
+def test_large_sizes_have_their_unit_once(tmp_path: Path) -> None:
+    """2048.5 MiB in a segment of 2050."""
+    events = [event("segment_alloc", LOW, 2050), event("alloc", LOW, 2048.5)]
+    content = snapshot([segment(LOW, block(2048.5), block(1.5, "inactive"))], events)
+
+    assert "GPU 0: at your peak 2.00 of 2.00 GiB reserved are used" in called(written(tmp_path, content))
 
 
 def test_what_does_not_fit_is_told_with_how_much_is_lacking(tmp_path: Path) -> None:
@@ -74,7 +86,7 @@ def test_what_is_particular_of_a_recording_is_said(tmp_path: Path) -> None:
             segment(LOW, block(20), gpu=1, segment_pool_id=(0, 1), is_expandable=True),
         ],
         [*freed(HIGH, 8), event("oom", 0, 99), event("what", 0, 0)],
-        [event("alloc", LOW, 20, pool_id=(0, 1))],
+        [*freed(LOW + 5 * MIB, 1), event("alloc", LOW, 20, pool_id=(0, 1))],
         allocator_settings={"PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.5"},
     )
     text = called(written(tmp_path, content))
@@ -82,7 +94,7 @@ def test_what_is_particular_of_a_recording_is_said(tmp_path: Path) -> None:
     for line in (
         "it was recorded with PYTORCH_ALLOC_CONF=garbage_collection_threshold:0.5",
         "its history begins with 13.0 MiB in use, in 2 blocks: replays ask for them first, from the lowest address on",
-        "its segments could grow: replays are not held against its addresses",
+        "its segments could grow and its history begins in the middle: replays are not held against its addresses",
         "PyTorch found no room 1 times; replays do not ask for that",
         "pools of CUDA graphs or of one's own are replayed as if each were a stream",
         "1 entries of an unknown kind are left out: 'what'",

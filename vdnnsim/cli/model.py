@@ -106,6 +106,7 @@ def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence
     from vdnnsim.scenario.captured import scenario_of
 
     chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
+    memory_model = allocator_of(words["allocator"] or "")
     profile = load_profile(find_profile(words["hardware"], Path()))
     request = _request(words, profile.server)
 
@@ -115,9 +116,7 @@ def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence
     step = _captured(request)
     source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
     model = CapturedModel(step, sources=(source,), capture=lambda batch_size: again(batch_size=batch_size))
-    scenario = scenario_of(model, request.short_name, profile, chosen)
-    if words["allocator"] is not None:
-        scenario = replace(scenario, memory_model=allocator_of(words["allocator"]))
+    scenario = replace(scenario_of(model, request.short_name, profile, chosen), memory_model=memory_model)
     return Asked(scenario, Path(), lambda precision: again(precision=precision))
 
 

@@ -96,6 +96,7 @@ class CachingAllocator:
     def __init__(self, segments: Segments, settings: AllocatorSettings | None = None) -> None:
         self._segments = segments
         self._settings = settings or AllocatorSettings()
+        self._rounds = self._settings.roundup_power2_divisions is not None
         self._pools: dict[tuple[int, bool], StreamPool] = {}
         # By the start of each block that is in use or waits.
         self._taken: dict[int, tuple[StreamPool, int]] = {}
@@ -123,7 +124,8 @@ class CachingAllocator:
             return Block(0, 0)
         if self._reached:
             self._return_reached()
-        nbytes = self._settings.rounded(nbytes)
+        if self._rounds:
+            nbytes = self._settings.rounded(nbytes)
         pool, segments, pools = self._pool(nbytes, stream), self._segments, self._pools.values()
         found = segments.best_fit(pool, nbytes) or segments.grow(pool, nbytes, pools)
         if found is None:

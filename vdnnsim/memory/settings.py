@@ -1,6 +1,6 @@
 """Settings of PyTorch's CUDA caching allocator, in the words of its variable PYTORCH_ALLOC_CONF.
 
-That was PYTORCH_CUDA_ALLOC_CONF before PyTorch 2.9, which still reads it. Those settings are here that decide where
+Its older name is PYTORCH_CUDA_ALLOC_CONF, which PyTorch still reads. Those settings are here that decide where
 memory lies and how much is reserved; a setting that is not, is refused by name. `garbage_collection_threshold` does
 nothing unless `per_process_memory_fraction` is below 1: PyTorch looks at it under that limit alone.
 

@@ -83,7 +83,9 @@ class WholeSegments:
         """Return bytes and start of the smallest free block that is large enough, the lowest among equals."""
         self._requests += not pool.small
         found = pool.free.best_fit(nbytes)
-        return found if found is not None and self._settings.may_serve(found[0], nbytes) else None
+        if found is None or self._uncut_bytes is None:
+            return found
+        return found if self._settings.may_serve(found[0], nbytes) else None
 
     def grow(self, pool: StreamPool, nbytes: int, pools: Iterable[StreamPool]) -> tuple[int, int] | None:
         """Take a segment for a request; return its bytes and start; None where the GPU has no room."""
@@ -103,6 +105,8 @@ class WholeSegments:
 
     def least_rest_bytes(self, pool: StreamPool, nbytes: int) -> int | None:
         """Return the least that is worth to be cut off a block; None where it is not cut."""
+        if self._uncut_bytes is None:
+            return self._granule_bytes if pool.small else LARGEST_SMALL_BYTES + 1
         return least_rest_bytes(self._settings, nbytes, self._granule_bytes, small=pool.small)
 
     def became_free(self, start: int) -> None:

@@ -64,10 +64,7 @@ def recorded_peaks(recording: Recording, start: Start, settings: AllocatorSettin
     What was reserved is told; what was in use is counted in requests as they are rounded up, without what was too
     little to be cut off a block.
     """
-    reserved = most_reserved = start.reserved_bytes
-    if recording.expandable:
-        mapped = sum(event.nbytes * _PAGES.get(event.action, 0) for event in recording.events)
-        reserved = most_reserved = sum(each.nbytes for each in recording.segments) - mapped
+    reserved = most_reserved = first_reserved_bytes(recording)
     sizes = {address: _block_bytes(nbytes, settings) for address, (nbytes, _) in start.requested.items()}
     in_use = most_in_use = sum(sizes.values())
     for event in recording.events:
@@ -88,6 +85,12 @@ _PAGES: Final = {
     Action.SEGMENT_GIVEN_BACK: -1,
     Action.PAGES_UNMAPPED: -1,
 }
+
+
+def first_reserved_bytes(recording: Recording) -> int:
+    """Return what was reserved when the history begins."""
+    taken = sum(event.nbytes * _PAGES.get(event.action, 0) for event in recording.events)
+    return sum(each.nbytes for each in recording.segments) - taken
 
 
 def _block_bytes(nbytes: int, settings: AllocatorSettings) -> int:

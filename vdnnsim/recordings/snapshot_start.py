@@ -42,11 +42,6 @@ class Start:
     segments: Mapping[int, StartSegment]
     requested: Mapping[int, tuple[int, int]]
 
-    @property
-    def reserved_bytes(self) -> int:
-        """In all segments."""
-        return sum(each.nbytes for each in self.segments.values())
-
 
 def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> Start:
     """Return what the allocator held when a history begins.

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from vdnnsim.memory.caching import CachingAllocator, StreamPool
 from vdnnsim.memory.online import Block
+from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.memory.whole_segments import WholeSegments
-from vdnnsim.recordings.snapshot import Action, Recording
+from vdnnsim.recordings.snapshot import Action, Event, Recording
+from vdnnsim.recordings.snapshot_replay import first_reserved_bytes
 from vdnnsim.recordings.snapshot_start import GRANULE_BYTES, Start, StartSegment
 
 
@@ -27,7 +29,7 @@ class Agreement:
     Attributes:
         requests: that were recorded.
         agreed: of these, how many lie where PyTorch put them before the first that does not.
-        segments: that PyTorch took meanwhile.
+        segments: that PyTorch took meanwhile; of those that grow, how often they did.
         segments_agreed: of these, how many the model took then and in this size.
         most_allocated_bytes: in blocks in use, up to the first that lies elsewhere.
         whole: whether all is alike, with what is there at the end.
@@ -41,8 +43,14 @@ class Agreement:
     whole: bool
 
 
-def compare(recording: Recording, start: Start, settings: AllocatorSettings) -> Agreement:
-    """Ask the model what a recording says, up to the first difference; segments of a recording are whole ones."""
+def compare(recording: Recording, start: Start, settings: AllocatorSettings) -> Agreement | None:
+    """Ask the model what a recording says, up to the first difference.
+
+    Where segments could grow, this is possible from an empty memory on; None for a history that begins in the middle.
+    """
+    if recording.expandable:
+        empty = not start.requested and first_reserved_bytes(recording) == 0
+        return _compare_growing(recording, settings) if empty else None
     by_address = _compare(recording, start, settings, by_address=True)
     if by_address.whole:
         return by_address
@@ -68,8 +76,7 @@ def _compare(recording: Recording, start: Start, settings: AllocatorSettings, *,
             case Action.SEGMENT_GIVEN_BACK:
                 alike = allocator.drop(event.address)
             case Action.ALLOCATE:
-                block = allocator.take(round_up(event.nbytes, GRANULE_BYTES), event.stream)
-                assert block is not None
+                block = _taken(allocator, event)
                 grown = segments.grown
                 segments.grown = None
                 alike = grown == taken and block.start == segments.place_of(event.address)
@@ -93,6 +100,55 @@ def _compare(recording: Recording, start: Start, settings: AllocatorSettings, *,
         most_allocated_bytes=most_bytes,
         whole=alike and _ends_alike(recording, segments, held),
     )
+
+
+def _compare_growing(recording: Recording, settings: AllocatorSettings) -> Agreement:
+    """Compare where blocks lie in their segments, and how much is mapped; where segments lie is the driver's affair."""
+    allocator = pytorch_allocator(UNLIMITED_BYTES, GRANULE_BYTES, settings)
+    addresses: dict[int, int] = {}
+    held: dict[int, Block] = {}
+    reserved = agreed = maps = maps_agreed = most_bytes = 0
+    emptied, alike = False, True
+    for event in recording.events:
+        match event.action:
+            case Action.PAGES_MAPPED:
+                reserved += event.nbytes
+                maps += 1
+            case Action.PAGES_UNMAPPED:
+                reserved -= event.nbytes
+                # All that is free goes at once, for lack of room or as the cache is emptied.
+                if not emptied:
+                    allocator.empty_cache()
+                emptied = True
+            case Action.ALLOCATE:
+                emptied = False
+                block = held[event.address] = _taken(allocator, event)
+                starts = allocator.segment_starts
+                base = starts[bisect_right(starts, block.start) - 1]
+                alike = addresses.setdefault(base, event.address - block.start) == event.address - block.start
+                alike &= allocator.reserved_bytes == reserved
+                if not alike:
+                    break
+                agreed, maps_agreed = agreed + 1, maps
+                most_bytes = max(most_bytes, allocator.allocated_bytes)
+            case Action.FREE_COMPLETED:
+                allocator.give_back(held.pop(event.address))
+            case _:
+                pass
+    return Agreement(
+        requests=sum(each.action is Action.ALLOCATE for each in recording.events),
+        agreed=agreed,
+        segments=sum(each.action is Action.PAGES_MAPPED for each in recording.events),
+        segments_agreed=maps_agreed,
+        most_allocated_bytes=most_bytes,
+        whole=alike and allocator.reserved_bytes == sum(each.nbytes for each in recording.segments),
+    )
+
+
+def _taken(allocator: CachingAllocator, event: Event) -> Block:
+    block = allocator.take(round_up(event.nbytes, GRANULE_BYTES), event.stream)
+    assert block is not None, "memory has no limit"
+    return block
 
 
 def _ends_alike(recording: Recording, segments: "_RecordedSegments", held: dict[int, Block]) -> bool:

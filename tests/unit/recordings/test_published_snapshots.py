@@ -83,13 +83,14 @@ def test_every_request_lies_at_the_real_address_and_every_segment_is_real(
 
     agreement = compare(recording, start_of(recording, DEFAULTS, name), DEFAULTS)
 
+    assert agreement is not None
     assert (agreement.requests, agreement.agreed) == (requests, requests)
     assert (agreement.segments, agreement.segments_agreed) == (segments, segments)
     assert agreement.whole
 
 
 def test_a_run_of_several_streams_is_replayed_afresh() -> None:
-    """Nine streams whose segments went 579 times, for memory was scarce; without a limit none goes.
+    """Ten streams whose segments went 579 times, for memory was scarce; without a limit none goes.
 
     So as much is reserved as there ever was, or more, and no less than was in use.
     """
@@ -99,5 +100,5 @@ def test_a_run_of_several_streams_is_replayed_afresh() -> None:
 
     peaks = replay(recording, start, MemoryModel.PYTORCH).peaks
 
-    assert len({each.stream for each in recording.events}) == 9
+    assert len({each.stream for each in recording.events}) == 10
     assert recorded.allocated_bytes <= recorded.reserved_bytes <= peaks.reserved_bytes

@@ -25,6 +25,12 @@ def recorded(tmp_path: Path, content: object, settings: AllocatorSettings = DEFA
     return recording, start_of(recording, settings, "s.pickle")
 
 
+def whole(recording: Recording, start: Start, settings: AllocatorSettings = DEFAULTS) -> bool:
+    agreement = compare(recording, start, settings)
+    assert agreement is not None
+    return agreement.whole
+
+
 def test_a_history_from_an_empty_memory_begins_with_nothing(tmp_path: Path) -> None:
     recording, start = recorded(tmp_path, WHOLE)
 
@@ -59,7 +65,7 @@ def test_a_history_that_begins_in_the_middle_is_undone_to_its_beginning(tmp_path
     }
     assert list(start.requested) == [LOW, LOW + MIB, HIGH, HIGH + 8 * MIB, HIGH + 15 * MIB]
     assert start.requested[HIGH + 8 * MIB] == (round(6.5 * MIB), 0)
-    assert compare(recording, start, DEFAULTS).whole
+    assert whole(recording, start)
     assert recorded_peaks(recording, start, DEFAULTS) == Peaks(round(20.25 * MIB), 22 * MIB)
 
 
@@ -97,6 +103,7 @@ def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path, events: list[
     ("place", "other", "agreed", "segments"),
     [
         (2, event("alloc", HIGH + 10 * MIB, 9), 1, 1),
+        (2, event("alloc", 0, 9), 1, 1),
         (0, event("segment_alloc", HIGH, 22), 0, 0),
         (5, event("segment_alloc", LOW, 32), 2, 1),
     ],
@@ -104,7 +111,7 @@ def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path, events: list[
 def test_an_allocator_by_other_rules_is_told_apart(
     tmp_path: Path, place: int, other: dict[str, Any], agreed: int, segments: int
 ) -> None:
-    """A gap before the second block; segments of 22 for 8, and of 32 for 30."""
+    """A gap before the second block, and one where no segment is; segments of 22 for 8, and of 32 for 30."""
     (recording,) = read_recordings(written(tmp_path, WHOLE))
     (changed,) = read_recordings(written(tmp_path, snapshot([], [other])))
     events = list(recording.events)
@@ -114,6 +121,7 @@ def test_an_allocator_by_other_rules_is_told_apart(
         events = events[:3]
     agreement = compare(Recording(0, recording.segments, tuple(events)), Start({}, {}), DEFAULTS)
 
+    assert agreement is not None
     assert (agreement.agreed, agreement.segments_agreed, agreement.whole) == (agreed, segments, False)
 
 
@@ -122,7 +130,7 @@ def test_a_segment_that_goes_although_it_is_in_use_is_told_apart(tmp_path: Path)
     (gone,) = read_recordings(written(tmp_path, snapshot([], [event("segment_free", HIGH, 20)])))
     events = (*recording.events[:3], *gone.events)
 
-    assert not compare(Recording(0, recording.segments, events), Start({}, {}), DEFAULTS).whole
+    assert not whole(Recording(0, recording.segments, events), Start({}, {}))
 
 
 def test_segments_that_went_are_given_back_when_pytorch_gave_them_back(tmp_path: Path) -> None:
@@ -161,7 +169,7 @@ def test_among_equals_pytorch_takes_the_lowest_or_the_oldest(tmp_path: Path, tak
     )
     recording, start = recorded(tmp_path, content)
 
-    assert compare(recording, start, DEFAULTS).whole
+    assert whole(recording, start)
 
 
 def test_other_models_begin_with_what_was_in_use(tmp_path: Path) -> None:
@@ -226,4 +234,39 @@ def test_pages_that_were_mapped_are_what_was_reserved(tmp_path: Path) -> None:
     recording, start = recorded(tmp_path, content)
 
     assert recording.expandable
+    assert compare(recording, start, DEFAULTS) is None
     assert recorded_peaks(recording, start, DEFAULTS) == Peaks(20 * MIB, 60 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("others", "agreed"),
+    [
+        ({}, 3),
+        ({7: event("alloc", HIGH + 5 * MIB, 25)}, 2),
+        ({0: event("segment_map", HIGH, 60), 5: event("segment_unmap", HIGH, 40)}, 0),
+    ],
+)
+def test_segments_that_grow_are_compared_from_an_empty_memory(
+    tmp_path: Path, others: dict[int, dict[str, Any]], agreed: int
+) -> None:
+    """30 map 40, 5 lie behind. The 30 go and with them a page; 25 take the 10 that are left and that page anew.
+
+    In another record they lie 5 further on, and in a third a page more is mapped at first.
+    """
+    events = [
+        event("segment_map", HIGH, 40),
+        event("alloc", HIGH, 30),
+        event("alloc", HIGH + 30 * MIB, 5),
+        *freed(HIGH, 30),
+        event("segment_unmap", HIGH, 20),
+        event("segment_map", HIGH, 20),
+        event("alloc", HIGH, 25),
+    ]
+    held = segment(HIGH, block(25), block(5, "inactive"), block(5), block(5, "inactive"), is_expandable=True)
+    changed = [others.get(place, each) for place, each in enumerate(events)]
+    (recording,) = read_recordings(written(tmp_path, snapshot([held], changed)))
+
+    agreement = compare(recording, Start({}, {}), GROWING)
+
+    assert agreement is not None
+    assert (agreement.agreed, agreement.whole) == (agreed, agreed == 3)

@@ -172,13 +172,14 @@ def test_the_key_is_of_what_decides_the_result(tmp_path: Path) -> None:
         key(**{"workload.precision": "amp_float16"}),
         key(**{"workload.optimizer": "adam"}),
         key(memory_model="planned"),
+        key(memory_model="pytorch(max_split_size_mb:64)"),
         key(pinned_memory="per_offload"),
         key(hardware="h200"),
         key(gpus=2),
         key(policy=policies[1]),
     }
     assert len(same) == 1
-    assert len(others | same) == 20
+    assert len(others | same) == 21
 
 
 @pytest.mark.parametrize("stated", ["float32", "amp_float16"])

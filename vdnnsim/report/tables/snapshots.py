@@ -27,7 +27,7 @@ class Finding:
     Attributes:
         settings: of its allocator, as far as they are modelled.
         unread: why they could not be read; empty where they could.
-        agreement: how far the model does what PyTorch did; None where segments could grow.
+        agreement: how far the model does what PyTorch did; None where that cannot be known.
         replays: by memory model, each from an empty memory on.
         memory: what there is; None where no limit was given.
     """
@@ -54,7 +54,7 @@ def find(recording: Recording, models: Sequence[MemoryChoice], memory: Memory | 
     except InputError as failure:
         unread = str(failure)
     start = start_of(recording, settings, name)
-    agreement = None if recording.expandable else compare(recording, start, settings)
+    agreement = compare(recording, start, settings)
     recorded = recorded_peaks(recording, start, settings)
     if agreement is not None and agreement.whole:
         recorded = Peaks(agreement.most_allocated_bytes, recorded.reserved_bytes)
@@ -113,11 +113,12 @@ def _what_was_recorded(finding: Finding) -> Iterator[str]:
             "from the lowest address on"
         )
     if agreement is None:
-        yield "its segments could grow: replays are not held against its addresses"
+        yield "its segments could grow and its history begins in the middle: replays are not held against its addresses"
     else:
         yield (
-            f"the model puts {agreement.agreed:,} of {agreement.requests:,} requests where PyTorch put them, and takes "
-            f"{agreement.segments_agreed:,} of {agreement.segments:,} segments when PyTorch did"
+            f"the model puts {agreement.agreed:,} of {agreement.requests:,} requests where PyTorch put them, and "
+            f"{'lets segments grow' if recording.expandable else 'takes segments'} {agreement.segments_agreed:,} of "
+            f"{agreement.segments:,} times when PyTorch did"
         )
     if refused := sum(each.action is Action.REFUSED for each in recording.events):
         yield f"PyTorch found no room {refused:,} times; replays do not ask for that"
