@@ -54,6 +54,22 @@ def test_it_says_where_the_time_goes(folder: Path) -> None:
     assert (folder / "table.csv").read_text().splitlines()[1].startswith("convolution,1,1,")
 
 
+def test_operators_beyond_the_longest_are_added_up(folder: Path) -> None:
+    """Twenty more operators of 1 us: 23, of which 16 are shown, and 7 others."""
+    trace = new_trace()
+    host = {"ph": "X", "pid": 1, "tid": 1, "dur": 4}
+    for number in range(20):
+        begin = {**host, "ts": 8e6 - 1e6 + 1700 + 10 * number}
+        found = {"correlation": 9000 + number, "device": 0, "stream": 7}
+        trace["traceEvents"] += [
+            {**begin, "cat": "cpu_op", "name": f"own::kernel_{number}", "args": {}},
+            {**begin, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1, "args": found},
+            {**begin, "cat": "kernel", "name": "k", "tid": 7, "dur": 1, "args": found},
+        ]
+    write(trace, folder / "many.json")
+    assert "7 others 7 7" in invoke("many.json")
+
+
 def test_it_writes_a_workload_and_a_profile_that_run(folder: Path) -> None:
     """On its own card the recorded step takes what its kernels took, and waits for its host as it did.
 

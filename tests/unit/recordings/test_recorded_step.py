@@ -99,6 +99,49 @@ def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:
     assert recorded.attributed_s == pytest.approx(3 * 205 * MICRO)
 
 
+def call(name: str, begin: float, dims: list[list[int]], number: int, thread: int = 1) -> list[dict[str, object]]:
+    """Return an operator of 10 us from a time of the second step on, in microseconds, and its kernel of 1 us."""
+    host = {"ph": "X", "pid": 1, "tid": thread, "ts": 7e6 + STEP_US + begin, "dur": 10}
+    launched = {"correlation": number, "device": 0, "stream": 7}
+    return [
+        {**host, "cat": "cpu_op", "name": name, "args": {"Input Dims": dims}},
+        {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 2, "args": {"correlation": number}},
+        {**host, "cat": "kernel", "name": "k", "tid": 7, "dur": 1, "args": launched},
+    ]
+
+
+def test_the_batch_is_that_of_an_embedding_or_of_most_of_forward(tmp_path: Path) -> None:
+    """Where there is no convolution: 6 rows of indices into 9 words; else the first size that most have, 5; else 1."""
+    trace = new_trace()
+    bare = [each for each in trace["traceEvents"] if "onv" not in each["name"]]
+    words = call("aten::embedding", 700, [[9, 4], [6, 3]], 9001)
+    rows = [*call("aten::mm", 700, [[5, 2], [2, 3]], 9001), *call("aten::add", 720, [[5, 3], []], 9002)]
+    for more, batch in ((words, 6), (rows, 5), (call("aten::add", 700, [[], []], 9001), 1)):
+        assert step_of({**trace, "traceEvents": [*bare, *more]}, tmp_path).batch_size == batch
+
+
+def test_what_comes_after_all_backward_is_the_update(tmp_path: Path) -> None:
+    """As the norm of gradients that is clipped before the optimizer runs."""
+    trace = new_trace()
+    trace["traceEvents"] += call("aten::linalg_vector_norm", 450, [[4, 3, 3, 3]], 9001)
+    found = [(each.name, each.phase) for each in step_of(trace, tmp_path).operations]
+    assert found[2:] == [("linalg_vector_norm", Phase.UPDATE), ("add_", Phase.UPDATE)]
+
+
+def test_clearing_gradients_is_of_what_goes_on_around_it(tmp_path: Path) -> None:
+    """In `Optimizer.zero_grad` between forward and backward: a workload has it in forward, for its update is last."""
+    trace = new_trace()
+    clear = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.zero_grad#SGD.zero_grad", "pid": 1, "tid": 1}
+    trace["traceEvents"] += [
+        {**clear, "ts": 7e6 + STEP_US + 190, "dur": 60, "args": {}},
+        *call("aten::zero_", 200, [[4, 3, 3, 3]], 9001),
+    ]
+    recorded = step_of(trace, tmp_path)
+    assert [(each.name, each.phase) for each in recorded.operations][1] == ("zero_", Phase.UPDATE)
+    phases = [each.phase for each in captured_step(recorded, "m").operations]
+    assert phases == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE]
+
+
 def test_what_was_launched_before_the_recording_is_of_no_operator(tmp_path: Path) -> None:
     """A kernel of the second step whose call is not there: 15 us from 700 on."""
     trace = new_trace()
