@@ -17,7 +17,7 @@ Of 215 us of kernels in a step 205 are of operators. A step begins, on the GPU, 
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,9 @@ def _step(number: int, begin: float) -> Iterator[Event]:
         found = {"correlation": correlation, "device": 0, "stream": 7, **args}
         yield _event(category, name, 0, 7, begin, span, found)
 
-    operator: Callable[..., Event] = lambda *args, **more: host("cpu_op", *args, **more, **{"External id": next(ids)})  # noqa: E731
+    def operator(name: str, thread: int, span: tuple[float, float], **args: object) -> Event:
+        return _event("cpu_op", name, 1, thread, begin, span, {**args, "External id": next(ids)})
+
     yield host("user_annotation", f"ProfilerStep#{number}", 1, (0, STEP_US))
     yield host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, (0, 10))
     yield operator("aten::to", 1, (12, 18))

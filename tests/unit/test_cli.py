@@ -284,6 +284,7 @@ def test_the_surface_is_frozen() -> None:
         "list policies": ["--csv", "--policy-module"],
         "max-batch": sorted([*model, "--csv", "--policy", "--policy-module"]),
         "pretend": ["--csv", "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"],
+        # Its options are those of what it reads: `test_cli_read`.
         "read": [],
         "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module"]),
         "sweep": [

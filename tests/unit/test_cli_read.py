@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from tests.recorded_traces import execution_trace, new_trace, write
 from vdnnsim.cli import cli
+from vdnnsim.cli.read_trace import read_trace
 from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.experiment import run_scenario
 from vdnnsim.recordings.recording_file import RecordingKind, kind_of, read_recording
@@ -29,6 +30,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_the_options_for_a_trace_are_frozen() -> None:
+    """They are a promise, as all options are."""
+    assert {name for each in read_trace.params for name in each.opts if name.startswith("--")} == {
+        *("--execution-trace", "--batch", "--out", "--profile", "--hardware", "--csv")
+    }
+
+
 def test_it_says_where_the_time_goes(folder: Path) -> None:
     """Of 215 us of kernels 205 are attributed, 10 are not; the GPU is busy 215 of 1000 us; half is the convolution."""
     text = invoke("trace.json.gz", "--csv", folder / "table.csv")
@@ -44,6 +52,22 @@ def test_it_says_where_the_time_goes(folder: Path) -> None:
     ):
         assert part in text
     assert (folder / "table.csv").read_text().splitlines()[1].startswith("convolution,1,1,")
+
+
+def test_operators_beyond_the_longest_are_added_up(folder: Path) -> None:
+    """Twenty more operators of 1 us: 23, of which 16 are shown, and 7 others."""
+    trace = new_trace()
+    host = {"ph": "X", "pid": 1, "tid": 1, "dur": 4}
+    for number in range(20):
+        begin = {**host, "ts": 8e6 - 1e6 + 1700 + 10 * number}
+        found = {"correlation": 9000 + number, "device": 0, "stream": 7}
+        trace["traceEvents"] += [
+            {**begin, "cat": "cpu_op", "name": f"own::kernel_{number}", "args": {}},
+            {**begin, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1, "args": found},
+            {**begin, "cat": "kernel", "name": "k", "tid": 7, "dur": 1, "args": found},
+        ]
+    write(trace, folder / "many.json")
+    assert "7 others 7 7" in invoke("many.json")
 
 
 def test_it_writes_a_workload_and_a_profile_that_run(folder: Path) -> None:

@@ -116,8 +116,10 @@ class MeasuredKernelCosts:
         """
         operator, total = torch_operator(name), sum(flop.values())
         rows = self._groups.get(("kind", operator, Phase.FORWARD), [])
-        if equal := [row.seconds for row in rows if row.nbytes == nbytes and row.seconds is not None]:
-            return KernelCost(ONLY, fmean(equal), 0, Origin.MEASURED, dram_bytes=nbytes)
+        if equal := [(row.seconds, max(1, row.count)) for row in rows if row.nbytes == nbytes and row.seconds]:
+            times, counts = zip(*equal, strict=True)
+            seconds = fmean(times, weights=counts)
+            return KernelCost(ONLY, seconds, 0, Origin.MEASURED, dram_bytes=nbytes)
         groups = (("kind", operator, Phase.FORWARD), ("class", Arithmetic.PRODUCT in flop), "all")
         group = self._nearest(groups, _ENOUGH_FOR_TIMES[-3:])
         roofline = self._roofline(group)

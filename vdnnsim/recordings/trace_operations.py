@@ -21,7 +21,9 @@ from vdnnsim.recordings.trace_steps import TracedStep
 
 CONVOLUTION, CONVOLUTION_BACKWARD = "convolution", "convolution_backward"
 
-_NODE: Final = re.compile(r"Backwards?\d*$|AccumulateGrad$|^autograd::engine")
+_ENGINE: Final = "autograd::engine"
+"""Of what runs a node, and around it what makes its gradients fit, as the sum of that of a bias."""
+_NODE: Final = re.compile(rf"Backwards?\d*$|AccumulateGrad$|^{_ENGINE}")
 _STEM: Final = re.compile(r"Backwards?\d*$")
 _UPDATE: Final = "Optimizer.step"
 _ZEROES: Final = "Optimizer.zero_grad"
@@ -34,10 +36,22 @@ _COMPOSITES: Final = frozenset(
         *("max_pool2d", "max_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool1d"),
         *("scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu", "embedding_bag", "pad", "reshape"),
         *("flatten", "contiguous", "to", "type_as", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like"),
-        *("new_zeros", "new_ones", "new_full", "rand", "randn", "arange", "stack", "hstack", "vstack", "concat"),
-        *("chunk", "split", "norm", "clip_grad_norm", "clamp_max", "upsample_nearest2d", "upsample_bilinear2d"),
-        *("value_selecting_reduction_backward", "item", "linear_backward", "_batch_norm_impl_index_backward"),
-        *("matmul_backward", "std", "var", "relu6", "selu", "celu"),
+        *(
+            "new_zeros",
+            "new_ones",
+            "new_full",
+            "rand",
+            "randn",
+            "stack",
+            "hstack",
+            "vstack",
+            "concat",
+            "chunk",
+            "split",
+        ),
+        *("norm", "item", "value_selecting_reduction_backward", "_batch_norm_impl_index_backward", "relu6", "selu"),
+        *("celu", "_scaled_dot_product_attention_math", "nll_loss2d", "embedding_backward", "select_backward"),
+        *("unflatten", "slice_backward"),
     }
 )
 """What PyTorch breaks up, or calls another by, before anything runs. Source: PyTorch, `native_functions.yaml`."""
@@ -151,12 +165,13 @@ def _matched(operations: Sequence[Operation], calls: Sequence[Call]) -> tuple[Op
     by_sequence, by_stem = _forward_index(operations)
     nodes: dict[Call, int | None] = {}
     for call in calls:
-        if is_node(call) and not call.event.name.startswith("autograd::") and call not in nodes:
+        if not is_node(call):
+            continue
+        if call.event.sequence is not None:
+            nodes[call] = by_sequence.get(call.event.sequence)
+        elif not call.event.name.startswith(_ENGINE):
             stem = _letters(_STEM.sub("", call.event.name.rpartition("::")[2]))
-            if call.event.sequence is not None:
-                nodes[call] = by_sequence.get(call.event.sequence)
-            else:
-                nodes[call] = by_stem[stem].pop() if by_stem.get(stem) else None
+            nodes[call] = by_stem[stem].pop() if by_stem.get(stem) else None
     for at, operation in enumerate(operations):
         node = next((each for each in operation.call.chain if each in nodes), None)
         forward = nodes.get(node) if node is not None else None
@@ -185,8 +200,10 @@ def _forward_index(operations: Sequence[Operation]) -> tuple[dict[int, int], dic
         numbers = [each.sequence for each in operators if each.sequence is not None and each.sequence >= 0]
         if numbers:
             by_sequence[numbers[-1]] = at
-        for stem in {_letters(each.name.removeprefix("aten::")) for each in (*operators, *inner)}:
-            by_stem[stem].append(at)
+        # What counts batches is on scalars, and has no gradient.
+        if operation.call.event.dims is None or any(operation.dims):
+            for stem in {_letters(each.name.removeprefix("aten::")) for each in (*operators, *inner)}:
+                by_stem[stem].append(at)
     return by_sequence, by_stem
 
 

@@ -14,7 +14,7 @@ from vdnnsim.cost.kernel_file import kernel_table_text
 from vdnnsim.cost.kernel_table import TORCH_OPERATOR, KernelRow
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import RecordingError
-from vdnnsim.hardware.figures import rounded_figure, state
+from vdnnsim.hardware.figures import definition, rounded_figure, state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
 from vdnnsim.hardware.write import kernels_beside, write_profile
 from vdnnsim.recordings.kineto import GpuProperties
@@ -41,7 +41,7 @@ def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | No
         base: of the same card: states what a trace does not.
 
     Raises:
-        RecordingError: the trace does not tell its GPU, and there is no other profile.
+        RecordingError: the trace does not tell its GPU, and there is no other profile; or what it tells cannot be.
         OutputError: they cannot be written.
     """
     rows = rows_of(recorded.operations, recorded.works, recorded.batch_size)
@@ -166,6 +166,12 @@ class _Found:
         return self._state(path, number, Origin.ASSUMED, source)  # type: ignore[return-value]
 
     def _state(self, path: str, number: float, origin: Origin, source: str) -> float:
+        limits = definition(path).stated.range
+        if not limits.low <= number <= limits.high:
+            raise RecordingError(
+                f"{self._recorded.trace.name}: its sizes and times make a {path} of {number:.3g}, expected "
+                f"{limits.shown}"
+            )
         rounded = number if isinstance(number, int) else rounded_figure(path, number, _DIGITS)
         self._figures[path] = state(path, rounded, origin, source)
         return rounded

@@ -66,7 +66,7 @@ def captured_step(recorded: RecordedStep, model: str, execution: ExecutionTrace 
         batch_size=recorded.batch_size,
         sample="image" if any(each.name == CONVOLUTION for each in recorded.operations) else "sequence",
         sample_elements=1,
-        mode=Mode.TRAINING if Phase.BACKWARD in phases else Mode.INFERENCE,
+        mode=Mode.INFERENCE if set(phases) == {Phase.FORWARD} else Mode.TRAINING,
         precision=precision_of(recorded),
         optimizer=_optimizer(recorded),
         parameters=parameters,

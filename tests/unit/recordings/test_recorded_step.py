@@ -1,13 +1,19 @@
 """What a trace says of a step; the traces and the numbers are those of `tests.recorded_traces`."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.recorded_traces import STEP_US, new_trace, old_trace, write
+from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.errors import RecordingError
+from vdnnsim.errors import RecordingError, VdnnsimError
 from vdnnsim.recordings.recorded_step import RecordedStep, read_step
+from vdnnsim.recordings.trace_profile import write_recorded_profile
+from vdnnsim.recordings.trace_workload import captured_step
 
 MICRO = 1e-6
 
@@ -33,7 +39,8 @@ def test_a_step_is_the_same_in_both_formats(trace: object, tmp_path: Path) -> No
     assert recorded.kernel_s == pytest.approx(215 * MICRO)
     [(reason, (count, seconds))] = recorded.unattributed.items()
     assert "between its operators" in reason
-    assert (count, seconds) == (1, pytest.approx(10 * MICRO))
+    assert count == 1
+    assert seconds == pytest.approx(10 * MICRO)
     assert recorded.batch_size == 2
     assert [each.nbytes for each in recorded.copies] == [1536]
 
@@ -69,6 +76,21 @@ def test_backward_is_matched_by_name_where_autograd_has_no_numbers(tmp_path: Pat
     assert [each.forward for each in step_of(new_trace(sequences=True), tmp_path).operations] == [None, 0, None]
 
 
+def test_what_counts_batches_is_no_forward_of_a_node(tmp_path: Path) -> None:
+    """Another `convolution`, on scalars, after the one that `ConvolutionBackward0` is of."""
+    trace = new_trace(sequences=True)
+    for step in range(3):
+        begin = 7e6 + step * STEP_US
+        host = {"ph": "X", "pid": 1, "tid": 1, "ts": begin + 200, "dur": 9}
+        number = 5000 + step
+        trace["traceEvents"] += [
+            {**host, "cat": "cpu_op", "name": "aten::convolution", "args": {"Input Dims": [[], []]}},
+            {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 1, "args": {"correlation": number}},
+            {**host, "cat": "kernel", "name": "k", "tid": 7, "dur": 1, "args": {"correlation": number, "stream": 7}},
+        ]
+    assert [each.forward for each in step_of(trace, tmp_path).operations] == [None, None, 0, None]
+
+
 def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:
     """Three times 205 us, and the reason is told."""
     recorded = step_of(new_trace(steps=True), tmp_path)
@@ -77,14 +99,58 @@ def test_a_trace_without_steps_is_one(tmp_path: Path) -> None:
     assert recorded.attributed_s == pytest.approx(3 * 205 * MICRO)
 
 
+def call(name: str, begin: float, dims: list[list[int]], number: int, thread: int = 1) -> list[dict[str, object]]:
+    """Return an operator of 10 us from a time of the second step on, in microseconds, and its kernel of 1 us."""
+    host = {"ph": "X", "pid": 1, "tid": thread, "ts": 7e6 + STEP_US + begin, "dur": 10}
+    launched = {"correlation": number, "device": 0, "stream": 7}
+    return [
+        {**host, "cat": "cpu_op", "name": name, "args": {"Input Dims": dims}},
+        {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "dur": 2, "args": {"correlation": number}},
+        {**host, "cat": "kernel", "name": "k", "tid": 7, "dur": 1, "args": launched},
+    ]
+
+
+def test_the_batch_is_that_of_an_embedding_or_of_most_of_forward(tmp_path: Path) -> None:
+    """Where there is no convolution: 6 rows of indices into 9 words; else the first size that most have, 5; else 1."""
+    trace = new_trace()
+    bare = [each for each in trace["traceEvents"] if "onv" not in each["name"]]
+    words = call("aten::embedding", 700, [[9, 4], [6, 3]], 9001)
+    rows = [*call("aten::mm", 700, [[5, 2], [2, 3]], 9001), *call("aten::add", 720, [[5, 3], []], 9002)]
+    for more, batch in ((words, 6), (rows, 5), (call("aten::add", 700, [[], []], 9001), 1)):
+        assert step_of({**trace, "traceEvents": [*bare, *more]}, tmp_path).batch_size == batch
+
+
+def test_what_comes_after_all_backward_is_the_update(tmp_path: Path) -> None:
+    """As the norm of gradients that is clipped before the optimizer runs."""
+    trace = new_trace()
+    trace["traceEvents"] += call("aten::linalg_vector_norm", 450, [[4, 3, 3, 3]], 9001)
+    found = [(each.name, each.phase) for each in step_of(trace, tmp_path).operations]
+    assert found[2:] == [("linalg_vector_norm", Phase.UPDATE), ("add_", Phase.UPDATE)]
+
+
+def test_clearing_gradients_is_of_what_goes_on_around_it(tmp_path: Path) -> None:
+    """In `Optimizer.zero_grad` between forward and backward: a workload has it in forward, for its update is last."""
+    trace = new_trace()
+    clear = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.zero_grad#SGD.zero_grad", "pid": 1, "tid": 1}
+    trace["traceEvents"] += [
+        {**clear, "ts": 7e6 + STEP_US + 190, "dur": 60, "args": {}},
+        *call("aten::zero_", 200, [[4, 3, 3, 3]], 9001),
+    ]
+    recorded = step_of(trace, tmp_path)
+    assert [(each.name, each.phase) for each in recorded.operations][1] == ("zero_", Phase.UPDATE)
+    phases = [each.phase for each in captured_step(recorded, "m").operations]
+    assert phases == [Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE]
+
+
 def test_what_was_launched_before_the_recording_is_of_no_operator(tmp_path: Path) -> None:
     """A kernel of the second step whose call is not there: 15 us from 700 on."""
     trace = new_trace()
     args = {"correlation": 9999, "device": 0, "stream": 7}
     begun = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 7e6 + 1700, "dur": 15, "args": args}
     trace["traceEvents"].append(begun)
-    unattributed = step_of(trace, tmp_path).unattributed
-    assert unattributed["launched before the recording began"] == (1, pytest.approx(15 * MICRO))
+    count, seconds = step_of(trace, tmp_path).unattributed["launched before the recording began"]
+    assert count == 1
+    assert seconds == pytest.approx(15 * MICRO)
 
 
 def test_without_calls_of_cuda_kernels_are_of_the_operator_that_they_name(tmp_path: Path) -> None:
@@ -178,3 +244,25 @@ def test_events_of_nonsense_are_passed_over(tmp_path: Path) -> None:
     recorded = step_of(trace, tmp_path)
     assert recorded.trace.gpu is None
     assert recorded.attributed_s == pytest.approx(205 * MICRO)
+
+
+_WRONG = st.sampled_from([None, 0, -1, 2**70, 1e308, "x\n", [], [[0, 0]], [[2**31] * 4] * 3, {}, {"a": 1}, "[0, 0]"])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_stands_in_a_trace_it_is_read_or_refused(data: st.DataObject, tmp_path: Path) -> None:
+    """One value of one event is replaced by what has no business there; a step that is read can be laid out."""
+    trace = new_trace()
+    event = data.draw(st.sampled_from(trace["traceEvents"]))
+    holder = data.draw(st.sampled_from([event, event.get("args", event)]))
+    if holder:
+        holder[data.draw(st.sampled_from(sorted(holder)))] = deepcopy(data.draw(_WRONG))
+    refusal = ""
+    try:
+        recorded = step_of(trace, tmp_path)
+        write_recorded_profile(tmp_path / "card.yaml", recorded, None)
+        write_captured_step(captured_step(recorded, "m"), tmp_path / "m.step.json")
+    except VdnnsimError as failure:
+        refusal = str(failure)
+    assert "\n" not in refusal
