@@ -8,6 +8,7 @@ from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
@@ -16,6 +17,7 @@ from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.buckets import bucket_bytes
 from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.libraries import cublas_bytes, with_cublas_workspaces
 from vdnnsim.plan.operations import Aggregation, AllReduce
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -72,11 +74,13 @@ class Simulator:
         return self.cost_model.table(self.workload)
 
     def setting(self) -> Setting:
-        """Return what a policy may know; its limits are what buckets of gradients leave of the memory."""
-        limits = self.limits
+        """Return what a policy may know; its limits are what buckets and workspaces of cuBLAS leave of the memory."""
+        limits, taken_bytes = self.limits, 0
         if self.gradients is Aggregation.DDP:
-            taken_bytes = bucket_bytes(self.workload, limits.granule_bytes)
-            limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
+            taken_bytes += bucket_bytes(self.workload, limits.granule_bytes)
+        if self.limits.model.is_of_pytorch and isinstance(self.workload, CapturedWorkload):
+            taken_bytes += cublas_bytes(self.workload, limits.granule_bytes)
+        limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
         return Setting(
             workload=self.workload,
             cost_model=self.cost_model,
@@ -121,7 +125,7 @@ class Simulator:
 
     def oracle(self) -> RunMetrics:
         """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
-        plans = self.exchanging((Base().plan(self.setting()),) * self.gpus)
+        plans = self.completed((Base().plan(self.setting()),) * self.gpus)
         server_trace = self.replay(plans, _once(self.place_unlimited, plans))
         slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
@@ -154,10 +158,10 @@ class Simulator:
         return tuple(dict.fromkeys(groups))
 
     def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
-        """Add the exchange of gradients to plans, and check them."""
+        """Complete plans, and check them."""
         if len(plans) != self.gpus:
             raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
-        ready = self.exchanging(plans)
+        ready = self.completed(plans)
         _once(check_plan, ready)
         orders = [_exchanged(plan) for plan in ready]
         for gpu, order in enumerate(orders):
@@ -168,12 +172,11 @@ class Simulator:
                 )
         return ready
 
-    def exchanging(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
-        """Add the exchange of gradients to plans, if there is one."""
+    def completed(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
+        """Add to plans what no policy knows of: what PyTorch's libraries hold, and the exchange of gradients."""
         gradients = self.gradients
-        if gradients is None:
-            return tuple(plans)
-        return _once(lambda plan: aggregate_gradients(plan, gradients), plans)
+        held = _once(with_cublas_workspaces, plans) if self.limits.model.is_of_pytorch else tuple(plans)
+        return held if gradients is None else _once(lambda plan: aggregate_gradients(plan, gradients), held)
 
     def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
         """Replay one iteration of plans that all have a placement."""

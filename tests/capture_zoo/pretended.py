@@ -74,7 +74,7 @@ def row_of(model: str, batch_size: int, precision: str) -> Row:
     step = capture(program_of(asked)[0], CaptureDevice())
     server = load_profile(find_profile(CARD, ROOT)).server
     simulator = Simulator.of(CapturedWorkload.of(step), server, MemoryModel.PYTORCH, PinnedMemory.ARENA)
-    plan = PyTorch().plan(simulator.setting())
+    (plan,) = simulator.completed((PyTorch().plan(simulator.setting()),))
     simulated = predicted_peaks(plan, simulator.limits, caching_allocator=True, times=ITERATIONS)
 
     program, _ = program_of(msgspec.structs.replace(asked, pretended=CARD))

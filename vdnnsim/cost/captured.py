@@ -2,7 +2,8 @@
 
 A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
 says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
-are known. Operations that move no bytes launch nothing.
+are known. Operations that move no bytes launch nothing. Of a convolution of which nobody knows a workspace it is the
+one that PyTorch would take (`vdnnsim.cost.chosen_workspace`).
 
 Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
 within the same workspace: one option for each workspace that makes a difference.
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from vdnnsim.cost.chosen_workspace import chosen_workspace_bytes
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -33,6 +35,13 @@ _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
 _CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
 _PLANE: Final = 2
+_TENSOR_CORES: Final = {
+    ElementType.FLOAT16: (7, 0),
+    ElementType.BFLOAT16: (8, 0),
+    ElementType.TF32: (8, 0),
+    ElementType.FLOAT32: (8, 0),
+}
+"""From which compute capability on tensor cores take an element type."""
 
 
 def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTable:
@@ -51,7 +60,7 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTa
         role = _result(operation)
         key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
         if key not in known:
-            known[key] = _options(*machine(element_type), operation, role, workload.part_size)
+            known[key] = _options(*machine(element_type), operation, role, workload)
         return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
@@ -70,20 +79,36 @@ def _result(operation: StepOperation) -> Role:
 
 
 def _options(
-    machine: MachineCosts, element_type: ElementType, operation: StepOperation, role: Role, batch_size: int
+    machine: MachineCosts,
+    element_type: ElementType,
+    operation: StepOperation,
+    role: Role,
+    workload: CapturedWorkload,
 ) -> _Options:
     captured = operation.captured
     assert captured is not None, "an operation of a network that we build has a layer"
     if not operation.bytes_moved:
         return _FREE
     match captured.work:
-        case ConvolutionWork() as work if _is_plane(work):
-            return _convolution(machine, element_type, work)
+        case ConvolutionWork() as work:
+            if _is_plane(work):
+                options = _convolution(machine, element_type, work)
+            else:
+                options = (machine.kernel("product", element_type, operation.flop, operation.bytes_moved),)
+            if _on_tensor_cores(workload, element_type) and [each.algorithm for each in options] == [ONLY]:
+                return (replace(options[0], workspace_bytes=chosen_workspace_bytes(work, element_type.nbytes)),)
+            return options
         case ProductWork(batch=1) as work:
-            return _product(machine, element_type, work, role, batch_size)
+            return _product(machine, element_type, work, role, workload.part_size)
         case _:
             name = "product" if captured.work else captured.name
             return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved),)
+
+
+def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> bool:
+    """Whether convolutions run there: float32 as TF32, which PyTorch allows in them, from Ampere on."""
+    capability = workload.captured.compute_capability
+    return capability is not None and capability >= _TENSOR_CORES[element_type]
 
 
 def _is_plane(work: ConvolutionWork) -> bool:

@@ -27,6 +27,11 @@ class MemoryModel(Enum):
     TENSORFLOW = "tensorflow"
     CUDA_VMM = "cuda_vmm"
 
+    @property
+    def is_of_pytorch(self) -> bool:
+        """Whether it is PyTorch's, and so is what else a process holds (`vdnnsim.memory.process`)."""
+        return self in (MemoryModel.PYTORCH, MemoryModel.PYTORCH_EXPANDABLE)
+
 
 class PinnedMemory(Enum):
     """When host memory for offloaded maps is pinned.

@@ -11,7 +11,9 @@ from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.placement import MemoryLimits, device_requests
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 
-_OUTLIVES_AN_ITERATION = frozenset({BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT})
+_OUTLIVES_AN_ITERATION = frozenset(
+    {BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT, BufferKind.WORKSPACE}
+)
 
 
 def leading_operations(plan: TrainingPlan) -> int:
@@ -29,7 +31,9 @@ def end_of_work(plan: TrainingPlan) -> int:
 
 
 def resident_buffers(plan: TrainingPlan) -> frozenset[int]:
-    """Return the buffers that stay allocated between iterations: W, optimizer states, and dW that is added to.
+    """Return the buffers that stay allocated between iterations: W, optimizer states, dW that is added to.
+
+    And workspaces that a library keeps.
 
     Those alone that an iteration begins with and that the plan holds from its head to its tail.
     """
