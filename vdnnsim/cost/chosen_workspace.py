@@ -3,12 +3,14 @@
 On tensor cores that is a kernel which multiplies the channels of one pixel. Where maps lie as N, C, H, W, it copies them
 into an order in which they are neighbours, channels rounded up to whole words of 16 B:
 
-    forward            X and W; Y too in 16 bits, while float32 is written where it belongs; of a filter of one pixel
-                       the order is right in 16 bits. None where a pixel has fewer channels than a word, as an image's
-    data gradient      dY and W; dX too in 16 bits
-    weight gradient    X, dY, and the float32 sums of dW over two parts of the batch
+    forward            X and W, in 16 bits Y too, while float32 is written where it belongs; none where a pixel has
+                       fewer channels than a word, as an image's
+    data gradient      dY and W, in 16 bits dX too
+    weight gradient    X and dY, in float32 the sums of dW over two parts of the batch as well
 
-None where neither X nor Y has more than 32 channels, in depthwise convolutions, which PyTorch computes by kernels of its
+A filter of one pixel is in that order already, and in 16 bits not copied.
+
+None where in float32 neither X nor Y has more than 32 channels, in depthwise convolutions, which PyTorch computes by kernels of its
 own, and without tensor cores. Where maps lie as N, H, W, C already, what is left are the sums of dW.
 
 Source: read off 445 convolutions of 14 networks of torchvision and timm under PyTorch 2.14 with cuDNN 9.24, whose
@@ -37,23 +39,20 @@ def chosen_workspace_bytes(work: ConvolutionWork, element_bytes: int) -> int:
         element_bytes: of each number of its operands, 4 or 2.
     """
     word, channels = WORD_BYTES // element_bytes, (work.input_channels, work.output_channels)
-    if work.groups == work.input_channels > 1 or max(channels) <= FEW_CHANNELS:
+    if work.groups == work.input_channels > 1 or (element_bytes == _SUM_BYTES and max(channels) <= FEW_CHANNELS):
         return 0
     pixels = prod(work.input_size), prod(_output_size(work))
     x, y = (
         element_bytes * work.batch_size * -(-each // word) * word * size
         for each, size in zip(channels, pixels, strict=True)
     )
-    window = prod(work.kernel)
-    filters = prod(channels) // work.groups * window
-    w, is_narrow = element_bytes * filters, element_bytes < _SUM_BYTES
-    sums = PARTS * _SUM_BYTES * filters
+    window, is_narrow = prod(work.kernel), element_bytes < _SUM_BYTES
+    filters = element_bytes * prod(channels) // work.groups * window
+    w, sums = (filters * (window > 1), 0) if is_narrow else (filters, PARTS * filters)
     if work.channels_last:
         return sums if "weight" in work.computes else 0
     if not work.computes:
-        if work.input_channels < word:
-            return 0
-        return x + y * is_narrow + w * (window > 1 or not is_narrow)
+        return 0 if work.input_channels < word else x + w + y * is_narrow
     data, weights = y + w + x * is_narrow, x + y + sums
     return max(data * ("input" in work.computes), weights * ("weight" in work.computes))
 
