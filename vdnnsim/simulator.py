@@ -13,7 +13,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
 from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.buckets import bucket_bytes
 from vdnnsim.plan.check import check_plan
@@ -51,7 +51,7 @@ class Simulator:
         cls,
         workload: Workload,
         server: Server,
-        model: MemoryModel,
+        model: MemoryChoice,
         pinned: PinnedMemory,
         *,
         gpus: int = 1,
@@ -65,6 +65,7 @@ class Simulator:
             host_bytes=server.host.memory_bytes // gpus,
             granule_bytes=server.gpu.granule_bytes,
             handle_bytes=server.gpu.handle_bytes,
+            total_bytes=server.gpu.memory_bytes,
         )
         return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients)
 
@@ -78,7 +79,7 @@ class Simulator:
         limits, taken_bytes = self.limits, 0
         if self.gradients is Aggregation.DDP:
             taken_bytes += bucket_bytes(self.workload, limits.granule_bytes)
-        if self.limits.model.is_of_pytorch and isinstance(self.workload, CapturedWorkload):
+        if is_of_pytorch(self.limits.model) and isinstance(self.workload, CapturedWorkload):
             taken_bytes += cublas_bytes(self.workload, limits.granule_bytes)
         limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
         return Setting(
@@ -175,7 +176,7 @@ class Simulator:
     def completed(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
         """Add to plans what no policy knows of: what PyTorch's libraries hold, and the exchange of gradients."""
         gradients = self.gradients
-        held = _once(with_cublas_workspaces, plans) if self.limits.model.is_of_pytorch else tuple(plans)
+        held = _once(with_cublas_workspaces, plans) if is_of_pytorch(self.limits.model) else tuple(plans)
         return held if gradients is None else _once(lambda plan: aggregate_gradients(plan, gradients), held)
 
     def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:

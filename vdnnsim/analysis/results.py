@@ -7,7 +7,7 @@ from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import DoesNotFit
 from vdnnsim.trace import IterationTrace, ServerTrace
@@ -67,7 +67,7 @@ class ScenarioResult:
     name: str
     workload: Workload
     server: Server
-    memory_model: MemoryModel
+    memory_model: MemoryChoice
     pinned_memory: PinnedMemory
     sources: tuple[tuple[str, str], ...]
     oracle: RunMetrics

@@ -21,7 +21,7 @@ from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
@@ -62,7 +62,15 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         element_type = workload.computed_in(captured, ElementType.FLOAT32)
         role = _result(operation)
         sums = _sum_bytes(workload, operation, multiprocessors)
-        key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name, sums
+        key = (
+            element_type,
+            role,
+            captured.work,
+            operation.bytes_moved,
+            tuple(operation.flop.items()),
+            captured.name,
+            sums,
+        )
         if key not in known:
             found = _options(*machine(element_type), operation, role, workload)
             known[key] = (replace(found[0], workspace_bytes=sums),) if sums else found
@@ -109,7 +117,7 @@ def _options(
         return _FREE
     match captured.work:
         case ConvolutionWork() as work:
-            if _is_plane(work):
+            if is_plane(work):
                 options = _convolution(machine, element_type, work)
             else:
                 options = (machine.kernel("product", element_type, operation.flop, operation.bytes_moved),)
@@ -130,12 +138,18 @@ def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> b
     return capability is not None and capability >= _TENSOR_CORES[element_type]
 
 
-def _is_plane(work: ConvolutionWork) -> bool:
+def is_plane(work: ConvolutionWork) -> bool:
     """Whether a convolution is one that our layers can be."""
     return not work.transposed and len(work.kernel) <= _PLANE and set(work.dilation) == {1}
 
 
-def _convolution(machine: MachineCosts, element_type: ElementType, work: ConvolutionWork) -> _Options:
+def convolution_phases(work: ConvolutionWork) -> tuple[Phase, ...]:
+    """Return the phases of a layer that a convolution computes, in the order in which they run."""
+    return tuple(_CONVOLUTION_PHASES[each] for each in work.computes if each in _CONVOLUTION_PHASES) or (Phase.FORWARD,)
+
+
+def convolution_layer(work: ConvolutionWork, element_type: ElementType) -> tuple[Workload, Layer]:
+    """Return the layer that a convolution is of, in a workload of its own."""
     # In one dimension rows are one pixel high.
     height, width = (1, *work.input_size)[-2:]
     operator = Convolution(
@@ -146,16 +160,13 @@ def _convolution(machine: MachineCosts, element_type: ElementType, work: Convolu
         bias=work.bias,
         groups=work.groups,
     )
-    phases = [_CONVOLUTION_PHASES[each] for each in work.computes if each in _CONVOLUTION_PHASES] or [Phase.FORWARD]
-    x = MapShape(work.input_channels, height, width)
-    kernels = [_of_layer(machine, element_type, operator, x, work.batch_size, phase) for phase in phases]
-    return tuple(_as_one(each) for each in _choices(kernels))
+    return _alone(element_type, operator, MapShape(work.input_channels, height, width), work.batch_size)
 
 
-def _product(
-    machine: MachineCosts, element_type: ElementType, work: ProductWork, role: Role, batch_size: int
-) -> _Options:
-    """Return what a product costs, as the phase that it is of a layer whose rows are images, or steps of sequences."""
+def product_layer(
+    work: ProductWork, role: Role, batch_size: int, element_type: ElementType
+) -> tuple[Workload, Layer, Phase]:
+    """Return the layer that a product is of, whose rows are images, or steps of sequences, and the phase that it is."""
     match role:
         case Role.WEIGHT_GRADIENT:
             rows, inputs, outputs, phase = work.k, work.n, work.m, Phase.BACKWARD_WEIGHTS
@@ -164,19 +175,30 @@ def _product(
         case _:
             rows, inputs, outputs, phase = work.m, work.k, work.n, Phase.FORWARD
     if rows <= batch_size or rows % batch_size:
-        return _of_layer(machine, element_type, FullyConnected(outputs), MapShape(inputs), rows, phase)
-    x = MapShape(inputs, steps=rows // batch_size)
-    return _of_layer(machine, element_type, Linear(outputs), x, batch_size, phase)
+        return *_alone(element_type, FullyConnected(outputs), MapShape(inputs), rows), phase
+    return *_alone(element_type, Linear(outputs), MapShape(inputs, steps=rows // batch_size), batch_size), phase
 
 
-def _of_layer(
-    machine: MachineCosts, element_type: ElementType, operator: Operator, x: MapShape, batch_size: int, phase: Phase
+def _convolution(machine: MachineCosts, element_type: ElementType, work: ConvolutionWork) -> _Options:
+    workload, layer = convolution_layer(work, element_type)
+    kernels = [machine.table(workload).options(layer.index, phase) for phase in convolution_phases(work)]
+    return tuple(_as_one(each) for each in _choices(kernels))
+
+
+def _product(
+    machine: MachineCosts, element_type: ElementType, work: ProductWork, role: Role, batch_size: int
 ) -> _Options:
-    """Return what a phase of a layer costs that stands alone, but for one below it and a loss: it has a dX and a dY."""
+    workload, layer, phase = product_layer(work, role, batch_size, element_type)
+    return machine.table(workload).options(layer.index, phase)
+
+
+def _alone(element_type: ElementType, operator: Operator, x: MapShape, batch_size: int) -> tuple[Workload, Layer]:
+    """Return a layer that stands alone, but for one below it and a loss: it has a dX and a dY."""
     net = GraphBuilder(f"{operator} of {x}", x)
     below = net.batch_norm("below", 0, relu=False)
     layer = net.append("layer", operator, (below,))
-    return machine.table(Workload(net.build(layer.output), batch_size, element_type)).options(layer.index, phase)
+    workload = Workload(net.build(layer.output), batch_size, element_type)
+    return workload, workload.graph.layers[layer.index]
 
 
 def _choices(kernels: Sequence[_Options]) -> list[tuple[KernelCost, ...]]:

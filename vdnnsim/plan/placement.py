@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import PolicyError
-from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes, place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
 from vdnnsim.plan.operations import (
@@ -45,13 +45,15 @@ class MemoryLimits:
 
     Attributes:
         device_bytes: device memory that buffers may take, less `handle_bytes` for each handle that a plan opens.
+        total_bytes: all memory of the GPU; what buffers may take unless given.
     """
 
-    model: MemoryModel
+    model: MemoryChoice
     device_bytes: int
     host_bytes: int
     granule_bytes: int
     handle_bytes: int = 0
+    total_bytes: int | None = None
 
     def pool_bytes(self, plan: TrainingPlan) -> int:
         """Device memory that is left for the buffers of a plan."""
@@ -130,7 +132,13 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     pieces = Pieces(plan)
     positions, requests = device_requests(plan, limits, pieces)
     host = _walk_host(plan, limits.host_bytes, pieces)
-    answer = place(requests, limits.model, capacity_bytes=limits.pool_bytes(plan), granule_bytes=limits.granule_bytes)
+    answer = place(
+        requests,
+        limits.model,
+        capacity_bytes=limits.pool_bytes(plan),
+        granule_bytes=limits.granule_bytes,
+        total_bytes=limits.total_bytes,
+    )
     if isinstance(answer, Overflow):
         overflow = positions[answer.position]
         if isinstance(host, int) or overflow < host.operation:
@@ -147,7 +155,8 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
 
 def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
     """Place a plan on a GPU and a host without a capacity."""
-    placement = place_plan(plan, replace(limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES))
+    roomy = replace(limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES, total_bytes=None)
+    placement = place_plan(plan, roomy)
     assert isinstance(placement, Placement)
     return placement
 
@@ -214,7 +223,7 @@ def _held_bytes(ranges: Sequence[range], held: Collection[int], granule_bytes: i
     return nbytes
 
 
-def _without_extents(plan: TrainingPlan, operation: Operation, model: MemoryModel) -> PolicyError:
+def _without_extents(plan: TrainingPlan, operation: Operation, model: MemoryChoice) -> PolicyError:
     text = describe(operation, plan.buffer_names, plan.layers)
     able = " or ".join(repr(each.value) for each in MODELS_WITH_EXTENTS)
     return PolicyError(

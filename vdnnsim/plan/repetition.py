@@ -63,4 +63,5 @@ def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Pl
         limits.model,
         capacity_bytes=limits.pool_bytes(plan),
         granule_bytes=limits.granule_bytes,
+        total_bytes=limits.total_bytes,
     )

@@ -11,7 +11,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import listed
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import Pool
@@ -36,7 +36,7 @@ class Question(Protocol):
         """Where."""
 
     @property
-    def memory_model(self) -> MemoryModel:
+    def memory_model(self) -> MemoryChoice:
         """How memory is placed."""
 
     @property
