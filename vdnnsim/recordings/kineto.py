@@ -24,9 +24,7 @@ Dims = tuple[tuple[int, ...], ...]
 
 _MICRO: Final = 1e-6
 _LONGEST_NAME: Final = 4096
-_PROFILER: Final = (
-    "expected a trace of PyTorch's profiler, as `export_chrome_trace` or `tensorboard_trace_handler` writes"
-)
+_PROFILER: Final = "expected a trace of PyTorch's profiler, as `export_chrome_trace` or `tensorboard_trace_handler` writes"
 _MODULE: Final = "nn.Module: "
 _ANNOTATION: Final = re.compile(r"ProfilerStep#?\d*$|Optimizer\.|enumerate\(DataLoader\)")
 
@@ -225,11 +223,11 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
 
 
 def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18  # noqa: PLR2004 - 30,000 years
 
 
 def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 63 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 63 else None  # noqa: PLR2004 - as C has it
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -77,7 +77,9 @@ def calls_of(trace: Trace) -> Calls:
         calls.append(call)
         if event.doing is Doing.OPERATOR and event.external is not None:
             by_external[event.external] = call
-    launches = (_launch(event, by_correlation, by_external) for event in trace.events if event.doing in ON_GPU)
+    launches = (
+        _launch(event, by_correlation, by_external) for event in trace.events if event.doing in ON_GPU
+    )
     return Calls(tuple(calls), tuple(launches))
 
 

@@ -26,93 +26,23 @@ _STEM: Final = re.compile(r"Backwards?\d*$")
 _UPDATE: Final = "Optimizer.step"
 _ZEROES: Final = "Optimizer.zero_grad"
 _COMPOSITES: Final = frozenset(
-    [
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose1d",
-        "conv_transpose2d",
-        "conv_transpose3d",
-        "batch_norm",
-        "_batch_norm_impl_index",
-        "instance_norm",
-        "layer_norm",
-        "group_norm",
-        "rms_norm",
-        "linear",
-        "matmul",
-        "einsum",
-        "bilinear",
-        "dropout",
-        "feature_dropout",
-        "alpha_dropout",
-        "softmax",
-        "log_softmax",
-        "cross_entropy_loss",
-        "nll_loss",
-        "nll_loss_nd",
-        "binary_cross_entropy_with_logits",
-        "max_pool1d",
-        "max_pool2d",
-        "max_pool3d",
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d",
-        "adaptive_max_pool1d",
-        "scaled_dot_product_attention",
-        "lstm",
-        "gru",
-        "rnn_tanh",
-        "rnn_relu",
-        "embedding_bag",
-        "pad",
-        "reshape",
-        "flatten",
-        "contiguous",
-        "to",
-        "type_as",
-        "zeros",
-        "zeros_like",
-        "ones",
-        "ones_like",
-        "full",
-        "full_like",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "rand",
-        "randn",
-        "arange",
-        "stack",
-        "hstack",
-        "vstack",
-        "concat",
-        "chunk",
-        "split",
-        "norm",
-        "clip_grad_norm",
-        "clamp_max",
-        "upsample_nearest2d",
-        "upsample_bilinear2d",
-        "value_selecting_reduction_backward",
-        "item",
-        "linear_backward",
-        "_batch_norm_impl_index_backward",
-        "matmul_backward",
-        "std",
-        "var",
-        "relu6",
-        "selu",
-        "celu",
-    ]
+    """
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d batch_norm _batch_norm_impl_index
+    instance_norm layer_norm group_norm rms_norm linear matmul einsum bilinear dropout feature_dropout alpha_dropout
+    softmax log_softmax cross_entropy_loss nll_loss nll_loss_nd binary_cross_entropy_with_logits max_pool1d max_pool2d
+    max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d scaled_dot_product_attention lstm gru
+    rnn_tanh rnn_relu embedding_bag pad reshape flatten contiguous to type_as zeros zeros_like ones ones_like full
+    full_like new_zeros new_ones new_full rand randn arange stack hstack vstack concat chunk split norm
+    clip_grad_norm clamp_max upsample_nearest2d upsample_bilinear2d value_selecting_reduction_backward item
+    linear_backward _batch_norm_impl_index_backward matmul_backward std var relu6 selu celu
+    """.split()
 )
 """What PyTorch breaks up, or calls another by, before anything runs. Source: PyTorch, `native_functions.yaml`."""
 _ONE_NAME: Final = {
     **dict.fromkeys(
         ("_convolution", "cudnn_convolution", "thnn_conv2d", "_slow_conv2d_forward", "_conv_depthwise2d"), CONVOLUTION
     ),
-    **dict.fromkeys(
-        ("cudnn_convolution_backward", "thnn_conv2d_backward", "_slow_conv2d_backward"), CONVOLUTION_BACKWARD
-    ),
+    **dict.fromkeys(("cudnn_convolution_backward", "thnn_conv2d_backward", "_slow_conv2d_backward"), CONVOLUTION_BACKWARD),
     **dict.fromkeys(("_to_copy", "clone"), "copy_"),
 }
 """What PyTorch called otherwise before, or calls otherwise by backend."""

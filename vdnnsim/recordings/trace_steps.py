@@ -100,3 +100,4 @@ def _whole(calls: Calls) -> TracedStep:
 def _launched(calls: Calls, begin_s: float, end_s: float) -> tuple[Launch, ...]:
     found = (each for each in calls.launches if begin_s <= each.launched_s < end_s)
     return tuple(sorted(found, key=lambda each: each.launched_s))
+

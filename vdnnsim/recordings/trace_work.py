@@ -49,9 +49,7 @@ _PER_ELEMENT: Final = (
 )
 """FLOPs for each element of the largest argument; one for all others."""
 _FILLS: Final = frozenset({"fill_", "zero_", "_foreach_zero_"})
-_REDUCES: Final = frozenset(
-    {"sum", "mean", "amax", "amin", "any", "all", "argmax", "nll_loss_forward", "linalg_vector_norm"}
-)
+_REDUCES: Final = frozenset({"sum", "mean", "amax", "amin", "any", "all", "argmax", "nll_loss_forward", "linalg_vector_norm"})
 _ATTENTION: Final = re.compile(r"_(scaled_dot_product|flash|efficient).*attention")
 _MATRIX, _BATCHED = 2, 3
 
@@ -115,7 +113,7 @@ def _of_attention(operation: Operation, element_type: str, size: int) -> Operati
     products = 5 if operation.phase is Phase.BACKWARD else 2
     if len(maps) < products // 2 + 1:
         return _of_stream(operation, element_type)
-    query, key = maps[-3 if products == 2 and len(maps) == _BATCHED else 0], maps[1]
+    query, key = maps[-3 if products == 2 and len(maps) == _BATCHED else 0], maps[1]  # noqa: PLR2004 - forward
     flop = 2 * products * math.prod(query) * key[-2]
     elements = sum(map(math.prod, maps)) + math.prod(query)
     return OperationWork(element_type, {Arithmetic.PRODUCT: flop}, elements * size, query)
@@ -192,7 +190,7 @@ def _convolution(operation: Operation, forward: Operation | None) -> Convolution
 def _computes(operation: Operation) -> tuple[str, ...]:
     """Return of what a backward computes gradients: as its mask says, or by the operators that it called."""
     values = operation.call.event.values
-    mask = re.findall(r"True|False", values[10]) if len(values) > 10 else []
+    mask = re.findall(r"True|False", values[10]) if len(values) > 10 else []  # noqa: PLR2004 - the last of its arguments
     if mask:
         names = zip(("input", "weight", "bias"), mask, strict=False)
         return tuple(name for name, is_set in names if is_set == "True")
