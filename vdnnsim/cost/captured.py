@@ -2,9 +2,9 @@
 
 A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
 says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
-are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of the
-one that PyTorch would take (`vdnnsim.cost.chosen_workspace`), whatever a table says of others; sums of rows take theirs
-(`vdnnsim.cost.reduction_workspace`).
+are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of
+the one that PyTorch would take (`vdnnsim.cost.chosen_workspace`), whatever a table says of others; sums of rows take
+theirs (`vdnnsim.cost.reduction_workspace`).
 
 Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
 within the same workspace: one option for each workspace that makes a difference.

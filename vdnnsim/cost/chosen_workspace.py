@@ -1,7 +1,7 @@
 """The workspace of the convolution that PyTorch takes where nobody searched: the first that cuDNN's heuristics name.
 
-On tensor cores that is a kernel which multiplies the channels of one pixel. Where maps lie as N, C, H, W, it copies them
-into an order in which they are neighbours, channels rounded up to whole words of 16 B:
+On tensor cores that is a kernel which multiplies the channels of one pixel. Where maps lie as N, C, H, W, it copies
+them into an order in which they are neighbours, channels rounded up to whole words of 16 B:
 
     forward            X and W, in 16 bits Y too, while float32 is written where it belongs; none where a pixel has
                        fewer channels than a word, as an image's
@@ -10,13 +10,15 @@ into an order in which they are neighbours, channels rounded up to whole words o
 
 A filter of one pixel is in that order already, and in 16 bits not copied.
 
-None where in float32 neither X nor Y has more than 32 channels, in depthwise convolutions, which PyTorch computes by kernels of its
-own, and without tensor cores. Where maps lie as N, H, W, C already, what is left are the sums of dW.
+None where in float32 neither X nor Y has more than 32 channels, in depthwise convolutions, which PyTorch computes by
+kernels of its own, and without tensor cores. Where maps lie as N, H, W, C already, what is left are the sums of dW.
 
-Source: read off 445 convolutions of 14 networks of torchvision and timm under PyTorch 2.14 with cuDNN 9.24, whose
-library was asked by PyTorch itself, for an RTX 4090 that was not there (`python -m calibration.pretend`). Of the bytes of
-each phase this is the larger part: copies come out to the byte, sums of dW over one to seventy parts are taken for two,
-and where heuristics choose a kernel that copies nothing, as for a third of the filters of one pixel, this is too much.
+Source: 242 convolutions of 14 networks of torchvision and timm (batch 16), forward and backward in float32 and bfloat16
+under autocast, as PyTorch 2.14 with cuDNN 9.24 takes them for an RTX 4090 that was not there (`calibration.pretend`).
+Copies come out to the byte. What does not: dW is added up over one to seventy parts, taken for two; of a third of the
+filters of one pixel in float32 nothing is copied; channels last, what is taken follows no rule that was found. Of all
+convolutions with maps as N, C, H, W together the rule has 106 % of cuDNN's bytes forward and 105 % backward in float32,
+91 % and 80 % in bfloat16.
 """
 
 from math import prod

@@ -1,8 +1,8 @@
 """What PyTorch takes to add up the rows of a matrix, as for the gradient of a bias: partial sums of many blocks.
 
 A thread adds up values of `vector` columns; a block is 32 wide and so many rows high that it has 512 / vector threads.
-Where a thread would have 256 values or more, and the blocks do not fill the GPU, the rows are dealt out to several blocks,
-until each thread has 16 values or the GPU is full. Their sums meet in memory, one for each thread of a row of a block:
+Where a thread would have 256 values or more, and the blocks do not fill the GPU, the rows are dealt out to several
+blocks, until each thread has 16 values or the GPU is full. Their sums meet in memory, one for each thread of a row:
 
     bytes = 4 x columns x blocks to a column x 32 x vector
 

@@ -283,6 +283,6 @@ def shortage(row: PolicyResult) -> Shortage | None:
     """Return what keeps a policy from fitting, gaps where all in use at once would fit; None where it fits."""
     if row.refusal is None:
         return None
-    if row.refusal.pool is Pool.HOST:
+    if row.refusal.pool is Pool.PINNED:
         return Shortage.HOST
     return Shortage.GAPS if row.metrics.max_memory_bytes <= row.refusal.capacity_bytes else Shortage.GPU
