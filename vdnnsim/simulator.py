@@ -63,6 +63,8 @@ class Simulator:
             model=model,
             device_bytes=server.gpu.memory_bytes - server.gpu.context_bytes,
             host_bytes=server.host.memory_bytes // gpus,
+            pinned_bytes=(server.host.pinnable_bytes or server.host.memory_bytes) // gpus,
+            process_bytes=server.host.process_bytes if is_of_pytorch(model) else 0,
             granule_bytes=server.gpu.granule_bytes,
             handle_bytes=server.gpu.handle_bytes,
             total_bytes=server.gpu.memory_bytes,
