@@ -83,7 +83,8 @@ class Simulator:
             taken_bytes += bucket_bytes(self.workload, limits.granule_bytes)
         if is_of_pytorch(self.limits.model) and isinstance(self.workload, CapturedWorkload):
             taken_bytes += cublas_bytes(self.workload, limits.granule_bytes)
-        limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
+        if taken_bytes:
+            limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
         return Setting(
             workload=self.workload,
             cost_model=self.cost_model,
