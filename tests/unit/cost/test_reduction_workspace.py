@@ -38,7 +38,7 @@ def test_few_rows_or_enough_columns_take_nothing() -> None:
 
 
 def test_more_values_than_a_thread_may_have_are_dealt_out_even_on_a_full_gpu() -> None:
-    """One multiprocessor has 16 blocks of 128 threads, as many as 2,048 columns; 8,192 rows are 2,048 values: 8 parts."""
+    """One multiprocessor has 16 blocks of 128 threads, as many as 2,048 columns; 8,192 rows are 2,048 values: 8."""
     assert sum_of_rows_bytes((8192, 2048), (2048,), 1, (8, 0)) == 4 * 2048 * 8 * 128
 
 
