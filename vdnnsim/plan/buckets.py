@@ -15,9 +15,11 @@ What is read into it:
   may lie a bias further on. A gradient that several layers share is ready when the last of them has written it.
 - DDP knows no policy that reads, offloads or releases a gradient during backward. Where one does so before the bucket
   is full, the bucket is closed with what it holds: nobody waits for gradients that are yet to come.
-- Gradients are no views of buckets, as is the default: buckets are a second copy of all gradients, in memory that is
+- Where gradients are no views of buckets, as is the default, these are a second copy of them, in memory that is
   taken before the first kernel and held throughout. The copies into them and back run on the communication stream and
   cost the kernels nothing, where PyTorch makes them on the stream of backward.
+- Where they are views of buckets (`gradient_as_bucket_view`), gradients are held throughout instead, dropped or not;
+  what a kernel of backward computes is memory of its own, which is copied into the bucket and given up.
 - `broadcast_buffers` is left out, by which the first process sends all others the statistics of its batch
   normalizations before every forward, as is the default.
 """
@@ -29,7 +31,8 @@ from typing import Final
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.operations import Allocate, AllReduce, Release
+from vdnnsim.plan.operations import Allocate, AllReduce, Compute, Operation, Release
+from vdnnsim.plan.repetition import leading_operations
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 
 FIRST_BUCKET_BYTES: Final = 2**20
@@ -89,6 +92,35 @@ def with_bucket_memory(plan: TrainingPlan) -> TrainingPlan:
     begin = (Allocate(bucket, each.layer, Phase.FORWARD) for bucket, each in zip(ids, exchanges, strict=True))
     end = (Release(bucket) for bucket in ids)
     return replace(plan, buffers=(*plan.buffers, *buffers), operations=(*begin, *plan.operations, *end))
+
+
+def with_bucket_views(plan: TrainingPlan) -> TrainingPlan:
+    """Return a plan whose gradients lie in their buckets throughout; those that it holds anyway stay as they are."""
+    exchanged = {gradient for each in plan.operations if isinstance(each, AllReduce) for gradient in each.buffers}
+    head = {each.buffer for each in plan.operations[: leading_operations(plan)] if isinstance(each, Allocate)}
+    taken = [each for each in plan.operations if isinstance(each, Allocate) and each.buffer in exchanged - head]
+    computed = {each.buffer: number for number, each in enumerate(taken, start=len(plan.buffers))}
+    last_write = {
+        buffer: position
+        for position, each in enumerate(plan.operations)
+        if isinstance(each, Compute)
+        for buffer in each.writes
+        if buffer in computed
+    }
+    operations: list[Operation] = [Allocate(each.buffer, each.layer, Phase.FORWARD) for each in taken]
+    for position, each in enumerate(plan.operations):
+        if isinstance(each, Allocate) and each.buffer in computed:
+            operations.append(Allocate(computed[each.buffer], each.layer, each.phase))
+        elif not (isinstance(each, Release) and each.buffer in computed):
+            operations.append(each)
+        operations += (Release(computed[buffer]) for buffer, written in last_write.items() if written == position)
+    buffers = (
+        Buffer(f"{old.name}, computed", BufferKind.WEIGHT_GRADIENT, old.nbytes, old.stage)
+        for old in (plan.buffers[each.buffer] for each in taken)
+    )
+    return replace(
+        plan, buffers=(*plan.buffers, *buffers), operations=(*operations, *(Release(each.buffer) for each in taken))
+    )
 
 
 def bucket_bytes(workload: Workload, granule_bytes: int) -> int:
