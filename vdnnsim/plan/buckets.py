@@ -31,8 +31,8 @@ from typing import Final
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.operations import Allocate, AllReduce, Compute, Operation, Release
-from vdnnsim.plan.repetition import leading_operations
+from vdnnsim.plan.kept_gradients import with_kept
+from vdnnsim.plan.operations import Allocate, AllReduce, Release
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 
 FIRST_BUCKET_BYTES: Final = 2**20
@@ -96,30 +96,8 @@ def with_bucket_memory(plan: TrainingPlan) -> TrainingPlan:
 
 def with_bucket_views(plan: TrainingPlan) -> TrainingPlan:
     """Return a plan whose gradients lie in their buckets throughout; those that it holds anyway stay as they are."""
-    exchanged = {gradient for each in plan.operations if isinstance(each, AllReduce) for gradient in each.buffers}
-    head = {each.buffer for each in plan.operations[: leading_operations(plan)] if isinstance(each, Allocate)}
-    taken = [each for each in plan.operations if isinstance(each, Allocate) and each.buffer in exchanged - head]
-    computed = {each.buffer: number for number, each in enumerate(taken, start=len(plan.buffers))}
-    last_write = {
-        buffer: position
-        for position, each in enumerate(plan.operations)
-        if isinstance(each, Compute)
-        for buffer in each.writes
-        if buffer in computed
-    }
-    operations: list[Operation] = [Allocate(each.buffer, each.layer, Phase.FORWARD) for each in taken]
-    for position, each in enumerate(plan.operations):
-        if isinstance(each, Allocate) and each.buffer in computed:
-            operations.append(Allocate(computed[each.buffer], each.layer, each.phase))
-        elif not (isinstance(each, Release) and each.buffer in computed):
-            operations.append(each)
-        operations += (Release(computed[buffer]) for buffer, written in last_write.items() if written == position)
-    buffers = (
-        Buffer(f"{old.name}, computed", BufferKind.WEIGHT_GRADIENT, old.nbytes, old.stage)
-        for old in (plan.buffers[each.buffer] for each in taken)
-    )
-    return replace(
-        plan, buffers=(*plan.buffers, *buffers), operations=(*operations, *(Release(each.buffer) for each in taken))
+    return with_kept(
+        plan, {gradient for each in plan.operations if isinstance(each, AllReduce) for gradient in each.buffers}
     )
 
 
