@@ -115,7 +115,7 @@ class Host:
     pin_latency_s: Annotated[float, Stated("pin_latency", TIME, "to pin memory, however little")]
     pin_bytes_per_s: Annotated[float, Stated("pin_bandwidth", RATE, "at which more is pinned")]
     pinnable_bytes: Annotated[int, Stated("pinnable", MEMORY, "of it that may be pinned")] = 0
-    process_bytes: Annotated[int, Stated("process", MEMORY, "that a process holds beside what it pins")] = 0
+    process_bytes: Annotated[int, Stated("process", MEMORY, "of a process beside what it pins")] = 0
 
 
 @dataclass(frozen=True, slots=True)
