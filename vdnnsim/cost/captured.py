@@ -2,7 +2,9 @@
 
 A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
 says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
-are known. Operations that move no bytes launch nothing.
+are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of
+the one that PyTorch would take (`vdnnsim.cost.chosen_workspace`), whatever a table says of others; sums of rows take
+theirs (`vdnnsim.cost.reduction_workspace`).
 
 Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
 within the same workspace: one option for each workspace that makes a difference.
@@ -12,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from vdnnsim.cost.chosen_workspace import chosen_workspace_bytes
+from vdnnsim.cost.reduction_workspace import sum_of_rows_bytes
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -33,10 +37,18 @@ _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
 _CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
 _PLANE: Final = 2
+_SUM: Final = "aten.sum.dim_IntList"
+_TENSOR_CORES: Final = {
+    ElementType.FLOAT16: (7, 0),
+    ElementType.BFLOAT16: (8, 0),
+    ElementType.TF32: (8, 0),
+    ElementType.FLOAT32: (8, 0),
+}
+"""From which compute capability on tensor cores take an element type."""
 
 
-def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTable:
-    """Return the costs of a captured workload.
+def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiprocessors: int) -> CostTable:
+    """Return the costs of a captured workload on a GPU with so many multiprocessors.
 
     Raises:
         ProfileError: the machine's figures do not cover an element type.
@@ -49,9 +61,19 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTa
         # Numbers that are none of a workload's move as float32 does.
         element_type = workload.computed_in(captured, ElementType.FLOAT32)
         role = _result(operation)
-        key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
+        sums = _sum_bytes(workload, operation, multiprocessors)
+        key = (
+            element_type,
+            role,
+            captured.work,
+            operation.bytes_moved,
+            tuple(operation.flop.items()),
+            captured.name,
+            sums,
+        )
         if key not in known:
-            known[key] = _options(*machine(element_type), operation, role, workload.part_size)
+            found = _options(*machine(element_type), operation, role, workload)
+            known[key] = (replace(found[0], workspace_bytes=sums),) if sums else found
         return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
@@ -63,6 +85,19 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTa
     )
 
 
+def _sum_bytes(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> int:
+    """Return what an operation takes for partial sums of rows; 0 for one that adds up none."""
+    captured, capability = operation.captured, workload.captured.compute_capability
+    if captured is None or captured.name != _SUM or capability is None:
+        return 0
+    tensors = workload.captured.tensors
+    x, y = (
+        next(tensors[each.tensor].shape for each in captured.operands if each.access.writes is writes)
+        for writes in (False, True)
+    )
+    return sum_of_rows_bytes(x, y, multiprocessors, capability)
+
+
 def _result(operation: StepOperation) -> Role:
     """Return what an operation makes: a gradient of weights, of an input, or something else."""
     written = {each.role for each in operation.operands if each.access.writes}
@@ -70,20 +105,37 @@ def _result(operation: StepOperation) -> Role:
 
 
 def _options(
-    machine: MachineCosts, element_type: ElementType, operation: StepOperation, role: Role, batch_size: int
+    machine: MachineCosts,
+    element_type: ElementType,
+    operation: StepOperation,
+    role: Role,
+    workload: CapturedWorkload,
 ) -> _Options:
     captured = operation.captured
     assert captured is not None, "an operation of a network that we build has a layer"
     if not operation.bytes_moved:
         return _FREE
     match captured.work:
-        case ConvolutionWork() as work if is_plane(work):
-            return _convolution(machine, element_type, work)
+        case ConvolutionWork() as work:
+            if is_plane(work):
+                options = _convolution(machine, element_type, work)
+            else:
+                options = (machine.kernel("product", element_type, operation.flop, operation.bytes_moved),)
+            if _on_tensor_cores(workload, element_type):
+                chosen_bytes = chosen_workspace_bytes(work, element_type.nbytes)
+                return (replace(options[0], workspace_bytes=chosen_bytes), *options[1:])
+            return options
         case ProductWork(batch=1) as work:
-            return _product(machine, element_type, work, role, batch_size)
+            return _product(machine, element_type, work, role, workload.part_size)
         case _:
             name = "product" if captured.work else captured.name
             return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved),)
+
+
+def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> bool:
+    """Whether convolutions run there: float32 as TF32, which PyTorch allows in them, from Ampere on."""
+    capability = workload.captured.compute_capability
+    return capability is not None and capability >= _TENSOR_CORES[element_type]
 
 
 def is_plane(work: ConvolutionWork) -> bool:

@@ -62,7 +62,8 @@ class Gpu:
     dram_bytes_per_s: Annotated[float, Stated("dram_bandwidth", RATE, "peak of its memory")]
     multiprocessors: Annotated[int, Stated("multiprocessors", UNITS, "over which tiles of a kernel are spread")]
     granule_bytes: Annotated[int, Stated("granule", GRANULE, "to which the pool rounds an allocation")]
-    context_bytes: Annotated[int, Stated("context", MEMORY, "of CUDA before any tensor")] = 0
+    context_bytes: Annotated[int, Stated("context", MEMORY, "of CUDA, with loaded kernels")] = 0
+    eager_context_bytes: Annotated[int, Stated("context_eager", MEMORY, "with all kernels loaded", decides=False)] = 0
     handle_bytes: Annotated[int, Stated("handle", MEMORY, "of each further handle of cuDNN")] = 0
 
     def framework_bytes(self, handles: int) -> int:
@@ -109,10 +110,12 @@ class Link:
 class Host:
     """The host: pinning n bytes takes pin_latency_s + n / pin_bytes_per_s."""
 
-    memory_bytes: Annotated[int, Stated("memory", MEMORY, "that may be pinned")]
+    memory_bytes: Annotated[int, Stated("memory", MEMORY, "of the host")]
     issue_s: Annotated[float, Stated("issue", TIME, "to put one operation on a stream")]
     pin_latency_s: Annotated[float, Stated("pin_latency", TIME, "to pin memory, however little")]
     pin_bytes_per_s: Annotated[float, Stated("pin_bandwidth", RATE, "at which more is pinned")]
+    pinnable_bytes: Annotated[int, Stated("pinnable", MEMORY, "of it that may be pinned")] = 0
+    process_bytes: Annotated[int, Stated("process", MEMORY, "of a process beside what it pins")] = 0
 
 
 @dataclass(frozen=True, slots=True)

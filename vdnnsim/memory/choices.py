@@ -38,6 +38,11 @@ MemoryChoice: TypeAlias = MemoryModel | AllocatorSettings
 _SETTABLE: Final = MemoryModel.PYTORCH.value
 
 
+def is_of_pytorch(model: MemoryChoice) -> bool:
+    """Return whether a memory model is PyTorch's, and so is what else a process holds (`vdnnsim.memory.process`)."""
+    return model is MemoryModel.PYTORCH or isinstance(model, AllocatorSettings)
+
+
 def memory_choice(text: str) -> MemoryChoice:
     """Return the memory model that a text names: `best_fit`, or `pytorch(expandable_segments:True)`.
 
