@@ -11,6 +11,7 @@ from vdnnsim.cli.read_trace import read_trace
 from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.experiment import run_scenario
 from vdnnsim.recordings.recording_file import RecordingKind, kind_of, read_recording
+from vdnnsim.report.findings import conclusions
 from vdnnsim.scenario.read import read_scenario
 
 
@@ -81,8 +82,10 @@ def test_it_writes_a_workload_and_a_profile_that_run(folder: Path) -> None:
     assert "hardware: card" in text
     scenario = folder / "s.yaml"
     scenario.write_text("schema_version: 1\nworkload: {step: m.step.json}\nhardware: card\npolicies: [base(p)]\n")
-    [result] = run_scenario(read_scenario(scenario)).results
+    found = run_scenario(read_scenario(scenario))
+    [result] = found.results
     assert result.metrics.iteration_s == pytest.approx(988e-6 + 5e-6, rel=1e-3)
+    assert conclusions(found) == ("It takes 993 us per iteration, 2014 images/s; no trace tells what fits.",)
     scenario.write_text(scenario.read_text().replace("base(p)", "vdnn_all(p)"))
     with pytest.raises(PolicyError, match="was recorded as a trace, which does not tell what lives when"):
         run_scenario(read_scenario(scenario))

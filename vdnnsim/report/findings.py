@@ -145,6 +145,8 @@ def _answer(result: ScenarioResult) -> str:
     if best is None:
         return f"{headline(result, min(result.slowest, key=lambda each: each.metrics.max_memory_bytes))}."
     rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
+    if result.captured is not None and not result.captured.base.lifetimes:
+        return f"It takes {format_seconds(best.metrics.iteration_s)} per iteration, {rate}; no trace tells what fits."
     taken = f"{format_bytes(runtime_bytes(best.trace, gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
     return f"It fits: {best.policy} takes {taken}, {format_seconds(best.metrics.iteration_s)} per iteration, {rate}."
 
