@@ -216,7 +216,7 @@ def test_list_says_where_every_number_of_a_profile_is_from(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("cost_model", "expected"),
     [
-        ("{kind: roofline, launch_overhead_s: ASSUMED}", "expect 1.1 to 3 times as much of a real one"),
+        ("{kind: roofline, launch_overhead_s: ASSUMED}", "real ones take 1.1 to 3 times as long"),
         (
             "{kind: roofline, launch_overhead_s: ASSUMED, dram_fraction: ASSUMED}",
             "of a sister card: expect errors",
