@@ -77,20 +77,14 @@ def issue_seconds(
         execution: how they are run.
         durations_s: of kernels, by position.
     """
-    issued = [
-        at for at, each in enumerate(plan.operations) if not isinstance(each, _UNISSUED) and durations_s.get(at, 1)
-    ]
-    nothing = dict.fromkeys(durations_s, 0.0)
-    match execution:
-        case Execution.EAGER:
-            seconds = dict.fromkeys(issued, host.issue_s)
-            for at, dispatch_s in _dispatched(plan, issued, host):
-                seconds[at] += dispatch_s
-        case Execution.CUDA_GRAPHS:
-            seconds = dict.fromkeys(issued, 0.0) | dict.fromkeys(issued[:1], host.issue_s)
-        case Execution.COMPILED:  # pragma: no branch
-            seconds = dict.fromkeys(issued, host.issue_s)
-    return nothing | seconds
+    operations = enumerate(plan.operations)
+    issued = [at for at, each in operations if not isinstance(each, _UNISSUED) and durations_s.get(at, 1)]
+    called = issued[:1] if execution is Execution.CUDA_GRAPHS else issued
+    seconds = dict.fromkeys((*durations_s, *issued), 0.0) | dict.fromkeys(called, host.issue_s)
+    if execution is Execution.EAGER:
+        for at, dispatch_s in _dispatched(plan, issued, host):
+            seconds[at] += dispatch_s
+    return seconds
 
 
 def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterator[tuple[int, float]]:
