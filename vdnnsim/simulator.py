@@ -10,6 +10,7 @@ from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.host import Execution, check_execution
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
@@ -36,6 +37,7 @@ class Simulator:
         limits: the memory of one GPU, and its part of that of the host, which all share equally.
         gpus: how many GPUs train together, the first of the machine's.
         gradients: how they add up their gradients; None where there is nothing to add up.
+        execution: how the framework runs the workload.
     """
 
     workload: Workload
@@ -45,6 +47,7 @@ class Simulator:
     pinned: PinnedMemory
     gpus: int = 1
     gradients: Aggregation | None = None
+    execution: Execution = Execution.EAGER
 
     @classmethod
     def of(
@@ -56,6 +59,7 @@ class Simulator:
         *,
         gpus: int = 1,
         gradients: Aggregation | None = None,
+        execution: Execution = Execution.EAGER,
         cost_model: CostModel | None = None,
     ) -> "Simulator":
         """Build the limits of a workload on a machine, and its cost model if that is not given."""
@@ -69,7 +73,7 @@ class Simulator:
             handle_bytes=server.gpu.handle_bytes,
             total_bytes=server.gpu.memory_bytes,
         )
-        return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients)
+        return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients, execution)
 
     @property
     def costs(self) -> CostTable:
@@ -101,7 +105,8 @@ class Simulator:
         Where the plan of one GPU does not fit, all are replayed without a capacity.
 
         Raises:
-            PolicyError: the policy plans for another number of GPUs, or moves what a recorded trace does not tell of.
+            PolicyError: the policy plans for another number of GPUs, moves what a recorded trace does not tell of, or
+                does what the way of execution cannot run.
             PlanError: a plan breaks the contract, or the plans do not fit together.
         """
         workload = self.workload
@@ -173,6 +178,7 @@ class Simulator:
             raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
         ready = self.completed(plans)
         _once(check_plan, ready)
+        _once(lambda plan: check_execution(plan, self.execution, self.pinned), ready)
         orders = [_exchanged(plan) for plan in ready]
         for gpu, order in enumerate(orders):
             if order != orders[0]:
@@ -194,7 +200,7 @@ class Simulator:
         for plan, placement in zip(plans, placements, strict=True):
             assert isinstance(placement, Placement)
             work.append((plan, placement))
-        return simulate_server(work, self.cost_model, self.server, self.pinned)
+        return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution)
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
         """Place a plan within the limits of this machine."""

@@ -27,6 +27,7 @@ Choice = TypeVar("Choice", bound=Enum)
 @click.option("--optimizer", default="adamw", show_default=True, metavar="NAME", help="As torch.optim has it, or none.")
 @click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
 @click.option("--hardware", metavar="NAME", help="As on the card of a profile; by default one of capability 8.9.")
+@click.option("--channels-last", is_flag=True, help="Images and weights of convolutions as memory_format has it.")
 @click.option(
     "--real",
     is_flag=True,
@@ -47,6 +48,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     accumulate: int,
     *,
     hardware: str | None,
+    channels_last: bool,
     real: bool,
     pretended: str,
     out: Path | None,
@@ -81,6 +83,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
         precision=member_of(Precision, "--precision", precision, "a precision"),
         optimizer=optimizer,
         accumulate=accumulate,
+        channels_last=channels_last,
         real=real,
         pretended=pretended,
     )

@@ -54,6 +54,8 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         ProfileError: the machine's figures do not cover an element type.
     """
     step, known = workload.step, dict[object, _Options]()
+    works = (each.work for each in workload.captured.operations if isinstance(each.work, ConvolutionWork))
+    channels_last = any(work.channels_last for work in works)
 
     def options(operation: StepOperation) -> _Options:
         captured = operation.captured
@@ -61,18 +63,13 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         # Numbers that are none of a workload's move as float32 does.
         element_type = workload.computed_in(captured, ElementType.FLOAT32)
         role = _result(operation)
+        sizes = step.tensors[operation.operands[0].memory].shape if operation.operands else ()
         sums = _sum_bytes(workload, operation, multiprocessors)
-        key = (
-            element_type,
-            role,
-            captured.work,
-            operation.bytes_moved,
-            tuple(operation.flop.items()),
-            captured.name,
-            sums,
-        )
+        flop = tuple(operation.flop.items())
+        key = element_type, role, captured.work, operation.bytes_moved, flop, captured.name, sizes, sums
         if key not in known:
-            found = _options(*machine(element_type), operation, role, workload)
+            model, asked = machine(element_type)
+            found = _options(model.laid_out(channels_last=channels_last), asked, operation, role, workload, sizes)
             known[key] = (replace(found[0], workspace_bytes=sums),) if sums else found
         return known[key]
 
@@ -110,6 +107,7 @@ def _options(
     operation: StepOperation,
     role: Role,
     workload: CapturedWorkload,
+    sizes: tuple[int, ...],
 ) -> _Options:
     captured = operation.captured
     assert captured is not None, "an operation of a network that we build has a layer"
@@ -127,9 +125,11 @@ def _options(
             return options
         case ProductWork(batch=1) as work:
             return _product(machine, element_type, work, role, workload.part_size)
+        case ProductWork() as work:
+            name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
-            name = "product" if captured.work else captured.name
-            return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved),)
+            name = captured.name
+    return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved, sizes),)
 
 
 def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> bool:
