@@ -17,7 +17,7 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
                  through DRAM
     stream       bytes at the fraction of bandwidth of its kind (`vdnnsim.cost.operator_kinds`). Batch normalization
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
-                 multiprocessors busy.
+                 multiprocessors busy. In inference, whose moments are known, it is as pointwise as an addition.
 
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 
@@ -93,11 +93,12 @@ class EfficientGpu:
         Args:
             kind: of kernel.
             nbytes: read and written.
-            channels: of what is normalized by channel; 0 for all else.
+            channels: over which sums are taken of what is normalized; 0 for all else, and where moments are known.
             channels_last: whether they lie as N, H, W, C.
         """
         p, busy = self.parameters, 1.0
-        fraction = getattr(p, f"{kind.value}_dram_fraction")
+        known = kind is OperatorKind.NORMALIZATION and not channels
+        fraction = p.pointwise_dram_fraction if known else getattr(p, f"{kind.value}_dram_fraction")
         if channels and channels_last:
             fraction = p.normalization_last_dram_fraction
         elif channels:
