@@ -81,7 +81,7 @@ def test_one_gpu_has_nothing_to_add_its_gradients_to(path: Path) -> None:
 
 def test_another_way_to_add_up_gradients_is_refused(path: Path) -> None:
     assert refusal(path, TWO + "gradients: tree\n") == (
-        "gradients: 'tree' is not a way to add up gradients; expected one of cpu, gpu, ring, ddp"
+        "gradients: 'tree' is not a way to add up gradients; expected one of cpu, gpu, ring, ddp, ddp_views"
     )
 
 
