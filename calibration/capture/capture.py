@@ -160,6 +160,8 @@ def _given(iteration: Iteration, modules: ModuleTracker, storages: StorageTable,
         for tensor in tree_leaves(batch):
             if isinstance(tensor, torch.Tensor):
                 storages.add(tensor, f"input {number}", BufferKind.FEATURE_MAP, given=True)
+    for number, tensor in enumerate(iteration.program.labels()):
+        storages.add(tensor, f"labels {number}", BufferKind.FEATURE_MAP, given=True)
     for name, tensor in vars(iteration.scaler).items() if iteration.scaler else ():
         if isinstance(tensor, torch.Tensor):
             storages.add(tensor, f"scaler {name.strip('_')}", BufferKind.OPTIMIZER_STATE, given=True)

@@ -1,6 +1,6 @@
 """The scalar whose gradient is computed: the model's own, or one that is fit for its output, and said."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -31,6 +31,10 @@ class AssumedLoss:
     def notes(self) -> tuple[str, ...]:
         """What was assumed, in sentences; nothing where the model has a loss."""
         return tuple(self._said)
+
+    def labels(self) -> Iterable[torch.Tensor]:
+        """Return those that were made so far."""
+        return self._labels.values()
 
     def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
         """Return the loss.

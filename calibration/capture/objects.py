@@ -74,6 +74,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         precision=precision,
         batch_size=samples if batch_size is None else batch_size,
         accumulate=accumulate,
+        labels=assumed.labels,
         channels_last=channels_last,
         sample=sample,
         sample_elements=elements,

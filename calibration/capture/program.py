@@ -3,7 +3,7 @@
 The loop is the same whether its tensors are fake, real, or on a pretended GPU.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -53,6 +53,7 @@ class Program:
         make_model: makes the model, in training mode or not, on the CPU.
         make_inputs: makes the arguments of the model's forward for one micro-batch, on the CPU.
         loss: a scalar from what forward returns.
+        labels: those that the loss keeps from one iteration to the next, inputs as those of forward.
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
@@ -72,6 +73,7 @@ class Program:
     precision: Precision
     batch_size: int
     accumulate: int = 1
+    labels: Callable[[], Iterable[torch.Tensor]] = tuple
     channels_last: bool = False
     sample: str = "image"
     sample_elements: int = 1

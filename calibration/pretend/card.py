@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from calibration.workspaces_gpus import GPUS, SM_90, Board, Limits, properties_of
+from calibration.workspaces_gpus import GPUS, SM_86, SM_89, SM_90, Board, Limits, properties_of
 from vdnnsim.cost.roofline import OVERHEAD
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
@@ -24,7 +24,12 @@ _SM_35: Final = Limits(350, 48, 2048, 16, 0)
 _SM_52: Final = Limits(520, 48, 2048, 32, 0)
 _SM_60: Final = Limits(600, 48, 2048, 32, 0)
 _SM_61: Final = Limits(610, 48, 2048, 32, 0)
-_SHARED_MEMORY_KIB: Final = {350: 48, 520: 96, 600: 64, 610: 96, 800: 164, 860: 100, 890: 100, 900: 228}
+_SM_70: Final = Limits(700, 96, 2048, 32, 0)
+_SM_75: Final = Limits(750, 64, 1024, 16, 0)
+_SM_100: Final = Limits(1000, 227, 2048, 32)
+_SHARED_MEMORY_KIB: Final = {
+    350: 48, 520: 96, 600: 64, 610: 96, 700: 96, 750: 64, 800: 164, 860: 100, 890: 100, 900: 228, 1000: 228
+}  # fmt: skip
 """Of a multiprocessor, by compute capability times 100, same place."""
 
 
@@ -57,6 +62,15 @@ _CHIPS: Final = (
     _Chip(r"P100 SXM2", _SM_60, 1480, 715, 4 << 10),
     _Chip(r"P100 PCIe", _SM_60, 1303, 715, 4 << 10),
     _Chip(r"TITAN Xp", _SM_61, 1582, 5705, 3 << 10),
+    _Chip(r"GTX 1080 Ti", _SM_61, 1582, 5505, 2816),
+    _Chip(r"V100 PCIe", _SM_70, 1380, 877, 6 << 10),
+    _Chip(r"TITAN V$", _SM_70, 1455, 850, 4608),
+    _Chip(r"TITAN RTX", _SM_75, 1770, 7001, 6 << 10),
+    _Chip(r"RTX 2080 Ti", _SM_75, 1545, 7000, 5632),
+    _Chip(r"NVIDIA T4$", _SM_75, 1590, 5001, 4 << 10),
+    _Chip(r"NVIDIA A40$", SM_86, 1740, 7251, 6 << 10),
+    _Chip(r"NVIDIA L4$", SM_89, 2040, 6251, 48 << 10),
+    _Chip(r"B200", _SM_100, 1965, 3996, 126 << 10),
     _Chip(r"GH200", SM_90, 1980, 2619, 50 << 10),
 )
 _KNOWN: Final = (

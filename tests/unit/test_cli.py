@@ -313,6 +313,7 @@ def test_the_surface_is_frozen() -> None:
                 "--batch",
                 "--channels-last",
                 "--csv",
+                "--hardware",
                 "--image",
                 "--inputs",
                 "--mode",

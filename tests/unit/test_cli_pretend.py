@@ -123,12 +123,12 @@ def test_what_a_program_took_is_shown_and_written(tmp_path: Path, monkeypatch: p
 
 
 def test_what_does_not_fit_is_a_result_and_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """31 GiB reserved and a context fit into no card of 23 to 24 GiB, but into the A100 of 39.5, the smallest above."""
+    """31 GiB reserved and a context fit into no card of 23 to 24 GiB, but into the V100 of 31.7, the smallest above."""
     status, output = pretended(tmp_path, monkeypatch)
     assert status == 0, output
     assert "it does not fit; run again with memory enough" in output
     assert "does not fit: in step 1, in forward of Net.head (train.py:7), PyTorch asked GPU 0 for 9.00 GiB" in output
-    assert "a100_40gb (39.5 GiB) is the smallest" in output
+    assert "v100 (31.7 GiB) is the smallest" in output
     folder = tmp_path / "out"
     assert (folder / "again.log").read_text() == "said by the program\n"
     manifest = json.loads((folder / "run.json").read_text())

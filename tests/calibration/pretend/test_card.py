@@ -19,7 +19,8 @@ CAPABILITIES = {
     "k40m": "3.5", "k40m_x2_ethernet": "3.5", "titan_z": "3.5", "titan_black": "3.5", "titan_x_maxwell": "5.2",
     "p100_x2": "6.0", "p100_x4": "6.0", "dgx1_p100": "6.0", "titan_xp": "6.1", "a100_40gb": "8.0", "a100_80gb": "8.0",
     "rtx_3090": "8.6", "rtx_4090": "8.9", "gh200": "9.0", "h100_sxm": "9.0", "h100_x8": "9.0", "h200": "9.0",
-    "h200_without_tf32": "9.0", "h200_x8": "9.0",
+    "h200_without_tf32": "9.0", "h200_x8": "9.0", "p100": "6.0", "gtx_1080ti": "6.1", "v100": "7.0", "titan_v": "7.0",
+    "titan_rtx": "7.5", "rtx_2080ti": "7.5", "t4": "7.5", "a40": "8.6", "l4": "8.9", "b200": "10.0",
 }  # fmt: skip
 RUNTIME = Runtime(
     TorchBuild("2.14.1", "13.0", Path("/real"), ()), (Path("/built/libcudart.so.13"), Path("/built/libcuda.so.1"))
@@ -61,7 +62,7 @@ def test_a_card_has_its_profiles_rates_and_what_data_sheets_say_of_its_chip() ->
 
 
 def test_the_context_is_the_profiles_or_an_assumption_that_says_so() -> None:
-    stated, assumed = card_of(server("k40m")), card_of(server("rtx_4090"))
+    stated, assumed = card_of(server("k40m")), card_of(server("titan_x_maxwell"))
     assert (stated.context_bytes, stated.context_assumed) == (100 * MIB, False)
     assert (assumed.context_bytes, assumed.context_assumed) == (ASSUMED_CONTEXT_BYTES, True)
 
