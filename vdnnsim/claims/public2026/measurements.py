@@ -1,0 +1,213 @@
+"""The rows that others measured, restated: numbers with their source, in CSV tables beside this module.
+
+Of timm's hundreds of networks are here those that vdnnsim builds itself, and of all others one in eight: those whose
+names have a SHA-256 that eight divides. So no row is here, or not here, for what came out of it.
+
+    step_times.csv    seconds of an iteration; under `timm-train-*` its batch is also the largest that fitted
+    peak_memory.csv   what the driver shows of a process at most, and what FakeTensor estimated for it
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import Final
+
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.element_type import Precision
+from vdnnsim.units import MIB
+
+ONE_IN: Final = 8
+"""Of the networks of timm that vdnnsim does not build, so many make one row."""
+BATCHES: Final = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
+"""Which timm's benchmark tries until one fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Measurements that one script made.
+
+    Attributes:
+        title: what was measured.
+        source: where it is published, repository at commit: path.
+        optimizer: as `vdnnsim capture` names it; `none` without an update.
+        channels_last: whether the model and its images were.
+        framework: the version of PyTorch, as far as it is known.
+        searches_batch: whether its batches are the largest of `BATCHES` that fitted.
+        fused_attention: whether that version has it.
+    """
+
+    title: str
+    source: str
+    optimizer: str = "none"
+    channels_last: bool = False
+    framework: str = ""
+    searches_batch: bool = False
+    fused_attention: bool = True
+
+
+_TIMM: Final = "huggingface/pytorch-image-models at aa4b5850: results/benchmark"
+MEMORY: Final = "gpumemnet"
+"""The series of `peak_memory.csv`."""
+MEMORY_HARDWARE: Final = "a100_40gb"
+"""The source names no card; its largest peaks end where 40 GB do."""
+SERIES: Final[Mapping[str, Series]] = {
+    "timm-train-nhwc": Series(
+        "timm, training under AMP, channels last",
+        f"{_TIMM}-train-amp-nhwc-pt112-cu113-rtx3090.csv",
+        optimizer="momentum",
+        channels_last=True,
+        framework="PyTorch 1.12, CUDA 11.3",
+        searches_batch=True,
+        fused_attention=False,
+    ),
+    "timm-train-nchw": Series(
+        "timm, training under AMP, channels first",
+        f"{_TIMM}-train-amp-nchw-pt112-cu113-rtx3090.csv",
+        optimizer="momentum",
+        framework="PyTorch 1.12, CUDA 11.3",
+        searches_batch=True,
+        fused_attention=False,
+    ),
+    "timm-infer-pt24-nhwc": Series(
+        "timm, inference under AMP, channels last",
+        f"{_TIMM}-infer-amp-nhwc-pt240-cu124-rtx{{3090,4090}}.csv",
+        channels_last=True,
+        framework="PyTorch 2.4, CUDA 12.4",
+    ),
+    "timm-infer-pt24-nchw": Series(
+        "timm, inference under AMP, channels first",
+        f"{_TIMM}-infer-amp-nchw-pt240-cu124-rtx{{3090,4090}}.csv",
+        framework="PyTorch 2.4, CUDA 12.4",
+    ),
+    "timm-infer-pt29-nchw": Series(
+        "timm, inference under AMP, channels first, later PyTorch",
+        f"{_TIMM}-infer-amp-nchw-pt291-cu128-4090.csv",
+        framework="PyTorch 2.9, CUDA 12.8",
+    ),
+    "torchvision-12": Series(
+        "torchvision, twelve images, forward and backward without an update",
+        "ryujaehun/pytorch-gpu-benchmark at 3f47a9e2: results, medians; of one card in several machines the median",
+    ),
+    MEMORY: Series(
+        "GPUMemNet, timm's training script for a minute, float32",
+        "itu-rad/GPUMemNet, head of 2026-11: Related_works/FakeTensor/fake_tensor.xlsx",
+        optimizer="momentum",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A network and what is done with it, at whatever batch.
+
+    Attributes:
+        network: as `vdnnsim capture` takes it, `timm:resnet50`.
+        image: side of an image in pixels; None for that which the network is made for.
+    """
+
+    network: str
+    image: int | None
+    mode: Mode
+    precision: Precision
+    optimizer: str
+    channels_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """How long an iteration took.
+
+    Attributes:
+        series: a key of `SERIES`.
+        hardware: the profile of the card.
+        parameters: of the network, to three digits, where the source says so: a name may mean another network today.
+    """
+
+    series: str
+    hardware: str
+    setup: Setup
+    batch_size: int
+    seconds: float
+    parameters: float | None
+
+    @property
+    def measured(self) -> float:
+        """What a replay is held against."""
+        return self.seconds
+
+    @property
+    def next_batch(self) -> int | None:
+        """The batch that did not fit; None where the largest that was tried did."""
+        tried = BATCHES.index(self.batch_size)
+        return BATCHES[tried - 1] if tried else None
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMemory:
+    """What the driver showed of a process at most, and what FakeTensor had estimated, in bytes."""
+
+    setup: Setup
+    batch_size: int
+    nbytes: float
+    faketensor_bytes: float
+
+    series: str = MEMORY
+    hardware: str = MEMORY_HARDWARE
+
+    @property
+    def measured(self) -> float:
+        """What a replay is held against."""
+        return self.nbytes
+
+
+def step_times() -> tuple[StepTime, ...]:
+    """Return what was measured of times."""
+    return tuple(
+        StepTime(
+            series=row["series"],
+            hardware=row["hardware"],
+            setup=_setup(row["series"], row["network"], int(row["image"]), Mode(row["mode"]), row["precision"]),
+            batch_size=int(row["batch_size"]),
+            seconds=float(row["milliseconds"]) / 1e3,
+            parameters=float(row["parameters_millions"]) * 1e6 if row["parameters_millions"] else None,
+        )
+        for row in _rows("step_times.csv")
+    )
+
+
+def peak_memory() -> tuple[PeakMemory, ...]:
+    """Return what was measured of memory.
+
+    The script's own settings are assumed: the image that each network is made for, and TF32, which it allows.
+    """
+    return tuple(
+        PeakMemory(
+            setup=_setup(MEMORY, row["network"], None, Mode.TRAINING, Precision.TF32.value),
+            batch_size=int(row["batch_size"]),
+            nbytes=float(row["mebibytes"]) * MIB,
+            faketensor_bytes=float(row["faketensor_mebibytes"]) * MIB,
+        )
+        for row in _rows("peak_memory.csv")
+    )
+
+
+def _setup(series: str, network: str, image: int | None, mode: Mode, precision: str) -> Setup:
+    script = SERIES[series]
+    return Setup(network, image, mode, Precision(precision), script.optimizer, script.channels_last)
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    yield from csv.DictReader(text.splitlines())
+
+
+def asked_batches(times: Iterable[StepTime], memory: Iterable[PeakMemory]) -> dict[Setup, tuple[int, ...]]:
+    """Return which batches of each network rows ask for: their own, and where it was sought the next larger one."""
+    asked: dict[Setup, dict[int, None]] = {}
+    for row in (*times, *memory):
+        batches = asked.setdefault(row.setup, {})
+        batches[row.batch_size] = None
+        if isinstance(row, StepTime) and SERIES[row.series].searches_batch and row.next_batch:
+            batches[row.next_batch] = None
+    return {setup: tuple(sorted(batches)) for setup, batches in asked.items()}

@@ -1,0 +1,139 @@
+"""The page of the report on what others measured."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from vdnnsim.claims.public2026.measurements import ONE_IN, SERIES
+from vdnnsim.claims.public2026.scoreboard import (
+    BatchRow,
+    Errors,
+    Held,
+    Scoreboard,
+    TimeRow,
+    errors_of,
+    faketensor_errors,
+)
+from vdnnsim.claims.report import claims_table, reasons
+from vdnnsim.claims.row import ClaimRow
+from vdnnsim.report import markdown
+from vdnnsim.report.chart import Picture
+from vdnnsim.report.scale import percent
+
+_NONE = "-"
+
+
+def page_text(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Picture]) -> str:
+    """Return the page as Markdown.
+
+    Args:
+        rows: the checked aims.
+        board: all rows.
+        pictures: what is shown.
+    """
+    parts = [
+        "# What others measured on GPUs, held against the replay",
+        _introduction(board),
+        *(markdown.image(each.description, each.name) for each in pictures),
+        "## Step times",
+        _times_table(board.step_times),
+        "## The largest batch",
+        _BATCHES,
+        _batches_table(board.largest_batches),
+        "## Peak memory",
+        _memory_table(board),
+        "## Aims",
+        claims_table(rows),
+        *reasons(rows),
+        "## What is assumed",
+        _ASSUMED,
+        "## Sources",
+        markdown.bullets(f"{each.title}: {each.source}" for each in SERIES.values()),
+        *markdown.section("Left out, and why", _left_out(board)),
+    ]
+    return markdown.page(parts)
+
+
+def _introduction(board: Scoreboard) -> str:
+    networks = {each.row.setup.network for each in (*board.step_times, *board.peaks)}
+    fitted = sum(each.fitted for each in board.step_times)
+    return (
+        f"{len(board.step_times)} step times, {len(board.largest_batches)} largest batches and {len(board.peaks)} peaks "
+        f"of memory of {len(networks)} networks, restated from public repositories. Of timm's networks are here those "
+        f"that vdnnsim builds itself, and of all others one in {ONE_IN}, drawn by the SHA-256 of its name: nothing is "
+        f"here, or missing, for what came out of it. {fitted} rows, on which a parameter of a profile was fitted, are "
+        "marked in `step_times.csv` and count nowhere.\n\n"
+        "Run it again, with PyTorch, timm and torchvision for all rows, without them for those of the networks that "
+        "vdnnsim builds; what was captured once is read from a cache afterwards:\n\n"
+        "```sh\nvdnnsim claims --paper public2026 --report reports/public2026\n```"
+    )
+
+
+def _times_table(rows: Sequence[TimeRow]) -> str:
+    keys = dict.fromkeys(_key(each) for each in rows)
+    lines = []
+    for key in keys:
+        members = [each for each in rows if _key(each) == key]
+        counted = [each for each in members if each.counts]
+        lines.append((*key, f"{len(counted)} of {len(members)}", *_error_cells(counted)))
+    header = ("series", "card", "mode", "precision", "rows that count", "mean absolute error", "bias", "worst")
+    return markdown.table(header, lines, 4)
+
+
+def _key(held: TimeRow) -> tuple[str, str, str, str]:
+    setup = held.row.setup
+    return held.row.series, held.row.hardware, setup.mode.value, setup.precision.value
+
+
+def _error_cells(rows: Sequence[TimeRow]) -> tuple[str, str, str]:
+    if not rows:
+        return _NONE, _NONE, _NONE
+    errors = errors_of(rows)
+    return percent(errors.mean_absolute), f"{100 * errors.mean:+.1f} %", f"{100 * max(errors.values, key=abs):+.0f} %"
+
+
+_BATCHES = """\
+timm's benchmark tries batches of 512, 384, 256, 192 and so on until one fits in the 24 GB of an RTX 3090. The largest
+that fits in the replay is in the bracket where it is no smaller than that, and smaller than the one tried before."""
+
+
+def _batches_table(rows: Sequence[BatchRow]) -> str:
+    lines = []
+    for series in dict.fromkeys(each.row.series for each in rows):
+        counted = [each for each in rows if each.row.series == series and each.counts]
+        found = Counter(str(each.simulated) for each in counted)
+        share = percent(found["in its bracket"] / len(counted)) if counted else _NONE
+        lines.append((series, str(len(counted)), share, str(found["smaller"]), str(found["larger"])))
+    return markdown.table(("series", "rows", "in the bracket", "replay smaller", "replay larger"), lines, 1)
+
+
+def _memory_table(board: Scoreboard) -> str:
+    counted = [each for each in board.peaks if each.counts]
+    if not counted:
+        return "No row: all networks have to be captured."
+    estimators = (("vdnnsim", errors_of(counted)), ("FakeTensor, as published", faketensor_errors(counted)))
+    header = ("estimator", "rows", "median absolute error", "bias", "too low by more than 2 %")
+    return markdown.table(header, [(name, str(len(each.values)), *_memory_cells(each)) for name, each in estimators], 1)
+
+
+def _memory_cells(errors: Errors) -> tuple[str, str, str]:
+    return percent(errors.median_absolute), f"{100 * errors.mean:+.1f} %", percent(errors.share_under)
+
+
+_ASSUMED = """\
+- Scripts by their defaults: timm's trains with SGD with momentum; what Nesterov's form reads more is left out. timm's
+  benchmark has the same optimizer; torchvision's rows have none.
+- Names mean what they mean in today's timm: a network whose number of parameters is another than when it was measured
+  is left out, and so is under PyTorch 1.12 one that has fused attention today, which that PyTorch had not.
+- Operators are those that today's PyTorch dispatches on a card of compute capability 8.9.
+- Peaks: GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Rows above 38,500 MiB, or smaller
+  than at half the batch, are runs that failed, and are not here. The images are of the size that timm gives each
+  network; the next batch, which timm's loader copies ahead, is not counted."""
+
+
+def _left_out(board: Scoreboard) -> list[str]:
+    everything: Iterable[Held] = (*board.step_times, *board.peaks)  # type: ignore[type-arg]
+    networks: dict[str, dict[str, None]] = {}
+    for each in everything:
+        if each.left_out:
+            networks.setdefault(each.left_out, {})[each.row.setup.network] = None
+    return [f"{', '.join(names)}: {reason}" for reason, names in networks.items()]

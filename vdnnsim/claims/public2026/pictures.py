@@ -1,0 +1,75 @@
+"""The pictures of the scoreboard, one thing to see in each."""
+
+from collections.abc import Sequence
+
+from vdnnsim.claims.public2026.scoreboard import (
+    UNDER,
+    Errors,
+    MemoryRow,
+    Scoreboard,
+    TimeRow,
+    errors_of,
+    faketensor_errors,
+)
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.report.chart import Cloud, Clouds, ErrorShares, Picture
+from vdnnsim.report.scale import percent
+
+_KINDS = ("training", "inference")
+
+
+def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:
+    """Draw what there are rows for."""
+    # Matplotlib takes longer to import than a network to simulate.
+    from vdnnsim.report.plots.validation.clouds import draw_clouds
+    from vdnnsim.report.plots.validation.error_shares import draw_error_shares
+
+    pictures = []
+    if times := [each for each in board.step_times if each.counts]:
+        slide = clouds(times)
+        pictures.append(Picture("step_times.png", slide.title, draw_clouds(slide)))
+    if peaks := [each for each in board.peaks if each.counts]:
+        shares = error_shares(peaks)
+        pictures.append(Picture("peak_memory.png", shares.title, draw_error_shares(shares)))
+    return tuple(pictures)
+
+
+def clouds(rows: Sequence[TimeRow]) -> Clouds:
+    """Return the slide of step times, a diagonal for each card."""
+    cards = dict.fromkeys(each.row.hardware for each in rows)
+    return Clouds(
+        f"An iteration as it was measured and as it is replayed: off by {_found(errors_of(rows))} in all",
+        f"{len(rows)} rows that no parameter was fitted on, both axes in time; on the line they are equal, below it the "
+        "replay is too fast",
+        tuple(_cloud(card, [each for each in rows if each.row.hardware == card]) for card in cards),
+        _KINDS,
+    )
+
+
+def _cloud(card: str, rows: Sequence[TimeRow]) -> Cloud:
+    pairs = [
+        (int(each.row.setup.mode is Mode.INFERENCE), each.row.seconds, each.simulated)
+        for each in rows
+        if each.simulated is not None
+    ]
+    return Cloud(card, f"{_found(errors_of(rows))}\n{len(rows)} rows", tuple(pairs))
+
+
+def _found(errors: Errors) -> str:
+    return f"{percent(errors.mean_absolute, 0)}, bias {100 * errors.mean:+.0f} %"
+
+
+def error_shares(rows: Sequence[MemoryRow]) -> ErrorShares:
+    """Return the slide of peaks of memory by estimator."""
+    ours, fake = errors_of(rows), faketensor_errors(rows)
+    return ErrorShares(
+        f"{percent(ours.share_under, 0)} of peaks are under-estimated here, {percent(fake.share_under, 0)} by FakeTensor",
+        f"{len(rows)} trainings on an A100, by what the driver showed; a run that was told too little fails: more than "
+        f"{-UNDER:.0%} below",
+        (
+            (f"vdnnsim: median {percent(ours.median_absolute, 0)} off", ours.values),
+            (f"FakeTensor, as published: median {percent(fake.median_absolute, 0)} off", fake.values),
+        ),
+        UNDER,
+        "too low",
+    )
