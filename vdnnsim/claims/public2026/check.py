@@ -23,6 +23,11 @@ _METRICS: Final[Mapping[str, tuple[str, _Rows, Callable[[Sequence[AnyHeld]], flo
         lambda board: board.step_times,
         lambda rows: errors_of(rows).mean,
     ),
+    "operator_error": (
+        "largest error of a kind of operators",
+        lambda board: board.operator_times,
+        lambda rows: errors_of(rows).largest,
+    ),
     "largest_batch": (
         "largest batch in its bracket",
         lambda board: board.largest_batches,

@@ -3,16 +3,19 @@
 Of timm's hundreds of networks are here those that vdnnsim builds itself, and of all others one in eight: those whose
 names have a SHA-256 that eight divides. So no row is here, or not here, for what came out of it.
 
-    step_times.csv    seconds of an iteration; under `timm-train-*` its batch is also the largest that fitted
-    peak_memory.csv   what the driver shows of a process at most, and what FakeTensor estimated for it
+    step_times.csv      how long an iteration took; under `timm-train-*` its batch is also the largest that fitted
+    operator_times.csv  how long all operators of a kind took in an iteration, forward or backward
+    peak_memory.csv     what the driver showed of a process at most, and what FakeTensor had estimated for it
 """
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from itertools import chain
 from typing import Final
 
+from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
 from vdnnsim.units import MIB
@@ -89,6 +92,16 @@ SERIES: Final[Mapping[str, Series]] = {
         "torchvision, twelve images, forward and backward without an update",
         "ryujaehun/pytorch-gpu-benchmark at 3f47a9e2: results, medians; of one card in several machines the median",
     ),
+    "kineto-v100": Series(
+        "ResNet-50 of 32 images, a training step as PyTorch's profiler saw it",
+        "pytorch/kineto at 34d6ad53: tb_plugin/samples/resnet50_num_workers_4, medians of its steps",
+        optimizer="momentum",
+    ),
+    "triosim-h100": Series(
+        "ResNet-50 of 128 images in TF32, a training step as PyTorch's profiler saw it",
+        "sarchlab/triosim at 3fb3c060: sample_trace/trace2-h100-bs128",
+        optimizer="adam",
+    ),
     MEMORY: Series(
         "GPUMemNet, timm's training script for a minute, float32",
         "itu-rad/GPUMemNet, head of 2026-11: Related_works/FakeTensor/fake_tensor.xlsx",
@@ -144,6 +157,29 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """How long all operators of a kind took in one iteration.
+
+    Attributes:
+        kind: of the layers that they are of.
+        is_forward: whether in forward; else in backward.
+    """
+
+    series: str
+    hardware: str
+    setup: Setup
+    batch_size: int
+    kind: LayerKind
+    is_forward: bool
+    seconds: float
+
+    @property
+    def measured(self) -> float:
+        """What a replay is held against."""
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
 class PeakMemory:
     """What the driver showed of a process at most, and what FakeTensor had estimated, in bytes."""
 
@@ -176,6 +212,22 @@ def step_times() -> tuple[StepTime, ...]:
     )
 
 
+def operator_times() -> tuple[OperatorTime, ...]:
+    """Return what was measured of kinds of operators."""
+    return tuple(
+        OperatorTime(
+            series=row["series"],
+            hardware=row["hardware"],
+            setup=_setup(row["series"], row["network"], 224, Mode.TRAINING, row["precision"]),
+            batch_size=int(row["batch_size"]),
+            kind=LayerKind(row["kind"]),
+            is_forward=row["pass"] == "forward",
+            seconds=float(row["microseconds"]) / 1e6,
+        )
+        for row in _rows("operator_times.csv")
+    )
+
+
 def peak_memory() -> tuple[PeakMemory, ...]:
     """Return what was measured of memory.
 
@@ -202,10 +254,10 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(text.splitlines())
 
 
-def asked_batches(times: Iterable[StepTime], memory: Iterable[PeakMemory]) -> dict[Setup, tuple[int, ...]]:
+def asked_batches(*rows: Iterable[StepTime | OperatorTime | PeakMemory]) -> dict[Setup, tuple[int, ...]]:
     """Return which batches of each network rows ask for: their own, and where it was sought the next larger one."""
     asked: dict[Setup, dict[int, None]] = {}
-    for row in (*times, *memory):
+    for row in chain(*rows):
         batches = asked.setdefault(row.setup, {})
         batches[row.batch_size] = None
         if isinstance(row, StepTime) and SERIES[row.series].searches_batch and row.next_batch:

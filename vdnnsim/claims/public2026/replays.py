@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.claims.public2026.measurements import SERIES, PeakMemory, Setup, StepTime
+from vdnnsim.claims.public2026.measurements import SERIES, OperatorTime, PeakMemory, Setup, StepTime
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.captured_batches import at_batch
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.placement import Placement
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.simulator import Simulator
@@ -31,12 +33,13 @@ Capture = Callable[[Setup, int], CapturedStep]
 BUILT: Final[Mapping[str, str]] = {
     **{f"{library}:resnet{depth}": f"resnet{depth}" for library in ("timm", "torchvision") for depth in (18, 152)},
     **{f"timm:resnet{depth}": f"resnet{depth}" for depth in (34, 50, 101)},
+    "torchvision:resnet50": "resnet50",
     "timm:densenet121": "densenet121",
     "timm:mobilenetv2_100": "mobilenet_v2",
     "torchvision:mobilenet_v2": "mobilenet_v2",
     "torchvision:vgg16": "vgg16_torchvision",
 }
-"""Networks that vdnnsim builds: the same operators in the same order."""
+"""Networks that vdnnsim builds, channels first, for images of 224 pixels: the same operators in the same order."""
 _BUILT_IMAGE: Final = 224
 _ROUNDED: Final = 0.006e6
 """By how much a number of parameters differs that is stated in millions with two digits."""
@@ -105,6 +108,23 @@ class PublicRuns:
         larger = row.next_batch
         fits = self._fits(row, row.batch_size)
         return Fit(fits, None if larger is None else self._fits(row, larger))
+
+    def operator_seconds(self, row: OperatorTime) -> float:
+        """Seconds of all kernels of a kind of layers, forward or backward.
+
+        Raises:
+            LeftOutError: the row cannot be held against the replay.
+        """
+        workload = self._workload(row.setup, row.batch_size)
+        layers = workload.graph.layers
+        trace = self._trace(workload, row.hardware)
+        return sum(
+            span.end_s - span.start_s
+            for span in trace.spans_on(Stream.COMPUTE)
+            if isinstance(kernel := trace.plan.operations[span.operation], Compute)
+            and layers[kernel.layer].kind is row.kind
+            and (kernel.phase is Phase.FORWARD if row.is_forward else kernel.phase.is_backward)
+        )
 
     def peak_bytes(self, row: PeakMemory) -> int:
         """All memory of the process, as the driver shows it.

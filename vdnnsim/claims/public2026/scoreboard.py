@@ -6,11 +6,20 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Final, Generic, TypeVar
 
-from vdnnsim.claims.public2026.measurements import SERIES, PeakMemory, StepTime, asked_batches, peak_memory, step_times
+from vdnnsim.claims.public2026.measurements import (
+    SERIES,
+    OperatorTime,
+    PeakMemory,
+    StepTime,
+    asked_batches,
+    operator_times,
+    peak_memory,
+    step_times,
+)
 from vdnnsim.claims.public2026.replays import Capture, Fit, LeftOutError, PublicRuns
 from vdnnsim.hardware.server import Server
 
-Row = TypeVar("Row", StepTime, PeakMemory)
+Row = TypeVar("Row", StepTime, OperatorTime, PeakMemory)
 Simulated = TypeVar("Simulated")
 
 UNDER: Final = -0.02
@@ -45,6 +54,7 @@ class Held(Generic[Row, Simulated]):
 
 
 TimeRow = Held[StepTime, float]
+OperatorRow = Held[OperatorTime, float]
 MemoryRow = Held[PeakMemory, int]
 BatchRow = Held[StepTime, Fit]
 
@@ -71,12 +81,17 @@ class Errors:
         return fmean(self.values)
 
     @property
+    def largest(self) -> float:
+        """How far off the worst is, whatever its sign."""
+        return max(abs(each) for each in self.values)
+
+    @property
     def share_under(self) -> float:
         """The share of those below `UNDER`."""
         return sum(each < UNDER for each in self.values) / len(self.values)
 
 
-def errors_of(rows: Iterable[TimeRow] | Iterable[MemoryRow]) -> Errors:
+def errors_of(rows: Iterable[TimeRow] | Iterable[OperatorRow] | Iterable[MemoryRow]) -> Errors:
     """Return simulated over measured, less one, of rows that count."""
     return Errors(tuple(each.error for each in rows if each.counts))
 
@@ -96,25 +111,32 @@ class Scoreboard:
 
     Attributes:
         runs: the replays.
-        times, memory: what was measured.
+        times, operators, memory: what was measured.
         is_fitted: whether a parameter of its machine was fitted on a row.
     """
 
     runs: PublicRuns
     times: Sequence[StepTime]
+    operators: Sequence[OperatorTime]
     memory: Sequence[PeakMemory]
-    is_fitted: Callable[[StepTime], bool] = _unfitted
+    is_fitted: Callable[[StepTime | OperatorTime], bool] = _unfitted
 
     @classmethod
     def of(cls, machines: Mapping[str, Server], capture: Capture | None) -> "Scoreboard":
         """Return the scoreboard of all rows."""
-        times, memory = step_times(), peak_memory()
-        return cls(PublicRuns(machines, capture, asked_batches(times, memory)), times, memory)
+        times, operators, memory = step_times(), operator_times(), peak_memory()
+        runs = PublicRuns(machines, capture, asked_batches(times, operators, memory))
+        return cls(runs, times, operators, memory)
 
     @cached_property
     def step_times(self) -> tuple[TimeRow, ...]:
         """Seconds of an iteration."""
         return _all_held(self.times, self.runs.seconds, self.is_fitted)
+
+    @cached_property
+    def operator_times(self) -> tuple[OperatorRow, ...]:
+        """Seconds of all operators of a kind."""
+        return _all_held(self.operators, self.runs.operator_seconds, self.is_fitted)
 
     @cached_property
     def peaks(self) -> tuple[MemoryRow, ...]:
