@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from vdnnsim.claims.claim import Claim
 from vdnnsim.claims.public2026.measurements import Setup
-from vdnnsim.claims.public2026.scoreboard import Errors, Held, Scoreboard, errors_of
+from vdnnsim.claims.public2026.scoreboard import Held, Scoreboard, errors_of
 from vdnnsim.claims.row import ClaimRow, judge
 
 AnyHeld = Held[Any, Any]

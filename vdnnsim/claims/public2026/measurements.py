@@ -221,7 +221,7 @@ def operator_times() -> tuple[OperatorTime, ...]:
             setup=_setup(row["series"], row["network"], 224, Mode.TRAINING, row["precision"]),
             batch_size=int(row["batch_size"]),
             kind=LayerKind(row["kind"]),
-            is_forward=row["pass"] == "forward",
+            is_forward=row["direction"] == "forward",
             seconds=float(row["microseconds"]) / 1e6,
         )
         for row in _rows("operator_times.csv")

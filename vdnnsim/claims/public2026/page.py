@@ -57,9 +57,9 @@ def _introduction(board: Scoreboard) -> str:
     networks = {each.row.setup.network for each in (*board.step_times, *board.peaks)}
     fitted = sum(each.fitted for each in board.step_times)
     return (
-        f"{len(board.step_times)} step times, {len(board.largest_batches)} largest batches and {len(board.peaks)} peaks "
-        f"of memory of {len(networks)} networks, restated from public repositories. Of timm's networks are here those "
-        f"that vdnnsim builds itself, and of all others one in {ONE_IN}, drawn by the SHA-256 of its name: nothing is "
+        f"{len(board.step_times)} step times, {len(board.largest_batches)} largest batches and {len(board.peaks)} "
+        f"peaks of memory of {len(networks)} networks, restated from public repositories. Of timm's are here those that "
+        f" vdnnsim builds itself, and of all others one in {ONE_IN}, drawn by the SHA-256 of its name: nothing is "
         f"here, or missing, for what came out of it. {fitted} rows, on which a parameter of a profile was fitted, are "
         "marked in `step_times.csv` and count nowhere.\n\n"
         "Run it again, with PyTorch, timm and torchvision for all rows, without them for those of the networks that "
@@ -125,8 +125,8 @@ _ASSUMED = """\
 - Names mean what they mean in today's timm: a network whose number of parameters is another than when it was measured
   is left out, and so is under PyTorch 1.12 one that has fused attention today, which that PyTorch had not.
 - Operators are those that today's PyTorch dispatches on a card of compute capability 8.9.
-- Peaks: GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Rows above 38,500 MiB, or smaller
-  than at half the batch, are runs that failed, and are not here. The images are of the size that timm gives each
+- Peaks: GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Runs that failed are not here: above
+  38,500 MiB, below what half the batch took, or grown less than before where 39,000 MiB would not have done. The images are of the size that timm gives each
   network; the next batch, which timm's loader copies ahead, is not counted."""
 
 

@@ -39,8 +39,7 @@ def clouds(rows: Sequence[TimeRow]) -> Clouds:
     cards = dict.fromkeys(each.row.hardware for each in rows)
     return Clouds(
         f"An iteration as it was measured and as it is replayed: off by {_found(errors_of(rows))} in all",
-        f"{len(rows)} rows that no parameter was fitted on, both axes in time; on the line they are equal, below it the "
-        "replay is too fast",
+        f"{len(rows)} rows that no parameter was fitted on; on the line both are equal, below it the replay is too fast",
         tuple(_cloud(card, [each for each in rows if each.row.hardware == card]) for card in cards),
         _KINDS,
     )
@@ -63,9 +62,8 @@ def error_shares(rows: Sequence[MemoryRow]) -> ErrorShares:
     """Return the slide of peaks of memory by estimator."""
     ours, fake = errors_of(rows), faketensor_errors(rows)
     return ErrorShares(
-        f"{percent(ours.share_under, 0)} of peaks are under-estimated here, {percent(fake.share_under, 0)} by FakeTensor",
-        f"{len(rows)} trainings on an A100, by what the driver showed; a run that was told too little fails: more than "
-        f"{-UNDER:.0%} below",
+        f"{percent(ours.share_under, 0)} of peaks are told too low here, {percent(fake.share_under, 0)} by FakeTensor",
+        f"{len(rows)} trainings on an A100; too low is more than 2 % below what the driver showed: such a run fails",
         (
             (f"vdnnsim: median {percent(ours.median_absolute, 0)} off", ours.values),
             (f"FakeTensor, as published: median {percent(fake.median_absolute, 0)} off", fake.values),

@@ -204,5 +204,7 @@ class PublicRuns:
             raise LeftOutError(
                 f"has {step.parameters / 1e6:.2f} million parameters today, {row.parameters / 1e6:.2f} when measured"
             )
-        if not SERIES[row.series].fused_attention and any("scaled_dot_product" in each.name for each in step.operations):
+        if not SERIES[row.series].fused_attention and any(
+            "scaled_dot_product" in each.name for each in step.operations
+        ):
             raise LeftOutError("has fused attention today, which the PyTorch that was measured had not")

@@ -43,7 +43,7 @@ def error_shares_figure(slide: ErrorShares) -> Figure:
     axes.set_xlim(ends)
     axes.set_ylim(0, 1.0)
     axes.xaxis.set_major_locator(MultipleLocator(0.1 if ends[1] - ends[0] < 1 else 0.2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.0f} %" if abs(value) > 1e-9 else "0"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.0f} %"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
     axes.set_xlabel("error of the estimate")
     axes.set_ylabel("share of rows with that error or less")
