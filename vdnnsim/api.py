@@ -58,6 +58,7 @@ def capture(  # noqa: PLR0913  # the words of the command
     precision: str = "float32",
     optimizer: str = "adamw",
     accumulate: int = 1,
+    channels_last: bool = False,
     real: bool = False,
 ) -> Captured:
     """Record one iteration of a PyTorch model without a GPU and without its memory; the model stays as it is.
@@ -77,6 +78,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
         optimizer: a name as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; or `none`.
         accumulate: micro-batches before a step of the optimizer.
+        channels_last: whether images and weights of convolutions lie in memory with their channels last.
         real: whether to run the model with real tensors: one in words on the GPU where there is one, any other on the
             CPU.
 
@@ -88,6 +90,7 @@ def capture(  # noqa: PLR0913  # the words of the command
         "precision": _member(Precision, "precision", precision),
         "optimizer": optimizer,
         "accumulate": accumulate,
+        "channels_last": channels_last,
         "real": real,
     }
     if isinstance(model, str):
@@ -154,6 +157,7 @@ def simulate(
     policy: str | Sequence[str] = "pytorch",
     *,
     memory_model: str = "pytorch",
+    execution: str = "eager",
 ) -> Simulation:
     """Replay a captured model on a machine.
 
@@ -162,6 +166,7 @@ def simulate(
         hardware: the name of a profile, `rtx_4090`, or a path to one that ends in .yaml.
         policy: one as a scenario names it, `vdnn_all(m)`, or several.
         memory_model: how memory is given out, as in a scenario; `pytorch` as PyTorch's caching allocator does.
+        execution: how the model is run: `eager`, `cuda_graphs`, or `compiled`, which fuses pointwise operators.
 
     Raises:
         ScenarioError: the file is not a captured step, or the memory model is unknown.
@@ -170,13 +175,16 @@ def simulate(
     """
     from vdnnsim.dnn.captured_file import read_captured_step
     from vdnnsim.dnn.captured_workload import CapturedWorkload
+    from vdnnsim.engine.host import Execution
     from vdnnsim.experiment import run_scenario
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.memory.choices import MemoryModel, PinnedMemory
     from vdnnsim.policies.registry import known_policies, resolve_policy
+    from vdnnsim.scenario.captured import as_executed
     from vdnnsim.scenario.scenario import Scenario
 
-    captured = step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0]
+    way = _member(Execution, "execution", execution)
+    captured = as_executed(step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0], way)
     profile = load_profile(find_profile(hardware, Path()))
     known = known_policies()
     scenario = Scenario(
@@ -187,6 +195,7 @@ def simulate(
         memory_model=_member(MemoryModel, "memory_model", memory_model),
         pinned_memory=PinnedMemory.ARENA,
         sources=profile.sources,
+        execution=way,
     )
     return Simulation(run_scenario(scenario))
 

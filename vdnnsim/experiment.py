@@ -36,6 +36,7 @@ def scenario_result(
         gradients=scenario.gradients,
         kernels=kernel_origins((row.trace.plan for row in rows), simulator.cost_model),
         captured=scenario.captured,
+        execution=scenario.execution,
     )
 
 
@@ -48,6 +49,7 @@ def simulator_of(scenario: Scenario, cost_model: CostModel | None = None) -> Sim
         scenario.pinned_memory,
         gpus=scenario.gpus,
         gradients=scenario.gradients,
+        execution=scenario.execution,
         cost_model=cost_model,
     )
 

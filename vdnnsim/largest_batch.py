@@ -120,6 +120,7 @@ class _Simulators:
                 scenario.pinned_memory,
                 gpus=scenario.gpus,
                 gradients=scenario.gradients,
+                execution=scenario.execution,
             )
         return self.made[batch]
 

@@ -9,6 +9,7 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.host import Execution, check_execution
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
@@ -34,6 +35,7 @@ class Simulator:
         limits: the memory of one GPU, and its part of that of the host, which all share equally.
         gpus: how many GPUs train together, the first of the machine's.
         gradients: how they add up their gradients; None where there is nothing to add up.
+        execution: how the framework runs the workload.
     """
 
     workload: Workload
@@ -43,6 +45,7 @@ class Simulator:
     pinned: PinnedMemory
     gpus: int = 1
     gradients: Aggregation | None = None
+    execution: Execution = Execution.EAGER
 
     @classmethod
     def of(
@@ -54,6 +57,7 @@ class Simulator:
         *,
         gpus: int = 1,
         gradients: Aggregation | None = None,
+        execution: Execution = Execution.EAGER,
         cost_model: CostModel | None = None,
     ) -> "Simulator":
         """Build the limits of a workload on a machine, and its cost model if that is not given."""
@@ -64,7 +68,7 @@ class Simulator:
             granule_bytes=server.gpu.granule_bytes,
             handle_bytes=server.gpu.handle_bytes,
         )
-        return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients)
+        return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients, execution)
 
     @property
     def costs(self) -> CostTable:
@@ -93,7 +97,7 @@ class Simulator:
         Where the plan of one GPU does not fit, all are replayed without a capacity.
 
         Raises:
-            PolicyError: the policy plans for another number of GPUs.
+            PolicyError: the policy plans for another number of GPUs, or what the way of execution cannot run.
             PlanError: a plan breaks the contract, or the plans do not fit together.
         """
         plans = self.ready(make_plans(policy, self.setting()), policy.label)
@@ -159,6 +163,7 @@ class Simulator:
             raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
         ready = self.exchanging(plans)
         _once(check_plan, ready)
+        _once(lambda plan: check_execution(plan, self.execution, self.pinned), ready)
         orders = [_exchanged(plan) for plan in ready]
         for gpu, order in enumerate(orders):
             if order != orders[0]:
@@ -181,7 +186,7 @@ class Simulator:
         for plan, placement in zip(plans, placements, strict=True):
             assert isinstance(placement, Placement)
             work.append((plan, placement))
-        return simulate_server(work, self.cost_model, self.server, self.pinned)
+        return simulate_server(work, self.cost_model, self.server, self.pinned, self.execution)
 
     def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
         """Place a plan within the limits of this machine."""

@@ -33,6 +33,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     precision: Precision,
     optimizer: str,
     accumulate: int,
+    channels_last: bool,
     real: bool,
 ) -> CapturedStep:
     """Return one iteration of a model, which stays as it is.
@@ -46,6 +47,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         precision: in what it computes.
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
+        channels_last: whether tensors of four dimensions lie in memory with their channels last.
         real: whether to run the model on the CPU with real tensors.
 
     Raises:
@@ -72,6 +74,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         precision=precision,
         batch_size=samples if batch_size is None else batch_size,
         accumulate=accumulate,
+        channels_last=channels_last,
         sample=sample,
         sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),

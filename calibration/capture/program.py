@@ -38,6 +38,8 @@ OPTIMIZERS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyTyp
 )
 """By name the class of `torch.optim` and its arguments beside the defaults."""
 
+_IMAGE_DIMENSIONS: Final = 4
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 """Of a call: those by position, those by name."""
 
@@ -53,6 +55,7 @@ class Program:
         loss: a scalar from what forward returns.
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
+        channels_last: whether tensors of four dimensions lie in memory with their channels last.
         batch_size: samples of a micro-batch.
         sample: what one of the batch is, `image` or `sequence`.
         sample_elements: of a sequence, its tokens; 1 for an image.
@@ -69,6 +72,7 @@ class Program:
     precision: Precision
     batch_size: int
     accumulate: int = 1
+    channels_last: bool = False
     sample: str = "image"
     sample_elements: int = 1
     versions: str = ""
@@ -155,7 +159,9 @@ def prepare(program: Program, model: nn.Module, device_type: str, *, foreach: bo
     device = torch.device(device_type)
 
     def place(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+        placed = tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+        is_image = program.channels_last and placed.dim() == _IMAGE_DIMENSIONS
+        return placed.contiguous(memory_format=torch.channels_last) if is_image else placed
 
     replace_tensors(model, place, buffers=True)
     model.train(program.mode is Mode.TRAINING)

@@ -30,6 +30,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         tokens: of a sequence; None where the model says or takes none.
         inputs: `my_model.py:inputs`, a function of the batch size; None for images or tokens.
         accumulate: micro-batches before a step of the optimizer.
+        channels_last: whether images and weights of convolutions lie in memory with their channels last.
         real: whether to run the model with real tensors, on the GPU where there is one, else on the CPU.
         pretended: a hardware profile, by name or path, on whose pretended card the model runs with real tensors; else
             empty.
@@ -45,6 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision = Precision.FLOAT32
     optimizer: str = "sgd"
     accumulate: int = 1
+    channels_last: bool = False
     real: bool = False
     pretended: str = ""
     compute_capability: tuple[int, int] = (8, 9)

@@ -93,6 +93,7 @@ def program_of(request: Request) -> tuple[Program, AssumedLoss]:
         precision=request.precision,
         batch_size=request.batch_size,
         accumulate=request.accumulate,
+        channels_last=request.channels_last,
         sample=given.sample,
         sample_elements=given.tokens if given.sample == "sequence" else 1,
         versions=", ".join(versions),

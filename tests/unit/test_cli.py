@@ -247,6 +247,8 @@ def test_the_surface_is_frozen() -> None:
             surface[name] = options(command)
     model = [
         "--batch",
+        "--channels-last",
+        "--execution",
         "--hardware",
         "--image",
         "--inputs",
@@ -265,6 +267,7 @@ def test_the_surface_is_frozen() -> None:
             *(
                 "--accumulate",
                 "--batch",
+                "--channels-last",
                 "--csv",
                 "--image",
                 "--inputs",

@@ -6,6 +6,7 @@ from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
@@ -62,6 +63,7 @@ class ScenarioResult:
         kernels: what the plans of all rows launch.
         captured: where the workload was captured, what it was captured as.
         advice: what would make it fit, in sentences; nothing where that was not asked.
+        execution: how the framework runs it.
     """
 
     name: str
@@ -78,6 +80,7 @@ class ScenarioResult:
     kernels: KernelOrigins = field(default_factory=KernelOrigins)
     captured: CapturedModel | None = None
     advice: tuple[str, ...] = ()
+    execution: Execution = Execution.EAGER
 
     @property
     def by_policy(self) -> tuple[tuple[PolicyResult, ...], ...]:

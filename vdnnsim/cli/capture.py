@@ -26,6 +26,7 @@ Choice = TypeVar("Choice", bound=Enum)
 @click.option("--precision", default="float32", show_default=True, metavar="NAME", help="As amp_bfloat16.")
 @click.option("--optimizer", default="adamw", show_default=True, metavar="NAME", help="As torch.optim has it, or none.")
 @click.option("--accumulate", default=1, show_default=True, metavar="N", help="Batches before a step of the optimizer.")
+@click.option("--channels-last", is_flag=True, help="Images and weights of convolutions as memory_format has it.")
 @click.option(
     "--real",
     is_flag=True,
@@ -45,6 +46,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     optimizer: str,
     accumulate: int,
     *,
+    channels_last: bool,
     real: bool,
     pretended: str,
     out: Path | None,
@@ -75,6 +77,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
         precision=member_of(Precision, "--precision", precision, "a precision"),
         optimizer=optimizer,
         accumulate=accumulate,
+        channels_last=channels_last,
         real=real,
         pretended=pretended,
     )

@@ -34,8 +34,11 @@ _OPTIONS: Final = (
     click.option("--precision", metavar="NAME", help="Of --model: float32, by default, or as amp_bfloat16."),
     click.option("--optimizer", metavar="NAME", help="Of --model: adamw, by default, or another, or none."),
     click.option("--mode", metavar="MODE", help="Of --model: training, by default, or inference."),
+    click.option("--channels-last", is_flag=True, default=None, help="Of --model: images in channels_last memory."),
+    click.option("--execution", metavar="NAME", help="Of --model: eager, by default, cuda_graphs or compiled."),
 )
 _DEFAULTS: Final = {"precision": "float32", "optimizer": "adamw", "mode": "training"}
+_EXECUTION: Final = "eager"
 _POLICIES: Final = ("pytorch",)
 POLICY: Final = click.option(
     "--policy", "policies", metavar="NAME", multiple=True, help="Of --model: as pytorch; may be given several times."
@@ -78,7 +81,7 @@ def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.read import read_scenario
 
-    given = [f"--{name}" for name, value in words.items() if value is not None] + ["--policy"] * bool(policies)
+    given = [f"--{name.replace('_', '-')}" for name, value in words.items() if value is not None] + ["--policy"] * bool(policies)
     if path is not None:
         if given:
             raise InputError(f"{given[0]}: found beside the scenario {path}, expected one of SCENARIO and --model")
@@ -98,22 +101,25 @@ def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
 def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Asked:
     import msgspec
 
+    from vdnnsim.cli.capture import member_of
     from vdnnsim.dnn.captured_model import CapturedModel
+    from vdnnsim.engine.host import Execution
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.scenario.captured import scenario_of
+    from vdnnsim.scenario.captured import as_executed, scenario_of
 
+    execution = member_of(Execution, "--execution", words["execution"] or _EXECUTION, "a way of execution")
     chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
     profile = load_profile(find_profile(words["hardware"], Path()))
     request = _request(words, profile.server)
 
     def again(**changes: Any) -> "CapturedStep":  # noqa: ANN401  # of the request
-        return _captured(msgspec.structs.replace(request, **changes))
+        return as_executed(_captured(msgspec.structs.replace(request, **changes)), execution)
 
-    step = _captured(request)
+    step = again()
     source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
     model = CapturedModel(step, sources=(source,), capture=lambda batch_size: again(batch_size=batch_size))
-    scenario = scenario_of(model, request.short_name, profile, chosen)
+    scenario = scenario_of(model, request.short_name, profile, chosen, execution)
     return Asked(scenario, Path(), lambda precision: again(precision=precision))
 
 
@@ -135,6 +141,7 @@ def _request(words: Mapping[str, Any], server: "Server") -> "Request":
         mode=member_of(Mode, "--mode", said["mode"], "a mode"),
         precision=member_of(Precision, "--precision", said["precision"], "a precision"),
         optimizer=said["optimizer"],
+        channels_last=bool(words["channels_last"]),
     )
     request.check()
     capability = _compute_capability(server)

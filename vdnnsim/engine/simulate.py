@@ -1,8 +1,8 @@
 """Executes plans in simulated time, one on each GPU of a server.
 
-The host issues the operations of the plan in their order. Each kernel, copy, event and wait costs it its issue time;
-allocations come from a pool in host memory and are free. It runs ahead of the GPU until it synchronizes. Pinning host
-memory for an offload, where the scenario asks for it, holds the host too.
+The host issues the operations of the plan in their order. Each kernel, copy, event and wait costs it its issue time
+(`vdnnsim.engine.host`); allocations come from a pool in host memory and are free. It runs ahead of the GPU until it
+synchronizes. Pinning host memory for an offload, where the scenario asks for it, holds the host too.
 
 Assumptions: a kernel takes the time that it costs alone for the plan's own workload; a copy neither slows kernels down
 nor is slowed by them. Copies slow each other down where they share links of the server's topology.
@@ -15,6 +15,7 @@ import simpy
 from vdnnsim.cost.table import CostModel
 from vdnnsim.cost.transfer import pin_s
 from vdnnsim.engine.collectives import Collectives
+from vdnnsim.engine.host import Execution, issue_seconds
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.engine.streams import CopyEngines, EventBoard, Process, StreamProcess
 from vdnnsim.errors import SimulationDeadlock
@@ -44,18 +45,27 @@ from vdnnsim.trace import IterationTrace, ServerTrace
 
 
 def simulate(
-    plan: TrainingPlan, cost_model: CostModel, server: Server, placement: Placement, pinned: PinnedMemory
+    plan: TrainingPlan,
+    cost_model: CostModel,
+    server: Server,
+    placement: Placement,
+    pinned: PinnedMemory,
+    execution: Execution = Execution.EAGER,
 ) -> IterationTrace:
     """Replay one iteration of a plan that fits, on one GPU.
 
     Raises:
         SimulationDeadlock: the plan cannot end; the message says what each stream waits for.
     """
-    return simulate_server([(plan, placement)], cost_model, server, pinned).gpus[0]
+    return simulate_server([(plan, placement)], cost_model, server, pinned, execution).gpus[0]
 
 
 def simulate_server(
-    work: Sequence[tuple[TrainingPlan, Placement]], cost_model: CostModel, server: Server, pinned: PinnedMemory
+    work: Sequence[tuple[TrainingPlan, Placement]],
+    cost_model: CostModel,
+    server: Server,
+    pinned: PinnedMemory,
+    execution: Execution = Execution.EAGER,
 ) -> ServerTrace:
     """Replay one iteration of several GPUs, begun together; each has a plan that fits.
 
@@ -70,7 +80,14 @@ def simulate_server(
         collectives = Collectives(env, server, interconnect, len(work))
     gpus = [
         _Iteration(
-            env, plan, cost_model, server, placement, pinned, CopyEngines(env, server, gpu, interconnect, collectives)
+            env,
+            plan,
+            cost_model,
+            server,
+            placement,
+            pinned,
+            execution,
+            CopyEngines(env, server, gpu, interconnect, collectives),
         )
         for gpu, (plan, placement) in enumerate(work)
     ]
@@ -95,6 +112,7 @@ class _Iteration:
         server: Server,
         placement: Placement,
         pinned: PinnedMemory,
+        execution: Execution,
         engines: CopyEngines,
     ) -> None:
         self._env = env
@@ -112,6 +130,7 @@ class _Iteration:
             for position, each in enumerate(plan.operations)
             if isinstance(each, Compute)
         }
+        self._issue_s = issue_seconds(plan, server.host, execution, durations_s)
         events = EventBoard(env)
         self._streams = {
             stream: StreamProcess(env, stream, plan, durations_s, placement, events, engines, self._recorder)
@@ -143,7 +162,7 @@ class _Iteration:
                 case Allocate() | Release() | AllocateExtent() | ReleaseExtent():
                     compute.put(position, clock_s, operation)
                 case Compute():
-                    clock_s = self._spend(clock_s, self._server.host.issue_s)
+                    clock_s = self._spend(clock_s, self._issue_s[position])
                     compute.put(position, clock_s, operation)
                 case Alias():
                     pass  # which bytes a buffer shares concerns the check of the plan, not its timing
@@ -151,16 +170,16 @@ class _Iteration:
                     if self._pinned is PinnedMemory.PER_OFFLOAD and isinstance(mechanism, Pinned):
                         clock_s = self._spend(clock_s, pin_s(self._server.host, self._plan.copied_bytes(operation)))
                         self._recorder.host_pins(clock_s)
-                    clock_s = self._spend(clock_s, self._server.host.issue_s)
+                    clock_s = self._spend(clock_s, self._issue_s[position])
                     memory.put(position, clock_s, operation)
                 case Prefetch():
-                    clock_s = self._spend(clock_s, self._server.host.issue_s)
+                    clock_s = self._spend(clock_s, self._issue_s[position])
                     memory.put(position, clock_s, operation)
                 case AllReduce():
-                    clock_s = self._spend(clock_s, self._server.host.issue_s)
+                    clock_s = self._spend(clock_s, self._issue_s[position])
                     communication.put(position, clock_s, operation)
                 case RecordEvent(stream=stream) | WaitEvent(stream=stream):
-                    clock_s = self._spend(clock_s, self._server.host.issue_s)
+                    clock_s = self._spend(clock_s, self._issue_s[position])
                     self._streams[stream].put(position, clock_s, operation)
                 case HostSynchronize(streams=streams):  # pragma: no branch
                     self._host_waits_for = position

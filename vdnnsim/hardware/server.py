@@ -107,12 +107,27 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The host: pinning n bytes takes pin_latency_s + n / pin_bytes_per_s."""
+    """The host: pinning n bytes takes pin_latency_s + n / pin_bytes_per_s.
+
+    A framework that runs a network operator by operator spends time of its own before each kernel: its language, its
+    dispatcher, autograd. Whose machine that was measured on its profile says; a host is no part of a card.
+
+    Attributes:
+        dispatch_forward_s: of an operator of forward or of the update, which a script calls.
+        dispatch_backward_s: of what autograd runs for one operator of forward; all of its kernels together.
+    """
 
     memory_bytes: Annotated[int, Stated("memory", MEMORY, "that may be pinned")]
     issue_s: Annotated[float, Stated("issue", TIME, "to put one operation on a stream")]
     pin_latency_s: Annotated[float, Stated("pin_latency", TIME, "to pin memory, however little")]
     pin_bytes_per_s: Annotated[float, Stated("pin_bandwidth", RATE, "at which more is pinned")]
+    dispatch_forward_s: Annotated[float, Stated("dispatch_forward", TIME, "of a framework before an operator")] = 0.0
+    dispatch_backward_s: Annotated[float, Stated("dispatch_backward", TIME, "of autograd before its backward")] = 0.0
+
+    @property
+    def issuing(self) -> tuple[float, float, float]:
+        """All that decides when kernels are issued, in seconds."""
+        return self.issue_s, self.dispatch_forward_s, self.dispatch_backward_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.messages import listed
@@ -47,6 +48,10 @@ class Question(Protocol):
     def gradients(self) -> Aggregation | None:
         """How they add up their gradients."""
 
+    @property
+    def execution(self) -> Execution:
+        """How the framework runs it."""
+
 
 def workload_text(result: ScenarioResult) -> str:
     """The network and its batch size as the papers write them: `vgg416 (32)`."""
@@ -68,9 +73,14 @@ def caption(asked: Question, batch: str | None = None) -> str:
     texts = f" {several}{sample.length}" if sample.length else ""
     gradients = "" if asked.gradients is None else f", gradients: {asked.gradients.value}"
     size = batch or f"batch {workload.batch_size}{texts}"
+    how = (
+        workload.mode.value
+        if asked.execution is Execution.EAGER
+        else f"{workload.mode.value}, {asked.execution.value},"
+    )
     return (
         f"{_name(workload)}, {size}{each}, {workload.precision.value}, "
-        f"{workload.mode.value} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
+        f"{how} on {number}{gpu.name} with {format_bytes(gpu.memory_bytes)}{each}{gradients} "
         f"({asked.memory_model.value} memory model)"
     )
 

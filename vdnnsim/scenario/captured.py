@@ -15,6 +15,8 @@ from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.fusion import compiled
+from vdnnsim.engine.host import Execution
 from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError, ScenarioError
 from vdnnsim.hardware.profile import Profile
@@ -40,7 +42,7 @@ def is_captured(entry: Entry) -> bool:
 
 
 def read_captured(
-    entry: Entry, folder: Path, of_network: Sequence[str], largest_batch: int
+    entry: Entry, folder: Path, of_network: Sequence[str], largest_batch: int, execution: Execution
 ) -> tuple[CapturedModel, CapturedWorkload]:
     """Return the captured model that a workload names, and what it is at its batch: that of the first step by default.
 
@@ -49,6 +51,7 @@ def read_captured(
         folder: of the file in which it stands, from which the paths of the steps lead.
         of_network: the keys of the workload of a network, which the files of steps say.
         largest_batch: that a scenario may have.
+        execution: how it is run.
 
     Raises:
         ScenarioError: a file is wrong, a key stands beside `step` that its file says, the steps are not of one model,
@@ -70,7 +73,8 @@ def read_captured(
     read = [_read(each, folder) for each in entries]
     steps = [step for step, _ in read]
     _check_same(entries, steps)
-    model = CapturedModel(*steps, sources=tuple(source for _, source in read))
+    sources = tuple(source for _, source in read)
+    model = CapturedModel(*(as_executed(step, execution) for step in steps), sources=sources)
     batch = keys.get(_BATCH_SIZE)
     try:
         return model, model.workload(steps[0].batch_size if batch is None else batch.integer(1, largest_batch))
@@ -79,14 +83,19 @@ def read_captured(
         raise failure if str(failure).startswith(place.file) else place.wrong(str(failure)) from None
 
 
-def captured_model(path: Path) -> CapturedModel:
+def as_executed(step: CapturedStep, execution: Execution) -> CapturedStep:
+    """Return a captured step as it is when it is run in a way."""
+    return compiled(step) if execution is Execution.COMPILED else step
+
+
+def captured_model(path: Path, execution: Execution = Execution.EAGER) -> CapturedModel:
     """Return the model of one captured step.
 
     Raises:
         ScenarioError: the file is wrong.
     """
     step, sha256 = read_captured_step(path)
-    return CapturedModel(step, sources=((file_name(path), sha256),))
+    return CapturedModel(as_executed(step, execution), sources=((file_name(path), sha256),))
 
 
 def _read(entry: Entry, folder: Path) -> tuple[CapturedStep, tuple[str, str]]:
@@ -117,8 +126,14 @@ def _word(value: object) -> str:
     return describe(value.value if isinstance(value, Enum) else value)
 
 
-def scenario_of(model: CapturedModel, name: str, profile: Profile, policies: tuple[Policy, ...]) -> Scenario:
-    """Return the scenario of a model as it was captured, on one GPU of a machine, in PyTorch's memory.
+def scenario_of(
+    model: CapturedModel,
+    name: str,
+    profile: Profile,
+    policies: tuple[Policy, ...],
+    execution: Execution = Execution.EAGER,
+) -> Scenario:
+    """Return the scenario of a model, as executed already, on one GPU of a machine, in PyTorch's memory.
 
     Raises:
         ProfileError: the machine cannot time it.
@@ -137,4 +152,5 @@ def scenario_of(model: CapturedModel, name: str, profile: Profile, policies: tup
         pinned_memory=PinnedMemory.ARENA,
         sources=(*model.sources, *profile.sources),
         captured=model,
+        execution=execution,
     )

@@ -6,9 +6,9 @@
     policies: [base(p), vdnn_dyn, {policy: vdnn_all, algorithms: m}]
 
 Optional are `workload.optimizer` (none), `workload.mode` (training), `memory_model` (ideal), `pinned_memory` (arena),
-`gpus` (1) and, where several GPUs train, `gradients` (cpu). Where a network stands, a captured model may stand
-(`vdnnsim.scenario.captured`), whose `memory_model` is PyTorch's by default. Everything is checked here and nothing
-later: what `read_scenario` returns can be simulated.
+`execution` (eager), `gpus` (1) and, where several GPUs train, `gradients` (cpu). Where a network stands, a captured
+model may stand (`vdnnsim.scenario.captured`), whose `memory_model` is PyTorch's by default. Everything is checked here
+and nothing later: what `read_scenario` returns can be simulated.
 """
 
 from collections.abc import Mapping
@@ -22,6 +22,7 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORK_NAMES, build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType, Precision
+from vdnnsim.engine.host import Execution
 from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.file_kind import FileKind, check_kind
@@ -40,7 +41,7 @@ LARGEST_BATCH: Final = 1_000_000
 LONGEST_POLICY: Final = 300
 _REQUIRED = ("network", "batch_size")
 _OPTIONAL = ("precision", "element_type", "optimizer", "mode")
-_CHOICES = ("memory_model", "pinned_memory", "gpus", "gradients")
+_CHOICES = ("memory_model", "pinned_memory", "execution", "gpus", "gradients")
 MOST_GPUS: Final = 1000
 
 
@@ -72,7 +73,15 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     """
     entry.check_schema_version(SCHEMA_VERSION)
     keys = entry.members(("schema_version", "workload", "hardware", "policies"), _CHOICES)
-    captured, workload = _workload(keys["workload"], path.parent)
+    execution = Execution.EAGER
+    if "execution" in keys:
+        execution = keys["execution"].choice(Execution, "a way of execution")
+    captured, workload = _workload(keys["workload"], path.parent, execution)
+    if execution is Execution.COMPILED and captured is None:
+        raise keys["execution"].wrong(
+            "found 'compiled', but the operators of a network that we build are layers, of which nobody knows what "
+            f"would be fused; expected a captured model, `workload: {{{STEP}: ...}}`"
+        )
     policies = _policies(keys["policies"], known_policies() if policy_types is None else policy_types)
     memory_model, pinned_memory = MEMORY_MODEL if captured else MemoryModel.IDEAL, PinnedMemory.ARENA
     if "memory_model" in keys:
@@ -98,12 +107,13 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
         gpus=gpus,
         gradients=_gradients(keys.get("gradients"), gpus, workload.mode),
         captured=captured,
+        execution=execution,
     )
 
 
-def _workload(entry: Entry, folder: Path) -> tuple[CapturedModel | None, Workload]:
+def _workload(entry: Entry, folder: Path, execution: Execution) -> tuple[CapturedModel | None, Workload]:
     if is_captured(entry):
-        return read_captured(entry, folder, (*_REQUIRED, *_OPTIONAL), LARGEST_BATCH)
+        return read_captured(entry, folder, (*_REQUIRED, *_OPTIONAL), LARGEST_BATCH, execution)
     return None, _of_network(entry)
 
 

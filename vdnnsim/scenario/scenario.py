@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
@@ -22,6 +23,7 @@ class Scenario:
         gpus: how many GPUs of the server train together, each with the workload's batch.
         gradients: how they add up their gradients; None where there is nothing to add up.
         captured: where the workload was captured, what says how it is with other batches; None for a network of ours.
+        execution: how the framework runs it; what was captured is fused already where that is `compiled`.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Scenario:
     gpus: int = 1
     gradients: Aggregation | None = None
     captured: CapturedModel | None = None
+    execution: Execution = Execution.EAGER
 
     def workload_of(self, batch_size: int) -> Workload:
         """Return the workload with another batch.

@@ -32,6 +32,7 @@ def test_what_was_run(result: ScenarioResult) -> None:
         "policies": ["move(m)", "keep(p)", "dyn"],
         "memory_model": "ideal",
         "pinned_memory": "arena",
+        "execution": "eager",
         "gpus": 1,
         "gradients": None,
     }

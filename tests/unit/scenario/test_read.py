@@ -103,7 +103,7 @@ def test_sources_are_the_files_that_were_read(path: Path) -> None:
     assert read_scenario(path).sources == (("x.yaml", hashes[0]), (str(titan), hashes[1]))
 
 
-KEYS = "schema_version, workload, hardware, policies, memory_model, pinned_memory, gpus, gradients"
+KEYS = "schema_version, workload, hardware, policies, memory_model, pinned_memory, execution, gpus, gradients"
 WORKLOAD_KEYS = "network, batch_size, precision, element_type, optimizer, mode"
 POLICY = "a policy as vdnn_all(m), or a short mapping with the key policy and its options"
 TYPES = "float32, tf32, float16, bfloat16"

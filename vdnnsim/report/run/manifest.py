@@ -58,6 +58,7 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
             "policies": [each.policy for each in result.slowest],
             "memory_model": result.memory_model.value,
             "pinned_memory": result.pinned_memory.value,
+            "execution": result.execution.value,
             "gpus": result.gpus,
             "gradients": None if result.gradients is None else result.gradients.value,
         },

@@ -111,7 +111,7 @@ class PointRunner:
 
     def _oracle(self, point: Resolved, simulator: Simulator) -> RunMetrics:
         """Return what base(p) does without a capacity; alone it copies nothing."""
-        timed_by = point.copies_key if simulator.gpus > 1 else simulator.server.host.issue_s
+        timed_by = point.copies_key if simulator.gpus > 1 else simulator.server.host.issuing
         key = ("oracle", point.costs_key, timed_by, simulator.gpus, simulator.gradients, simulator.limits.granule_bytes)
         return self._replays.get((*key, simulator.limits.model), simulator.oracle)
 
@@ -120,7 +120,7 @@ class PointRunner:
     ) -> RunMetrics:
         """Return the metrics of the GPU that is done last."""
         pools = tuple((each.pool_bytes, each.host_bytes) for each in placements if isinstance(each, Placement))
-        timed_by = point.copies_key if plans.copies else simulator.server.host.issue_s
+        timed_by = point.copies_key if plans.copies else simulator.server.host.issuing
         key = (plans.number, timed_by, pools, simulator.limits.model, simulator.limits.granule_bytes)
 
         def replay() -> RunMetrics:

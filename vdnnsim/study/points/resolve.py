@@ -125,7 +125,7 @@ class Resolver:
         _check(scenario)
         speed = float(cast("float", point.get(COMPUTE_SPEED, 1.0)))
         choices = (scenario.memory_model.value, scenario.pinned_memory.value, gpus, str(scenario.gradients))
-        costs_key = _digest(workload_text, costs_text, speed)
+        costs_key = _digest(workload_text, scenario.execution.value, costs_text, speed)
         copies_key = _digest(copies_text, scenario.pinned_memory.value)
         whole = (
             costs_key,
@@ -159,7 +159,7 @@ class Resolver:
         step = cast("str | None", point.get(STEP_KEY))
         if step is None:
             return self._base.captured
-        return self._captures.get(step, lambda: captured_model(self._folder / step))
+        return self._captures.get(step, lambda: captured_model(self._folder / step, self._base.execution))
 
     def _captured_workload(self, point: Point, model: CapturedModel) -> tuple[Workload, str]:
         """Return a captured model, of which only the batch may vary."""

@@ -1,0 +1,115 @@
+"""What the host spends on each operation of a plan, by how the framework runs the network.
+
+Run eagerly, a kernel costs the host what the framework does before it (`Host.dispatch_forward_s`,
+`Host.dispatch_backward_s`) and the call that puts it on its stream (`Host.issue_s`). Autograd is left and entered once
+for each operator of forward: what it runs for the same operator again, as a sum of gradients or the second kernel of a
+layer's backward, costs the call alone. Copies, events and waits are calls too.
+
+A CUDA graph is one call for all that was recorded. Compiled code has only calls left, one for each kernel.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.errors import PolicyError
+from vdnnsim.hardware.server import Host
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.operations import (
+    Alias,
+    Allocate,
+    AllocateExtent,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Pinned,
+    Release,
+    ReleaseExtent,
+)
+from vdnnsim.plan.training_plan import TrainingPlan
+
+
+class Execution(Enum):
+    """How the framework runs a network.
+
+    `eager` runs operator by operator, PyTorch's default. `cuda_graphs` records the step once and launches it as a
+    whole. `compiled` fuses chains of pointwise operators (`vdnnsim.dnn.fusion`), as torch.compile does.
+    """
+
+    EAGER = "eager"
+    CUDA_GRAPHS = "cuda_graphs"
+    COMPILED = "compiled"
+
+
+_UNISSUED = (Allocate, Release, AllocateExtent, ReleaseExtent, Alias, HostSynchronize)
+"""What the host puts on no stream."""
+
+
+def check_execution(plan: TrainingPlan, execution: Execution, pinned: PinnedMemory) -> None:
+    """Refuse a plan that cannot be run in a way.
+
+    Raises:
+        PolicyError: a graph would have to record what the host does itself, or a kernel that is fused with others is
+            to run once more alone.
+    """
+    why = ""
+    if execution is Execution.CUDA_GRAPHS:
+        if any(isinstance(each, HostSynchronize) for each in plan.operations):
+            why = "its host waits for the GPU within the iteration, which no CUDA graph records"
+        elif pinned is PinnedMemory.PER_OFFLOAD and any(_pins(each) for each in plan.operations):
+            why = "its host pins memory within the iteration, which no CUDA graph records"
+    elif execution is Execution.COMPILED and any(isinstance(each, Compute) and each.repeat for each in plan.operations):
+        why = "it computes operators again, of which nobody knows how they would be fused"
+    if why:
+        raise PolicyError(f"{plan.policy}: execution: found {execution.value!r}, but {why}; expected 'eager'")
+
+
+def issue_seconds(
+    plan: TrainingPlan, host: Host, execution: Execution, durations_s: Mapping[int, float]
+) -> dict[int, float]:
+    """Return by position what the host spends on issuing each operation that goes on a stream.
+
+    Args:
+        plan: the operations.
+        host: of the machine.
+        execution: how they are run.
+        durations_s: of kernels, by position; under `compiled` one that takes no time is part of another.
+    """
+    issued = [at for at, each in enumerate(plan.operations) if not isinstance(each, _UNISSUED)]
+    match execution:
+        case Execution.EAGER:
+            seconds = dict.fromkeys(issued, host.issue_s)
+            for at, dispatch_s in _dispatched(plan, host):
+                seconds[at] += dispatch_s
+            return seconds
+        case Execution.CUDA_GRAPHS:
+            return dict.fromkeys(issued, 0.0) | dict.fromkeys(issued[:1], host.issue_s)
+        case Execution.COMPILED:  # pragma: no branch
+            return {at: host.issue_s if durations_s.get(at, 1.0) else 0.0 for at in issued}
+
+
+def _dispatched(plan: TrainingPlan, host: Host) -> Iterator[tuple[int, float]]:
+    """Yield the position of each kernel that the framework dispatches, and what that takes."""
+    last: object = None
+    for at, each in enumerate(plan.operations):
+        if isinstance(each, Compute):
+            node = _node(plan, each) if each.phase.is_backward else None
+            if node is None:
+                yield at, host.dispatch_forward_s
+            elif node != last:
+                yield at, host.dispatch_backward_s
+            last = node
+
+
+def _node(plan: TrainingPlan, kernel: Compute) -> tuple[int, int | None]:
+    """Return of which operator of forward a kernel of backward is; of a network that we build that is the layer."""
+    workload = plan.workload
+    if not isinstance(workload, CapturedWorkload):
+        return kernel.layer, None
+    captured = workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured
+    assert captured is not None, "all operations of a captured workload were"
+    return kernel.layer, captured.forward
+
+
+def _pins(operation: object) -> bool:
+    return isinstance(operation, Offload) and isinstance(operation.mechanism, Pinned)
