@@ -64,8 +64,10 @@ def _captured(setup: "Setup", batch_size: int) -> "CapturedStep":
         mode=setup.mode,
         precision=setup.precision,
         optimizer=setup.optimizer if setup.mode is Mode.TRAINING else "none",
+        channels_last=setup.channels_last,
     )
     step, kept = captured(request)
     if kept is None:
-        click.echo(f"captured {setup.network} at a batch of {batch_size} in {setup.precision.value}", err=True)
+        told = f"{setup.network} at a batch of {batch_size} in {setup.precision.value}, {setup.mode.value}"
+        click.echo(f"captured {told}{', channels last' * setup.channels_last}", err=True)
     return step

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from statistics import fmean
+from typing import Final
 
 from vdnnsim.claims.claim import Claim
 from vdnnsim.claims.public2026.measurements import Setup
-from vdnnsim.claims.public2026.scoreboard import Held, Scoreboard, errors_of
+from vdnnsim.claims.public2026.scoreboard import AnyHeld, Scoreboard, errors_of
 from vdnnsim.claims.row import ClaimRow, judge
 
-AnyHeld = Held[Any, Any]
 _Rows = Callable[[Scoreboard], Sequence[AnyHeld]]
 
 _METRICS: Final[Mapping[str, tuple[str, _Rows, Callable[[Sequence[AnyHeld]], float]]]] = {
@@ -31,7 +31,7 @@ _METRICS: Final[Mapping[str, tuple[str, _Rows, Callable[[Sequence[AnyHeld]], flo
     "largest_batch": (
         "largest batch in its bracket",
         lambda board: board.largest_batches,
-        lambda rows: sum(each.simulated.in_bracket for each in rows) / len(rows),
+        lambda rows: fmean(each.simulated is not None and each.simulated.in_bracket for each in rows),
     ),
     "memory_error": (
         "median absolute error of peak memory",

@@ -254,7 +254,10 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(text.splitlines())
 
 
-def asked_batches(*rows: Iterable[StepTime | OperatorTime | PeakMemory]) -> dict[Setup, tuple[int, ...]]:
+AnyRow = StepTime | OperatorTime | PeakMemory
+
+
+def asked_batches(*rows: Iterable[AnyRow]) -> dict[Setup, tuple[int, ...]]:
     """Return which batches of each network rows ask for: their own, and where it was sought the next larger one."""
     asked: dict[Setup, dict[int, None]] = {}
     for row in chain(*rows):

@@ -1,13 +1,15 @@
 """The page of the report on what others measured."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from vdnnsim.claims.public2026.measurements import ONE_IN, SERIES
+from vdnnsim.claims.public2026.pictures import kind_of
 from vdnnsim.claims.public2026.scoreboard import (
+    AnyHeld,
     BatchRow,
     Errors,
-    Held,
+    OperatorRow,
     Scoreboard,
     TimeRow,
     errors_of,
@@ -18,6 +20,7 @@ from vdnnsim.claims.row import ClaimRow
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Picture
 from vdnnsim.report.scale import percent
+from vdnnsim.units import format_seconds
 
 _NONE = "-"
 
@@ -36,6 +39,8 @@ def page_text(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Pi
         *(markdown.image(each.description, each.name) for each in pictures),
         "## Step times",
         _times_table(board.step_times),
+        "## Kinds of operators",
+        _operators_table(board.operator_times),
         "## The largest batch",
         _BATCHES,
         _batches_table(board.largest_batches),
@@ -54,14 +59,14 @@ def page_text(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Pi
 
 
 def _introduction(board: Scoreboard) -> str:
-    networks = {each.row.setup.network for each in (*board.step_times, *board.peaks)}
-    fitted = sum(each.fitted for each in board.step_times)
+    networks = {each.setup.network for each in board.times} | {each.setup.network for each in board.memory}
+    fitted = sum(each.fitted for each in board.step_times) + sum(each.fitted for each in board.operator_times)
     return (
         f"{len(board.step_times)} step times, {len(board.largest_batches)} largest batches and {len(board.peaks)} "
-        f"peaks of memory of {len(networks)} networks, restated from public repositories. Of timm's are here those that "
-        f" vdnnsim builds itself, and of all others one in {ONE_IN}, drawn by the SHA-256 of its name: nothing is "
+        f"peaks of memory of {len(networks)} networks, restated from public repositories. Of timm's are here those "
+        f"that vdnnsim builds itself, and of all others one in {ONE_IN}, drawn by the SHA-256 of its name: nothing is "
         f"here, or missing, for what came out of it. {fitted} rows, on which a parameter of a profile was fitted, are "
-        "marked in `step_times.csv` and count nowhere.\n\n"
+        "marked in `step_times.csv` and `operator_times.csv`, and count nowhere.\n\n"
         "Run it again, with PyTorch, timm and torchvision for all rows, without them for those of the networks that "
         "vdnnsim builds; what was captured once is read from a cache afterwards:\n\n"
         "```sh\nvdnnsim claims --paper public2026 --report reports/public2026\n```"
@@ -89,6 +94,20 @@ def _error_cells(rows: Sequence[TimeRow]) -> tuple[str, str, str]:
         return _NONE, _NONE, _NONE
     errors = errors_of(rows)
     return percent(errors.mean_absolute), f"{100 * errors.mean:+.1f} %", f"{100 * max(errors.values, key=abs):+.0f} %"
+
+
+def _operators_table(rows: Sequence[OperatorRow]) -> str:
+    lines = [
+        (
+            each.row.hardware,
+            kind_of(each.row),
+            *(("-", "-") if each.simulated is None else (format_seconds(each.simulated), f"{100 * each.error:+.0f} %")),
+            format_seconds(each.row.seconds),
+            "fitted on it" if each.fitted else "",
+        )
+        for each in rows
+    ]
+    return markdown.table(("card", "kind", "replay", "error", "measured", ""), lines, 2)
 
 
 _BATCHES = """\
@@ -125,13 +144,13 @@ _ASSUMED = """\
 - Names mean what they mean in today's timm: a network whose number of parameters is another than when it was measured
   is left out, and so is under PyTorch 1.12 one that has fused attention today, which that PyTorch had not.
 - Operators are those that today's PyTorch dispatches on a card of compute capability 8.9.
-- Peaks: GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Runs that failed are not here: above
-  38,500 MiB, below what half the batch took, or grown less than before where 39,000 MiB would not have done. The images are of the size that timm gives each
-  network; the next batch, which timm's loader copies ahead, is not counted."""
+- GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Runs that failed are not here: above
+  38,500 MiB, below what half the batch took, or grown less than before where 39,000 MiB would not have done. Images are
+  of the size that timm gives each network; the next batch, which timm's loader copies ahead, is not counted."""
 
 
 def _left_out(board: Scoreboard) -> list[str]:
-    everything: Iterable[Held] = (*board.step_times, *board.peaks)  # type: ignore[type-arg]
+    everything: tuple[AnyHeld, ...] = (*board.step_times, *board.operator_times, *board.peaks)
     networks: dict[str, dict[str, None]] = {}
     for each in everything:
         if each.left_out:

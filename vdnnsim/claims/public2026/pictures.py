@@ -2,25 +2,29 @@
 
 from collections.abc import Sequence
 
+from vdnnsim.claims.public2026.measurements import OperatorTime
 from vdnnsim.claims.public2026.scoreboard import (
     UNDER,
     Errors,
     MemoryRow,
+    OperatorRow,
     Scoreboard,
     TimeRow,
     errors_of,
     faketensor_errors,
 )
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.report.chart import Cloud, Clouds, ErrorShares, Picture
-from vdnnsim.report.scale import percent
+from vdnnsim.report.chart import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Picture, Series, Slot, Tint
+from vdnnsim.report.scale import Scale, percent
 
 _KINDS = ("training", "inference")
+_AIM = 0.2
 
 
 def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:
     """Draw what there are rows for."""
     # Matplotlib takes longer to import than a network to simulate.
+    from vdnnsim.report.plots.bars import draw_bars
     from vdnnsim.report.plots.validation.clouds import draw_clouds
     from vdnnsim.report.plots.validation.error_shares import draw_error_shares
 
@@ -28,6 +32,9 @@ def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:
     if times := [each for each in board.step_times if each.counts]:
         slide = clouds(times)
         pictures.append(Picture("step_times.png", slide.title, draw_clouds(slide)))
+    if operators := [each for each in board.operator_times if each.counts]:
+        chart = operator_bars(operators)
+        pictures.append(Picture("operators.png", chart.title, draw_bars(chart)))
     if peaks := [each for each in board.peaks if each.counts]:
         shares = error_shares(peaks)
         pictures.append(Picture("peak_memory.png", shares.title, draw_error_shares(shares)))
@@ -39,7 +46,7 @@ def clouds(rows: Sequence[TimeRow]) -> Clouds:
     cards = dict.fromkeys(each.row.hardware for each in rows)
     return Clouds(
         f"An iteration as it was measured and as it is replayed: off by {_found(errors_of(rows))} in all",
-        f"{len(rows)} rows that no parameter was fitted on; on the line both are equal, below it the replay is too fast",
+        f"{len(rows)} rows that nothing was fitted on; on the line both are equal, below it the replay is too fast",
         tuple(_cloud(card, [each for each in rows if each.row.hardware == card]) for card in cards),
         _KINDS,
     )
@@ -56,6 +63,35 @@ def _cloud(card: str, rows: Sequence[TimeRow]) -> Cloud:
 
 def _found(errors: Errors) -> str:
     return f"{percent(errors.mean_absolute, 0)}, bias {100 * errors.mean:+.0f} %"
+
+
+def operator_bars(rows: Sequence[OperatorRow]) -> Chart:
+    """Return the slide of kinds of operators, bars of a card beside those of the other."""
+    kinds = tuple(dict.fromkeys(kind_of(each.row) for each in rows))
+    cards = tuple(dict.fromkeys(each.row.hardware for each in rows))
+    errors = {(each.row.hardware, kind_of(each.row)): abs(each.error) for each in rows}
+    within = sum(error <= _AIM for error in errors.values())
+    series = (
+        Series(card, tint, tuple(errors.get((card, kind), 0.0) for kind in kinds))
+        for card, tint in zip(cards, (Tint.CONV_P, Tint.DYN), strict=False)
+    )
+    return Chart(
+        f"{within} of {len(errors)} kinds of operators come within {_AIM:.0%} of what was recorded",
+        "A training step of ResNet-50, the sum of all operators of a kind; how far off, whatever the sign",
+        (
+            Panel(
+                groups=kinds,
+                slots=tuple(Slot("", ((each,),), (False,) * len(kinds)) for each in series),
+                left=Axis("error", Scale("%", 0.01, 0)),
+                level=Level("aim", _AIM),
+            ),
+        ),
+    )
+
+
+def kind_of(row: OperatorTime) -> str:
+    """Return what an axis and a table call a kind of operators."""
+    return f"{row.kind.value} {'forward' if row.is_forward else 'backward'}"
 
 
 def error_shares(rows: Sequence[MemoryRow]) -> ErrorShares:

@@ -1,17 +1,17 @@
 """The report on what others measured: what comes out by source and card, one picture for each thing to see, every row.
 
-Files: README.md, claims.csv, step_times.csv, largest_batches.csv, peak_memory.csv, left_out.csv, pictures, run.json.
-Equal input gives equal bytes.
+Files: README.md, claims.csv, step_times.csv, operator_times.csv, largest_batches.csv, peak_memory.csv, pictures,
+run.json. Equal input gives equal bytes.
 """
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from vdnnsim.analysis.columns import Row
+from vdnnsim.analysis.columns import Row, Value
 from vdnnsim.claims.claim import ClaimsFile
 from vdnnsim.claims.public2026.page import page_text
-from vdnnsim.claims.public2026.pictures import draw_pictures
-from vdnnsim.claims.public2026.scoreboard import BatchRow, MemoryRow, Scoreboard, TimeRow
+from vdnnsim.claims.public2026.pictures import draw_pictures, kind_of
+from vdnnsim.claims.public2026.scoreboard import AnyHeld, BatchRow, MemoryRow, OperatorRow, Scoreboard, TimeRow
 from vdnnsim.claims.report import manifest
 from vdnnsim.claims.row import COLUMNS, ClaimRow, cells
 from vdnnsim.report.csv_file import csv_text
@@ -29,6 +29,7 @@ _TIMES = (
     "fitted",
     "left_out",
 )
+_OPERATORS = ("series", "hardware", "operators", "measured_s", "simulated_s", "error_ratio", "fitted", "left_out")
 _BATCHES = ("series", "hardware", "network", "measured_batch_size", "next_batch_size", "simulated", "left_out")
 _MEMORY = (
     "network",
@@ -51,6 +52,7 @@ def paper_report(
         "README.md": page_text(rows, board, pictures),
         "claims.csv": csv_text(COLUMNS, [cells(row) for row in rows]),
         "step_times.csv": csv_text(_TIMES, _times(board.step_times)),
+        "operator_times.csv": csv_text(_OPERATORS, _operators(board.operator_times)),
         "largest_batches.csv": csv_text(_BATCHES, _batches(board.largest_batches)),
         "peak_memory.csv": csv_text(_MEMORY, _peaks(board.peaks)),
         "run.json": manifest(file, profiles),
@@ -68,13 +70,32 @@ def _times(rows: Iterable[TimeRow]) -> list[Row]:
             each.row.setup.mode.value,
             each.row.setup.precision.value,
             each.row.seconds,
-            "" if each.simulated is None else each.simulated,
-            "" if each.simulated is None else each.error,
+            *_simulated(each),
             each.fitted,
             each.left_out,
         )
         for each in rows
     ]
+
+
+def _operators(rows: Iterable[OperatorRow]) -> list[Row]:
+    return [
+        (
+            each.row.series,
+            each.row.hardware,
+            kind_of(each.row),
+            each.row.seconds,
+            *_simulated(each),
+            each.fitted,
+            each.left_out,
+        )
+        for each in rows
+    ]
+
+
+def _simulated(held: AnyHeld) -> tuple[Value, Value]:
+    """Return what the replay says and how far off it is; nothing where a row is left out."""
+    return ("", "") if held.simulated is None else (held.simulated, held.error)
 
 
 def _batches(rows: Iterable[BatchRow]) -> list[Row]:
@@ -98,8 +119,7 @@ def _peaks(rows: Iterable[MemoryRow]) -> list[Row]:
             each.row.setup.network,
             each.row.batch_size,
             each.row.nbytes,
-            "" if each.simulated is None else each.simulated,
-            "" if each.simulated is None else each.error,
+            *_simulated(each),
             each.row.faketensor_bytes,
             each.row.faketensor_bytes / each.row.nbytes - 1,
             each.left_out,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from vdnnsim.claims.public2026.measurements import (
     SERIES,
@@ -53,6 +53,7 @@ class Held(Generic[Row, Simulated]):
         return self.simulated / self.row.measured - 1
 
 
+AnyHeld = Held[Any, Any]
 TimeRow = Held[StepTime, float]
 OperatorRow = Held[OperatorTime, float]
 MemoryRow = Held[PeakMemory, int]
