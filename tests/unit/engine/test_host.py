@@ -1,0 +1,132 @@
+"""What the host spends on a plan: run eagerly, as one CUDA graph, or compiled."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.captured_steps import chain
+from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.cost.table import CostModel
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.engine.host import Execution, check_execution, issue_seconds
+from vdnnsim.engine.simulate import simulate
+from vdnnsim.errors import PolicyError
+from vdnnsim.hardware.server import Host, Server
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.operations import Compute, HostSynchronize
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.policies.vdnn import VdnnAll
+from vdnnsim.trace import IterationTrace
+
+WORKLOAD = toy_workload(toy_chain(1))
+COSTS = toy_costs(WORKLOAD, {})
+HOST = Host(1000, issue_s=1.0, pin_latency_s=0.0, pin_bytes_per_s=1.0, dispatch_forward_s=10, dispatch_backward_s=100)
+SLOW = replace(TOY_SERVER, host=HOST)
+
+
+def replayed(
+    plan: TrainingPlan, execution: Execution, costs: CostModel = COSTS, server: Server = SLOW
+) -> IterationTrace:
+    placement = place_plan(plan, TOY_LIMITS)
+    assert isinstance(placement, Placement)
+    return simulate(plan, costs, server, placement, PinnedMemory.ARENA, execution)
+
+
+def test_a_framework_spends_its_time_before_each_operator() -> None:
+    """Forward of conv1, fc and the loss: 11 s each. Backward of the loss, of fc and of conv1: 101 s each.
+
+    fc has a second kernel in backward, for the same operator of forward, which costs its call alone: 33 + 303 + 1. The
+    last kernel, of 1 s, begins when it is issued.
+    """
+    trace = replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.EAGER)
+
+    assert trace.host_issue_s == 337
+    assert trace.iteration_s == 338
+
+
+def test_a_cuda_graph_is_one_call() -> None:
+    """After 1 s all 7 kernels of 1 s are there."""
+    trace = replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.CUDA_GRAPHS)
+
+    assert trace.host_issue_s == 1
+    assert trace.iteration_s == 8
+
+
+def test_compiled_code_calls_each_kernel_that_is_left() -> None:
+    """Forward of fc is part of another kernel and takes no time: 6 calls of 3 s, and the last kernel runs for 1 s."""
+    costs = toy_costs(WORKLOAD, {("fc", Phase.FORWARD): 0.0})
+    server = replace(TOY_SERVER, host=replace(HOST, issue_s=3.0))
+
+    trace = replayed(Base().plan(toy_setting(WORKLOAD, costs)), Execution.COMPILED, costs, server)
+
+    assert trace.host_issue_s == 18
+    assert trace.iteration_s == 19
+
+
+def test_copies_and_events_are_calls_whatever_the_framework_does() -> None:
+    """vDNN_all copies one map out and back; each of its 2 copies, and of its events and waits, is a call of 1 s."""
+    plan = VdnnAll().plan(toy_setting(WORKLOAD, COSTS))
+    seconds = issue_seconds(plan, HOST, Execution.EAGER, {})
+
+    others = [seconds[at] for at in seconds if not isinstance(plan.operations[at], Compute)]
+    assert len(others) > 2
+    assert set(others) == {1.0}
+
+
+def test_of_a_captured_model_autograd_is_entered_once_for_each_operator_of_forward() -> None:
+    """Of `chain`: forward is 8 operators, 88 s; its update is one, 11 s.
+
+    Backward is 9 operators: of the loss's first gradient, which is of no forward, and of 7 operators of forward, for
+    one of which, the fc, two products run: 8 x 101 + 1.
+    """
+    workload = CapturedWorkload.of(chain())
+    plan = PyTorch().plan(toy_setting(workload, toy_costs(workload, {})))
+
+    seconds = issue_seconds(plan, HOST, Execution.EAGER, {})
+
+    assert sum(seconds.values()) == 88 + 11 + 808 + 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "execution", "pinned", "why"),
+    [
+        (
+            VdnnAll().plan(toy_setting(WORKLOAD, COSTS)),
+            Execution.CUDA_GRAPHS,
+            PinnedMemory.ARENA,
+            "its host waits for the GPU within the iteration, which no CUDA graph records",
+        ),
+        (
+            replace(
+                (waiting := VdnnAll().plan(toy_setting(WORKLOAD, COSTS))),
+                operations=tuple(each for each in waiting.operations if not isinstance(each, HostSynchronize)),
+            ),
+            Execution.CUDA_GRAPHS,
+            PinnedMemory.PER_OFFLOAD,
+            "its host pins memory within the iteration, which no CUDA graph records",
+        ),
+        (
+            Checkpoint().plan(toy_setting(deep := toy_workload(toy_chain(4)), toy_costs(deep, {}))),
+            Execution.COMPILED,
+            PinnedMemory.ARENA,
+            "it computes operators again, of which nobody knows how they would be fused",
+        ),
+    ],
+)
+def test_what_an_execution_cannot_run_is_refused(
+    plan: TrainingPlan, execution: Execution, pinned: PinnedMemory, why: str
+) -> None:
+    check_execution(plan, Execution.EAGER, pinned)
+    with pytest.raises(PolicyError) as caught:
+        check_execution(plan, execution, pinned)
+    assert str(caught.value) == f"{plan.policy}: execution: found {execution.value!r}, but {why}; expected 'eager'"
+
+
+@pytest.mark.parametrize("execution", list(Execution))
+def test_a_plan_that_neither_waits_nor_computes_again_may_be_run_in_any_way(execution: Execution) -> None:
+    check_execution(Base().plan(toy_setting(WORKLOAD, COSTS)), execution, PinnedMemory.PER_OFFLOAD)
