@@ -19,7 +19,7 @@ _NAMED_ALIKE = ("timm:inception_v3", "timm:vit_base_patch16_224")
 """Networks that vdnnsim builds as torchvision has them, whose rows of timm are captured."""
 
 
-def test_networks_of_timm_are_those_built_here_and_one_in_eight_by_their_names() -> None:
+def test_networks_of_timm_are_those_built_here_and_one_in_sixteen_by_their_names() -> None:
     """No row is here because it comes out."""
     networks = {row.setup.network for row in step_times()} | {row.setup.network for row in peak_memory()}
     drawn = {

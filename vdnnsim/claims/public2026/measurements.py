@@ -1,7 +1,7 @@
 """The rows that others measured, restated: numbers with their source, in CSV tables beside this module.
 
-Of timm's hundreds of networks are here those that vdnnsim builds itself, and of all others one in eight: those whose
-names have a SHA-256 that eight divides. So no row is here, or not here, for what came out of it.
+Of timm's hundreds of networks are here those that vdnnsim builds itself, and of all others one in sixteen: those whose
+names have a SHA-256 that sixteen divides. So no row is here, or not here, for what came out of it.
 
     step_times.csv      how long an iteration took; under `timm-train-*` its batch is also the largest that fitted
     operator_times.csv  how long all operators of a kind took in an iteration, forward or backward
@@ -20,7 +20,7 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
 from vdnnsim.units import MIB
 
-ONE_IN: Final = 8
+ONE_IN: Final = 16
 """Of the networks of timm that vdnnsim does not build, so many make one row."""
 BATCHES: Final = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 """Which timm's benchmark tries until one fits."""
