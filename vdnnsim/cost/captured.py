@@ -42,6 +42,8 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTa
         ProfileError: the machine's figures do not cover an element type.
     """
     step, known = workload.step, dict[object, _Options]()
+    works = (each.work for each in workload.captured.operations if isinstance(each.work, ConvolutionWork))
+    channels_last = any(work.channels_last for work in works)
 
     def options(operation: StepOperation) -> _Options:
         captured = operation.captured
@@ -49,10 +51,13 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTa
         # Numbers that are none of a workload's move as float32 does.
         element_type = workload.computed_in(captured, ElementType.FLOAT32)
         role = _result(operation)
+        sizes = step.tensors[operation.operands[0].memory].shape if operation.operands else ()
         key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
-        if key not in known:
-            known[key] = _options(*machine(element_type), operation, role, workload.part_size)
-        return known[key]
+        if (*key, sizes) not in known:
+            model, asked = machine(element_type)
+            laid_out = model.laid_out(channels_last=channels_last)
+            known[*key, sizes] = _options(laid_out, asked, operation, role, workload.part_size, sizes)
+        return known[*key, sizes]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
     return CostTable(
@@ -70,7 +75,12 @@ def _result(operation: StepOperation) -> Role:
 
 
 def _options(
-    machine: MachineCosts, element_type: ElementType, operation: StepOperation, role: Role, batch_size: int
+    machine: MachineCosts,
+    element_type: ElementType,
+    operation: StepOperation,
+    role: Role,
+    batch_size: int,
+    sizes: tuple[int, ...],
 ) -> _Options:
     captured = operation.captured
     assert captured is not None, "an operation of a network that we build has a layer"
@@ -81,9 +91,12 @@ def _options(
             return _convolution(machine, element_type, work)
         case ProductWork(batch=1) as work:
             return _product(machine, element_type, work, role, batch_size)
+        case ProductWork() as work:
+            name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
             name = "product" if captured.work else captured.name
-            return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved),)
+            sizes = () if captured.work else sizes
+    return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved, sizes),)
 
 
 def _is_plane(work: ConvolutionWork) -> bool:

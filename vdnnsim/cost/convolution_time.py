@@ -136,25 +136,26 @@ def _implicit_product_s(machine: Machine, shape: ConvolutionShape, phase: Phase,
     if phase is Phase.FORWARD:
         fraction = p.implicit_forward_flop_fraction if implicit else p.product_flop_fraction
         product = TiledProduct(shape.k, positions, filter_elements, tile_rows=tile_rows)
-        return tiled_product_s(machine, product, fraction)
+        return tiled_product_s(machine.multiplying_at(fraction), product)
     if phase is Phase.BACKWARD_WEIGHTS:
         weights_bytes = machine.element_bytes * shape.w_elements
         product = TiledProduct(
             shape.k, filter_elements, positions, splits_depth=True, summed_bytes=weights_bytes, tile_rows=tile_rows
         )
-        return tiled_product_s(machine, product, backward_fraction) + p.kernel_overhead_s
+        return tiled_product_s(machine.multiplying_at(backward_fraction), product) + p.kernel_overhead_s
     if implicit:
         product = TiledProduct(filter_elements, positions, shape.k, extra_depth=p.scatter_depth, tile_rows=tile_rows)
     else:
         dense = shape.stride[0] * shape.stride[1] * shape.output_pixels / shape.input_pixels
         product = TiledProduct(shape.c, shape.n * shape.input_pixels, shape.k * shape.window * dense)
-    return tiled_product_s(machine, product, backward_fraction)
+    return tiled_product_s(machine.multiplying_at(backward_fraction), product)
 
 
 def _explicit_s(machine: Machine, shape: ConvolutionShape) -> float:
     p = machine.parameters
     positions, filter_elements = shape.n * shape.output_pixels, shape.c * shape.window
-    product_s = tiled_product_s(machine, TiledProduct(shape.k, positions, filter_elements), p.product_flop_fraction)
+    product = TiledProduct(shape.k, positions, filter_elements)
+    product_s = tiled_product_s(machine.multiplying_at(p.product_flop_fraction), product)
     if shape.window == 1:
         return product_s + p.kernel_overhead_s
     pass_bytes = machine.element_bytes * shape.x_elements + _columns_bytes(machine, shape)

@@ -1,4 +1,6 @@
-"""Fits the parameters of the cost model to published measurements: `python -m vdnnsim.cost.fit PROFILE.yaml`.
+"""Fits the parameters of cost models to published measurements: `python -m vdnnsim.cost.fit PROFILE.yaml...`.
+
+Profiles of `kind: efficiency` are fitted by `vdnnsim.cost.efficiency_fit`; what follows is of `kind: maxwell`.
 
 Reads the rows beside the profile (`PROFILE.fit.csv`), prints observed and predicted time of each, the mean absolute
 error of each group, and the fitted parameters beside those that the profile states. It writes no file: what it prints
@@ -42,8 +44,11 @@ from pathlib import Path
 from typing import Final
 
 from vdnnsim.cost.cross_validation import cross_validation_report, left_out_errors
+from vdnnsim.cost.efficiency_fit import efficiency_report, fit_efficiencies, left_out_report
+from vdnnsim.cost.efficiency_rows import read_efficiency_rows
 from vdnnsim.cost.fit_rows import FitRow, read_fit_rows
 from vdnnsim.cost.machine import Machine
+from vdnnsim.cost.model import EFFICIENCY
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.profile import read_profile
@@ -165,19 +170,30 @@ def report(rows: Sequence[FitRow], machine: Machine, stated: Mapping[str, float]
 
 
 def main() -> None:
-    """Fit the profile named on the command line and print the report."""
+    """Fit the profiles named on the command line and print the reports."""
     parser = argparse.ArgumentParser(prog="python -m vdnnsim.cost.fit", description="fit a profile's cost model")
-    parser.add_argument("profile", type=Path, help="the profile; its rows stand beside it in PROFILE.fit.csv")
+    parser.add_argument("profiles", type=Path, nargs="+", help="their rows stand beside them in PROFILE.fit.csv")
     parser.add_argument("--cross-validate", action="store_true", help="also leave out each fold in turn")
     arguments = parser.parse_args()
-    profile: Path = arguments.profile
-    server = read_profile(profile)
-    rows = read_fit_rows(profile.with_suffix(".fit.csv"))
-    machine = machine_of(server, fit_parameters(server, rows))
-    sys.stdout.write(report(rows, machine, server.cost_model))
-    if arguments.cross_validate:
-        errors = left_out_errors(rows, lambda kept: machine_of(server, fit_parameters(server, kept)))
-        sys.stdout.write("\n" + cross_validation_report(errors, GROUP_WEIGHTS))
+    for profile in arguments.profiles:
+        server = read_profile(profile)
+        made = _efficiency if server.cost_model_kind == EFFICIENCY else _maxwell
+        sys.stdout.write(made(server, profile.with_suffix(".fit.csv"), cross_validate=arguments.cross_validate))
+
+
+def _maxwell(server: Server, path: Path, *, cross_validate: bool) -> str:
+    rows = read_fit_rows(path)
+    text = report(rows, machine_of(server, fit_parameters(server, rows)), server.cost_model)
+    if not cross_validate:
+        return text
+    errors = left_out_errors(rows, lambda kept: machine_of(server, fit_parameters(server, kept)))
+    return f"{text}\n{cross_validation_report(errors, GROUP_WEIGHTS)}"
+
+
+def _efficiency(server: Server, path: Path, *, cross_validate: bool) -> str:
+    rows = read_efficiency_rows(path)
+    text = efficiency_report(server, rows, fit_efficiencies(server, rows))
+    return f"{text}\n{left_out_report(server, rows)}" if cross_validate else text
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from vdnnsim.cost.parameters import RATES, CostParameters
 from vdnnsim.cost.roofline_fit import Roofline
+from vdnnsim.cost.tiled_product import ProductRates
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Origin, Server
@@ -39,6 +40,18 @@ class Machine:
             dram_bytes_per_s=server.gpu.dram_bytes_per_s,
             multiprocessors=server.gpu.multiprocessors,
             element_bytes=element_type.nbytes,
+        )
+
+    def multiplying_at(self, flop_fraction: float) -> ProductRates:
+        """Return the rates of products whose multiplications run at a fraction of the arithmetic peak."""
+        p = self.parameters
+        return ProductRates(
+            flop_per_s=self.flop_per_s * flop_fraction,
+            multiprocessors=self.multiprocessors,
+            tile_load_flop=p.tile_load_flop,
+            tile_start_depth=p.tile_start_depth,
+            idle_tail_waves=p.idle_tail_waves,
+            sum_bytes_per_s=self.dram_bytes_per_s * p.stream_dram_fraction,
         )
 
 

@@ -38,7 +38,14 @@ class MaxwellCosts(MachineCosts):
         self._origin = model_origin(server)
         self._machines: dict[ElementType, Machine] = {}
 
-    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:  # noqa: ARG002 - one roofline for all names
+    def kernel(
+        self,
+        name: str,  # noqa: ARG002 - one roofline for all names
+        element_type: ElementType,
+        flop: Mapping[Arithmetic, int],
+        nbytes: int,
+        sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
+    ) -> KernelCost:
         """Return what a kernel that is no convolution costs."""
         seconds = kernel_s(self._machine(element_type), flop, nbytes)
         return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)

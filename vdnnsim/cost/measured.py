@@ -158,7 +158,14 @@ class MeasuredCosts(MachineCosts):
         super().__init__()
         self._kernels = MeasuredKernelCosts(rows, peaks, element_type)
 
-    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:  # noqa: ARG002 - of its element type alone
+    def kernel(
+        self,
+        name: str,  # noqa: ARG002 - of its class alone
+        element_type: ElementType,  # noqa: ARG002 - of its element type alone
+        flop: Mapping[Arithmetic, int],
+        nbytes: int,
+        sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
+    ) -> KernelCost:
         """Return what a kernel costs by those of its class that were measured."""
         return self._kernels.of_work(flop, nbytes)
 

@@ -1,6 +1,7 @@
 """The cost model of a server: its measured kernels, and for what was not measured the kind that its profile names.
 
     cost_model: {kind: maxwell, ...}     parameters of `vdnnsim.cost.maxwell`; the kind where none is named
+    cost_model: {kind: efficiency, ...}  `vdnnsim.cost.efficiency`: modern GPUs, by kinds of kernels
     cost_model: {kind: roofline, ...}    `vdnnsim.cost.roofline`: a datasheet and a launch overhead
     cost_model: {kind: table}            the table of kernels alone (`vdnnsim.cost.measured`)
 
@@ -12,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from vdnnsim.cost.captured import captured_table
+from vdnnsim.cost.efficiency import EfficiencyCosts, efficient_gpu
 from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.cost.machine import peak_roofline
@@ -19,6 +21,7 @@ from vdnnsim.cost.maxwell import MaxwellCosts
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.parameters import CostParameters
 from vdnnsim.cost.roofline import RooflineCosts, roofline_parameters
+from vdnnsim.cost.stated_workspaces import StatedWorkspaces
 from vdnnsim.cost.table import CostModel, CostTable, MachineCosts
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
@@ -27,7 +30,12 @@ from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
 from vdnnsim.messages import file_name, not_one_of
 
-KINDS: Final[Mapping[str, Callable[[Server], MachineCosts]]] = {"maxwell": MaxwellCosts, "roofline": RooflineCosts}
+EFFICIENCY: Final = "efficiency"
+KINDS: Final[Mapping[str, Callable[[Server], MachineCosts]]] = {
+    "maxwell": MaxwellCosts,
+    EFFICIENCY: EfficiencyCosts,
+    "roofline": RooflineCosts,
+}
 TABLE: Final = "table"
 
 
@@ -42,6 +50,8 @@ def check_cost_model(name: str, server: Server) -> None:
         raise ProfileError(f"{name}: cost_model.kind: {not_one_of(kind, (*KINDS, TABLE), 'a kind of cost model')}")
     if kind == "roofline":
         roofline_parameters(name, parameters)
+    elif kind == EFFICIENCY:
+        efficient_gpu(server)
     elif kind == TABLE and parameters:
         raise ProfileError(f"{name}: cost_model: found {', '.join(sorted(parameters))}, but a table has no parameters")
     elif parameters:
@@ -127,10 +137,14 @@ class ServerCosts(CostModel):
         models = bool(server.cost_model) and server.cost_model_kind != TABLE
         if server.kernels is not None:
             rows = read_measured_kernels(server.kernels)
-            if element_type is ElementType.TF32 and server.kernels.tf32:
-                return MeasuredCosts(rows, peak_roofline(server, ElementType.FLOAT32), ElementType.FLOAT32), ""
-            if element_type.value in _timed(rows):
-                return MeasuredCosts(rows, peak_roofline(server, element_type), element_type), ""
+            in_tf32 = element_type is ElementType.TF32 and server.kernels.tf32
+            stored = ElementType.FLOAT32 if in_tf32 else element_type
+            if stored.value in _timed(rows):
+                table = MeasuredCosts(rows, peak_roofline(server, stored), stored)
+                if server.cost_model_kind != EFFICIENCY or any(row.count for row in rows):
+                    return table, ""
+                layout = server.kernels.channels_last
+                return StatedWorkspaces(EfficiencyCosts(server), table, channels_last=layout), ""
             untimed = f"times no kernel in {element_type.value}, only in {', '.join(sorted(_timed(rows))) or 'none'}"
             if not models:
                 raise ProfileError(f"{file_name(server.kernels.table)}: {untimed}")

@@ -69,7 +69,14 @@ class RooflineCosts(MachineCosts):
         name = workload.optimizer.value if phase is Phase.UPDATE else layer.operator.name
         return self.kernel(name, workload.arithmetic_type(layer, phase), operation.flop, operation.bytes_moved)
 
-    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
+    def kernel(
+        self,
+        name: str,
+        element_type: ElementType,
+        flop: Mapping[Arithmetic, int],
+        nbytes: int,
+        sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
+    ) -> KernelCost:
         """Return what a kernel costs by the fractions that are stated for it."""
         flop_per_s = peak_flop_per_s(self._server, element_type) * self._fraction(name, element_type, "flop")
         bytes_per_s = self._server.gpu.dram_bytes_per_s * self._fraction(name, element_type, "dram")

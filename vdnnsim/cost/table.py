@@ -143,7 +143,14 @@ class MachineCosts(CostModel):
     """The costs of one machine, which can also be asked for a kernel of which only its work is known."""
 
     @abstractmethod
-    def kernel(self, name: str, element_type: ElementType, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
+    def kernel(
+        self,
+        name: str,
+        element_type: ElementType,
+        flop: Mapping[Arithmetic, int],
+        nbytes: int,
+        sizes: tuple[int, ...] = (),
+    ) -> KernelCost:
         """Return what a kernel costs.
 
         Args:
@@ -151,10 +158,16 @@ class MachineCosts(CostModel):
             element_type: in which it computes.
             flop: by kind of arithmetic.
             nbytes: its compulsory DRAM traffic.
+            sizes: of a `product` how many there are, their rows, columns and depth; of another the shape of what it
+                reads first; empty where nobody knows.
 
         Raises:
             ProfileError: the machine's figures do not cover the element type.
         """
+
+    def laid_out(self, *, channels_last: bool) -> "MachineCosts":  # noqa: ARG002 - for those that tell layouts apart
+        """Return the costs of maps that lie as N, H, W, C, or as N, C, H, W; itself unless a model tells them apart."""
+        return self
 
 
 AdjustKernels = Callable[[Workload, Layer, Phase, tuple[KernelCost, ...]], tuple[KernelCost, ...]]

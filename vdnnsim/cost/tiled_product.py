@@ -22,11 +22,28 @@ library's heuristic is taken to be right.
 from dataclasses import dataclass
 from typing import Final
 
-from vdnnsim.cost.machine import Machine
-
 TILE_ROWS: Final = (32, 64, 128)
 _TILE_COLUMNS: Final = (64, 128)
 _SPLITS: Final = (1, 2, 4, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductRates:
+    """What a machine multiplies with.
+
+    Attributes:
+        flop_per_s: rate that the multiplications sustain.
+        multiprocessors: over which tiles are spread.
+        tile_load_flop, tile_start_depth, idle_tail_waves: as above.
+        sum_bytes_per_s: rate of DRAM at which splits add their parts to the result.
+    """
+
+    flop_per_s: float
+    multiprocessors: int
+    tile_load_flop: float
+    tile_start_depth: float
+    idle_tail_waves: float
+    sum_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +69,20 @@ class TiledProduct:
     count: int = 1
 
 
-def tiled_product_s(machine: Machine, product: TiledProduct, flop_fraction: float) -> float:
-    """Return the seconds of a product whose multiplications run at `flop_fraction` of the arithmetic peak."""
-    p = machine.parameters
+def tiled_product_s(rates: ProductRates, product: TiledProduct) -> float:
+    """Return the seconds of a product."""
     splits = _SPLITS if product.splits_depth else (1,)
-    start_depth = p.tile_start_depth + product.extra_depth
-    seconds_per_step = 2 * machine.multiprocessors / (machine.flop_per_s * flop_fraction)
-    sum_s = 2 * product.summed_bytes / (machine.dram_bytes_per_s * p.stream_dram_fraction)
+    start_depth = rates.tile_start_depth + product.extra_depth
+    seconds_per_step = 2 * rates.multiprocessors / rates.flop_per_s
+    sum_s = 2 * product.summed_bytes / rates.sum_bytes_per_s
     fastest_s = float("inf")
     for tile_rows in product.tile_rows:
         rows = -(-product.rows // tile_rows) * product.count
         for tile_columns in _TILE_COLUMNS[1:] if product.splits_depth else _TILE_COLUMNS:
-            step = tile_rows * tile_columns + p.tile_load_flop * (tile_rows + tile_columns)
-            tiles_per_multiprocessor = rows * -(-product.columns // tile_columns) / machine.multiprocessors
+            step = tile_rows * tile_columns + rates.tile_load_flop * (tile_rows + tile_columns)
+            tiles_per_multiprocessor = rows * -(-product.columns // tile_columns) / rates.multiprocessors
             for split in splits:
-                waves = max(1.0, split * tiles_per_multiprocessor + p.idle_tail_waves)
+                waves = max(1.0, split * tiles_per_multiprocessor + rates.idle_tail_waves)
                 product_s = seconds_per_step * waves * step * (product.depth / split + start_depth)
                 fastest_s = min(fastest_s, product_s + split * sum_s)
     return fastest_s

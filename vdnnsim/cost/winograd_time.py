@@ -34,8 +34,8 @@ from vdnnsim.cost.workspace import (
 )
 from vdnnsim.dnn.layers import Phase
 
-_FUSED_KERNELS: Final = 2
-_SEPARATE_KERNELS: Final = 4
+FUSED_KERNELS: Final = 2
+SEPARATE_KERNELS: Final = 4
 
 
 def winograd_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str) -> float:
@@ -43,13 +43,13 @@ def winograd_s(machine: Machine, shape: ConvolutionShape, phase: Phase, algorith
     p = machine.parameters
     traffic_s = winograd_bytes(machine, shape, phase, algorithm) / machine.dram_bytes_per_s
     if algorithm == WINOGRAD:
-        product_s = tiled_product_s(machine, _fused_product(shape, phase), p.winograd_flop_fraction)
-        return max(product_s, traffic_s / p.stream_dram_fraction) + _FUSED_KERNELS * p.kernel_overhead_s
-    product = _separate_product(shape, phase)
-    product_s = tiled_product_s(machine, product, p.product_flop_fraction)
+        product_s = tiled_product_s(machine.multiplying_at(p.winograd_flop_fraction), fused_product(shape, phase))
+        return max(product_s, traffic_s / p.stream_dram_fraction) + FUSED_KERNELS * p.kernel_overhead_s
+    product = separate_product(shape, phase)
+    product_s = tiled_product_s(machine.multiplying_at(p.product_flop_fraction), product)
     # The time of the product has the traffic of what it sums in it.
     transforms_s = traffic_s - 2 * product.summed_bytes / machine.dram_bytes_per_s
-    return product_s + transforms_s / p.winograd_dram_fraction + _SEPARATE_KERNELS * p.kernel_overhead_s
+    return product_s + transforms_s / p.winograd_dram_fraction + SEPARATE_KERNELS * p.kernel_overhead_s
 
 
 def winograd_bytes(machine: Machine, shape: ConvolutionShape, phase: Phase, algorithm: str) -> int:
@@ -58,7 +58,7 @@ def winograd_bytes(machine: Machine, shape: ConvolutionShape, phase: Phase, algo
     return real_bytes + 2 * workspace_bytes(shape, phase, algorithm, machine.element_bytes)
 
 
-def _fused_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
+def fused_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
     """All points as one product over the pixels, each of them computed from fewer multiplications."""
     pixels = WINOGRAD_SIDES[WINOGRAD] ** 2
     squares = shape.n * winograd_tiles(shape, phase, WINOGRAD)
@@ -66,7 +66,7 @@ def _fused_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
     return TiledProduct(rows, pixels * squares, depth * winograd_points(WINOGRAD) / pixels)
 
 
-def _separate_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
+def separate_product(shape: ConvolutionShape, phase: Phase) -> TiledProduct:
     """One product for each point."""
     points = winograd_points(WINOGRAD_NONFUSED)
     squares = shape.n * winograd_tiles(shape, phase, WINOGRAD_NONFUSED)

@@ -24,8 +24,8 @@ def test_a_product_is_padded_to_whole_tiles(toy_machine: Machine) -> None:
     2 x 4096 x 10 FLOPs / 4096 FLOP/s = 20 s; at half the peak 40 s.
     """
     product = TiledProduct(rows=33, columns=64, depth=10)
-    assert tiled_product_s(toy_machine, product, 1.0) == 20.0
-    assert tiled_product_s(toy_machine, product, 0.5) == 40.0
+    assert tiled_product_s(toy_machine.multiplying_at(1.0), product) == 20.0
+    assert tiled_product_s(toy_machine.multiplying_at(0.5), product) == 40.0
 
 
 def test_loads_starts_and_the_tail_cost_time(toy_machine: Machine) -> None:
@@ -36,7 +36,7 @@ def test_loads_starts_and_the_tail_cost_time(toy_machine: Machine) -> None:
     """
     parameters = replace(toy_machine.parameters, tile_load_flop=1.0, tile_start_depth=6.0, idle_tail_waves=1.0)
     machine = replace(toy_machine, parameters=parameters)
-    assert tiled_product_s(machine, TiledProduct(32, 64, 10), 1.0) == 33.5
+    assert tiled_product_s(machine.multiplying_at(1.0), TiledProduct(32, 64, 10)) == 33.5
 
 
 def test_a_lone_tile_leaves_multiprocessors_idle_unless_its_depth_is_split(toy_machine: Machine) -> None:
@@ -46,8 +46,8 @@ def test_a_lone_tile_leaves_multiprocessors_idle_unless_its_depth_is_split(toy_m
     tiles of 32 x 128 with a quarter of the depth take 2 x 4096 x 16 x 4 / 4096 = 128 s.
     """
     machine = replace(toy_machine, multiprocessors=4)
-    assert tiled_product_s(machine, TiledProduct(32, 128, 64), 1.0) == 256.0
-    assert tiled_product_s(machine, TiledProduct(32, 128, 64, splits_depth=True), 1.0) == 128.0
+    assert tiled_product_s(machine.multiplying_at(1.0), TiledProduct(32, 128, 64)) == 256.0
+    assert tiled_product_s(machine.multiplying_at(1.0), TiledProduct(32, 128, 64, splits_depth=True)) == 128.0
 
 
 def test_each_split_adds_its_part_in_memory(toy_machine: Machine) -> None:
@@ -56,13 +56,16 @@ def test_each_split_adds_its_part_in_memory(toy_machine: Machine) -> None:
     Whole: 2 x 4096 x 64 x 4 / 4096 = 512 s and 32 s; in halves 256 s and 64 s; in quarters 128 s and 128 s.
     """
     machine = replace(toy_machine, multiprocessors=4)
-    assert tiled_product_s(machine, TiledProduct(32, 128, 64, splits_depth=True, summed_bytes=8192), 1.0) == 256.0
+    assert (
+        tiled_product_s(machine.multiplying_at(1.0), TiledProduct(32, 128, 64, splits_depth=True, summed_bytes=8192))
+        == 256.0
+    )
 
 
 def test_a_product_may_have_fewer_tiles_to_choose_from(toy_machine: Machine) -> None:
     """32 x 64 over 1 in a tile of 128 x 64: 2 x 8192 / 4096 = 4 s instead of 1 s."""
-    assert tiled_product_s(toy_machine, TiledProduct(32, 64, 1), 1.0) == 1.0
-    assert tiled_product_s(toy_machine, TiledProduct(32, 64, 1, tile_rows=(128,)), 1.0) == 4.0
+    assert tiled_product_s(toy_machine.multiplying_at(1.0), TiledProduct(32, 64, 1)) == 1.0
+    assert tiled_product_s(toy_machine.multiplying_at(1.0), TiledProduct(32, 64, 1, tile_rows=(128,))) == 4.0
 
 
 def test_implicit_gemm_is_bound_by_memory_or_arithmetic(toy_machine: Machine) -> None:

@@ -153,7 +153,7 @@ def on_kind(server: Server, kind: str, parameters: dict[str, float]) -> None:
         (
             "flat",
             {"launch_overhead_s": 1.0},
-            "cost_model.kind: 'flat' is not a kind of cost model; expected one of maxwell, roofline, table",
+            "cost_model.kind: 'flat' is not a kind of cost model; expected one of maxwell, efficiency, roofline, table",
         ),
         ("roofline", {"kernel_overhead_s": 1.0}, "cost_model: lacks launch_overhead_s"),
         ("table", {}, "has neither kernels nor a cost_model, so nothing can be timed on it"),

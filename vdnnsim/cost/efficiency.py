@@ -1,0 +1,152 @@
+"""The cost model of modern GPUs: what kernels take by the fractions of the peaks that their kinds were found to reach.
+
+    cost_model:
+      kind: efficiency
+      launch_overhead_s: {value: 2e-06, origin: fitted, source: "..."}
+      tensor_flop_fraction: {...}                 # and so on, `vdnnsim.cost.efficiency_parameters`
+
+A layer is one kernel in each phase (`vdnnsim.cost.efficiency_time`), fully connected layers are products of matrices.
+No workspace counts, for the model knows none; where a table of kernels states them, `StatedWorkspaces` takes them and
+the algorithms from it and the seconds from here.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
+from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.cost.machine import model_origin, peak_flop_per_s
+from vdnnsim.cost.operator_kinds import OperatorKind, operator_kind
+from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
+from vdnnsim.cost.tiled_product import TiledProduct
+from vdnnsim.dnn.convolutional import Convolution, FullyConnected
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.sequences import Linear
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.hardware.server import Server
+
+NO_WORKSPACES = "the model of efficiencies knows no workspaces, so none count"
+
+
+def efficient_gpu(server: Server) -> EfficientGpu:
+    """Return the GPU of a server, with the parameters of its profile.
+
+    Raises:
+        ProfileError: the profile lacks a parameter, has one that this model does not know, or one out of range.
+    """
+    return EfficientGpu(
+        parameters=EfficiencyParameters.from_mapping(server.name, server.cost_model),
+        flop_per_s=server.gpu.flop_per_s,
+        dram_bytes_per_s=server.gpu.dram_bytes_per_s,
+        multiprocessors=server.gpu.multiprocessors,
+    )
+
+
+class EfficiencyCosts(MachineCosts):
+    """The costs of kernels by the efficiencies of one server.
+
+    Args:
+        server: whose profile states them.
+        channels_last: whether maps lie as N, H, W, C.
+
+    Raises:
+        ProfileError: as of `efficient_gpu`.
+    """
+
+    def __init__(self, server: Server, *, channels_last: bool | None = None) -> None:
+        super().__init__()
+        self._server = server
+        self._gpu = efficient_gpu(server)
+        self._origin = model_origin(server)
+        table = server.kernels
+        self._channels_last = bool(table and table.channels_last) if channels_last is None else channels_last
+        self._multiplies_tf32 = table is not None and table.tf32
+
+    def laid_out(self, *, channels_last: bool) -> MachineCosts:
+        """Return the costs of maps that lie so."""
+        if channels_last is self._channels_last:
+            return self
+        return EfficiencyCosts(self._server, channels_last=channels_last)
+
+    def kernel(
+        self,
+        name: str,
+        element_type: ElementType,
+        flop: Mapping[Arithmetic, int],
+        nbytes: int,
+        sizes: tuple[int, ...] = (),
+    ) -> KernelCost:
+        """Return what a kernel costs: a product by its sizes, what streams by its kind."""
+        if Arithmetic.PRODUCT not in flop:
+            return self._stream(operator_kind(name), nbytes, sizes)
+        unit = self._unit(element_type)
+        if name == "product" and sizes:
+            count, rows, columns, depth = sizes
+            seconds = self._gpu.product_s(unit, TiledProduct(rows, columns, depth, count=count))
+        else:
+            seconds = self._gpu.work_s(unit, flop[Arithmetic.PRODUCT], nbytes)
+        return self._cost(seconds, nbytes)
+
+    def _build(self, workload: Workload) -> CostTable:
+        known: dict[Hashable, KernelCost] = {}
+        kernels: dict[tuple[int, Phase], tuple[KernelCost, ...]] = {}
+        for layer in workload.graph.layers:
+            for phase in workload.phases(layer):
+                operation = workload.step.operation(layer.index, phase)
+                key = layer.operator, layer.in_shapes, phase, operation.bytes_moved
+                if key not in known:
+                    known[key] = self._of_layer(workload, layer, phase)
+                kernels[layer.index, phase] = (known[key],)
+        return CostTable(kernels, NO_WORKSPACES)
+
+    def _of_layer(self, workload: Workload, layer: Layer, phase: Phase) -> KernelCost:
+        operator, operation = layer.operator, workload.step.operation(layer.index, phase)
+        nbytes, images = operation.bytes_moved, workload.part_size
+        if phase is Phase.UPDATE:
+            return self._stream(OperatorKind.UPDATE, nbytes)
+        element_type = workload.arithmetic_type(layer, phase)
+        match operator:
+            case Convolution():
+                shape = ConvolutionShape.of_layer(layer, images)
+                one = replace(shape, n=shape.n // operator.groups)
+                seconds = self._gpu.convolution_s(
+                    self._unit(element_type), one, phase, groups=operator.groups, channels_last=self._channels_last
+                )
+                return self._cost(seconds, nbytes)
+            case FullyConnected() | Linear():
+                y = layer.out_shape
+                product = _linear(images * (y.elements // y.channels), layer.work.filter_elements, y.channels, phase)
+                return self._cost(self._gpu.product_s(self._unit(element_type), product), nbytes)
+            case _ if operator.arithmetic is Arithmetic.PRODUCT:
+                return self.kernel(operator.name, element_type, operation.flop, nbytes)
+            case _:
+                x = layer.in_shapes[0]
+                return self._stream(operator_kind(operator.name, phase), nbytes, (images, x.channels))
+
+    def _unit(self, element_type: ElementType) -> ElementType:
+        """Return in what products of an element type are computed, for which there must be a peak."""
+        tf32 = self._multiplies_tf32 and element_type is ElementType.FLOAT32
+        found = ElementType.TF32 if tf32 else element_type
+        peak_flop_per_s(self._server, found)
+        return found
+
+    def _stream(self, kind: OperatorKind, nbytes: int, sizes: tuple[int, ...] = ()) -> KernelCost:
+        channels = sizes[1] if kind is OperatorKind.NORMALIZATION and len(sizes) > 1 else 0
+        return self._cost(self._gpu.stream_s(kind, nbytes, channels, channels_last=self._channels_last), nbytes)
+
+    def _cost(self, seconds: float, nbytes: int) -> KernelCost:
+        return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)
+
+
+def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:
+    """Return the product that a phase of a layer is that makes `outputs` of `inputs` in each row."""
+    match phase:
+        case Phase.BACKWARD_DATA:
+            return TiledProduct(inputs, rows, outputs)
+        case Phase.BACKWARD_WEIGHTS:
+            return TiledProduct(outputs, inputs, rows)
+        case _:
+            return TiledProduct(outputs, rows, inputs)

@@ -1,0 +1,83 @@
+"""The parameters of the model of modern GPUs: fractions of peaks that kinds of kernels reach, and what starts cost.
+
+A hardware profile states them in its section `cost_model` with `kind: efficiency`. Fractions are of the peak rates in
+its section `gpu`; how they make seconds stands in `vdnnsim.cost.efficiency_time`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from vdnnsim.cost.parameters import RATES
+from vdnnsim.errors import ProfileError
+from vdnnsim.messages import not_one_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EfficiencyParameters:
+    """What the model needs to know of a GPU beyond its datasheet.
+
+    Those of tensor cores are 0 where the GPU has none: float16 is then computed by CUDA cores at its peak.
+
+    Attributes:
+        launch_overhead_s: seconds that any kernel takes before and after its work.
+        cuda_flop_fraction, tensor_flop_fraction: fraction of the peak of CUDA cores and of tensor cores that the
+            multiplications of large matrix products sustain; loads and starts of tiles are not counted in.
+        cuda_forward_flop_fraction and so on: the same of convolutions, forward, data gradient, weight gradient.
+        cuda_load_flop, tensor_load_flop: multiply-adds in whose time one element of an operand is loaded into a tile.
+        cuda_start_depth, tensor_start_depth: steps along the reduction in whose time a tile starts and stores.
+        attention_flop_fraction: what fused attention, and other products of which the sizes are not known, reach of
+            the rate of large products.
+        depthwise_flop_fraction, depthwise_weights_flop_fraction: fraction of the peak of CUDA cores in float32 that
+            depthwise convolutions sustain, forward and data gradient, and weight gradient.
+        product_dram_fraction: fraction of DRAM bandwidth at which operands of products and convolutions move.
+        winograd_dram_fraction: the same of Winograd's transforms.
+        pointwise_dram_fraction and so on: the same of each `OperatorKind`; copies are casts and transpositions, too.
+    """
+
+    launch_overhead_s: float
+    cuda_flop_fraction: float
+    cuda_forward_flop_fraction: float
+    cuda_data_flop_fraction: float
+    cuda_weights_flop_fraction: float
+    cuda_winograd_flop_fraction: float
+    cuda_load_flop: float
+    cuda_start_depth: float
+    tensor_flop_fraction: float = 0.0
+    tensor_forward_flop_fraction: float = 0.0
+    tensor_data_flop_fraction: float = 0.0
+    tensor_weights_flop_fraction: float = 0.0
+    tensor_load_flop: float = 0.0
+    tensor_start_depth: float = 0.0
+    attention_flop_fraction: float
+    depthwise_flop_fraction: float
+    depthwise_weights_flop_fraction: float
+    product_dram_fraction: float
+    winograd_dram_fraction: float
+    pointwise_dram_fraction: float
+    copy_dram_fraction: float
+    reduction_dram_fraction: float
+    normalization_dram_fraction: float
+    normalization_last_dram_fraction: float
+    row_normalization_dram_fraction: float
+    pooling_dram_fraction: float
+    pooling_gradient_dram_fraction: float
+    update_dram_fraction: float
+
+    @classmethod
+    def from_mapping(cls, name: str, values: Mapping[str, float]) -> "EfficiencyParameters":
+        """Return the parameters of the profile called `name` from its `cost_model`.
+
+        Raises:
+            ProfileError: a parameter is missing or unknown, or a fraction of a peak is not above 0 and at most 1.
+        """
+        known = [field.name for field in fields(cls)]
+        for key, value in values.items():
+            if key not in known:
+                raise ProfileError(f"{name}: cost_model: {not_one_of(key, known, 'a parameter of efficiencies')}")
+            if key.endswith(RATES) and not 0 < value <= 1:
+                raise ProfileError(f"{name}: cost_model.{key}: found {value}, expected a fraction above 0, at most 1")
+        has_tensor_cores = any(key.startswith("tensor_") for key in values)
+        required = [key for key in known if has_tensor_cores or not key.startswith("tensor_")]
+        if missing := [key for key in required if key not in values]:
+            raise ProfileError(f"{name}: cost_model: lacks {', '.join(missing)}")
+        return cls(**values)

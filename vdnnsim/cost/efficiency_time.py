@@ -1,0 +1,212 @@
+"""How long a kernel takes on a modern GPU, from the fractions of its peaks that kinds of kernels reach.
+
+Every kernel takes launch_overhead_s and the longer of its arithmetic and of its traffic:
+
+    product      a tiled matrix product (`vdnnsim.cost.tiled_product`) on CUDA or tensor cores; its operands and its
+                 result once through DRAM
+    convolution  one such product for each group:
+                   forward         K / g  x N P Q       over C / g R S
+                   data gradient   C / g  x N H W       over K / g R S P Q / (H W)
+                   weight gradient K / g  x C / g R S   over N P Q, split along its depth
+                 On CUDA cores 3 x 3 filters with stride 1 may take Winograd's F(4 x 4) instead, not fused: transforms
+                 through DRAM around 36 products (`vdnnsim.cost.winograd_time`). Tensor cores want channels last: a
+                 convolution of maps that lie as N, C, H, W turns X, Y and W around, which reads and writes each once
+                 more, unless it is a plain product of aligned rows (1 x 1, stride 1, P Q a multiple of 8). They load
+                 16 bytes of channels at a time, to which channels are padded.
+    depthwise    no product: as many multiply-adds an element as the filter has weights, on CUDA cores, or X and Y
+                 through DRAM
+    stream       bytes at the fraction of bandwidth of its kind (`vdnnsim.cost.operator_kinds`). Batch normalization
+                 of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
+                 multiprocessors busy.
+
+A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
+
+Known limitations: no caches, so what fits into L2 is timed as if it did not; the library is taken to choose the best
+tile sizes; no kernel runs beside another.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
+from vdnnsim.cost.operator_kinds import OperatorKind
+from vdnnsim.cost.tiled_product import ProductRates, TiledProduct, tiled_product_s
+from vdnnsim.cost.winograd_time import FUSED_KERNELS, SEPARATE_KERNELS, fused_product, separate_product
+from vdnnsim.cost.workspace import WINOGRAD_NONFUSED, winograd_points, winograd_tiles
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.element_type import ElementType
+
+_IDLE_TAIL_WAVES: Final = 0.5
+"""Of the last wave of tiles half is idle in the mean."""
+_SUM_BYTES: Final = 4
+"""Of an element of a result that several tiles add to."""
+_LOAD_BYTES: Final = 16
+_ALIGNED_PIXELS: Final = 8
+_TRANSPOSE_KERNELS: Final = 2
+_OF_PHASE: Final = {
+    Phase.FORWARD: "forward_",
+    Phase.BACKWARD_DATA: "data_",
+    Phase.BACKWARD_WEIGHTS: "weights_",
+}
+
+
+@dataclass(frozen=True)
+class EfficientGpu:
+    """A GPU and what kernels reach of it.
+
+    Attributes:
+        flop_per_s, dram_bytes_per_s: peak rates, of which the parameters are fractions.
+        multiprocessors: over which tiles are spread.
+    """
+
+    parameters: EfficiencyParameters
+    flop_per_s: Mapping[ElementType, float]
+    dram_bytes_per_s: float
+    multiprocessors: int
+
+    def has_tensor_cores(self, element_type: ElementType) -> bool:
+        """Whether products of an element type run on tensor cores."""
+        return element_type is not ElementType.FLOAT32 and self.parameters.tensor_flop_fraction > 0
+
+    def product_s(self, element_type: ElementType, product: TiledProduct) -> float:
+        """Return the seconds of a product of matrices that lie in memory."""
+        sizes = product.rows * product.depth + product.columns * product.depth + product.rows * product.columns
+        nbytes = product.count * sizes * element_type.nbytes
+        turned = replace(product, rows=product.columns, columns=product.rows)
+        seconds = min(self._multiply_s(element_type, each, nbytes) for each in (product, turned))
+        return seconds + self.parameters.launch_overhead_s
+
+    def work_s(self, element_type: ElementType, flop: int, nbytes: int) -> float:
+        """Return the seconds of products of which only FLOPs and traffic are known."""
+        p = self.parameters
+        fraction = p.tensor_flop_fraction if self.has_tensor_cores(element_type) else p.cuda_flop_fraction
+        arithmetic_s = flop / (self.flop_per_s[element_type] * fraction * p.attention_flop_fraction)
+        return max(arithmetic_s, nbytes / self._dram(p.product_dram_fraction)) + p.launch_overhead_s
+
+    def stream_s(self, kind: OperatorKind, nbytes: int, channels: int = 0, *, channels_last: bool = False) -> float:
+        """Return the seconds of a kernel that moves bytes.
+
+        Args:
+            kind: of kernel.
+            nbytes: read and written.
+            channels: of what is normalized by channel; 0 for all else.
+            channels_last: whether they lie as N, H, W, C.
+        """
+        p, busy = self.parameters, 1.0
+        fraction = getattr(p, f"{kind.value}_dram_fraction")
+        if channels and channels_last:
+            fraction = p.normalization_last_dram_fraction
+        elif channels:
+            busy = channels / (self.multiprocessors * math.ceil(channels / self.multiprocessors))
+        return nbytes / (self._dram(fraction) * busy) + p.launch_overhead_s
+
+    def convolution_s(
+        self,
+        element_type: ElementType,
+        shape: ConvolutionShape,
+        phase: Phase,
+        *,
+        groups: int = 1,
+        channels_last: bool = False,
+    ) -> float:
+        """Return the seconds of one phase of a convolution, its bias included; `shape` is that of one group."""
+        seconds = self._bias_s(element_type, shape, phase, groups)
+        if groups > 1 and shape.c == 1:
+            return seconds + self._depthwise_s(element_type, shape, phase, groups)
+        nbytes = _operand_bytes(element_type, shape, groups)
+        if not self.has_tensor_cores(element_type):
+            product = _direct_product(shape, phase, groups)
+            direct_s = self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
+            if groups == 1 and shape.kernel == (3, 3) and shape.stride == (1, 1):
+                return seconds + min(direct_s, self._winograd_s(element_type, shape, phase, nbytes))
+            return seconds + direct_s
+        if not channels_last and not _is_plain_product(shape):
+            seconds += 2 * nbytes / self._dram(self.parameters.copy_dram_fraction)
+            seconds += _TRANSPOSE_KERNELS * self.parameters.launch_overhead_s
+        product = _direct_product(_padded(element_type, shape), phase, groups)
+        return seconds + self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
+
+    def _dram(self, fraction: float) -> float:
+        return self.dram_bytes_per_s * fraction
+
+    @cached_property
+    def _known_rates(self) -> dict[tuple[ElementType, str], ProductRates]:
+        return {}
+
+    def _rates(self, element_type: ElementType, of: str = "") -> ProductRates:
+        """Return the rates of plain products, or of what a word says in the names of parameters."""
+        if (element_type, of) not in self._known_rates:
+            p, unit = self.parameters, "tensor" if self.has_tensor_cores(element_type) else "cuda"
+            self._known_rates[element_type, of] = ProductRates(
+                flop_per_s=self.flop_per_s[element_type] * getattr(p, f"{unit}_{of}flop_fraction"),
+                multiprocessors=self.multiprocessors,
+                tile_load_flop=getattr(p, f"{unit}_load_flop"),
+                tile_start_depth=getattr(p, f"{unit}_start_depth"),
+                idle_tail_waves=_IDLE_TAIL_WAVES,
+                sum_bytes_per_s=self._dram(p.product_dram_fraction),
+            )
+        return self._known_rates[element_type, of]
+
+    def _multiply_s(
+        self, element_type: ElementType, product: TiledProduct, nbytes: float, phase: Phase | None = None
+    ) -> float:
+        product_s = tiled_product_s(self._rates(element_type, _OF_PHASE[phase] if phase else ""), product)
+        return max(product_s, nbytes / self._dram(self.parameters.product_dram_fraction))
+
+    def _winograd_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, nbytes: float) -> float:
+        p, points = self.parameters, winograd_points(WINOGRAD_NONFUSED)
+        squares = shape.n * winograd_tiles(shape, phase, WINOGRAD_NONFUSED)
+        transformed = points * (shape.c * shape.k + squares * (shape.c + shape.k)) * element_type.nbytes
+        transforms_s = (nbytes + 2 * transformed) / self._dram(p.winograd_dram_fraction)
+        product_s = tiled_product_s(self._rates(element_type), separate_product(shape, phase))
+        separate_s = product_s + transforms_s + SEPARATE_KERNELS * p.launch_overhead_s
+        if phase is Phase.BACKWARD_WEIGHTS:
+            return separate_s
+        fused = tiled_product_s(self._rates(element_type, "winograd_"), fused_product(shape, phase))
+        fused_s = max(fused, nbytes / self._dram(p.product_dram_fraction))
+        return min(separate_s, fused_s + FUSED_KERNELS * p.launch_overhead_s)
+
+    def _depthwise_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int) -> float:
+        p = self.parameters
+        is_weights = phase is Phase.BACKWARD_WEIGHTS
+        flop_fraction = p.depthwise_weights_flop_fraction if is_weights else p.depthwise_flop_fraction
+        arithmetic_s = groups * shape.flop / (self.flop_per_s[ElementType.FLOAT32] * flop_fraction)
+        traffic_s = _operand_bytes(element_type, shape, groups) / self._dram(p.pointwise_dram_fraction)
+        return max(arithmetic_s, traffic_s) + p.launch_overhead_s
+
+    def _bias_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int) -> float:
+        y_bytes = groups * shape.y_elements * element_type.nbytes * shape.bias
+        if not y_bytes or phase is Phase.BACKWARD_DATA:
+            return 0.0
+        if phase is Phase.FORWARD:
+            return self.stream_s(OperatorKind.POINTWISE, 2 * y_bytes)
+        return self.stream_s(OperatorKind.REDUCTION, y_bytes)
+
+
+def _operand_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
+    return groups * element_type.nbytes * (shape.x_elements + shape.y_elements + shape.w_elements)
+
+
+def _direct_product(shape: ConvolutionShape, phase: Phase, groups: int) -> TiledProduct:
+    positions, filter_elements = shape.n * shape.output_pixels, shape.c * shape.window
+    if phase is Phase.FORWARD:
+        return TiledProduct(shape.k, positions, filter_elements, count=groups)
+    if phase is Phase.BACKWARD_DATA:
+        depth = shape.k * shape.window * shape.output_pixels / shape.input_pixels
+        return TiledProduct(shape.c, shape.n * shape.input_pixels, depth, count=groups)
+    summed_bytes = _SUM_BYTES * groups * shape.w_elements
+    return TiledProduct(shape.k, filter_elements, positions, splits_depth=True, summed_bytes=summed_bytes, count=groups)
+
+
+def _is_plain_product(shape: ConvolutionShape) -> bool:
+    return shape.window == 1 and shape.stride == (1, 1) and shape.output_pixels % _ALIGNED_PIXELS == 0
+
+
+def _padded(element_type: ElementType, shape: ConvolutionShape) -> ConvolutionShape:
+    loaded = _LOAD_BYTES // element_type.nbytes
+    c, k = (-(-each // loaded) * loaded for each in (shape.c, shape.k))
+    return replace(shape, c=c, k=k)
