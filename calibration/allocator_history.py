@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 import torch
 
 from calibration.allocator_model import GpuMemory, ModelBeside
-from vdnnsim.memory.caching import LARGE_SEGMENT_BYTES
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES
 
 Entry = Mapping[str, Any]
 """One entry of the record: `action`, and with most actions `addr`, `size` and `stream`."""

@@ -8,10 +8,10 @@ which segment a block lies in, and where in it.
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from vdnnsim.memory.caching import CachingAllocator, WholeSegments
-from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import Block
+from vdnnsim.memory.pytorch import DEFAULTS, pytorch_allocator
 from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.settings import AllocatorSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class GpuMemory:
     Attributes:
         free_bytes: room for segments before the first is taken.
         total_bytes: all of its memory.
-        expandable: whether segments grow.
+        settings: of the allocator.
         granule_bytes: to which requests are rounded.
     """
 
     free_bytes: int
     total_bytes: int
-    expandable: bool = False
+    settings: AllocatorSettings = DEFAULTS
     granule_bytes: int = 512
 
 
@@ -59,12 +59,7 @@ class ModelBeside:
 
     def __init__(self, memory: GpuMemory) -> None:
         self._granule_bytes = memory.granule_bytes
-        self._segments = (
-            ExpandableSegments(memory.free_bytes, memory.granule_bytes, memory.total_bytes)
-            if memory.expandable
-            else WholeSegments(memory.free_bytes, memory.granule_bytes)
-        )
-        self.allocator = CachingAllocator(self._segments)
+        self.allocator = pytorch_allocator(memory.free_bytes, memory.granule_bytes, memory.settings, memory.total_bytes)
         # By the start of a segment in the model, where it lies on the GPU.
         self._lies_at: dict[int, int] = {}
         self.events = 0
@@ -95,7 +90,7 @@ class ModelBeside:
 
     def _base(self, start: int) -> int:
         """Return where in the model the segment of a block starts; a later segment lies above an earlier one."""
-        bases = list(self._segments.borders)
+        bases = self.allocator.segment_starts
         return bases[bisect_right(bases, start) - 1]
 
     def _on_gpu(self, start: int) -> int:

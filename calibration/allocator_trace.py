@@ -1,7 +1,7 @@
 """Traces of PyTorch's caching allocator: recorded on a GPU, and replayed through the simulator's model of it.
 
 PyTorch records every allocation, free, and segment taken or given back (`torch.cuda.memory._record_memory_history`).
-The allocations and frees, asked of `vdnnsim.memory.caching` again, must lead to the same reserved memory at the same
+The allocations and frees, asked of `vdnnsim.memory.pytorch` again, must lead to the same reserved memory at the same
 moments. The model knows one stream and an allocator that was empty: a trace of anything else is refused.
 """
 
@@ -13,7 +13,7 @@ import torch
 
 from calibration.allocator_history import Entry, recorded
 from vdnnsim.errors import DeviceError
-from vdnnsim.memory.caching import place_caching
+from vdnnsim.memory.pytorch import place_pytorch
 from vdnnsim.memory.requests import Overflow, Request
 from vdnnsim.units import format_bytes
 
@@ -101,7 +101,7 @@ def compare_reserved(entries: Sequence[Entry], capacity_bytes: int, granule_byte
                 highest_bytes = max(highest_bytes, reserved_bytes)
         position = place
         if highest_bytes > before_bytes:
-            answer = place_caching(requests[:count], capacity_bytes, granule_bytes)
+            answer = place_pytorch(requests[:count], capacity_bytes, granule_bytes)
             replayed_bytes = None if isinstance(answer, Overflow) else answer.pool_bytes
             compared.append(ReservedMemory(count, highest_bytes, replayed_bytes))
     return compared

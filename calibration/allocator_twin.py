@@ -19,12 +19,26 @@ import torch
 
 from calibration.allocator_model import Divergence, GpuMemory, ModelBeside
 from vdnnsim.memory.online import Block
+from vdnnsim.memory.settings import AllocatorSettings, parse_settings
 from vdnnsim.units import GIB, MIB
 
 Occupy = Callable[[torch.cuda.Stream], None]
 """Gives a stream work that does not end before the host waits for the stream."""
 
 EVENTS_BETWEEN_SNAPSHOTS: Final = 1000
+
+SETTINGS: Final = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:32",
+    "expandable_segments:True,max_split_size_mb:32",
+    "roundup_power2_divisions:4",
+    "expandable_segments:True,roundup_power2_divisions:[1:8,4:4,64:2,>:0]",
+    "garbage_collection_threshold:0.6,per_process_memory_fraction:0.8",
+    "expandable_segments:True,per_process_memory_fraction:0.8",
+    "max_split_size_mb:24,roundup_power2_divisions:8,garbage_collection_threshold:0.5,per_process_memory_fraction:0.9",
+)
+"""What PYTORCH_ALLOC_CONF says in random traces: each setting alone, and several together."""
 
 
 class Sizes(Enum):
@@ -62,7 +76,7 @@ class RandomTrace:
     Attributes:
         memory_bytes: what the GPU has for segments.
         streams: how many streams allocate; with more than one, they use each other's tensors.
-        expandable: whether segments grow.
+        settings: of the allocator.
     """
 
     sizes: Sizes
@@ -70,7 +84,7 @@ class RandomTrace:
     events: int
     memory_bytes: int
     streams: int
-    expandable: bool
+    settings: AllocatorSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +104,17 @@ class TraceOutcome:
 
 
 def random_traces(count: int, events: int) -> list[RandomTrace]:
-    """Return traces of every kind of sizes; half with several streams, half with expandable segments.
+    """Return traces of every kind of sizes under all of `SETTINGS`; half of them with several streams.
 
-    Memory is plentiful in every third; the others have from 300 MiB to somewhat over 1 GiB.
+    Memory is plentiful in every fourth; the others have from 300 MiB to somewhat over 1 GiB.
     """
+    settings = [parse_settings(each) for each in SETTINGS]
     traces = []
     for seed in range(count):
         sizes = list(Sizes)[seed % len(Sizes)]
-        memory_bytes = (64 * GIB, 300 * MIB + 14 * MIB * (seed % 7), GIB + 2 * MIB * seed)[seed % 3]
-        traces.append(RandomTrace(sizes, seed, events, memory_bytes, 1 + 3 * (seed // 2 % 2), bool(seed // 4 % 2)))
+        scarce_bytes = (300 * MIB + 14 * MIB * (seed % 7), GIB + 2 * MIB * seed)[seed % 2]
+        memory_bytes = 64 * GIB if seed // 9 % 4 == 0 else scarce_bytes
+        traces.append(RandomTrace(sizes, seed, events, memory_bytes, 1 + 3 * (seed // 3 % 2), settings[seed % 9]))
     return traces
 
 
@@ -112,7 +128,7 @@ def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy
         occupy: gives a stream work.
     """
     twins = _Twins(trace, device, memory, occupy)
-    with segments_that_grow(grow=trace.expandable):
+    with allocator_set(trace.settings, device, memory.total_bytes):
         try:
             return twins.run()
         finally:
@@ -120,18 +136,24 @@ def run_trace(trace: RandomTrace, device: int, memory: GpuMemory, occupy: Occupy
 
 
 @contextmanager
-def segments_that_grow(*, grow: bool) -> Iterator[None]:
-    """Let segments grow, or not, and never afterwards; memory is empty at both ends."""
-    torch._C._accelerator_setAllocatorSettings(f"expandable_segments:{grow}")  # noqa: SLF001  # has no other name
+def allocator_set(settings: AllocatorSettings, device: int, total_bytes: int) -> Iterator[None]:
+    """Set PyTorch's allocator, and set it back afterwards; memory is empty at both ends."""
+    words = settings.words or "expandable_segments:False"
+    torch._C._accelerator_setAllocatorSettings(words)  # noqa: SLF001  # has no other name
+    allowed_bytes = settings.allowed_bytes(total_bytes)
+    # PyTorch takes its part of what the GPU had at first, and settings are read for it no more.
+    first_bytes = torch.cuda.get_device_properties(device).total_memory
+    fraction = 1.0 if allowed_bytes is None else min(1.0, (allowed_bytes + 0.5) / first_bytes)
+    torch.cuda.set_per_process_memory_fraction(fraction, device)
     try:
         yield
     finally:
         torch._C._accelerator_setAllocatorSettings("expandable_segments:False")  # noqa: SLF001
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
 
 
 TRACE_COLUMNS: Final = (
-    "sizes",
-    "segments",
+    "PYTORCH_ALLOC_CONF",
     "traces",
     "with several streams",
     "events",
@@ -139,24 +161,23 @@ TRACE_COLUMNS: Final = (
     "blocks that waited",
     "divergences",
 )
-"""What `trace_rows` say of traces that draw their sizes alike."""
+"""What `trace_rows` say of traces with the same settings."""
 
 
 def trace_rows(outcomes: Sequence[TraceOutcome]) -> list[tuple[str, ...]]:
-    """Return the rows of a table, one for each kind of sizes and of segments."""
+    """Return the rows of a table, one for each of `SETTINGS`."""
     rows = []
-    for sizes in Sizes:
-        for expandable in (False, True):
-            alike = [each for each in outcomes if (each.trace.sizes, each.trace.expandable) == (sizes, expandable)]
-            counts = (
-                len(alike),
-                sum(each.trace.streams > 1 for each in alike),
-                sum(each.events for each in alike),
-                sum(each.refusals for each in alike),
-                sum(each.waited for each in alike),
-                sum(each.divergence is not None for each in alike),
-            )
-            rows.append((sizes.value, "growing" if expandable else "whole", *(f"{count:,}" for count in counts)))
+    for words in SETTINGS:
+        alike = [each for each in outcomes if each.trace.settings == parse_settings(words)]
+        counts = (
+            len(alike),
+            sum(each.trace.streams > 1 for each in alike),
+            sum(each.events for each in alike),
+            sum(each.refusals for each in alike),
+            sum(each.waited for each in alike),
+            sum(each.divergence is not None for each in alike),
+        )
+        rows.append((words or "not set", *(f"{count:,}" for count in counts)))
     return rows
 
 

@@ -12,7 +12,7 @@ from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
-from vdnnsim.errors import CaptureError
+from vdnnsim.errors import CaptureError, InputError
 from vdnnsim.messages import not_one_of
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+    from vdnnsim.memory.choices import MemoryChoice
 
 _WIDTH = 100
 """Characters of a table in a notebook."""
@@ -165,7 +166,8 @@ def simulate(
         step: what `capture` returned, or the file that it was written to.
         hardware: the name of a profile, `rtx_4090`, or a path to one that ends in .yaml.
         policy: one as a scenario names it, `vdnn_all(m)`, or several.
-        memory_model: how memory is given out, as in a scenario; `pytorch` as PyTorch's caching allocator does.
+        memory_model: how memory is given out, as in a scenario; `pytorch` as PyTorch's caching allocator does,
+            `pytorch(expandable_segments:True)` as it does where PYTORCH_ALLOC_CONF says this.
         execution: how the model is run: `eager`, `cuda_graphs`, or `compiled`, which fuses pointwise operators.
 
     Raises:
@@ -178,7 +180,7 @@ def simulate(
     from vdnnsim.engine.host import Execution
     from vdnnsim.experiment import run_scenario
     from vdnnsim.hardware.profile import find_profile, load_profile
-    from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+    from vdnnsim.memory.choices import PinnedMemory
     from vdnnsim.policies.registry import known_policies, resolve_policy
     from vdnnsim.scenario.captured import as_executed
     from vdnnsim.scenario.scenario import Scenario
@@ -192,7 +194,7 @@ def simulate(
         workload=CapturedWorkload.of(captured),
         server=profile.server,
         policies=tuple(resolve_policy(each, known) for each in ([policy] if isinstance(policy, str) else policy)),
-        memory_model=_member(MemoryModel, "memory_model", memory_model),
+        memory_model=_memory_model(memory_model),
         pinned_memory=PinnedMemory.ARENA,
         sources=profile.sources,
         execution=way,
@@ -206,6 +208,15 @@ def _printed(table: "RenderableType") -> str:
     text = StringIO()
     Console(file=text, width=_WIDTH, highlight=False).print(table)
     return text.getvalue().rstrip()
+
+
+def _memory_model(text: str) -> "MemoryChoice":
+    from vdnnsim.memory.choices import memory_choice
+
+    try:
+        return memory_choice(text)
+    except InputError as failure:
+        raise CaptureError(f"memory_model: {failure}") from None
 
 
 def _member(choices: type[Any], name: str, text: str) -> Any:  # noqa: ANN401  # a member of the enum

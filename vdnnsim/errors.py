@@ -9,7 +9,8 @@
     │   ├── OutputError       a folder or file that cannot be written
     │   ├── DeviceError       a real device that is not there, lacks what is needed to use it, or runs out of memory
     │   ├── ExecutionRefused  a plan that asks for what an executor on a real device cannot do
-    │   └── CaptureError      a model that cannot be captured
+    │   ├── CaptureError      a model that cannot be captured
+    │   └── RecordingError    a trace or a memory snapshot that cannot be read
     ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plan`
     └── SimulationDeadlock    a plan that cannot end
 
@@ -55,6 +56,10 @@ class ExecutionRefused(InputError):
 
 class CaptureError(InputError):
     """A model that cannot be captured; the message names the module, the user's line, and what would be right."""
+
+
+class RecordingError(InputError):
+    """A trace or a memory snapshot of a user's run that cannot be read, or does not tell what is asked of it."""
 
 
 class PlanError(VdnnsimError):

@@ -141,7 +141,7 @@ class _PlacedTrials:
         return self.run_server_trial((plan,))[0]
 
     def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
-        return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.exchanging(plans))
+        return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.completed(plans))
 
 
 def _largest_batch(simulators: _Simulators, policy: Policy) -> LargestBatch:
@@ -201,7 +201,7 @@ def _hold_against_trials(simulators: _Simulators, policy: Policy, batch: int) ->
 def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
     limits = simulator.limits
     shares, fits = [], True
-    for plan in _distinct(simulator.exchanging(plans)):
+    for plan in _distinct(simulator.completed(plans)):
         unlimited = simulator.place_unlimited(plan)
         shares += [unlimited.pool_bytes / limits.device_bytes, unlimited.host_bytes / limits.host_bytes]
         fits = fits and isinstance(simulator.place(plan), Placement)
@@ -211,7 +211,7 @@ def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
 def _refusal(simulator: Simulator, policy: Policy) -> DoesNotFit | None:
     """Return what does not fit on the first GPU where something does not."""
     placements = (
-        simulator.place(plan) for plan in _distinct(simulator.exchanging(make_plans(policy, simulator.setting())))
+        simulator.place(plan) for plan in _distinct(simulator.completed(make_plans(policy, simulator.setting())))
     )
     return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 

@@ -8,15 +8,17 @@ from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution, check_execution
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
 from vdnnsim.plan.aggregate import aggregate_gradients
 from vdnnsim.plan.buckets import bucket_bytes
 from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.libraries import cublas_bytes, with_cublas_workspaces
 from vdnnsim.plan.operations import Aggregation, AllReduce
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -52,7 +54,7 @@ class Simulator:
         cls,
         workload: Workload,
         server: Server,
-        model: MemoryModel,
+        model: MemoryChoice,
         pinned: PinnedMemory,
         *,
         gpus: int = 1,
@@ -65,8 +67,11 @@ class Simulator:
             model=model,
             device_bytes=server.gpu.memory_bytes - server.gpu.context_bytes,
             host_bytes=server.host.memory_bytes // gpus,
+            pinned_bytes=(server.host.pinnable_bytes or server.host.memory_bytes) // gpus,
+            process_bytes=server.host.process_bytes if is_of_pytorch(model) else 0,
             granule_bytes=server.gpu.granule_bytes,
             handle_bytes=server.gpu.handle_bytes,
+            total_bytes=server.gpu.memory_bytes,
         )
         return cls(workload, server, cost_model or ServerCosts(server), limits, pinned, gpus, gradients, execution)
 
@@ -76,10 +81,13 @@ class Simulator:
         return self.cost_model.table(self.workload)
 
     def setting(self) -> Setting:
-        """Return what a policy may know; its limits are what buckets of gradients leave of the memory."""
-        limits = self.limits
+        """Return what a policy may know; its limits are what buckets and workspaces of cuBLAS leave of the memory."""
+        limits, taken_bytes = self.limits, 0
         if self.gradients is Aggregation.DDP:
-            taken_bytes = bucket_bytes(self.workload, limits.granule_bytes)
+            taken_bytes += bucket_bytes(self.workload, limits.granule_bytes)
+        if is_of_pytorch(self.limits.model) and isinstance(self.workload, CapturedWorkload):
+            taken_bytes += cublas_bytes(self.workload, limits.granule_bytes)
+        if taken_bytes:
             limits = replace(limits, device_bytes=max(0, limits.device_bytes - taken_bytes))
         return Setting(
             workload=self.workload,
@@ -125,7 +133,7 @@ class Simulator:
 
     def oracle(self) -> RunMetrics:
         """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""
-        plans = self.exchanging((Base().plan(self.setting()),) * self.gpus)
+        plans = self.completed((Base().plan(self.setting()),) * self.gpus)
         server_trace = self.replay(plans, _once(self.place_unlimited, plans))
         slowest = max(server_trace.gpus, key=lambda trace: trace.iteration_s)
         return measure(slowest, self.workload.batch_size)
@@ -158,10 +166,10 @@ class Simulator:
         return tuple(dict.fromkeys(groups))
 
     def ready(self, plans: Sequence[TrainingPlan], policy: str) -> tuple[TrainingPlan, ...]:
-        """Add the exchange of gradients to plans, and check them."""
+        """Complete plans, and check them."""
         if len(plans) != self.gpus:
             raise PolicyError(f"{policy}: plans: found {len(plans)} plans, expected {self.gpus}, one for each GPU")
-        ready = self.exchanging(plans)
+        ready = self.completed(plans)
         _once(check_plan, ready)
         _once(lambda plan: check_execution(plan, self.execution, self.pinned), ready)
         orders = [_exchanged(plan) for plan in ready]
@@ -173,12 +181,11 @@ class Simulator:
                 )
         return ready
 
-    def exchanging(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
-        """Add the exchange of gradients to plans, if there is one."""
+    def completed(self, plans: Sequence[TrainingPlan]) -> tuple[TrainingPlan, ...]:
+        """Add to plans what no policy knows of: what PyTorch's libraries hold, and the exchange of gradients."""
         gradients = self.gradients
-        if gradients is None:
-            return tuple(plans)
-        return _once(lambda plan: aggregate_gradients(plan, gradients), plans)
+        held = _once(with_cublas_workspaces, plans) if is_of_pytorch(self.limits.model) else tuple(plans)
+        return held if gradients is None else _once(lambda plan: aggregate_gradients(plan, gradients), held)
 
     def replay(self, plans: Sequence[TrainingPlan], placements: Sequence[Placement | DoesNotFit]) -> ServerTrace:
         """Replay one iteration of plans that all have a placement."""

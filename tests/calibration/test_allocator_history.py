@@ -7,6 +7,7 @@ import pytest
 from calibration.allocator_history import Entry, History
 from calibration.allocator_model import Divergence, GpuMemory
 from vdnnsim.memory.online import Block
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.units import MIB
 
 # Where a driver puts segments, neither in the order in which they are taken nor side by side.
@@ -26,7 +27,7 @@ def freed(address: int, mib: float) -> list[Entry]:
 
 
 def replayed(entries: list[Entry], capacity_mib: float = 2**20, *, expandable: bool = False) -> History:
-    history = History(GpuMemory(round(capacity_mib * MIB), round(capacity_mib * MIB), expandable))
+    history = History(GpuMemory(round(capacity_mib * MIB), round(capacity_mib * MIB), AllocatorSettings(expandable)))
     history.replay(entries)
     return history
 

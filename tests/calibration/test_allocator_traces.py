@@ -7,21 +7,18 @@ import pytest
 
 from calibration.allocator_model import Divergence
 from calibration.allocator_twin import TRACE_COLUMNS, RandomTrace, Sizes, TraceOutcome, random_traces, trace_rows
+from vdnnsim.memory.pytorch import DEFAULTS
 from vdnnsim.units import MIB
 
 
-def test_a_hundred_traces_have_every_combination() -> None:
-    """Five kinds of sizes, one stream or several, both kinds of segments; memory that is plentiful or scarce."""
-    traces = random_traces(100, 10_000)
+def test_traces_have_every_combination() -> None:
+    """Five kinds of sizes, one stream or several, nine settings; memory that is plentiful or scarce."""
+    traces = random_traces(90, 10_000)
 
-    assert len({(each.sizes, each.streams, each.expandable) for each in traces}) == 5 * 2 * 2
-    assert {(each.memory_bytes > 2**35, each.streams, each.expandable) for each in traces} == {
-        (plentiful, streams, expandable)
-        for plentiful in (False, True)
-        for streams in (1, 4)
-        for expandable in (False, True)
-    }
-    assert len({each.seed for each in traces}) == 100
+    assert len({(each.sizes, each.settings) for each in traces}) == 5 * 9
+    assert len({(each.streams, each.settings) for each in traces}) == 2 * 9
+    assert len({(each.memory_bytes > 2**35, each.settings) for each in traces}) == 2 * 9
+    assert len({each.seed for each in traces}) == 90
 
 
 @pytest.mark.parametrize("sizes", Sizes)
@@ -42,7 +39,7 @@ def test_sizes_are_of_their_kind(sizes: Sizes) -> None:
 
 def test_traces_of_one_kind_are_one_row() -> None:
     """Two of small sizes, of which one has several streams and diverges."""
-    trace = RandomTrace(Sizes.SMALL, 0, 100, MIB, streams=1, expandable=False)
+    trace = RandomTrace(Sizes.SMALL, 0, 100, MIB, streams=1, settings=DEFAULTS)
     outcomes = [
         TraceOutcome(trace, 100, 7, 0, None),
         TraceOutcome(replace(trace, streams=4), 50, 1, 3, Divergence(49, "address", 0, 512)),
@@ -50,10 +47,9 @@ def test_traces_of_one_kind_are_one_row() -> None:
 
     rows = trace_rows(outcomes)
 
-    assert len(rows) == 10
+    assert len(rows) == 9
     assert dict(zip(TRACE_COLUMNS, rows[0], strict=True)) == {
-        "sizes": "small",
-        "segments": "whole",
+        "PYTORCH_ALLOC_CONF": "not set",
         "traces": "2",
         "with several streams": "1",
         "events": "150",
@@ -61,4 +57,4 @@ def test_traces_of_one_kind_are_one_row() -> None:
         "blocks that waited": "3",
         "divergences": "1",
     }
-    assert rows[1] == ("small", "growing", "0", "0", "0", "0", "0", "0")
+    assert rows[1] == ("expandable_segments:True", "0", "0", "0", "0", "0", "0")

@@ -74,7 +74,7 @@ def row_of(model: str, batch_size: int, precision: str) -> Row:
     step = capture(program_of(asked)[0], CaptureDevice())
     server = load_profile(find_profile(CARD, ROOT)).server
     simulator = Simulator.of(CapturedWorkload.of(step), server, MemoryModel.PYTORCH, PinnedMemory.ARENA)
-    plan = PyTorch().plan(simulator.setting())
+    (plan,) = simulator.completed((PyTorch().plan(simulator.setting()),))
     simulated = predicted_peaks(plan, simulator.limits, caching_allocator=True, times=ITERATIONS)
 
     program, _ = program_of(msgspec.structs.replace(asked, pretended=CARD))
@@ -108,8 +108,10 @@ def pretended_page(rows: list[Row]) -> str:
             escape(
                 f"Allocated within 1 % in {close['allocated']} of {len(rows)}, reserved within 2 % in "
                 f"{close['reserved']}. "
-                "What is captured has no workspaces; the simulation adds those of the profile's kernels, the pretended "
-                "GPU those of the plans that cuDNN's heuristics name first, and of cuBLAS."
+                "What is captured has no workspaces. The simulation adds those of cuBLAS and of sums of rows to the "
+                "byte, and those of convolutions by a rule for what cuDNN's heuristics name first, which the pretended "
+                "GPU asks. What is reserved hangs on the size of each of them, and so on where the rule is off: "
+                "channels last as in convnext_atto, sums of dW in more than two parts, filters of one pixel."
             ),
             table(
                 (

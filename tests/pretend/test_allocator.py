@@ -1,4 +1,4 @@
-"""PyTorch's own caching allocator beside `memory_model: pytorch` and `pytorch_expandable`, event by event.
+"""PyTorch's own caching allocator beside `memory_model: pytorch`, event by event, however it is set.
 
 The allocator is that of PyTorch's CUDA build, on a pretended GPU whose memory can be made scarce, and whose streams can
 be kept at work for as long as one likes.
@@ -16,17 +16,20 @@ import torch
 from calibration.allocator_history import History, recorded
 from calibration.allocator_model import GpuMemory
 from calibration.allocator_twin import (
+    SETTINGS,
     TRACE_COLUMNS,
     RandomTrace,
     Sizes,
     TraceOutcome,
+    allocator_set,
     random_traces,
     run_trace,
-    segments_that_grow,
     trace_rows,
 )
 from calibration.pretend.inside.driver import Driver
 from tests.pretend.conftest import AddRows
+from vdnnsim.memory.pytorch import DEFAULTS
+from vdnnsim.memory.settings import AllocatorSettings, parse_settings
 from vdnnsim.units import MIB
 
 pytestmark = [
@@ -46,11 +49,11 @@ class ScarceGpu:
         free_bytes, self._total_bytes = torch.cuda.mem_get_info()
         self._taken_bytes = self._total_bytes - free_bytes
 
-    def offer(self, nbytes: int, *, expandable: bool) -> GpuMemory:
+    def offer(self, nbytes: int, settings: AllocatorSettings) -> GpuMemory:
         """Have so many bytes for segments."""
         self._driver.set_memory_bytes(nbytes + self._taken_bytes)
         assert torch.cuda.mem_get_info()[0] == nbytes
-        return GpuMemory(nbytes, nbytes + self._taken_bytes, expandable)
+        return GpuMemory(nbytes, nbytes + self._taken_bytes, settings)
 
     def occupy(self, stream: torch.cuda.Stream) -> None:
         """Give a stream work that takes long."""
@@ -59,7 +62,7 @@ class ScarceGpu:
 
     def run(self, trace: RandomTrace, *, told: GpuMemory | None = None) -> TraceOutcome:
         """Run a trace; the model is told the truth, unless something else is said."""
-        memory = self.offer(trace.memory_bytes, expandable=trace.expandable)
+        memory = self.offer(trace.memory_bytes, trace.settings)
         return run_trace(trace, 0, told or memory, self.occupy)
 
     def restore(self) -> None:
@@ -81,23 +84,19 @@ def gpu() -> Iterator[ScarceGpu]:
 
 
 @pytest.mark.slow
-def test_a_hundred_random_traces_have_no_divergence(gpu: ScarceGpu, add_rows: AddRows) -> None:
+def test_random_traces_have_no_divergence(gpu: ScarceGpu, add_rows: AddRows) -> None:
     """10,000 events each. The traces are worth it only if memory ran out and streams were at work on blocks."""
-    outcomes = [gpu.run(trace) for trace in random_traces(100, 10_000)]
+    outcomes = [gpu.run(trace) for trace in random_traces(90, 10_000)]
     add_rows("random_traces.csv", TRACE_COLUMNS, trace_rows(outcomes))
 
     assert [each for each in outcomes if each.divergence is not None] == []
-    assert [each.events for each in outcomes] == [10_000] * 100
-    assert {(each.trace.streams, each.trace.expandable) for each in outcomes if each.refusals > 100} == {
-        (1, False),
-        (1, True),
-        (4, False),
-        (4, True),
-    }
+    assert [each.events for each in outcomes] == [10_000] * 90
+    refused = {(each.trace.streams, each.trace.settings.words) for each in outcomes if each.refusals > 100}
+    assert refused == {(streams, words) for streams in (1, 4) for words in SETTINGS}
     assert all(each.waited > 50 for each in outcomes if each.trace.streams > 1)
 
 
-TRACE = RandomTrace(Sizes.MIXED, seed=7, events=2000, memory_bytes=300 * MIB, streams=4, expandable=False)
+TRACE = RandomTrace(Sizes.MIXED, seed=7, events=2000, memory_bytes=300 * MIB, streams=4, settings=DEFAULTS)
 
 
 def test_a_trace_is_the_same_each_time(gpu: ScarceGpu) -> None:
@@ -112,12 +111,16 @@ def test_a_trace_is_the_same_each_time(gpu: ScarceGpu) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"free_bytes": 320 * MIB}, {"granule_bytes": 1024}, {"expandable": True}],
-    ids=lambda each: next(iter(each)),
+    [
+        {"free_bytes": 320 * MIB},
+        {"granule_bytes": 1024},
+        *({"settings": parse_settings(words)} for words in SETTINGS[1:]),
+    ],
+    ids=lambda each: getattr(each.get("settings"), "words", next(iter(each))),
 )
 def test_a_model_of_another_gpu_is_told_apart(gpu: ScarceGpu, wrong: dict[str, Any]) -> None:
     """One with 20 MiB more keeps what PyTorch gives back, others round or reserve in other units."""
-    memory = gpu.offer(TRACE.memory_bytes, expandable=False)
+    memory = gpu.offer(TRACE.memory_bytes, DEFAULTS)
 
     assert gpu.run(TRACE, told=replace(memory, **wrong)).divergence is not None
 
@@ -128,7 +131,8 @@ def test_a_recorded_history_is_replayed_exactly(gpu: ScarceGpu, grow: bool) -> N
 
     The refusal had PyTorch wait for the stream, so the 30 are back and their memory with the GPU.
     """
-    memory = gpu.offer(100 * MIB, expandable=grow)
+    settings = AllocatorSettings(expandable_segments=grow)
+    memory = gpu.offer(100 * MIB, settings)
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def work() -> None:
@@ -143,7 +147,7 @@ def test_a_recorded_history_is_replayed_exactly(gpu: ScarceGpu, grow: bool) -> N
         del kept, again
 
     history = History(memory)
-    with segments_that_grow(grow=grow):
+    with allocator_set(settings, 0, memory.total_bytes):
         _, entries = recorded(work, 0)
         history.replay(entries)
         history.beside.compare("reserved bytes", torch.cuda.memory_reserved(), history.beside.allocator.reserved_bytes)

@@ -12,7 +12,7 @@ import torch
 
 from calibration.allocator_history import History, recorded
 from calibration.allocator_model import GpuMemory
-from calibration.allocator_twin import segments_that_grow
+from calibration.allocator_twin import allocator_set
 from calibration.devices.arithmetic import arithmetic
 from calibration.devices.cuda import CudaDevice
 from calibration.kernels.pytorch import PyTorchLibrary
@@ -24,6 +24,7 @@ from tests.pretend.conftest import AddRows
 from tests.unit.plan.hand_written import with_operations
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plan.operations import Operation
 from vdnnsim.plan.placement import DoesNotFit
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -51,8 +52,9 @@ def history(grow: bool) -> Iterator[History]:  # noqa: FBT001  # given by pytest
     gc.collect()
     torch.cuda.empty_cache()
     assert torch.cuda.memory_reserved() == 0, "another test holds memory of the GPU"
-    with arithmetic(tf32=False), segments_that_grow(grow=grow):
-        yield History(GpuMemory(*torch.cuda.mem_get_info(), expandable=grow))
+    memory = GpuMemory(*torch.cuda.mem_get_info(), AllocatorSettings(expandable_segments=grow))
+    with arithmetic(tf32=False), allocator_set(memory.settings, 0, memory.total_bytes):
+        yield History(memory)
         gc.collect()
         torch.cuda.empty_cache()
 

@@ -27,7 +27,7 @@ MIB = 2**20
 def asked(model: CapturedModel, capacity: int) -> Scenario:
     """Return the scenario of a model under `pytorch` on a card of so many bytes, whose memory has no gaps."""
     profile = load_profile(PROFILE)
-    server = replace(profile.server, gpu=replace(profile.server.gpu, memory_bytes=capacity))
+    server = replace(profile.server, gpu=replace(profile.server.gpu, memory_bytes=capacity, context_bytes=0))
     policies = (resolve_policy("pytorch", known_policies()),)
     return replace(scenario_of(model, "x", replace(profile, server=server), policies), memory_model=MemoryModel.IDEAL)
 

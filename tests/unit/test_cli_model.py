@@ -22,7 +22,7 @@ MODEL = ("--model", "timm:chain", "--batch", "4", "--hardware")
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
-    """What was captured, in this process and in its order; a profile of a card with 64 KiB is there."""
+    """What was captured, in this process and in its order; a profile of a card with 40 MiB is there."""
     requests: list[Request] = []
 
     def captured(request: Request) -> tuple[CapturedStep, None]:
@@ -36,7 +36,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
     kernels = "rtx_4090.kernels.csv"
     (tmp_path / "hw_profiles" / kernels).write_bytes((ROOT / "hw_profiles" / kernels).read_bytes())
     (tmp_path / "hw_profiles" / "small.yaml").write_text(
-        profile.replace("23.64 GiB", "16 MiB").replace("name: rtx_4090\n", "name: small\n")
+        profile.replace("23.64 GiB", "40 MiB").replace("488 MiB", "1 B").replace("name: rtx_4090\n", "name: small\n")
     )
     return requests
 
@@ -67,7 +67,7 @@ def test_run_answers_and_writes_a_report(asked: list[Request]) -> None:
             compute_capability=(8, 9),
         )
     ]
-    assert "- It fits: pytorch(p) takes 2.00 MiB of the 23.6 GiB of NVIDIA GeForce RTX 4090, " in done.stdout
+    assert "- It fits: pytorch(p) takes 510 MiB of the 23.6 GiB of NVIDIA GeForce RTX 4090, " in done.stdout
     assert "captured timm:chain at a batch of 4 in float32" in done.stderr
     manifest = json.loads(Path("reports/chain/run.json").read_text())
     assert manifest["scenario"]["policies"] == ["pytorch(p)", "save_on_cpu(p)"]
@@ -110,12 +110,12 @@ def test_what_if_takes_a_model_and_captures_other_batches(asked: list[Request]) 
 
 
 def test_what_does_not_fit_is_told_what_would(asked: list[Request]) -> None:
-    """Of 300,000 images 24 B each are given, 6.9 MiB, and maps take more than the 16 MiB of the card."""
+    """Of 300,000 images 24 B each are given, 6.9 MiB; cuBLAS has 16.2 MiB and maps take more than the rest of 40."""
     arguments = ("--model", "timm:chain", "--batch", "300000", "--hardware", "small")
     done = vdnnsim("run", *arguments)
 
     told = " ".join(done.stdout.split()).partition("What would make it fit?")[2]
-    assert "- pytorch(p) does not fit chain (300000) into 16.0 MiB: it would take " in " ".join(done.stdout.split())
+    assert "- pytorch(p) does not fit chain (300000) into 40.0 MiB: it would take " in " ".join(done.stdout.split())
     assert "a smaller batch: of " in told
     assert "another precision: " in told
     assert "another card: " in told

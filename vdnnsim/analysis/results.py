@@ -8,7 +8,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import DoesNotFit
 from vdnnsim.trace import IterationTrace, ServerTrace
@@ -69,7 +69,7 @@ class ScenarioResult:
     name: str
     workload: Workload
     server: Server
-    memory_model: MemoryModel
+    memory_model: MemoryChoice
     pinned_memory: PinnedMemory
     sources: tuple[tuple[str, str], ...]
     oracle: RunMetrics

@@ -22,6 +22,7 @@ try:
     from vdnnsim.cli.max_batch import max_batch
     from vdnnsim.cli.output import forget_output
     from vdnnsim.cli.pretend import pretend
+    from vdnnsim.cli.read import read
     from vdnnsim.cli.scenarios import check, run
     from vdnnsim.cli.sweep import sweep
     from vdnnsim.cli.validate import validate
@@ -62,5 +63,7 @@ def cli() -> None:
     """Simulate how a GPU trains a deep network that does not fit into its memory."""
 
 
-for _command in (run, compare, max_batch, list_, check, claims, calibrate, validate, sweep, what_if, pretend, capture):
+for _command in (
+    *(run, compare, max_batch, list_, check, claims, calibrate, validate, sweep, what_if, pretend, capture, read),
+):
     cli.add_command(_command)

@@ -6,7 +6,7 @@ for them.
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.element_type import Precision
     from vdnnsim.hardware.server import Server
+    from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
 
@@ -33,6 +34,7 @@ _OPTIONS: Final = (
     click.option("--inputs", metavar="FILE.py:NAME", help="Of --model: makes its arguments for a batch size."),
     click.option("--precision", metavar="NAME", help="Of --model: float32, by default, or as amp_bfloat16."),
     click.option("--optimizer", metavar="NAME", help="Of --model: adamw, by default, or another, or none."),
+    click.option("--allocator", metavar="SETTINGS", help="Of --model: as PYTORCH_ALLOC_CONF has them."),
     click.option("--mode", metavar="MODE", help="Of --model: training, by default, or inference."),
     click.option("--channels-last", is_flag=True, default=None, help="Of --model: images in channels_last memory."),
     click.option("--execution", metavar="NAME", help="Of --model: eager, by default, cuda_graphs or compiled."),
@@ -122,7 +124,23 @@ def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence
     source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
     model = CapturedModel(step, sources=(source,), capture=lambda batch_size: again(batch_size=batch_size))
     scenario = scenario_of(model, request.short_name, profile, chosen, execution)
+    if words["allocator"] is not None:
+        scenario = replace(scenario, memory_model=allocator_of(words["allocator"]))
     return Asked(scenario, Path(), lambda precision: again(precision=precision))
+
+
+def allocator_of(settings: str) -> "MemoryChoice":
+    """Return PyTorch's allocator as `--allocator` sets it.
+
+    Raises:
+        InputError: a setting is wrong.
+    """
+    from vdnnsim.memory.choices import allocator
+
+    try:
+        return allocator(settings)
+    except InputError as failure:
+        raise InputError(f"--allocator: {failure}") from None
 
 
 def _request(words: Mapping[str, Any], server: "Server") -> "Request":

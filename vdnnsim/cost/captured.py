@@ -2,7 +2,9 @@
 
 A convolution, or a product of matrices, is a phase of a layer that we could build; it costs what the machine's model
 says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
-are known. Operations that move no bytes launch nothing.
+are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of
+the one that PyTorch would take (`vdnnsim.cost.chosen_workspace`), whatever a table says of others; sums of rows take
+theirs (`vdnnsim.cost.reduction_workspace`).
 
 Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
 within the same workspace: one option for each workspace that makes a difference.
@@ -12,12 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from vdnnsim.cost.chosen_workspace import chosen_workspace_bytes
+from vdnnsim.cost.reduction_workspace import sum_of_rows_bytes
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.graph import GraphBuilder
-from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Operator
 from vdnnsim.dnn.sequences import Linear
 from vdnnsim.dnn.shapes import MapShape
@@ -33,10 +37,18 @@ _Options = tuple[KernelCost, ...]
 _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
 _CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
 _PLANE: Final = 2
+_SUM: Final = "aten.sum.dim_IntList"
+_TENSOR_CORES: Final = {
+    ElementType.FLOAT16: (7, 0),
+    ElementType.BFLOAT16: (8, 0),
+    ElementType.TF32: (8, 0),
+    ElementType.FLOAT32: (8, 0),
+}
+"""From which compute capability on tensor cores take an element type."""
 
 
-def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTable:
-    """Return the costs of a captured workload.
+def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiprocessors: int) -> CostTable:
+    """Return the costs of a captured workload on a GPU with so many multiprocessors.
 
     Raises:
         ProfileError: the machine's figures do not cover an element type.
@@ -52,12 +64,14 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTa
         element_type = workload.computed_in(captured, ElementType.FLOAT32)
         role = _result(operation)
         sizes = step.tensors[operation.operands[0].memory].shape if operation.operands else ()
-        key = element_type, role, captured.work, operation.bytes_moved, tuple(operation.flop.items()), captured.name
-        if (*key, sizes) not in known:
+        sums = _sum_bytes(workload, operation, multiprocessors)
+        flop = tuple(operation.flop.items())
+        key = element_type, role, captured.work, operation.bytes_moved, flop, captured.name, sizes, sums
+        if key not in known:
             model, asked = machine(element_type)
-            laid_out = model.laid_out(channels_last=channels_last)
-            known[*key, sizes] = _options(laid_out, asked, operation, role, workload.part_size, sizes)
-        return known[*key, sizes]
+            found = _options(model.laid_out(channels_last=channels_last), asked, operation, role, workload, sizes)
+            known[key] = (replace(found[0], workspace_bytes=sums),) if sums else found
+        return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
     return CostTable(
@@ -66,6 +80,19 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType) -> CostTa
             for where in phases
         }
     )
+
+
+def _sum_bytes(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> int:
+    """Return what an operation takes for partial sums of rows; 0 for one that adds up none."""
+    captured, capability = operation.captured, workload.captured.compute_capability
+    if captured is None or captured.name != _SUM or capability is None:
+        return 0
+    tensors = workload.captured.tensors
+    x, y = (
+        next(tensors[each.tensor].shape for each in captured.operands if each.access.writes is writes)
+        for writes in (False, True)
+    )
+    return sum_of_rows_bytes(x, y, multiprocessors, capability)
 
 
 def _result(operation: StepOperation) -> Role:
@@ -79,7 +106,7 @@ def _options(
     element_type: ElementType,
     operation: StepOperation,
     role: Role,
-    batch_size: int,
+    workload: CapturedWorkload,
     sizes: tuple[int, ...],
 ) -> _Options:
     captured = operation.captured
@@ -87,10 +114,17 @@ def _options(
     if not operation.bytes_moved:
         return _FREE
     match captured.work:
-        case ConvolutionWork() as work if _is_plane(work):
-            return _convolution(machine, element_type, work)
+        case ConvolutionWork() as work:
+            if is_plane(work):
+                options = _convolution(machine, element_type, work)
+            else:
+                options = (machine.kernel("product", element_type, operation.flop, operation.bytes_moved),)
+            if _on_tensor_cores(workload, element_type):
+                chosen_bytes = chosen_workspace_bytes(work, element_type.nbytes)
+                return (replace(options[0], workspace_bytes=chosen_bytes), *options[1:])
+            return options
         case ProductWork(batch=1) as work:
-            return _product(machine, element_type, work, role, batch_size)
+            return _product(machine, element_type, work, role, workload.part_size)
         case ProductWork() as work:
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
@@ -99,12 +133,24 @@ def _options(
     return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved, sizes),)
 
 
-def _is_plane(work: ConvolutionWork) -> bool:
+def _on_tensor_cores(workload: CapturedWorkload, element_type: ElementType) -> bool:
+    """Whether convolutions run there: float32 as TF32, which PyTorch allows in them, from Ampere on."""
+    capability = workload.captured.compute_capability
+    return capability is not None and capability >= _TENSOR_CORES[element_type]
+
+
+def is_plane(work: ConvolutionWork) -> bool:
     """Whether a convolution is one that our layers can be."""
     return not work.transposed and len(work.kernel) <= _PLANE and set(work.dilation) == {1}
 
 
-def _convolution(machine: MachineCosts, element_type: ElementType, work: ConvolutionWork) -> _Options:
+def convolution_phases(work: ConvolutionWork) -> tuple[Phase, ...]:
+    """Return the phases of a layer that a convolution computes, in the order in which they run."""
+    return tuple(_CONVOLUTION_PHASES[each] for each in work.computes if each in _CONVOLUTION_PHASES) or (Phase.FORWARD,)
+
+
+def convolution_layer(work: ConvolutionWork, element_type: ElementType) -> tuple[Workload, Layer]:
+    """Return the layer that a convolution is of, in a workload of its own."""
     # In one dimension rows are one pixel high.
     height, width = (1, *work.input_size)[-2:]
     operator = Convolution(
@@ -115,16 +161,13 @@ def _convolution(machine: MachineCosts, element_type: ElementType, work: Convolu
         bias=work.bias,
         groups=work.groups,
     )
-    phases = [_CONVOLUTION_PHASES[each] for each in work.computes if each in _CONVOLUTION_PHASES] or [Phase.FORWARD]
-    x = MapShape(work.input_channels, height, width)
-    kernels = [_of_layer(machine, element_type, operator, x, work.batch_size, phase) for phase in phases]
-    return tuple(_as_one(each) for each in _choices(kernels))
+    return _alone(element_type, operator, MapShape(work.input_channels, height, width), work.batch_size)
 
 
-def _product(
-    machine: MachineCosts, element_type: ElementType, work: ProductWork, role: Role, batch_size: int
-) -> _Options:
-    """Return what a product costs, as the phase that it is of a layer whose rows are images, or steps of sequences."""
+def product_layer(
+    work: ProductWork, role: Role, batch_size: int, element_type: ElementType
+) -> tuple[Workload, Layer, Phase]:
+    """Return the layer that a product is of, whose rows are images, or steps of sequences, and the phase that it is."""
     match role:
         case Role.WEIGHT_GRADIENT:
             rows, inputs, outputs, phase = work.k, work.n, work.m, Phase.BACKWARD_WEIGHTS
@@ -133,19 +176,30 @@ def _product(
         case _:
             rows, inputs, outputs, phase = work.m, work.k, work.n, Phase.FORWARD
     if rows <= batch_size or rows % batch_size:
-        return _of_layer(machine, element_type, FullyConnected(outputs), MapShape(inputs), rows, phase)
-    x = MapShape(inputs, steps=rows // batch_size)
-    return _of_layer(machine, element_type, Linear(outputs), x, batch_size, phase)
+        return *_alone(element_type, FullyConnected(outputs), MapShape(inputs), rows), phase
+    return *_alone(element_type, Linear(outputs), MapShape(inputs, steps=rows // batch_size), batch_size), phase
 
 
-def _of_layer(
-    machine: MachineCosts, element_type: ElementType, operator: Operator, x: MapShape, batch_size: int, phase: Phase
+def _convolution(machine: MachineCosts, element_type: ElementType, work: ConvolutionWork) -> _Options:
+    workload, layer = convolution_layer(work, element_type)
+    kernels = [machine.table(workload).options(layer.index, phase) for phase in convolution_phases(work)]
+    return tuple(_as_one(each) for each in _choices(kernels))
+
+
+def _product(
+    machine: MachineCosts, element_type: ElementType, work: ProductWork, role: Role, batch_size: int
 ) -> _Options:
-    """Return what a phase of a layer costs that stands alone, but for one below it and a loss: it has a dX and a dY."""
+    workload, layer, phase = product_layer(work, role, batch_size, element_type)
+    return machine.table(workload).options(layer.index, phase)
+
+
+def _alone(element_type: ElementType, operator: Operator, x: MapShape, batch_size: int) -> tuple[Workload, Layer]:
+    """Return a layer that stands alone, but for one below it and a loss: it has a dX and a dY."""
     net = GraphBuilder(f"{operator} of {x}", x)
     below = net.batch_norm("below", 0, relu=False)
     layer = net.append("layer", operator, (below,))
-    return machine.table(Workload(net.build(layer.output), batch_size, element_type)).options(layer.index, phase)
+    workload = Workload(net.build(layer.output), batch_size, element_type)
+    return workload, workload.graph.layers[layer.index]
 
 
 def _choices(kernels: Sequence[_Options]) -> list[tuple[KernelCost, ...]]:

@@ -15,7 +15,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, OPTIMIZERS, KernelRow, KernelShape
+from vdnnsim.cost.kernel_table import GRADIENT_LETTERS, KINDS, OPTIMIZERS, TORCH_OPERATOR, KernelRow, KernelShape
 from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.csv_table import (
     Lines,
@@ -135,6 +135,8 @@ def _shape(cells: Sequence[str]) -> KernelShape:
 
 
 def _operator(cell: str) -> str:
+    if TORCH_OPERATOR.fullmatch(cell):
+        return cell
     if (kind := cell.partition(" ")[0]) not in KINDS:
         raise WrongCellError(f"operator: {not_one_of(kind, KINDS, 'an operator')}")
     if cell not in OPTIMIZERS and read_operator(cell) is None:

@@ -4,6 +4,7 @@ A table is a CSV file beside the profile of its machine (`vdnnsim.cost.kernel_fi
 rows, in whichever network they stand.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,18 @@ GRADIENT_LETTERS: Final = frozenset((WRITTEN, ADDED_TO, NOT_COMPUTED))
 OPTIMIZERS: Final = tuple(each.value for each in Optimizer if each is not Optimizer.NONE)
 KINDS: Final = (*OPERATOR_NAMES, *OPTIMIZERS)
 """The operators without their parameters."""
+
+TORCH_OPERATOR: Final = re.compile(r"torch:[A-Za-z_][A-Za-z0-9_:]{0,99}")
+"""An operator that PyTorch has and no layer of ours is, `torch:threshold_backward`: timed in whichever phase by what it
+moves. Its inputs are its tensors as vectors, the batch within."""
+
+
+def torch_operator(name: str) -> str:
+    """Return an operator of PyTorch as tables have it, `torch:add` of `aten.add_.Tensor` and of `aten::add`."""
+    _, colons, rest = name.rpartition("::")
+    words = rest.split(".")
+    word = words[1] if not colons and len(words) > 1 and words[1] else words[0]
+    return f"torch:{word.rstrip('_') or word}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,14 @@ nearest other batch size, else the same window and stride, else the same kind. A
 not offered while another is left.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Final
 
-from vdnnsim.cost.kernel_table import KernelRow, KernelShape
+from vdnnsim.cost.kernel_table import KernelRow, KernelShape, torch_operator
 from vdnnsim.cost.operator_text import read_operator
 from vdnnsim.cost.roofline_fit import Roofline, TimedWork, fit_roofline
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
@@ -106,11 +108,25 @@ class MeasuredKernelCosts:
         origin = Origin.DATASHEET if stated else Origin.FITTED
         return KernelCost(algorithm, seconds, workspace_bytes, origin, dram_bytes=nbytes)
 
-    def of_work(self, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
-        """Return what a kernel is expected to cost whose operator was not measured, by the rows of its class."""
-        group = self._nearest((("class", Arithmetic.PRODUCT in flop), "all"), _ENOUGH_FOR_TIMES[-2:])
+    def of_work(self, name: str, flop: Mapping[Arithmetic, int], nbytes: int) -> KernelCost:
+        """Return what a kernel is expected to cost of which only the operator and the work are known.
+
+        Of an operator of PyTorch that was recorded (`vdnnsim.cost.kernel_table`) as its rows of as many bytes; else as
+        it grows with the work from the nearest of them; of any other by the rows of its class.
+        """
+        operator, total = torch_operator(name), sum(flop.values())
+        rows = self._groups.get(("kind", operator, Phase.FORWARD), [])
+        if equal := [row.seconds for row in rows if row.nbytes == nbytes and row.seconds is not None]:
+            return KernelCost(ONLY, fmean(equal), 0, Origin.MEASURED, dram_bytes=nbytes)
+        groups = (("kind", operator, Phase.FORWARD), ("class", Arithmetic.PRODUCT in flop), "all")
+        group = self._nearest(groups, _ENOUGH_FOR_TIMES[-3:])
+        roofline = self._roofline(group)
+        seconds = roofline.seconds(total, nbytes)
+        near = min(rows, key=lambda row: abs(math.log(max(row.nbytes, 1) / max(nbytes, 1))), default=None)
+        if near is not None and near.seconds is not None:
+            seconds *= near.seconds / roofline.seconds(near.flop, near.nbytes)
         origin = Origin.DATASHEET if group in self._stated else Origin.FITTED
-        return KernelCost(ONLY, self._roofline(group).seconds(sum(flop.values()), nbytes), 0, origin, dram_bytes=nbytes)
+        return KernelCost(ONLY, seconds, 0, origin, dram_bytes=nbytes)
 
     def _nearest(self, groups: Sequence[Hashable], enough: Sequence[int]) -> Hashable:
         """Return the first group with enough shapes; None if there is none."""
@@ -160,14 +176,14 @@ class MeasuredCosts(MachineCosts):
 
     def kernel(
         self,
-        name: str,  # noqa: ARG002 - of its class alone
+        name: str,
         element_type: ElementType,  # noqa: ARG002 - of its element type alone
         flop: Mapping[Arithmetic, int],
         nbytes: int,
         sizes: tuple[int, ...] = (),  # noqa: ARG002 - its work alone counts
     ) -> KernelCost:
-        """Return what a kernel costs by those of its class that were measured."""
-        return self._kernels.of_work(flop, nbytes)
+        """Return what a kernel costs by those of its operator, or of its class, that were measured."""
+        return self._kernels.of_work(name, flop, nbytes)
 
     def _build(self, workload: Workload) -> CostTable:
         known: dict[KernelShape, tuple[KernelCost, ...]] = {}

@@ -108,7 +108,7 @@ class ServerCosts(CostModel):
             gaps.update(dict.fromkeys(filter(None, (gap or self._gaps[asked],))))
             return model, asked
 
-        table = captured_table(workload, machine)
+        table = captured_table(workload, machine, self._server.gpu.multiprocessors)
         return replace(table, gap=_joined(*gaps))
 
     def _narrow(self, half: ElementType) -> tuple[MachineCosts, str]:

@@ -177,6 +177,13 @@ class CapturedStep(_Data, frozen=True):
     notes: tuple[str, ...] = ()
 
     @property
+    def compute_capability(self) -> tuple[int, int] | None:
+        """Of the CUDA device by whose rules it was captured; None where that was a CPU."""
+        kind, _, version = self.device.partition(" ")
+        major, _, minor = version.partition(".")
+        return (int(major), int(minor)) if kind == "cuda" else None
+
+    @property
     def saved_bytes(self) -> int:
         """Bytes that forward keeps for backward, each storage once, beside parameters, buffers and inputs.
 

@@ -62,7 +62,10 @@ class Gpu:
     dram_bytes_per_s: Annotated[float, Stated("dram_bandwidth", RATE, "peak of its memory")]
     multiprocessors: Annotated[int, Stated("multiprocessors", UNITS, "over which tiles of a kernel are spread")]
     granule_bytes: Annotated[int, Stated("granule", GRANULE, "to which the pool rounds an allocation")]
-    context_bytes: Annotated[int, Stated("context", MEMORY, "of CUDA before any tensor")] = 0
+    context_bytes: Annotated[int, Stated("context", MEMORY, "of CUDA beside all tensors, with loaded kernels")] = 0
+    eager_context_bytes: Annotated[
+        int, Stated("context_eager", MEMORY, "the same with all kernels loaded, as before CUDA 11.7", decides=False)
+    ] = 0
     handle_bytes: Annotated[int, Stated("handle", MEMORY, "of each further handle of cuDNN")] = 0
 
     def framework_bytes(self, handles: int) -> int:
@@ -117,12 +120,14 @@ class Host:
         dispatch_backward_s: of what autograd runs for one operator of forward; all of its kernels together.
     """
 
-    memory_bytes: Annotated[int, Stated("memory", MEMORY, "that may be pinned")]
+    memory_bytes: Annotated[int, Stated("memory", MEMORY, "of the host")]
     issue_s: Annotated[float, Stated("issue", TIME, "to put one operation on a stream")]
     pin_latency_s: Annotated[float, Stated("pin_latency", TIME, "to pin memory, however little")]
     pin_bytes_per_s: Annotated[float, Stated("pin_bandwidth", RATE, "at which more is pinned")]
     dispatch_forward_s: Annotated[float, Stated("dispatch_forward", TIME, "of a framework before an operator")] = 0.0
     dispatch_backward_s: Annotated[float, Stated("dispatch_backward", TIME, "of autograd before its backward")] = 0.0
+    pinnable_bytes: Annotated[int, Stated("pinnable", MEMORY, "of its memory that may be pinned; else all")] = 0
+    process_bytes: Annotated[int, Stated("process", MEMORY, "that a process holds beside what it pins")] = 0
 
     @property
     def issuing(self) -> tuple[float, float, float]:

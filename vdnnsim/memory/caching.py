@@ -6,20 +6,15 @@ among equals the lowest of the oldest segment; only if there is none is memory t
 merges at once with its free neighbours in its segment, and serves requests of its stream and pool alone. When the GPU
 has no room, all that is free as a whole is given back to it, and the GPU is asked once more.
 
-How segments are taken from the GPU and blocks cut from them is the business of `Segments`. `WholeSegments` is
-PyTorch's default: each is one cudaMalloc, of 2 MiB in the small pool, in the large one of 20 MiB for requests below
-10 MiB and of the request's own size, rounded up to 2 MiB, above. A block is cut when what remains of it is at least a
-granule (small pool) or more than 1 MiB (large pool); else the whole of it counts as allocated. What
-`expandable_segments:True` makes of it stands in `vdnnsim.memory.expandable`.
+How segments are taken from the GPU and blocks cut from them is the business of `Segments`: PyTorch's default stands in
+`vdnnsim.memory.whole_segments`, what `expandable_segments:True` makes of it in `vdnnsim.memory.expandable`.
 
 A block that other streams have used (`Tensor.record_stream`) serves nobody when it is given back, until each of them
 has come to where it was then. PyTorch asks for that at the next request, and waits for it before it gives back to the
 GPU what is free; a block that comes back so is not looked for again (pytorch issue 189504).
 
 `pool_bytes` is the maximum of what PyTorch calls reserved, the sum of `deltas` what it calls allocated. Of
-PYTORCH_ALLOC_CONF nothing else is modelled: `max_split_size_mb`, `roundup_power2_divisions`,
-`garbage_collection_threshold`, pools of CUDA graphs and a limit by `set_per_process_memory_fraction`, which under
-expandable segments is another one than the end of memory.
+PYTORCH_ALLOC_CONF those settings are modelled that `vdnnsim.memory.settings` names; pools of CUDA graphs are not.
 
 Addresses here say the order in which segments were taken: a later one lies above an earlier one. PyTorch 2.14 goes by
 that order, too (pytorch pull request 183591); earlier ones went by the addresses, which are the driver's affair.
@@ -29,25 +24,15 @@ process_events, release_cached_blocks) and c10/core/AllocatorConfig.h.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar, Final, Protocol
 
 from vdnnsim.memory.free_pieces import FreePieces
-from vdnnsim.memory.online import Block, serve
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.online import Block
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.units import MIB
 
 LARGEST_SMALL_BYTES: Final = MIB
-SMALL_SEGMENT_BYTES: Final = 2 * MIB
-LARGE_SEGMENT_BYTES: Final = 20 * MIB
-OWN_SEGMENT_BYTES: Final = 10 * MIB
-SEGMENT_GRANULE_BYTES: Final = 2 * MIB
-
-
-def place_caching(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
-    """Serve requests one by one as PyTorch does in a process that has not allocated anything before."""
-    allocator = CachingAllocator(WholeSegments(capacity_bytes, granule_bytes))
-    return serve(requests, allocator, capacity_bytes, granule_bytes)
 
 
 class StreamPool:
@@ -81,11 +66,14 @@ class Segments(Protocol):
     def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
         """Return bytes and start of the free block that a request takes, if there is one."""
 
-    def grow(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+    def grow(self, pool: StreamPool, nbytes: int, pools: Iterable[StreamPool]) -> tuple[int, int] | None:
         """Take memory for a request from the GPU; return bytes and start of the free block; None without room."""
 
-    def least_rest_bytes(self, pool: StreamPool) -> int:
-        """Return the least that is worth to be cut off a block."""
+    def least_rest_bytes(self, pool: StreamPool, nbytes: int) -> int | None:
+        """Return the least that is worth to be cut off a block when nbytes of it are taken; None for nothing is."""
+
+    def became_free(self, start: int) -> None:
+        """Note that a block came back, which now is part of a free one that starts there."""
 
     def give_back_free(self, pools: Iterable[StreamPool]) -> None:
         """Give back to the GPU what is free as a whole."""
@@ -100,8 +88,9 @@ class CachingAllocator:
 
     addressed: ClassVar[bool] = True
 
-    def __init__(self, segments: Segments) -> None:
+    def __init__(self, segments: Segments, settings: AllocatorSettings | None = None) -> None:
         self._segments = segments
+        self._settings = settings or AllocatorSettings()
         self._pools: dict[tuple[int, bool], StreamPool] = {}
         # By the start of each block that is in use or waits.
         self._taken: dict[int, tuple[StreamPool, int]] = {}
@@ -129,17 +118,19 @@ class CachingAllocator:
             return Block(0, 0)
         if self._reached:
             self._return_reached()
-        pool, segments = self._pool(nbytes, stream), self._segments
-        found = segments.best_fit(pool, nbytes) or segments.grow(pool, nbytes)
+        nbytes = self._settings.rounded(nbytes)
+        pool, segments, pools = self._pool(nbytes, stream), self._segments, self._pools.values()
+        found = segments.best_fit(pool, nbytes) or segments.grow(pool, nbytes, pools)
         if found is None:
             self._return_reached(everything=True)
-            segments.give_back_free(self._pools.values())
-            found = segments.grow(pool, nbytes)
+            segments.give_back_free(pools)
+            found = segments.grow(pool, nbytes, pools)
         if found is None:
             return None
         size, start = found
         pool.free.remove(start, size)
-        if size - nbytes >= segments.least_rest_bytes(pool):
+        least_rest_bytes = segments.least_rest_bytes(pool, nbytes)
+        if least_rest_bytes is not None and size - nbytes >= least_rest_bytes:
             pool.free.add(start + nbytes, size - nbytes)
             size = nbytes
         self._taken[start] = pool, stream
@@ -179,6 +170,11 @@ class CachingAllocator:
         self._segments.give_back_free(self._pools.values())
 
     @property
+    def segment_starts(self) -> list[int]:
+        """Where segments start, from the lowest on, which is the oldest."""
+        return list(self._segments.borders)
+
+    @property
     def free_blocks(self) -> list[Block]:
         """The blocks that are free and kept, from the lowest on."""
         return sorted(Block(start, size) for pool in self._pools.values() for size, start in pool.free.by_size)
@@ -196,7 +192,8 @@ class CachingAllocator:
 
     def _free(self, block: Block) -> None:
         pool, _ = self._taken.pop(block.start)
-        pool.free.give_back(*block)
+        start, _ = pool.free.give_back(*block)
+        self._segments.became_free(start)
 
     def _return_reached(self, *, everything: bool = False) -> None:
         for stream, waiting in self._waiting.items():
@@ -207,58 +204,3 @@ class CachingAllocator:
                     del self._awaited[block.start]
                     self._free(block)
         self._reached.clear()
-
-
-class WholeSegments:
-    """Segments that are one cudaMalloc each, and given back as a whole.
-
-    Args:
-        capacity_bytes: memory of the GPU that is there for segments.
-        granule_bytes: to which requests are rounded.
-    """
-
-    def __init__(self, capacity_bytes: int, granule_bytes: int) -> None:
-        self._capacity_bytes = capacity_bytes
-        self._granule_bytes = granule_bytes
-        self._next_segment = 0
-        self.borders: dict[int, int] = {}
-        self.reserved_bytes = 0
-        self.most_reserved_bytes = 0
-
-    def best_fit(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
-        """Return bytes and start of the smallest free block that is large enough, the lowest among equals."""
-        return pool.free.best_fit(nbytes)
-
-    def grow(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
-        """Take a segment for a request; return its bytes and start; None where the GPU has no room."""
-        size = segment_bytes(nbytes)
-        if self.reserved_bytes + size > self._capacity_bytes:
-            return None
-        start = self._next_segment
-        self._next_segment += size
-        self.borders[start] = size
-        self.reserved_bytes += size
-        self.most_reserved_bytes = max(self.most_reserved_bytes, self.reserved_bytes)
-        pool.free.add(start, size)
-        return size, start
-
-    def least_rest_bytes(self, pool: StreamPool) -> int:
-        """Return the least that is worth to be cut off a block."""
-        return self._granule_bytes if pool.small else LARGEST_SMALL_BYTES + 1
-
-    def give_back_free(self, pools: Iterable[StreamPool]) -> None:
-        """Give back the segments in which nothing is in use."""
-        for pool in pools:
-            for size, start in [piece for piece in pool.free.by_size if self.borders.get(piece[1]) == piece[0]]:
-                pool.free.remove(start, size)
-                del self.borders[start]
-                self.reserved_bytes -= size
-
-
-def segment_bytes(nbytes: int) -> int:
-    """Return the size of the segment that is taken from the GPU for a request that no free block can serve."""
-    if nbytes <= LARGEST_SMALL_BYTES:
-        return SMALL_SEGMENT_BYTES
-    if nbytes < OWN_SEGMENT_BYTES:
-        return LARGE_SEGMENT_BYTES
-    return round_up(nbytes, SEGMENT_GRANULE_BYTES)

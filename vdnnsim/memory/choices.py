@@ -1,6 +1,12 @@
-"""The named choices of a scenario that concern memory."""
+"""The choices of a scenario that concern memory."""
 
 from enum import Enum
+from typing import Final, TypeAlias
+
+from vdnnsim.entry import Entry, YamlValue
+from vdnnsim.errors import InputError
+from vdnnsim.memory.settings import AllocatorSettings, parse_settings
+from vdnnsim.messages import not_one_of
 
 
 class MemoryModel(Enum):
@@ -9,8 +15,7 @@ class MemoryModel(Enum):
     `ideal` counts bytes rounded up to the granule and never fragments: what the papers add up, and the default.
     `best_fit` places each request online in the smallest free piece, as cnmem does for vDNN.
     `planned` assigns addresses ahead with the whole plan in view, which a static plan allows.
-    `pytorch` places online as PyTorch's CUDA caching allocator does, in segments that it keeps.
-    `pytorch_expandable` places as that allocator does under `expandable_segments:True`, in one segment that grows.
+    `pytorch` places online as PyTorch's CUDA caching allocator does, in segments that it keeps; it can be set.
     `cuda_malloc` makes every buffer an allocation of its own, as Caffe does: the driver hands out blocks of 2 MiB.
     `mxnet` plans which buffers share a storage as MXNet does, and allocates every storage by itself.
     `tensorflow` places online as TensorFlow's BFC allocator does, in regions that it doubles and keeps.
@@ -21,11 +26,76 @@ class MemoryModel(Enum):
     BEST_FIT = "best_fit"
     PLANNED = "planned"
     PYTORCH = "pytorch"
-    PYTORCH_EXPANDABLE = "pytorch_expandable"
     CUDA_MALLOC = "cuda_malloc"
     MXNET = "mxnet"
     TENSORFLOW = "tensorflow"
     CUDA_VMM = "cuda_vmm"
+
+
+MemoryChoice: TypeAlias = MemoryModel | AllocatorSettings
+"""A memory model, or PyTorch's with settings that are not its defaults."""
+
+_SETTABLE: Final = MemoryModel.PYTORCH.value
+
+
+def is_of_pytorch(model: MemoryChoice) -> bool:
+    """Return whether a memory model is PyTorch's, and so is what else a process holds (`vdnnsim.memory.process`)."""
+    return model is MemoryModel.PYTORCH or isinstance(model, AllocatorSettings)
+
+
+def memory_choice(text: str) -> MemoryChoice:
+    """Return the memory model that a text names: `best_fit`, or `pytorch(expandable_segments:True)`.
+
+    Raises:
+        InputError: there is none of this name, or a setting is wrong.
+    """
+    if text.startswith(f"{_SETTABLE}(") and text.endswith(")"):
+        return allocator(text[len(_SETTABLE) + 1 : -1])
+    names = [each.value for each in MemoryModel]
+    if text not in names:
+        raise InputError(not_one_of(text, names, "a memory model"))
+    return MemoryModel(text)
+
+
+def allocator(settings: str) -> MemoryChoice:
+    """Return PyTorch's allocator with settings in the words of its variable.
+
+    Raises:
+        InputError: a setting is wrong.
+    """
+    chosen = parse_settings(settings)
+    return chosen if chosen.words else MemoryModel.PYTORCH
+
+
+def read_memory_model(entry: Entry) -> MemoryChoice:
+    """Return the memory model that an entry names, or states as `{pytorch: {expandable_segments: true}}`.
+
+    Raises:
+        InputError: of the entry's kind; it is none.
+    """
+    value = entry.value
+    if isinstance(value, dict):
+        return _with_settings(entry.members((_SETTABLE,))[_SETTABLE])
+    if not isinstance(value, str):
+        raise entry.expected(f"a memory model: {', '.join(each.value for each in MemoryModel)}")
+    try:
+        return memory_choice(value)
+    except InputError as failure:
+        raise entry.wrong(str(failure)) from None
+
+
+def _word(value: YamlValue) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(str, value))}]"
+    return str(value)
+
+
+def _with_settings(entry: Entry) -> MemoryChoice:
+    settings = entry.named_members("settings of the allocator")
+    try:
+        return allocator(",".join(f"{name}:{_word(each.value)}" for name, each in settings.items()))
+    except InputError as failure:
+        raise entry.wrong(str(failure)) from None
 
 
 class PinnedMemory(Enum):

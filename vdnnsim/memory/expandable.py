@@ -10,31 +10,24 @@ a block could grow to counts as its size then. When the GPU has no room, all pag
 use, and the request is tried once more. A range that the GPU could map in part only is not mapped at all; but where
 free memory lies between two ranges, the first may be mapped before the second fails, and stays.
 
+Under `max_split_size_mb` a large free block is kept from smaller requests here too, unless it is what the lowest free
+addresses lead to; `garbage_collection_threshold` finds no segment that is free as a whole.
+
 Source: github.com/pytorch/pytorch, c10/cuda/CUDACachingAllocator.cpp (ExpandableSegment, find_expandable_block,
 map_block, get_free_block, unmap_block) with its note on expandable segments. Assumption: memory may be mapped as long
 as the sum of pages stays within the capacity; what the driver keeps for its tables of pages is not counted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
-from vdnnsim.memory.caching import (
-    LARGE_SEGMENT_BYTES,
-    SMALL_SEGMENT_BYTES,
-    CachingAllocator,
-    StreamPool,
-)
-from vdnnsim.memory.online import serve
-from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.caching import StreamPool
+from vdnnsim.memory.requests import round_up
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES, SMALL_SEGMENT_BYTES, segment_bytes
 
 _ADDRESSES_BEYOND: Final = 8
 """Addresses are reserved for all memory and one part in so many more."""
-
-
-def place_expandable(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
-    """Serve requests one by one as PyTorch does with expandable segments, in a process that has not allocated yet."""
-    allocator = CachingAllocator(ExpandableSegments(capacity_bytes, granule_bytes))
-    return serve(requests, allocator, capacity_bytes, granule_bytes)
 
 
 class ExpandableSegments:
@@ -43,10 +36,22 @@ class ExpandableSegments:
     Args:
         capacity_bytes: memory of the GPU that is there for segments.
         granule_bytes: to which requests are rounded.
+        settings: of the allocator.
+        allowed_bytes: how much may be reserved, where settings say it.
         total_bytes: all memory of the GPU, which says how many addresses a segment has; the capacity unless given.
     """
 
-    def __init__(self, capacity_bytes: int, granule_bytes: int, total_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        capacity_bytes: int,
+        granule_bytes: int,
+        settings: AllocatorSettings | None = None,
+        allowed_bytes: int | None = None,
+        *,
+        total_bytes: int | None = None,
+    ) -> None:
+        self._settings = settings or AllocatorSettings()
+        self._allowed_bytes = allowed_bytes
         self._capacity_bytes = capacity_bytes
         self._granule_bytes = granule_bytes
         self._total_bytes = capacity_bytes if total_bytes is None else total_bytes
@@ -62,10 +67,13 @@ class ExpandableSegments:
             return None
         while at + 1 < len(pieces) and self._grown_bytes(pool, *pieces[at + 1]) < self._grown_bytes(pool, *pieces[at]):
             at += 1
-        return pieces[at]
+        return pieces[at] if self._settings.may_serve(pieces[at][0], nbytes) else None
 
-    def grow(self, pool: StreamPool, nbytes: int) -> tuple[int, int] | None:
+    def grow(self, pool: StreamPool, nbytes: int, _: Iterable[StreamPool]) -> tuple[int, int] | None:
         """Map pages until there is a free block for a request; return its bytes and start; None without room."""
+        # PyTorch asks whether a whole segment would be allowed, and maps what it lacks.
+        if self._allowed_bytes is not None and self.reserved_bytes + segment_bytes(nbytes) > self._allowed_bytes:
+            return None
         start = self._room(pool, nbytes)
         while (size := pool.free.size_at(start)) < nbytes:
             hole = start + size
@@ -80,9 +88,12 @@ class ExpandableSegments:
             pool.free.give_back(hole, mapped_bytes)
         return size, start
 
-    def least_rest_bytes(self, _: StreamPool) -> int:
+    def least_rest_bytes(self, _pool: StreamPool, _nbytes: int) -> int:
         """Return the least that is worth to be cut off a block."""
         return self._granule_bytes
+
+    def became_free(self, start: int) -> None:
+        """Pages are given back when the GPU has no room, however long they were free."""
 
     def give_back_free(self, pools: Iterable[StreamPool]) -> None:
         """Give back the pages in which nothing is in use, and the addresses behind which there are none left."""

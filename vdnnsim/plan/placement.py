@@ -1,42 +1,42 @@
 """Whether a plan fits, and where: its allocations walked in issue order by a memory model, without a clock.
 
 Allocate and Release are ordered on the compute stream, so issue order is their order in time and the answer does not
-depend on durations. Host memory for copies is walked alongside: an offload takes the bytes that it moves unless it has
-them, a prefetch gives them back unless it keeps the copy. A buffer takes the granules in which a byte of it is held.
+depend on durations. Host memory for copies is walked alongside (`vdnnsim.plan.host_memory`). A buffer takes the
+granules in which a byte of it is held.
+
+What was captured is placed by PyTorch's allocator as its process goes on: the third iteration counts, which finds what
+the first two left of the pool.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.errors import PolicyError
-from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes, place
-from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
-from vdnnsim.plan.operations import (
-    Alias,
-    Allocate,
-    AllocateExtent,
-    Offload,
-    Operation,
-    Prefetch,
-    Release,
-    ReleaseExtent,
-    describe,
-)
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch
+from vdnnsim.memory.place import place
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
+from vdnnsim.plan.device_requests import Asked, device_requests
+from vdnnsim.plan.host_memory import Budget, HostLimits, HostOverflow, walk_host
+from vdnnsim.plan.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plan.pieces import Pieces
+from vdnnsim.plan.repetition import repeated
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
+ITERATIONS: Final = 3
+"""After so many PyTorch's pool rarely grows: on pretended GPUs most scripts' did not after the second."""
+
 
 class Pool(Enum):
-    """The two memories that a plan can overflow."""
+    """The memories that a plan can overflow; of the host's, what may be pinned is a part."""
 
     DEVICE = "GPU memory"
-    HOST = "pinned host memory"
+    PINNED = Budget.PINNED.value
+    HOST = Budget.HOST.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,26 @@ class MemoryLimits:
 
     Attributes:
         device_bytes: device memory that buffers may take, less `handle_bytes` for each handle that a plan opens.
+        host_bytes: memory of the host.
+        total_bytes: all memory of the GPU; what buffers may take unless given.
+        pinned_bytes: of the host's memory that may be pinned; all of it unless given.
+        process_bytes: that a process holds of the host beside what it pins.
     """
 
-    model: MemoryModel
+    model: MemoryChoice
     device_bytes: int
     host_bytes: int
     granule_bytes: int
     handle_bytes: int = 0
+    total_bytes: int | None = None
+    pinned_bytes: int | None = None
+    process_bytes: int = 0
+
+    @property
+    def host(self) -> HostLimits:
+        """What there is of the host."""
+        pinned = self.host_bytes if self.pinned_bytes is None else self.pinned_bytes
+        return HostLimits(self.host_bytes, pinned, self.process_bytes, is_of_pytorch(self.model))
 
     def pool_bytes(self, plan: TrainingPlan) -> int:
         """Device memory that is left for the buffers of a plan."""
@@ -128,26 +141,36 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
         PolicyError: the plan gives back extents of buffers, which the memory model cannot.
     """
     pieces = Pieces(plan)
-    positions, requests = device_requests(plan, limits, pieces)
-    host = _walk_host(plan, limits.host_bytes, pieces)
-    answer = place(requests, limits.model, capacity_bytes=limits.pool_bytes(plan), granule_bytes=limits.granule_bytes)
-    if isinstance(answer, Overflow):
-        overflow = positions[answer.position]
-        if isinstance(host, int) or overflow < host.operation:
-            return _device_overflow(plan, overflow, requests[: answer.position + 1], answer, limits)
+    asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
+    if is_of_pytorch(limits.model) and isinstance(plan.workload, CapturedWorkload):
+        asked = repeated(plan, asked, ITERATIONS)
+    host = walk_host(plan, limits.host, pieces)
+    answer = _serve(plan, limits, asked)
+    if isinstance(answer, Overflow) and (isinstance(host, int) or asked[answer.position].operation < host.operation):
+        return _device_overflow(plan, asked[: answer.position + 1], answer, limits)
     if not isinstance(host, int):
-        return host
+        return _host_overflow(plan, host)
     assert not isinstance(answer, Overflow)
+    # Of several iterations the last one's stay.
     changes = {
         operation: PlacedChange(operation, request.key, delta, offset)
-        for operation, request, delta, offset in zip(positions, requests, answer.deltas, answer.offsets, strict=True)
+        for (operation, request), delta, offset in zip(asked, answer.deltas, answer.offsets, strict=True)
     }
     return Placement(changes, answer.pool_bytes, host)
 
 
+def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Placed | Overflow:
+    """Ask a memory model, empty at first, for the device memory of so many iterations in a row."""
+    asked = device_requests(plan, limits.model, limits.granule_bytes, Pieces(plan))
+    return _serve(plan, limits, repeated(plan, asked, times))
+
+
 def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
     """Place a plan on a GPU and a host without a capacity."""
-    placement = place_plan(plan, replace(limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES))
+    roomy = replace(
+        limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES, total_bytes=None, pinned_bytes=None
+    )
+    placement = place_plan(plan, roomy)
     assert isinstance(placement, Placement)
     return placement
 
@@ -157,113 +180,38 @@ def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
     return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
 
 
-_OF_MEMORY: Final = frozenset({Allocate, Alias, Release, AllocateExtent, ReleaseExtent})
-"""The operations that change memory; to ask for the type is quicker than to match each of the others."""
-
-_COPIES: Final = frozenset({Offload, Prefetch})
-
-
-def device_requests(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> tuple[list[int], list[Request]]:
-    """Return the operations of a plan that ask for device memory or give it back, and what each of them asks.
-
-    Raises:
-        PolicyError: the plan gives back extents of buffers, which the memory model cannot.
-    """
-    positions: list[int] = []
-    requests: list[Request] = []
-    aliases: set[int] = set()
-    # Of the buffers of which extents were given back, the pieces that are still held.
-    held: dict[int, set[int]] = {}
-    for position, operation in enumerate(plan.operations):
-        if type(operation) not in _OF_MEMORY:
-            continue
-        match operation:
-            case Allocate(buffer=buffer):
-                requests.append(Request(buffer, plan.buffers[buffer].nbytes))
-                positions.append(position)
-            case Alias(buffer=buffer):
-                aliases.add(buffer)
-            case Release(buffer=buffer) if buffer in aliases:
-                aliases.remove(buffer)
-            case Release(buffer=buffer):
-                requests.append(Request(buffer, None))
-                positions.append(position)
-                held.pop(buffer, None)
-            case _:
-                assert isinstance(operation, AllocateExtent | ReleaseExtent)
-                buffer, extent = operation.buffer, operation.extent
-                if limits.model not in MODELS_WITH_EXTENTS:
-                    raise _without_extents(plan, operation, limits.model)
-                left = held.setdefault(buffer, set(pieces.covered(buffer)))
-                changed = pieces.covered(buffer, extent)
-                (left.update if isinstance(operation, AllocateExtent) else left.difference_update)(changed)
-                granule_bytes = extent_granule_bytes(limits.model, limits.granule_bytes)
-                nbytes = _held_bytes(pieces.ranges(buffer), left, granule_bytes)
-                requests.append(Request(buffer, nbytes, resizes=True))
-                positions.append(position)
-    return positions, requests
-
-
-def _held_bytes(ranges: Sequence[range], held: Collection[int], granule_bytes: int) -> int:
-    """Return the granules in which pieces of a buffer are held, in bytes; one that several share counts once."""
-    nbytes = reached = 0
-    for number in sorted(held):
-        first = max(reached, ranges[number].start // granule_bytes * granule_bytes)
-        reached = round_up(ranges[number].stop, granule_bytes)
-        nbytes += max(0, reached - first)
-    return nbytes
-
-
-def _without_extents(plan: TrainingPlan, operation: Operation, model: MemoryModel) -> PolicyError:
-    text = describe(operation, plan.buffer_names, plan.layers)
-    able = " or ".join(repr(each.value) for each in MODELS_WITH_EXTENTS)
-    return PolicyError(
-        f"{plan.policy}: memory_model: found {model.value!r}, which gives buffers back as a whole and no part of one "
-        f"({text}), expected {able}"
+def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> Placed | Overflow:
+    return place(
+        [each.request for each in asked],
+        limits.model,
+        capacity_bytes=limits.pool_bytes(plan),
+        granule_bytes=limits.granule_bytes,
+        total_bytes=limits.total_bytes,
     )
 
 
-def _walk_host(plan: TrainingPlan, capacity_bytes: int, pieces: Pieces) -> int | DoesNotFit:
-    """Return the maximum of pinned host memory in use, or the offload that found no room."""
-    # By buffer, copy and piece.
-    held: dict[tuple[int, int, int], int] = {}
-    in_use = peak = 0
-    for position, operation in enumerate(plan.operations):
-        if type(operation) not in _COPIES:
-            continue
-        match operation:
-            case Offload(buffer=buffer, extent=extent, copy=copy):
-                ranges = pieces.ranges(buffer)
-                coming = {(buffer, copy, each): len(ranges[each]) for each in pieces.covered(buffer, extent)}
-                nbytes = sum(coming[each] for each in coming if each not in held)
-                free = capacity_bytes - in_use
-                if nbytes > free:
-                    return DoesNotFit(
-                        plan,
-                        Pool.HOST,
-                        position,
-                        buffer,
-                        operation.layer,
-                        operation.phase,
-                        nbytes,
-                        free,
-                        free,
-                        capacity_bytes,
-                        _by_kind(plan, ((each, size) for (each, _, _), size in held.items())),
-                    )
-                held |= coming
-                in_use += nbytes
-                peak = max(peak, in_use)
-            case Prefetch(buffer=buffer, keeps_copy=False, extent=extent, copy=copy):
-                in_use -= sum(held.pop((buffer, copy, each)) for each in pieces.covered(buffer, extent))
-            case _:
-                pass
-    return peak
+def _host_overflow(plan: TrainingPlan, overflow: HostOverflow) -> DoesNotFit:
+    operation = plan.operations[overflow.operation]
+    assert isinstance(operation, Offload)
+    return DoesNotFit(
+        plan=plan,
+        pool=Pool(overflow.budget.value),
+        operation=overflow.operation,
+        buffer=operation.buffer,
+        layer=operation.layer,
+        phase=operation.phase,
+        requested_bytes=overflow.requested_bytes,
+        free_bytes=overflow.free_bytes,
+        largest_free_bytes=overflow.free_bytes,
+        capacity_bytes=overflow.capacity_bytes,
+        held_bytes=_by_kind(plan, overflow.held),
+    )
 
 
 def _device_overflow(
-    plan: TrainingPlan, position: int, requests: Sequence[Request], overflow: Overflow, limits: MemoryLimits
+    plan: TrainingPlan, asked: Sequence[Asked], overflow: Overflow, limits: MemoryLimits
 ) -> DoesNotFit:
+    position, requests = asked[-1].operation, [each.request for each in asked]
     operation = plan.operations[position]
     assert isinstance(operation, Allocate | AllocateExtent)
     granule_bytes = limits.granule_bytes

@@ -4,14 +4,18 @@ A pool that places online and keeps what it once took needs more for several ite
 found it empty; and weights that stay where they are lie between what comes and goes.
 """
 
-from vdnnsim.memory.place import place
-from vdnnsim.memory.requests import Overflow, Placed
-from vdnnsim.plan.operations import Alias, Allocate, Release
-from vdnnsim.plan.pieces import Pieces
-from vdnnsim.plan.placement import MemoryLimits, device_requests
+from collections.abc import Sequence
+from operator import itemgetter
+
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.plan.device_requests import Asked
+from vdnnsim.plan.libraries import first_products
+from vdnnsim.plan.operations import Alias, Allocate, Compute, Release
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 
-_OUTLIVES_AN_ITERATION = frozenset({BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT})
+_OUTLIVES_AN_ITERATION = frozenset(
+    {BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT, BufferKind.WORKSPACE}
+)
 
 
 def leading_operations(plan: TrainingPlan) -> int:
@@ -29,7 +33,9 @@ def end_of_work(plan: TrainingPlan) -> int:
 
 
 def resident_buffers(plan: TrainingPlan) -> frozenset[int]:
-    """Return the buffers that stay allocated between iterations: W, optimizer states, and dW that is added to.
+    """Return the buffers that stay allocated between iterations: W, optimizer states, dW that is added to.
+
+    And workspaces that a library keeps.
 
     Those alone that an iteration begins with and that the plan holds from its head to its tail.
     """
@@ -44,19 +50,26 @@ def resident_buffers(plan: TrainingPlan) -> frozenset[int]:
     )
 
 
-def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Placed | Overflow:
-    """Ask a memory model, empty at first, for the device memory of so many iterations in a row."""
+def repeated(plan: TrainingPlan, asked: Sequence[Asked], times: int) -> list[Asked]:
+    """Return what so many iterations in a row ask of an empty pool; what stays is given back at the very end.
+
+    A process that trains what was captured begins with weights alone: the first update makes the states of the
+    optimizer, and the first products take the workspaces of cuBLAS, amid what comes and goes.
+    """
     residents = resident_buffers(plan)
-    positions, once = device_requests(plan, limits, Pieces(plan))
-    first = [
-        request
-        for position, request in zip(positions, once, strict=True)
-        if request.key not in residents or isinstance(plan.operations[position], Allocate)
-    ]
-    again = [request for request in once if request.key not in residents]
-    return place(
-        first + again * (times - 1),
-        limits.model,
-        capacity_bytes=limits.pool_bytes(plan),
-        granule_bytes=limits.granule_bytes,
-    )
+    made = _made(plan) if isinstance(plan.workload, CapturedWorkload) else {}
+    again = [each for each in asked if each.request.key not in residents]
+    kept = [each for each in asked if each.request.key in residents]
+    taken = [(made.get(each.request.key, each.operation), each) for each in kept if each.request.nbytes is not None]
+    first = sorted([*taken, *((each.operation, each) for each in again)], key=itemgetter(0))
+    return [each for _, each in first] + again * (times - 1) + [each for each in kept if each.request.nbytes is None]
+
+
+def _made(plan: TrainingPlan) -> dict[int, int]:
+    """Return before which operation the first iteration takes the buffers with which a process does not begin."""
+    buffers, made = plan.buffers, dict[int, int]()
+    for position, each in enumerate(plan.operations):
+        if isinstance(each, Compute):
+            states = (one for one in each.reads if buffers[one].kind is BufferKind.OPTIMIZER_STATE)
+            made |= {one: position for one in states if one not in made}
+    return made | first_products(plan)

@@ -12,7 +12,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import listed
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import Pool
@@ -37,7 +37,7 @@ class Question(Protocol):
         """Where."""
 
     @property
-    def memory_model(self) -> MemoryModel:
+    def memory_model(self) -> MemoryChoice:
         """How memory is placed."""
 
     @property
@@ -214,8 +214,8 @@ def _none_fits(result: ScenarioResult) -> str:
         )
     elif shortage(least) is Shortage.HOST and least.refusal is not None:
         reason = (
-            f", and to offload more than the {format_bytes(least.refusal.capacity_bytes)} of pinned host memory "
-            "that there are"
+            f", and to offload more than the {format_bytes(least.refusal.capacity_bytes)} of "
+            f"{least.refusal.pool.value} that there are"
         )
     capacity = format_bytes(result.server.gpu.memory_bytes)
     return f"None of {_count(len(result.slowest))} fits {workload_text(result)} into {capacity}; {needed}{reason}"
@@ -293,6 +293,6 @@ def shortage(row: PolicyResult) -> Shortage | None:
     """Return what keeps a policy from fitting, gaps where all in use at once would fit; None where it fits."""
     if row.refusal is None:
         return None
-    if row.refusal.pool is Pool.HOST:
+    if row.refusal.pool is not Pool.DEVICE:
         return Shortage.HOST
     return Shortage.GAPS if row.metrics.max_memory_bytes <= row.refusal.capacity_bytes else Shortage.GPU

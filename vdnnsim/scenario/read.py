@@ -27,7 +27,7 @@ from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.file_kind import FileKind, check_kind
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read_memory_model
 from vdnnsim.messages import one_line, printable, quote
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
@@ -83,9 +83,10 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
             f"would be fused; expected a captured model, `workload: {{{STEP}: ...}}`"
         )
     policies = _policies(keys["policies"], known_policies() if policy_types is None else policy_types)
-    memory_model, pinned_memory = MEMORY_MODEL if captured else MemoryModel.IDEAL, PinnedMemory.ARENA
+    memory_model: MemoryChoice = MEMORY_MODEL if captured else MemoryModel.IDEAL
+    pinned_memory = PinnedMemory.ARENA
     if "memory_model" in keys:
-        memory_model = keys["memory_model"].choice(MemoryModel, "a memory model")
+        memory_model = read_memory_model(keys["memory_model"])
     if "pinned_memory" in keys:
         pinned_memory = keys["pinned_memory"].choice(PinnedMemory, "a way to pin memory")
     profile = _profile(keys["hardware"], path.parent)

@@ -6,7 +6,7 @@ from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
 
@@ -30,7 +30,7 @@ class Scenario:
     workload: Workload
     server: Server
     policies: tuple[Policy, ...]
-    memory_model: MemoryModel
+    memory_model: MemoryChoice
     pinned_memory: PinnedMemory
     sources: tuple[tuple[str, str], ...]
     gpus: int = 1

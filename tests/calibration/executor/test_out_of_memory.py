@@ -54,7 +54,7 @@ def test_too_little_host_memory(bench: Bench) -> None:
     answer = Executor(bench.device, workload, bench.library).execute(plan, replace(UNLIMITED, host_bytes=1000))
 
     assert isinstance(answer, DoesNotFit)
-    assert answer.pool is Pool.HOST
+    assert answer.pool is Pool.PINNED
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def test_a_figure_knows_its_key_its_field_and_whether_it_may_be_left_out() -> No
     assert (idle.path, idle.field, idle.is_whole, idle.stated.decides) == ("power.idle", "idle_watts", False, False)
     assert keys_of(Gpu) == (
         ["memory", "dram_bandwidth", "multiprocessors", "granule", "peak"],
-        ["context", "handle"],
+        ["context", "context_eager", "handle"],
     )
     assert keys_of(TopologyLink) == (["down", "up", "latency"], ["kept_down", "kept_up"])
 

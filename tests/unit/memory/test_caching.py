@@ -1,22 +1,21 @@
 """The rules of PyTorch's caching allocator, each worked out by hand; sizes in MiB where not said otherwise."""
 
-from collections.abc import Callable, Sequence
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.memory_requests import give, take
-from vdnnsim.memory.caching import place_caching, segment_bytes
-from vdnnsim.memory.expandable import place_expandable
+from vdnnsim.memory.pytorch import place_pytorch
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
+from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.whole_segments import segment_bytes
 from vdnnsim.units import MIB
 
 ROOMY = 2**40
 
 
 def served(requests: list[Request], capacity_bytes: int = ROOMY) -> Placed:
-    answer = place_caching(requests, capacity_bytes, 512)
+    answer = place_pytorch(requests, capacity_bytes, 512)
     assert isinstance(answer, Placed)
     return answer
 
@@ -104,27 +103,27 @@ def test_free_segments_go_back_to_the_gpu_when_it_has_no_room() -> None:
 
 def test_a_segment_in_use_does_not_go_back() -> None:
     """40 MiB: 5 hold a segment of 20, of which 15 are free. 22 MiB do not fit though 35 are free."""
-    answer = place_caching([take(0, 5), take(1, 22)], 40 * MIB, 512)
+    answer = place_pytorch([take(0, 5), take(1, 22)], 40 * MIB, 512)
 
     assert answer == Overflow(1, (0,), 35 * MIB, 15 * MIB)
 
 
 def test_a_medium_request_does_not_fit_where_its_segment_does_not() -> None:
     """19 MiB hold no segment of 20 MiB, which a request of 2 MiB would be cut from."""
-    assert place_caching([take(0, 2)], 19 * MIB, 512) == Overflow(0, (), 19 * MIB, 0)
+    assert place_pytorch([take(0, 2)], 19 * MIB, 512) == Overflow(0, (), 19 * MIB, 0)
 
 
 SIZES = st.sampled_from((1, 700, 4096, MIB, MIB + 1, 3 * MIB, 9 * MIB, 10 * MIB, 15 * MIB + 5, 40 * MIB))
 
 
-@pytest.mark.parametrize("place", [place_caching, place_expandable])
+@pytest.mark.parametrize("grow", [False, True])
 @settings(max_examples=60)
 @given(
     toggles=st.lists(st.tuples(st.integers(0, 7), SIZES), max_size=40),
     capacity_bytes=st.sampled_from((24 * MIB, 96 * MIB, ROOMY)),
 )
 def test_blocks_in_use_never_overlap_and_nothing_is_lost(
-    place: Callable[[Sequence[Request], int, int], Placed | Overflow],
+    grow: bool,  # noqa: FBT001  # given by pytest
     toggles: list[tuple[int, int]],
     capacity_bytes: int,
 ) -> None:
@@ -139,7 +138,7 @@ def test_blocks_in_use_never_overlap_and_nothing_is_lost(
         requests.append(Request(key, None if key in held else nbytes))
         held ^= {key}
     requests += [Request(key, None) for key in held]
-    answer = place(requests, capacity_bytes, 512)
+    answer = place_pytorch(requests, capacity_bytes, 512, AllocatorSettings(expandable_segments=grow))
     if isinstance(answer, Overflow):
         assert 0 <= answer.largest_free_bytes <= answer.free_bytes <= capacity_bytes
         return

@@ -4,16 +4,19 @@ import pytest
 
 from tests.memory_requests import give, take
 from vdnnsim.memory.caching import CachingAllocator
-from vdnnsim.memory.expandable import ExpandableSegments, place_expandable
+from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import Block
+from vdnnsim.memory.pytorch import place_pytorch
 from vdnnsim.memory.requests import Overflow, Placed, Request
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.units import MIB
 
 ROOMY = 2**40
+GROWING = AllocatorSettings(expandable_segments=True)
 
 
 def served(requests: list[Request], capacity_mib: float = ROOMY) -> Placed:
-    answer = place_expandable(requests, round(capacity_mib * MIB), 512)
+    answer = place_pytorch(requests, round(capacity_mib * MIB), 512, GROWING)
     assert isinstance(answer, Placed)
     return answer
 
@@ -158,6 +161,6 @@ def test_addresses_end_behind_nine_eighths_of_memory() -> None:
 
 def test_what_does_not_fit_names_what_is_free() -> None:
     """50: 30 map 40. 25 more want 15 behind the free 10, that is a page for which only 10 are left."""
-    answer = place_expandable([take(0, 30), take(1, 25)], 50 * MIB, 512)
+    answer = place_pytorch([take(0, 30), take(1, 25)], 50 * MIB, 512, GROWING)
 
     assert answer == Overflow(1, (0,), 20 * MIB, 10 * MIB)

@@ -18,7 +18,6 @@ def test_each_model_answers_in_its_own_way() -> None:
         MemoryModel.BEST_FIT: Overflow(3, (1,), 80, 40),
         MemoryModel.PLANNED: Placed((20, 0, 20, 20, 0, 20), (40, 20, -40, 60, -20, -60), 80),
         MemoryModel.PYTORCH: Overflow(0, (), 100, 0),
-        MemoryModel.PYTORCH_EXPANDABLE: Overflow(0, (), 100, 0),
         MemoryModel.CUDA_MALLOC: Overflow(0, (), 100, 0),
         MemoryModel.MXNET: Overflow(0, (), 100, 0),
         MemoryModel.TENSORFLOW: Overflow(0, (), 100, 0),

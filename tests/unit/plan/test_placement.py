@@ -188,7 +188,7 @@ def test_an_overflow_of_the_host_is_an_overflow(writer: PlanWriter) -> None:
 
     assert overflow == DoesNotFit(
         plan=plan,
-        pool=Pool.HOST,
+        pool=Pool.PINNED,
         operation=3,
         buffer=second,
         layer=1,
@@ -234,9 +234,9 @@ def test_the_first_overflow_of_either_memory_decides(writer: PlanWriter) -> None
         return answer.pool, answer.operation
 
     assert overflow(device_bytes=25, host_bytes=10) == (Pool.DEVICE, 2)
-    assert overflow(device_bytes=25, host_bytes=5) == (Pool.HOST, 1)
+    assert overflow(device_bytes=25, host_bytes=5) == (Pool.PINNED, 1)
     assert overflow(device_bytes=5, host_bytes=5) == (Pool.DEVICE, 0)
-    assert overflow(device_bytes=30, host_bytes=5) == (Pool.HOST, 1)
+    assert overflow(device_bytes=30, host_bytes=5) == (Pool.PINNED, 1)
 
 
 def test_events_and_kernels_take_no_memory(writer: PlanWriter) -> None:

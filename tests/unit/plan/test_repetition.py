@@ -10,8 +10,8 @@ from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow, Placed
 from vdnnsim.plan.operations import Alias, Allocate, MemoryOperation, Offload, Operation, Prefetch, Release
-from vdnnsim.plan.placement import MemoryLimits, needed_bytes
-from vdnnsim.plan.repetition import end_of_work, leading_operations, place_repeatedly, resident_buffers
+from vdnnsim.plan.placement import MemoryLimits, needed_bytes, place_repeatedly
+from vdnnsim.plan.repetition import end_of_work, leading_operations, resident_buffers
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.units import MIB

@@ -56,4 +56,4 @@ def test_each_copy_takes_host_memory() -> None:
     assert isinstance(placed, Placement)
     assert placed.host_bytes == 20
     assert isinstance(refused, DoesNotFit)
-    assert (refused.pool, refused.held_bytes) == (Pool.HOST, ((BufferKind.FEATURE_MAP, 1000),))
+    assert (refused.pool, refused.held_bytes) == (Pool.PINNED, ((BufferKind.FEATURE_MAP, 1000),))

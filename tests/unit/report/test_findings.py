@@ -134,7 +134,7 @@ def test_gaps_are_named_where_what_is_in_use_would_fit(
 
 def test_host_memory_is_named_where_it_is_short(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
     assert keep.refusal is not None
-    host = replace(move, refusal=replace(keep.refusal, pool=Pool.HOST, capacity_bytes=5))
+    host = replace(move, refusal=replace(keep.refusal, pool=Pool.PINNED, capacity_bytes=5))
     none = replace(result, results=(host,))
     assert verdict(none) == (
         "None of 1 policy fits toy (1) into 1000 B; move(m) asks for the least, 60 B, and to offload more than the "
@@ -172,7 +172,7 @@ def test_what_is_lacking(move: PolicyResult, keep: PolicyResult) -> None:
     assert shortage(move) is None
     assert shortage(keep) is Shortage.GPU
     assert shortage(replace(move, refusal=keep.refusal)) is Shortage.GAPS
-    assert shortage(replace(keep, refusal=replace(keep.refusal, pool=Pool.HOST))) is Shortage.HOST
+    assert shortage(replace(keep, refusal=replace(keep.refusal, pool=Pool.PINNED))) is Shortage.HOST
 
 
 def test_all_of_the_memory_is_not_too_much(keep: PolicyResult) -> None:

@@ -212,7 +212,7 @@ def test_policies_that_do_not_fit_say_why_where_the_bar_does_not(
 ) -> None:
     assert keep.refusal is not None
     gaps = replace(move, refusal=keep.refusal)
-    host = replace(move, refusal=replace(keep.refusal, pool=Pool.HOST))
+    host = replace(move, refusal=replace(keep.refusal, pool=Pool.PINNED))
     written = texts(policies_figure(replace(result, results=(keep, gaps, host))))
     assert [each for each in written if each.startswith("does not fit")] == [
         "does not fit",

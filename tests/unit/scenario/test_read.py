@@ -188,7 +188,7 @@ BATCH = "expected an integer from 1 to 1000000"
             "memory_model: best\npolicies:",
             (
                 "memory_model: 'best' is not a memory model; did you mean 'best_fit'? (ideal, best_fit, planned, "
-                "pytorch, pytorch_expandable, cuda_malloc, mxnet, tensorflow, cuda_vmm)"
+                "pytorch, cuda_malloc, mxnet, tensorflow, cuda_vmm)"
             ),
         ),
         (

@@ -191,7 +191,7 @@ class LayrubRuns:
     def replay(self, case: LayrubCase, plan: TrainingPlan) -> IterationTrace:
         """An iteration of any plan for a case, on a GPU without a capacity; of several, the one that is done last."""
         simulator = self.simulator(case)
-        plans = simulator.exchanging((plan,) * case.gpus)
+        plans = simulator.completed((plan,) * case.gpus)
         server_trace = simulator.replay(plans, [_place(simulator, each, MemoryModel.IDEAL) for each in plans])
         return max(server_trace.gpus, key=lambda trace: trace.iteration_s)
 

@@ -7,6 +7,7 @@ from vdnnsim.analysis.columns import COLUMNS, RUN
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
+from vdnnsim.report.budgets import budgets
 from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics
 from vdnnsim.report.findings import caption, conclusions, profiling, refusals
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
@@ -27,7 +28,7 @@ def page_text(result: ScenarioResult, pictures: Mapping[str, str], traces: Itera
         (
             markdown.heading(result.name, 1),
             markdown.escape(f"{caption(result)}."),
-            *map(markdown.escape, conclusions(result)),
+            *map(markdown.escape, (*conclusions(result), budgets(result))),
             markdown.table(
                 [column.title for column in columns],
                 zip(*(column.cells for column in columns), strict=True),

@@ -11,6 +11,7 @@ from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.samples import sample_of
+from vdnnsim.report.budgets import budgets
 from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics
 from vdnnsim.report.findings import caption, conclusions, profiling, refusals
 from vdnnsim.report.scale import per_second
@@ -46,7 +47,8 @@ def result_table(result: ScenarioResult) -> RenderableType:
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
     known = *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
-    findings = *conclusions(result), *known, *contention_lines(result), *refusals(result), *profiling(result)
+    said = *conclusions(result), budgets(result)
+    findings = *said, *known, *contention_lines(result), *refusals(result), *profiling(result)
     lines.extend(_hanging(line) for line in findings)
     if result.advice:
         lines += [Text("What would make it fit?", style="bold"), *map(_hanging, result.advice)]

@@ -22,7 +22,7 @@ from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import PinnedMemory, read_memory_model
 from vdnnsim.messages import not_one_of, one_line
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
@@ -72,7 +72,7 @@ def study_keys(policy_types: PolicyTypes, folder: Path) -> Mapping[str, Key]:
         Key("hardware", "hardware", _hardware(folder)),
         Key("gpus", "gpus", _integer(MOST_GPUS), is_number=True, is_whole=True),
         Key(POLICY, "policy", _policy(policy_types)),
-        Key("memory_model", "memory_model", _choice(MemoryModel, "a memory model")),
+        Key("memory_model", "memory_model", _memory_model),
         Key("pinned_memory", "pinned_memory", _choice(PinnedMemory, "a way to pin memory")),
         Key("gradients", "gradients", _choice(Aggregation, "a way to add up gradients")),
         Key(COMPUTE_SPEED, COMPUTE_SPEED, _speed, is_number=True),
@@ -173,6 +173,10 @@ def _hardware(folder: Path) -> Callable[[Entry], Value]:
         return name
 
     return read
+
+
+def _memory_model(entry: Entry) -> Value:
+    return read_memory_model(entry).value
 
 
 def _integer(most: int) -> Callable[[Entry], Value]:

@@ -17,7 +17,7 @@ from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import StudyError, VdnnsimError
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
-from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.choices import PinnedMemory, memory_choice
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy, is_shipped
 from vdnnsim.scenario.captured import captured_model
@@ -115,7 +115,7 @@ class Resolver:
             workload=workload,
             server=server,
             policies=(cast("Policy", point[POLICY]),),
-            memory_model=MemoryModel(point.get("memory_model", base.memory_model)),
+            memory_model=memory_choice(cast("str", point.get("memory_model", base.memory_model.value))),
             pinned_memory=PinnedMemory(point.get("pinned_memory", base.pinned_memory)),
             gpus=gpus,
             gradients=_gradients(point, base, gpus, workload.mode),

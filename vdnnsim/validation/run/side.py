@@ -8,8 +8,7 @@ from vdnnsim.analysis.timing import stall_seconds
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow
 from vdnnsim.plan.operations import Offload, Stream
-from vdnnsim.plan.placement import MemoryLimits, needed_bytes
-from vdnnsim.plan.repetition import place_repeatedly
+from vdnnsim.plan.placement import MemoryLimits, needed_bytes, place_repeatedly
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace, StallCause
 from vdnnsim.validation.port import MemoryPeaks

@@ -1,0 +1,63 @@
+"""What a process that runs PyTorch takes of a GPU and of its host beside the tensors of its program, term by term.
+
+    context            CUDA's context, with the kernels that were loaded: `gpu.context` of a profile, outside of every
+                       pool; `gpu.handle` for each further handle of a system of the papers
+    cuBLAS             a workspace for each handle and stream, taken from PyTorch's allocator at the first product there
+                       and kept; each thread has a handle, and backward runs on one of its own. cublasLt, which adds the
+                       bias of a linear layer, shares it
+    cuDNN              the workspace of each convolution while it runs (`vdnnsim.cost.chosen_workspace`, or the table of
+                       a profile)
+    DDP                buckets of gradients (`vdnnsim.plan.buckets`)
+    pinned memory      blocks of powers of two, kept when they are given back, each for requests of its own size
+
+Sources: github.com/pytorch/pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize, `:4096:2:16:8`,
+32 MiB on compute capability 9.0) and aten/src/ATen/core/CachingHostAllocator.h (PowerOf2Ceil); both sizes of cuBLAS's
+workspace were seen in PyTorch 2.14 on pretended GPUs. That 33 GiB become 64: github.com/vllm-project/vllm issue 48436.
+"""
+
+from collections import Counter
+from typing import Final
+
+from vdnnsim.units import KIB, MIB
+
+CUBLAS_BYTES: Final = 2 * 4096 * KIB + 8 * 16 * KIB
+"""8,519,680 B, of a handle and a stream."""
+CUBLAS_HOPPER_BYTES: Final = 32 * MIB
+_HOPPER: Final = (9, 0)
+
+
+def cublas_workspace_bytes(compute_capability: tuple[int, int]) -> int:
+    """Return what PyTorch gives cuBLAS for a handle and a stream, where CUBLAS_WORKSPACE_CONFIG says nothing."""
+    return CUBLAS_HOPPER_BYTES if compute_capability == _HOPPER else CUBLAS_BYTES
+
+
+def pinned_block_bytes(nbytes: int) -> int:
+    """Return the block of pinned memory that PyTorch takes for a request: the next power of two."""
+    return 1 << (nbytes - 1).bit_length() if nbytes else 0
+
+
+class PinnedBlocks:
+    """Pinned memory as PyTorch's CachingHostAllocator takes it in a process that has not pinned anything before.
+
+    Attributes:
+        taken_bytes: of the host, in blocks that are in use and in those that are kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept = Counter[int]()
+        self.taken_bytes = 0
+
+    def missing_bytes(self, nbytes: int) -> int:
+        """Return what a request would take of the host: nothing where a block of its size is kept."""
+        size = pinned_block_bytes(nbytes)
+        return 0 if self._kept[size] else size
+
+    def take(self, nbytes: int) -> None:
+        """Serve a request."""
+        self.taken_bytes += self.missing_bytes(nbytes)
+        size = pinned_block_bytes(nbytes)
+        self._kept[size] = max(0, self._kept[size] - 1)
+
+    def give_back(self, nbytes: int) -> None:
+        """Keep the block of a request for the next one."""
+        self._kept[pinned_block_bytes(nbytes)] += 1

@@ -1,0 +1,188 @@
+"""Settings of PyTorch's CUDA caching allocator, in the words of its variable PYTORCH_ALLOC_CONF.
+
+That was PYTORCH_CUDA_ALLOC_CONF before PyTorch 2.9, which still reads it. Those settings are here that decide where
+memory lies and how much is reserved; a setting that is not, is refused by name. `garbage_collection_threshold` does
+nothing unless `per_process_memory_fraction` is below 1: PyTorch looks at it under that limit alone.
+
+Source: github.com/pytorch/pytorch, versions 2.11 to 2.14, c10/core/AllocatorConfig.cpp (parseRoundUpPower2Divisions,
+parseMaxSplitSize, parseGarbageCollectionThreshold) and c10/cuda/CUDACachingAllocator.cpp (round_size,
+setMemoryFraction).
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from vdnnsim.errors import InputError
+from vdnnsim.memory.requests import round_up
+from vdnnsim.messages import not_one_of, quote
+from vdnnsim.units import MIB
+
+_INTERVALS: Final = 16
+"""Sizes from 1 MiB to 64 GiB by powers of two, each of which may be rounded in its own way."""
+_LEAST_SPLIT_MB: Final = 20
+_MOST_ROUNDING_BYTES: Final = 20 * MIB
+_GRANULE_BYTES: Final = 512
+_SETTING: Final = re.compile(r"\s*([^,:\[\]]+):\s*(\[[^\[\]]*\]|[^,:\[\]]+)(?:,|$)")
+_ABOVE: Final = ">"
+
+
+@dataclass(frozen=True)
+class AllocatorSettings:
+    """How PyTorch's allocator is set; all at its defaults unless given.
+
+    Attributes:
+        expandable_segments: whether memory is mapped behind segments as they grow.
+        max_split_size_mb: blocks of so many MiB or more are not cut; None to cut all.
+        roundup_power2_divisions: into how many parts the way between two powers of two is divided, to which a request
+            is rounded up, by the size in MiB from which on it is so, or by `>` for all above; None to round to 512 B.
+        garbage_collection_threshold: part of the allowed memory above which segments are given back that were free
+            longest; 0 for never.
+        per_process_memory_fraction: part of all memory of the GPU that may be reserved.
+    """
+
+    expandable_segments: bool = False
+    max_split_size_mb: int | None = None
+    roundup_power2_divisions: tuple[tuple[str, int], ...] | int | None = None
+    garbage_collection_threshold: float = 0.0
+    per_process_memory_fraction: float = 1.0
+
+    @property
+    def words(self) -> str:
+        """As PYTORCH_ALLOC_CONF has them; empty for the defaults."""
+        pairs = ((name, getattr(self, name)) for name in _READERS if getattr(self, name) != getattr(_DEFAULTS, name))
+        return ",".join(f"{name}:{_word(value)}" for name, value in pairs)
+
+    @property
+    def value(self) -> str:
+        """What results call the allocator, and a scenario may."""
+        return f"pytorch({self.words})"
+
+    def allowed_bytes(self, total_bytes: int) -> int | None:
+        """Return how much of all memory of a GPU may be reserved; None where all may be."""
+        fraction = self.per_process_memory_fraction
+        return int(fraction * total_bytes) if fraction < 1 else None
+
+    def may_serve(self, free_bytes: int, nbytes: int) -> bool:
+        """Say whether a free block may serve a request that it is large enough for."""
+        if self.max_split_size_mb is None or free_bytes < self.max_split_size_mb * MIB:
+            return True
+        return nbytes >= self.max_split_size_mb * MIB and free_bytes < nbytes + _MOST_ROUNDING_BYTES
+
+    def rounded(self, nbytes: int) -> int:
+        """Return the size of the block for a request of so many bytes, which are whole granules."""
+        divisions = self._divisions[min(max(nbytes.bit_length() - MIB.bit_length(), 0), _INTERVALS - 1)]
+        if divisions <= 1 or nbytes <= _GRANULE_BYTES * divisions:
+            return nbytes
+        return round_up(nbytes, (1 << (nbytes.bit_length() - 1)) // divisions)
+
+    @cached_property
+    def _divisions(self) -> tuple[int, ...]:
+        """Into how many parts, by the power of two below a size."""
+        stated = self.roundup_power2_divisions
+        if stated is None or isinstance(stated, int):
+            return (stated or 0,) * _INTERVALS
+        divisions, last, first = [0] * _INTERVALS, 0, True
+        for boundary, number in stated:
+            if boundary == _ABOVE:
+                divisions[last + 1 :] = [number] * (_INTERVALS - last - 1)
+                continue
+            last = min(int(boundary).bit_length() - 1, _INTERVALS - 1)
+            # The first one holds for all that is smaller as well.
+            divisions[0 if first else last : last + 1] = [number] * (last + 1 if first else 1)
+            first = False
+        return tuple(divisions)
+
+
+_DEFAULTS: Final = AllocatorSettings()
+
+
+def parse_settings(text: str) -> AllocatorSettings:
+    """Return the settings that a text states: `expandable_segments:True,max_split_size_mb:128`.
+
+    Raises:
+        InputError: PyTorch would not read it so, or a setting is not modelled.
+    """
+    said: dict[str, object] = {}
+    position = 0
+    while position < len(text):
+        match = _SETTING.match(text, position)
+        if match is None:
+            example = "expandable_segments:True,max_split_size_mb:128"
+            raise InputError(f"found {quote(text)}, expected settings as {example}")
+        name, value = match[1].strip(), match[2].strip()
+        if name not in _READERS:
+            raise InputError(not_one_of(name, _READERS, "a setting of the allocator that is modelled"))
+        said[name] = _READERS[name](name, value)
+        position = match.end()
+    return AllocatorSettings(**said)  # type: ignore[arg-type]  # each reader returns what its setting has
+
+
+def _truth(name: str, text: str) -> bool:
+    if text not in ("True", "False"):
+        raise InputError(f"{name}: found {quote(text)}, expected True or False")
+    return text == "True"
+
+
+def _split_size(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < _LEAST_SPLIT_MB:
+        raise InputError(f"{name}: found {quote(text)}, expected an integer from {_LEAST_SPLIT_MB} on")
+    return int(text)
+
+
+def _threshold(name: str, text: str) -> float:
+    number = _number(text)
+    if not 0 < number < 1:
+        raise InputError(f"{name}: found {quote(text)}, expected a number between 0 and 1")
+    return number
+
+
+def _fraction(name: str, text: str) -> float:
+    number = _number(text)
+    if not 0 <= number <= 1:
+        raise InputError(f"{name}: found {quote(text)}, expected a number from 0 to 1")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _read_divisions(name: str, text: str) -> tuple[tuple[str, int], ...] | int:
+    if not text.startswith("["):
+        if not _is_power(text):
+            raise InputError(f"{name}: found {quote(text)}, expected a power of two, or a list as [256:1,512:2,>:4]")
+        return int(text)
+    pairs = []
+    for part in text[1:-1].split(","):
+        boundary, colon, number = (each.strip() for each in part.partition(":"))
+        if not colon or not (boundary == _ABOVE or _is_power(boundary)) or not (number == "0" or _is_power(number)):
+            expected = "a size in MiB, or >, and a number of divisions, both powers of two, as 256:1"
+            raise InputError(f"{name}: found {quote(part.strip())}, expected {expected}")
+        pairs.append((boundary, int(number)))
+    return tuple(pairs)
+
+
+def _is_power(text: str) -> bool:
+    return text.isdecimal() and int(text).bit_count() == 1
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"[{','.join(f'{boundary}:{number}' for boundary, number in value)}]"
+    return str(value)
+
+
+_READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
+    "expandable_segments": _truth,
+    "max_split_size_mb": _split_size,
+    "roundup_power2_divisions": _read_divisions,
+    "garbage_collection_threshold": _threshold,
+    "per_process_memory_fraction": _fraction,
+}
+"""What reads each setting."""

@@ -1,0 +1,265 @@
+"""Traces of PyTorch's profiler as plain events, in whichever format Kineto wrote them.
+
+Formats differ in the words for categories and arguments (`Operator` and `cpu_op`, `Input dims` and `Input Dims`), and
+in what was switched on; times are microseconds in all of them, older ones whole. What is no event of a training step,
+as flows and instants, is left out. Source: Kineto, `libkineto/src/output_json.cpp`; PyTorch,
+`torch/csrc/autograd/profiler_kineto.cpp`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from vdnnsim.errors import RecordingError
+from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
+from vdnnsim.recordings.recording_file import read_recording
+
+Dims = tuple[tuple[int, ...], ...]
+"""Sizes of each argument that is a tensor; of a list of tensors, those of each."""
+
+_MICRO: Final = 1e-6
+_LONGEST_NAME: Final = 4096
+_PROFILER: Final = "expected a trace of PyTorch's profiler, as `export_chrome_trace` or `tensorboard_trace_handler` writes"
+_MODULE: Final = "nn.Module: "
+_ANNOTATION: Final = re.compile(r"ProfilerStep#?\d*$|Optimizer\.|enumerate\(DataLoader\)")
+
+
+class Doing(Enum):
+    """What a thread of the host, or a stream of the GPU, was doing."""
+
+    OPERATOR = "operator"
+    ANNOTATION = "annotation"
+    MODULE = "module"
+    CALL = "call of CUDA"
+    KERNEL = "kernel"
+    COPY = "copy"
+    FILL = "fill"
+
+
+_CATEGORIES: Final = {
+    "operator": Doing.OPERATOR,
+    "cpu_op": Doing.OPERATOR,
+    "user_annotation": Doing.ANNOTATION,
+    "python_function": Doing.MODULE,
+    "runtime": Doing.CALL,
+    "cuda_runtime": Doing.CALL,
+    "cuda_driver": Doing.CALL,
+    "kernel": Doing.KERNEL,
+    "memcpy": Doing.COPY,
+    "gpu_memcpy": Doing.COPY,
+    "memset": Doing.FILL,
+    "gpu_memset": Doing.FILL,
+}
+ON_GPU: Final = frozenset({Doing.KERNEL, Doing.COPY, Doing.FILL})
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that took time; times in seconds from the first event of the trace.
+
+    Attributes:
+        thread: of the host; of what ran on the GPU, its stream.
+        correlation: of a call of CUDA and what it launched; None where there is none.
+        external: of an operator and what it launched.
+        sequence: of an operator that autograd knows, and of its backward.
+        record: by which an execution trace calls an operator.
+        dims: sizes of an operator's arguments, empty of what is no tensor; None where shapes were not recorded.
+        types: of these arguments, as C++ has them; empty in the oldest format.
+        values: of its arguments that are no tensors, as text.
+        nbytes: that a copy moved or a fill wrote.
+    """
+
+    doing: Doing
+    name: str
+    thread: str
+    start_s: float
+    end_s: float
+    correlation: int | None = None
+    external: int | None = None
+    sequence: int | None = None
+    record: int | None = None
+    dims: Dims | None = None
+    types: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
+    nbytes: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProperties:
+    """A GPU as a trace describes it."""
+
+    name: str
+    memory_bytes: int
+    multiprocessors: int
+    capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a profiler recorded; events by their start, what contains others first.
+
+    Attributes:
+        gpu: the one on which most kernels ran; None where the format does not tell.
+        stacks: whether Python was recorded, too, which slows the host down.
+    """
+
+    name: str
+    events: tuple[Event, ...]
+    gpu: GpuProperties | None
+    stacks: bool
+
+
+class _Arguments(msgspec.Struct, rename={"dims": "Input Dims", "old_dims": "Input dims", "types": "Input type"}):
+    """The arguments of events that are read; all others are passed over."""
+
+    dims: Any = None
+    old_dims: Any = None
+    types: Any = None
+    values: Any = msgspec.field(default=None, name="Concrete Inputs")
+    sequence: Any = msgspec.field(default=None, name="Sequence number")
+    record: Any = msgspec.field(default=None, name="Record function id")
+    external: Any = msgspec.field(default=None, name="External id")
+    old_external: Any = msgspec.field(default=None, name="external id")
+    stack: Any = msgspec.field(default=None, name="Call stack")
+    correlation: Any = None
+    bytes: Any = None
+    device: Any = None
+    stream: Any = None
+
+
+class _Event(msgspec.Struct):
+    ph: Any = ""
+    cat: Any = ""
+    name: Any = ""
+    tid: Any = ""
+    ts: Any = None
+    dur: Any = None
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _File(msgspec.Struct):
+    events: list[_Event] | None = msgspec.field(default=None, name="traceEvents")
+    devices: Any = msgspec.field(default=None, name="deviceProperties")
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace.
+
+    Raises:
+        RecordingError: the file cannot be read, is larger than 1 GiB unpacked, is not JSON, or is no trace of PyTorch's
+            profiler.
+    """
+    name = file_name(path)
+    data = read_recording(path)
+    try:
+        file = msgspec.json.decode(data, type=list[_Event] if data.lstrip()[:1] == b"[" else _File)
+    except msgspec.ValidationError:
+        raise RecordingError(f"{name}: found JSON that is no trace, {_PROFILER}") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
+        reason = one_line(str(failure))[:LONGEST_SHOWN]
+        raise RecordingError(f"{name}: is not whole JSON: {reason}; {_PROFILER}") from None
+    events = file if isinstance(file, list) else file.events
+    if events is None:
+        raise RecordingError(f"{name}: found JSON without 'traceEvents', {_PROFILER}")
+    read = list(_read(events))
+    if not any(each.doing is Doing.OPERATOR and "::" in each.name for each, *_ in read):
+        raise RecordingError(f"{name}: found {len(events):,} events, none an operator of PyTorch, {_PROFILER}")
+    read.sort(key=lambda each: (each[0].start_s, each[0].doing in ON_GPU, -each[0].end_s))
+    devices = [device for each, device, _ in read if each.doing is Doing.KERNEL]
+    used = max(set(devices), key=devices.count, default=0)
+    return Trace(
+        name=name,
+        events=tuple(each for each, device, _ in read if each.doing not in ON_GPU or device == used),
+        gpu=_gpu(None if isinstance(file, list) else file.devices, used),
+        stacks=any(stack for *_, stack in read),
+    )
+
+
+def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
+    """Yield the events that took time, each with the GPU it ran on and whether Python was recorded with it."""
+    timed = [each for each in events if each.ph == "X" and _is_time(each.ts) and _is_time(each.dur)]
+    first = min((float(each.ts) for each in timed), default=0.0)
+    decoder = msgspec.json.Decoder(_Arguments)
+    for each in timed:
+        doing = _CATEGORIES.get(str(each.cat).lower())
+        name = str(each.name)[:_LONGEST_NAME]
+        if doing is None or (doing is Doing.MODULE and not name.startswith(_MODULE)):
+            continue
+        if doing is Doing.OPERATOR and _ANNOTATION.match(name):
+            doing = Doing.ANNOTATION
+        try:
+            found = decoder.decode(each.args)
+        except msgspec.MsgspecError:
+            found = _Arguments()
+        start = float(each.ts) - first
+        device = _integer(found.device) or 0
+        dims, types = _arguments(found.dims if found.dims is not None else found.old_dims, _texts(found.types))
+        event = Event(
+            doing=doing,
+            name=name.removeprefix(_MODULE) if doing is Doing.MODULE else name,
+            thread=str(found.stream if doing in ON_GPU and found.stream is not None else each.tid),
+            start_s=start * _MICRO,
+            end_s=(start + max(0.0, float(each.dur))) * _MICRO,
+            correlation=_integer(found.correlation),
+            external=_integer(found.external if found.external is not None else found.old_external),
+            sequence=_integer(found.sequence),
+            record=_integer(found.record),
+            dims=dims,
+            types=types,
+            values=_texts(found.values),
+            nbytes=max(0, _integer(found.bytes) or 0),
+        )
+        yield event, device, doing is Doing.MODULE or bool(found.stack)
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18  # noqa: PLR2004 - 30,000 years
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 63 else None  # noqa: PLR2004 - as C has it
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(each)[:LONGEST_SHOWN] for each in value) if isinstance(value, list) else ()
+
+
+def _arguments(dims: object, types: tuple[str, ...]) -> tuple[Dims | None, tuple[str, ...]]:
+    """Return sizes and types of arguments, sizes empty of what is no tensor; lists of tensors one after the other."""
+    if not isinstance(dims, list):
+        return None, types
+    sizes: list[tuple[int, ...]] = []
+    told: list[str] = []
+    for position, each in enumerate(dims):
+        of_list = isinstance(each, list) and each and all(isinstance(one, list) for one in each)
+        sizes.extend(_sizes(one) for one in (each if of_list else [each]))
+        told.extend(types[position : position + 1] * (len(each) if of_list else 1))
+    return tuple(sizes), tuple(told)
+
+
+def _sizes(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        return ()
+    sizes = tuple(_integer(each) for each in value)
+    return tuple(each for each in sizes if each is not None and each >= 0) if None not in sizes else ()
+
+
+def _gpu(devices: object, number: int) -> GpuProperties | None:
+    for each in devices if isinstance(devices, list) else []:
+        if isinstance(each, dict) and each.get("id") == number:
+            memory, units = _integer(each.get("totalGlobalMem")), _integer(each.get("numSms"))
+            if memory and units and memory > 0 and units > 0:
+                capability = f"{each.get('computeMajor')}.{each.get('computeMinor')}"
+                name = one_line(str(each.get("name")))[:LONGEST_SHOWN]
+                return GpuProperties(name, memory, units, capability)
+    return None

@@ -1,0 +1,78 @@
+"""The bytes of a recording, packed by gzip or not, and which kind of recording they are.
+
+A file may come from anybody: it is looked at by its first bytes and not by its name, and no more of it is unpacked
+than its reader takes.
+"""
+
+import gzip
+import stat
+import zlib
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from vdnnsim.errors import RecordingError
+from vdnnsim.messages import file_name
+
+LARGEST_BYTES: Final = 2**30
+"""Of a recording, unpacked. A step of ResNet-50 takes 5 MB in a trace, with stacks 20; profiles of minutes take more."""
+
+_GZIP: Final = b"\x1f\x8b"
+_PICKLE: Final = b"\x80"
+_JSON: Final = (b"{", b"[")
+_BOM: Final = b"\xef\xbb\xbf"
+_PEEKED: Final = 64
+_EXPECTED: Final = "expected a trace of PyTorch's profiler (.json, .json.gz) or a CUDA memory snapshot (.pickle)"
+
+
+class RecordingKind(Enum):
+    """What was recorded, as messages call it."""
+
+    TRACE = "a trace"
+    SNAPSHOT = "a memory snapshot"
+
+
+def kind_of(path: Path) -> RecordingKind:
+    """Return what a file is by its first bytes.
+
+    Raises:
+        RecordingError: it cannot be read, or is neither.
+    """
+    start = read_recording(path, _PEEKED, whole=False).removeprefix(_BOM).lstrip()
+    if start.startswith(_PICKLE):
+        return RecordingKind.SNAPSHOT
+    if start.startswith(_JSON):
+        return RecordingKind.TRACE
+    found = "is empty" if not start else "is neither JSON nor a pickle"
+    raise RecordingError(f"{file_name(path)}: {found}, {_EXPECTED}")
+
+
+def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool = True) -> bytes:
+    """Return the content of a file, unpacked where gzip packed it.
+
+    Args:
+        path: of a regular file.
+        limit_bytes: no more is read or unpacked.
+        whole: whether a file with more is refused, or one that ends early.
+
+    Raises:
+        RecordingError: the file cannot be read, is cut off, or is too large.
+    """
+    name = file_name(path)
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise RecordingError(f"{name}: is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}, {_EXPECTED}")
+        with path.open("rb") as file:
+            packed = file.read(len(_GZIP)) == _GZIP
+            file.seek(0)
+            data = gzip.GzipFile(fileobj=file).read(limit_bytes + 1) if packed else file.read(limit_bytes + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise RecordingError(f"{name}: ends in the middle or is damaged, expected all that gzip packed") from None
+    except OSError as failure:
+        raise RecordingError(f"{name}: cannot be read: {(failure.strerror or 'unknown error').lower()}") from None
+    except ValueError:
+        raise RecordingError(f"{name}: cannot be read: no file can have this name") from None
+    if whole and len(data) > limit_bytes:
+        raise RecordingError(f"{name}: holds more than {limit_bytes // 2**20} MiB, expected a recording of fewer steps")
+    return data

@@ -1,0 +1,191 @@
+"""The operations of a recorded step: what PyTorch dispatched, its phase, its module, and what it ran on the GPU.
+
+An operator calls others until one launches a kernel. An operation is the outermost of them that PyTorch does not break
+up on its way to the GPU: of `conv2d`, `convolution`, `cudnn_convolution` it is `convolution`. What a node of autograd
+calls is backward, what stands in `Optimizer.step` or comes after all backward is the update, all else is forward.
+
+Backward is matched to forward by the sequence number that autograd gave both; where none was recorded, by the name of
+the node, the last forward of that name first.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.recordings.kineto import Dims, Doing, Event
+from vdnnsim.recordings.trace_calls import Call, Launch
+from vdnnsim.recordings.trace_steps import TracedStep
+
+CONVOLUTION, CONVOLUTION_BACKWARD = "convolution", "convolution_backward"
+
+_NODE: Final = re.compile(r"Backwards?\d*$|AccumulateGrad$|^autograd::engine")
+_STEM: Final = re.compile(r"Backwards?\d*$")
+_UPDATE: Final = "Optimizer.step"
+_ZEROES: Final = "Optimizer.zero_grad"
+_COMPOSITES: Final = frozenset(
+    """
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d batch_norm _batch_norm_impl_index
+    instance_norm layer_norm group_norm rms_norm linear matmul einsum bilinear dropout feature_dropout alpha_dropout
+    softmax log_softmax cross_entropy_loss nll_loss nll_loss_nd binary_cross_entropy_with_logits max_pool1d max_pool2d
+    max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d scaled_dot_product_attention lstm gru
+    rnn_tanh rnn_relu embedding_bag pad reshape flatten contiguous to type_as zeros zeros_like ones ones_like full
+    full_like new_zeros new_ones new_full rand randn arange stack hstack vstack concat chunk split norm
+    clip_grad_norm clamp_max upsample_nearest2d upsample_bilinear2d value_selecting_reduction_backward item
+    linear_backward _batch_norm_impl_index_backward matmul_backward std var relu6 selu celu
+    """.split()
+)
+"""What PyTorch breaks up, or calls another by, before anything runs. Source: PyTorch, `native_functions.yaml`."""
+_ONE_NAME: Final = {
+    **dict.fromkeys(
+        ("_convolution", "cudnn_convolution", "thnn_conv2d", "_slow_conv2d_forward", "_conv_depthwise2d"), CONVOLUTION
+    ),
+    **dict.fromkeys(("cudnn_convolution_backward", "thnn_conv2d_backward", "_slow_conv2d_backward"), CONVOLUTION_BACKWARD),
+    **dict.fromkeys(("_to_copy", "clone"), "copy_"),
+}
+"""What PyTorch called otherwise before, or calls otherwise by backend."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """One operation of a recorded step.
+
+    Attributes:
+        name: of the operator, without its namespace where that is aten: `convolution`.
+        call: of it.
+        launches: what it ran on the GPU, in the order in which it was launched.
+        module: the modules in which it stands, the outermost first, joined by `/`; empty where they were not recorded.
+        forward: of backward, the position of the operation that it is of; None where it is of none that is known.
+        output: sizes of what it returns, where they are known.
+        zeroes: whether it clears gradients.
+    """
+
+    name: str
+    phase: Phase
+    call: Call
+    launches: tuple[Launch, ...]
+    module: str = ""
+    forward: int | None = None
+    output: tuple[int, ...] | None = None
+    zeroes: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """What it took on the GPU, its kernels added up."""
+        return sum(each.event.seconds for each in self.launches)
+
+    @property
+    def dims(self) -> Dims:
+        """Sizes of its arguments; nothing where shapes were not recorded."""
+        return self.call.event.dims or ()
+
+
+def operations_of(step: TracedStep) -> tuple[Operation, ...]:
+    """Return the operations of a step that ran something on the GPU, in the order in which the host launched them.
+
+    Copies between host and GPU are none, and neither is what no operator launched.
+    """
+    launches: defaultdict[Call, list[Launch]] = defaultdict(list)
+    for launch in step.launches:
+        if launch.operator is not None and not is_transfer(launch.event):
+            launches[_named(launch.operator.chain)].append(launch)
+    threads = autograd_threads(step)
+    operations = [_operation(call, found, threads) for call, found in launches.items()]
+    last = max((at for at, each in enumerate(operations) if each.phase is Phase.BACKWARD), default=len(operations))
+    for at in range(last + 1, len(operations)):
+        operations[at] = replace(operations[at], phase=Phase.UPDATE)
+    return _matched(operations, step.calls)
+
+
+def autograd_threads(step: TracedStep) -> frozenset[str]:
+    """Return the threads of the host on which nothing but backward runs."""
+    nodes = {each.event.thread for each in step.calls if is_node(each)}
+    others = {each.event.thread for each in step.calls if each.event.doing in (Doing.MODULE, Doing.ANNOTATION)}
+    return frozenset(nodes - others - {step.thread})
+
+
+def is_transfer(event: Event) -> bool:
+    """Whether an event is a copy between host and GPU."""
+    return event.doing is Doing.COPY and "DtoD" not in event.name and "Device -> Device" not in event.name
+
+
+def is_node(call: Call) -> bool:
+    """Whether a call is a node of autograd."""
+    return bool(_NODE.search(call.event.name))
+
+
+def short_name(call: Call) -> str:
+    """Return the name of an operator without `aten::`, whatever its backend or its version called it."""
+    name = call.event.name.removeprefix("aten::")
+    return _ONE_NAME.get(name, name)
+
+
+def _named(chain: Sequence[Call]) -> Call:
+    """Return the operator by which a chain of calls is called."""
+    operators = [each for each in chain if each.event.doing is Doing.OPERATOR and not is_node(each)]
+    named = (each for each in operators if each.event.name.removeprefix("aten::") not in _COMPOSITES)
+    return next(named, operators[-1] if operators else chain[-1])
+
+
+def _operation(call: Call, launches: list[Launch], threads: frozenset[str]) -> Operation:
+    names = [each.event.name for each in call.around]
+    zeroes = any(name.startswith(_ZEROES) for name in names)
+    phase = Phase.FORWARD
+    if zeroes or any(name.startswith(_UPDATE) for name in names):
+        phase = Phase.UPDATE
+    elif call.event.thread in threads or any(map(is_node, call.chain)):
+        phase = Phase.BACKWARD
+    module = "/".join(each.event.name for each in call.around if each.event.doing is Doing.MODULE)
+    return Operation(short_name(call), phase, call, tuple(launches), module, zeroes=zeroes)
+
+
+def _matched(operations: Sequence[Operation], calls: Sequence[Call]) -> tuple[Operation, ...]:
+    """Return the operations with what backward is of, and with the sizes that this tells of both."""
+    matched = list(operations)
+    by_sequence, by_stem = _forward_index(operations)
+    nodes: dict[Call, int | None] = {}
+    for call in calls:
+        if is_node(call) and not call.event.name.startswith("autograd::") and call not in nodes:
+            stem = _letters(_STEM.sub("", call.event.name.rpartition("::")[2]))
+            if call.event.sequence is not None:
+                nodes[call] = by_sequence.get(call.event.sequence)
+            else:
+                nodes[call] = by_stem[stem].pop() if by_stem.get(stem) else None
+    for at, operation in enumerate(operations):
+        node = next((each for each in operation.call.chain if each in nodes), None)
+        forward = nodes.get(node) if node is not None else None
+        if operation.phase is Phase.BACKWARD and forward is not None:
+            of = operations[forward]
+            sizes = of.dims[0] if of.dims and of.dims[0] else None
+            matched[at] = replace(operation, forward=forward, module=operation.module or of.module, output=sizes)
+    for node, forward in nodes.items():
+        if forward is not None and node.event.dims and node.event.dims[0]:
+            matched[forward] = replace(matched[forward], output=node.event.dims[0])
+    return tuple(matched)
+
+
+def _forward_index(operations: Sequence[Operation]) -> tuple[dict[int, int], dict[str, list[int]]]:
+    """Return the forward operations by the number of their node, and by each name that a node may have of them.
+
+    An operator that makes no node carries the number of the next one, so the last of a number has made it.
+    """
+    by_sequence: dict[int, int] = {}
+    by_stem: defaultdict[str, list[int]] = defaultdict(list)
+    for at, operation in enumerate(operations):
+        if operation.phase is not Phase.FORWARD:
+            continue
+        operators = [each.event for each in operation.call.chain if each.event.doing is Doing.OPERATOR]
+        inner = [each.event for launch in operation.launches if launch.operator for each in launch.operator.chain]
+        numbers = [each.sequence for each in operators if each.sequence is not None and each.sequence >= 0]
+        if numbers:
+            by_sequence[numbers[-1]] = at
+        for stem in {_letters(each.name.removeprefix("aten::")) for each in (*operators, *inner)}:
+            by_stem[stem].append(at)
+    return by_sequence, by_stem
+
+
+def _letters(name: str) -> str:
+    """Return a name as nodes and operators have it alike: `cudnnconvolution`."""
+    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("forward")

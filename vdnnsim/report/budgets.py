@@ -1,0 +1,24 @@
+"""What a run needs of the three memories that it can overflow, and what there is of them."""
+
+from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.memory.choices import is_of_pytorch
+from vdnnsim.report.findings import subject
+from vdnnsim.units import format_bytes
+
+
+def budgets(result: ScenarioResult) -> str:
+    """Return in one line, of the policy that pictures show, memory of the device, of the host, and what is pinned.
+
+    Of several GPUs it is that of one, and its part of the host.
+    """
+    row, server = subject(result), result.server
+    host, pinned = server.host, row.trace.host_bytes
+    process = host.process_bytes if is_of_pytorch(result.memory_model) else 0
+    needed = (
+        ("device", runtime_bytes(row.trace, server.gpu), server.gpu.memory_bytes),
+        ("host", process + pinned, host.memory_bytes // result.gpus),
+        ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // result.gpus),
+    )
+    of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in needed)
+    return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}."
