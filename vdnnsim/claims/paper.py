@@ -74,7 +74,7 @@ def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -
         case "layrub2018":
             return Paper(file, profiles, LayrubRuns(machines), layrub_check.check_claim, layrub_report.paper_report)
         case "public2026":
-            board = Scoreboard.of(machines, capture)
+            board = Scoreboard.of(machines, found, capture)
             return Paper(file, profiles, board, public_check.check_claim, public_report.paper_report)
         case _:
             # All claims are on one machine.

@@ -29,7 +29,8 @@ def one_aim(monkeypatch: pytest.MonkeyPatch) -> None:
     aim = next(each for each in file.claims if each.id == "twelve-titan-xp-training-float32.error")
     monkeypatch.setattr("vdnnsim.claims.claim.read_claims", lambda _: msgspec.structs.replace(file, claims=(aim,)))
 
-    def of(_: Mapping[str, Server], capture: Capture | None) -> Scoreboard:
+    def of(_: Mapping[str, Server], profiles: Mapping[str, Path], capture: Capture | None) -> Scoreboard:
+        assert "titan_xp" in profiles
         return board_of(time_row(BUILT, 2, 1.0), time_row(FOREIGN, 2, 1.0), capture=capture)
 
     monkeypatch.setattr(Scoreboard, "of", of)

@@ -1,7 +1,8 @@
 """The rows that others measured, restated: numbers with their source, in CSV tables beside this module.
 
-Of timm's hundreds of networks are here those that vdnnsim builds itself, and of all others one in sixteen: those whose
-names have a SHA-256 that sixteen divides. So no row is here, or not here, for what came out of it.
+Of timm's hundreds of networks are here those that vdnnsim builds itself, and others by the SHA-256 of their names: of
+times those that sixteen divides, of peaks those that leave one by thirty-two, for a context was fitted to peaks of
+networks with even numbers. So no row is here, or not here, for what came out of it.
 
     step_times.csv      how long an iteration took; under `timm-train-*` its batch is also the largest that fitted
     operator_times.csv  how long all operators of a kind took in an iteration, forward or backward
@@ -11,6 +12,7 @@ names have a SHA-256 that sixteen divides. So no row is here, or not here, for w
 import csv
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import resources
 from itertools import chain
 from typing import Final
@@ -20,8 +22,9 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
 from vdnnsim.units import MIB
 
-ONE_IN: Final = 16
-"""Of the networks of timm that vdnnsim does not build, so many make one row."""
+ONE_TIME_IN: Final = 16
+ONE_PEAK_IN: Final = 32
+"""Of the networks of timm that vdnnsim does not build, of so many one is here: of times, and of peaks of memory."""
 BATCHES: Final = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
 """Which timm's benchmark tries until one fits."""
 
@@ -38,6 +41,7 @@ class Series:
         framework: the version of PyTorch, as far as it is known.
         searches_batch: whether its batches are the largest of `BATCHES` that fitted.
         fused_attention: whether that version has it.
+        loads_all_kernels: whether CUDA loads them all into the context, as before 11.7.
     """
 
     title: str
@@ -47,6 +51,7 @@ class Series:
     framework: str = ""
     searches_batch: bool = False
     fused_attention: bool = True
+    loads_all_kernels: bool = False
 
 
 _TIMM: Final = "huggingface/pytorch-image-models at aa4b5850: results/benchmark"
@@ -63,6 +68,7 @@ SERIES: Final[Mapping[str, Series]] = {
         framework="PyTorch 1.12, CUDA 11.3",
         searches_batch=True,
         fused_attention=False,
+        loads_all_kernels=True,
     ),
     "timm-train-nchw": Series(
         "timm, training under AMP, channels first",
@@ -71,6 +77,7 @@ SERIES: Final[Mapping[str, Series]] = {
         framework="PyTorch 1.12, CUDA 11.3",
         searches_batch=True,
         fused_attention=False,
+        loads_all_kernels=True,
     ),
     "timm-infer-pt24-nhwc": Series(
         "timm, inference under AMP, channels last",
@@ -106,6 +113,7 @@ SERIES: Final[Mapping[str, Series]] = {
         "GPUMemNet, timm's training script for a minute, float32",
         "itu-rad/GPUMemNet, head of 2026-11: Related_works/FakeTensor/fake_tensor.xlsx",
         optimizer="momentum",
+        loads_all_kernels=True,
     ),
 }
 
@@ -197,6 +205,9 @@ class PeakMemory:
         return self.nbytes
 
 
+AnyRow = StepTime | OperatorTime | PeakMemory
+
+
 def step_times() -> tuple[StepTime, ...]:
     """Return what was measured of times."""
     return tuple(
@@ -254,7 +265,9 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(text.splitlines())
 
 
-AnyRow = StepTime | OperatorTime | PeakMemory
+def number_of(network: str) -> int:
+    """Return the SHA-256 of a network's name, without its library."""
+    return int(sha256(network.partition(":")[2].encode()).hexdigest(), 16)
 
 
 def asked_batches(*rows: Iterable[AnyRow]) -> dict[Setup, tuple[int, ...]]:

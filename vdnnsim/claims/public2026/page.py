@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from vdnnsim.claims.public2026.measurements import ONE_IN, SERIES
+from vdnnsim.claims.public2026.measurements import ONE_PEAK_IN, ONE_TIME_IN, SERIES
 from vdnnsim.claims.public2026.pictures import kind_of
 from vdnnsim.claims.public2026.scoreboard import (
     AnyHeld,
@@ -60,13 +60,14 @@ def page_text(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Pi
 
 def _introduction(board: Scoreboard) -> str:
     networks = {each.setup.network for each in board.times} | {each.setup.network for each in board.memory}
-    fitted = sum(each.fitted for each in board.step_times) + sum(each.fitted for each in board.operator_times)
+    everything: tuple[AnyHeld, ...] = (*board.step_times, *board.operator_times, *board.peaks)
+    fitted = sum(each.fitted for each in everything)
     return (
         f"{len(board.step_times)} step times, {len(board.largest_batches)} largest batches and {len(board.peaks)} "
         f"peaks of memory of {len(networks)} networks, restated from public repositories. Of timm's are here those "
-        f"that vdnnsim builds itself, and of all others one in {ONE_IN}, drawn by the SHA-256 of its name: nothing is "
-        f"here, or missing, for what came out of it. {fitted} rows, on which a parameter of a profile was fitted, are "
-        "marked in `step_times.csv` and `operator_times.csv`, and count nowhere.\n\n"
+        f"that vdnnsim builds itself, and of all others one in {ONE_TIME_IN}, for peaks one in {ONE_PEAK_IN}, drawn by "
+        f"the SHA-256 of its name: nothing is here, or missing, for what came out of it. {fitted} rows, on which "
+        "a parameter of a profile was fitted, are marked in the tables and count nowhere.\n\n"
         "Run it again, with PyTorch, timm and torchvision for all rows, without them for those of the networks that "
         "vdnnsim builds; what was captured once is read from a cache afterwards:\n\n"
         "```sh\nvdnnsim claims --paper public2026 --report reports/public2026\n```"
@@ -143,6 +144,11 @@ _ASSUMED = """\
   benchmark has the same optimizer; torchvision's rows have none.
 - Names mean what they mean in today's timm: a network whose number of parameters is another than when it was measured
   is left out, and so is under PyTorch 1.12 one that has fused attention today, which that PyTorch had not.
+- A row counts as fitted on where the profile says so: a step of timm that kernels of the RTX 3090 were fitted to, what
+  torchvision's networks took in float16 where the host was fitted to such, the trace that the H100 was fitted to (the
+  V100 was, to another trace than this of the same network), and peaks at batches of 8 and 32 of networks with even
+  numbers. What is left of torchvision's rows is of the same hosts.
+- Under CUDA 11.3, and with GPUMemNet, which does not say, the context has all kernels loaded.
 - Operators are those that today's PyTorch dispatches on a card of compute capability 8.9.
 - GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Runs that failed are not here: above
   38,500 MiB, below what half the batch took, or grown less than before where 39,000 MiB would not have done. Images are

@@ -5,11 +5,11 @@ where all sizes grow on a line (`vdnnsim.dnn.captured_batches`), or are captured
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.claims.public2026.measurements import SERIES, OperatorTime, PeakMemory, Setup, StepTime
+from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime, PeakMemory, Setup, StepTime
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.captured_batches import at_batch
@@ -96,7 +96,7 @@ class PublicRuns:
         """
         workload = self._workload(row.setup, row.batch_size)
         self._check(row, workload)
-        return self._trace(workload, row.hardware).iteration_s
+        return self._trace(workload, row).iteration_s
 
     def fit(self, row: StepTime) -> Fit:
         """Whether its batch fits and the next does not.
@@ -117,7 +117,7 @@ class PublicRuns:
         """
         workload = self._workload(row.setup, row.batch_size)
         layers = workload.graph.layers
-        trace = self._trace(workload, row.hardware)
+        trace = self._trace(workload, row)
         return sum(
             span.end_s - span.start_s
             for span in trace.spans_on(Stream.COMPUTE)
@@ -133,24 +133,26 @@ class PublicRuns:
             LeftOutError: the row cannot be held against the replay.
         """
         workload = self._workload(row.setup, row.batch_size)
-        return runtime_bytes(self._trace(workload, row.hardware), self._machine(row.hardware).gpu)
+        return runtime_bytes(self._trace(workload, row), self._server(row).gpu)
 
-    def _machine(self, hardware: str) -> Server:
-        if hardware not in self.machines:
-            raise LeftOutError(f"there is no profile of {hardware}")
-        return self.machines[hardware]
+    def _server(self, row: AnyRow) -> Server:
+        """Return the machine of a row, with the context that its CUDA has."""
+        server = self.machines[row.hardware]
+        if not SERIES[row.series].loads_all_kernels or not server.gpu.eager_context_bytes:
+            return server
+        return replace(server, gpu=replace(server.gpu, context_bytes=server.gpu.eager_context_bytes))
 
-    def _simulator(self, workload: Workload, hardware: str) -> Simulator:
-        server = self._machine(hardware)
-        costs = self._costs.setdefault(hardware, ServerCosts(server))
+    def _simulator(self, workload: Workload, row: AnyRow) -> Simulator:
+        server = self._server(row)
+        costs = self._costs.setdefault(row.hardware, ServerCosts(server))
         return Simulator.of(workload, server, MemoryModel.PYTORCH, PinnedMemory.ARENA, cost_model=costs)
 
     def _fits(self, row: StepTime, batch_size: int) -> bool:
-        simulator = self._simulator(self._workload(row.setup, batch_size), row.hardware)
+        simulator = self._simulator(self._workload(row.setup, batch_size), row)
         return isinstance(simulator.place(PyTorch().plan(simulator.setting())), Placement)
 
-    def _trace(self, workload: Workload, hardware: str) -> IterationTrace:
-        simulator = self._simulator(workload, hardware)
+    def _trace(self, workload: Workload, row: AnyRow) -> IterationTrace:
+        simulator = self._simulator(workload, row)
         try:
             plan = PyTorch().plan(simulator.setting())
         except VdnnsimError as refusal:

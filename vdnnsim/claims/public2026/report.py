@@ -39,6 +39,7 @@ _MEMORY = (
     "error_ratio",
     "faketensor_bytes",
     "faketensor_error_ratio",
+    "fitted",
     "left_out",
 )
 
@@ -122,6 +123,7 @@ def _peaks(rows: Iterable[MemoryRow]) -> list[Row]:
             *_simulated(each),
             each.row.faketensor_bytes,
             each.row.faketensor_bytes / each.row.nbytes - 1,
+            each.fitted,
             each.left_out,
         )
         for each in rows

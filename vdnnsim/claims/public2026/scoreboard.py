@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final, Generic, TypeVar
 
+from vdnnsim.claims.public2026.fitted import FittedRows
 from vdnnsim.claims.public2026.measurements import (
     SERIES,
+    AnyRow,
     OperatorTime,
     PeakMemory,
     StepTime,
@@ -120,14 +123,14 @@ class Scoreboard:
     times: Sequence[StepTime]
     operators: Sequence[OperatorTime]
     memory: Sequence[PeakMemory]
-    is_fitted: Callable[[StepTime | OperatorTime], bool] = _unfitted
+    is_fitted: Callable[[AnyRow], bool] = _unfitted
 
     @classmethod
-    def of(cls, machines: Mapping[str, Server], capture: Capture | None) -> "Scoreboard":
-        """Return the scoreboard of all rows."""
+    def of(cls, machines: Mapping[str, Server], profiles: Mapping[str, Path], capture: Capture | None) -> "Scoreboard":
+        """Return the scoreboard of all rows, on machines by name and by the files of their profiles."""
         times, operators, memory = step_times(), operator_times(), peak_memory()
         runs = PublicRuns(machines, capture, asked_batches(times, operators, memory))
-        return cls(runs, times, operators, memory)
+        return cls(runs, times, operators, memory, FittedRows.of(profiles))
 
     @cached_property
     def step_times(self) -> tuple[TimeRow, ...]:
@@ -141,8 +144,8 @@ class Scoreboard:
 
     @cached_property
     def peaks(self) -> tuple[MemoryRow, ...]:
-        """What the driver shows; nothing was fitted on these rows."""
-        return _all_held(self.memory, self.runs.peak_bytes)
+        """What the driver shows."""
+        return _all_held(self.memory, self.runs.peak_bytes, self.is_fitted)
 
     @cached_property
     def largest_batches(self) -> tuple[BatchRow, ...]:
