@@ -197,6 +197,7 @@ def test_a_profile_states_the_rates_that_its_table_was_made_with(name: str) -> N
     assert server.gpu.memory_bytes == described.properties["totalGlobalMem"]
     assert server.gpu.flop_per_s == {
         float32: described.flop_per_s[float32],
+        ElementType.TF32: on_tensor_cores[float32],
         float16: on_tensor_cores[float16],
         bfloat16: on_tensor_cores[bfloat16],
     }

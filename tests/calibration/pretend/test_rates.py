@@ -50,12 +50,15 @@ def test_fractions_of_a_roofline_cut_the_peaks(tmp_path: Path) -> None:
     assert rates.origin is Origin.ASSUMED
 
 
-def test_a_card_whose_data_sheet_is_known_has_its_rate_of_tf32() -> None:
-    """H100 SXM: 67 TFLOP/s in float32, 494.7 in TF32 by tensor cores; its profile states the first alone."""
-    rates = operator_rates(shipped("h100_sxm"))
-    assert rates.product_flop_per_s["float32"] == 67e12
-    assert rates.product_flop_per_s["tf32"] == 494.7e12
-    assert rates.origin is Origin.DATASHEET
+def test_efficiencies_cut_the_peaks_of_cuda_and_tensor_cores() -> None:
+    """H100 SXM: 67 TFLOP/s in float32 and 494.7 in TF32, less what each unit was found to reach."""
+    server = shipped("h100_sxm")
+    rates, parameters = operator_rates(server), server.cost_model
+    assert rates.product_flop_per_s["float32"] == 67e12 * parameters["cuda_flop_fraction"]
+    assert rates.product_flop_per_s["tf32"] == 494.7e12 * parameters["tensor_flop_fraction"]
+    assert rates.convolution_flop_per_s["tf32"] == 494.7e12 * parameters["tensor_forward_flop_fraction"]
+    assert rates.dram_bytes_per_s == 3.35e12 * parameters["pointwise_dram_fraction"]
+    assert rates.origin is Origin.FITTED
 
 
 def test_fitted_parameters_make_fitted_rates() -> None:

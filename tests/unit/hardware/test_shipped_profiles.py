@@ -93,37 +93,34 @@ def test_gpus_of_today_stand_in_the_order_of_their_datasheets(
     ],
 )
 def test_tf32_is_not_faster_than_tensor_cores(name: str, tflop_per_s: float) -> None:
-    """And for VGG-16, most of which is arithmetic, not slower than by 2.5: its copies are bound by memory."""
+    """And for VGG-16, most of which is arithmetic, not slower than by 5: maps are turned around for tensor cores."""
     asked = workload("vgg16", 64, ElementType.FLOAT32)
     flop = sum(asked.flop(layer, phase) for layer in asked.graph.layers for phase in asked.phases(layer))
-    assert 1 < fastest_s(name, "vgg16", 64, ElementType.FLOAT32) / (flop / (tflop_per_s * 1e12)) < 2.5
+    assert 1 < fastest_s(name, "vgg16", 64, ElementType.FLOAT32) / (flop / (tflop_per_s * 1e12)) < 5
 
 
-@pytest.mark.parametrize(
-    ("name", "seconds"),
-    [("h100_x8", 245.4201e-6), ("h100_sxm", 245.4201e-6), ("gh200", 239.2966e-6), ("rtx_4090", 1433.6064e-6)],
-)
-def test_machines_that_nobody_measured_are_as_fast_as_their_datasheets_and_a_launch(name: str, seconds: float) -> None:
+@pytest.mark.parametrize("name", ["h100_x8", "h100_sxm", "gh200", "rtx_4090"])
+def test_kernels_of_todays_cards_are_slower_than_their_datasheets(name: str) -> None:
     """conv1_2 of VGG-16 (64) forward in bfloat16: 64 x 224 x 224 x 64 elements of 576 multiply-adds, 236.76 GFLOP.
 
-    X and Y of 411 MB each and 36,928 weights are 822.157 MB. On an H100 that takes 245.42 us at 3.35 TB/s, longer than
-    the FLOPs at 989.4 TFLOP/s, 239.30 us; at the 4 TB/s of a GH200 the FLOPs take longer, and on an RTX 4090 at 165.15
-    TFLOP/s. The launch is 5 us, and nobody knows a workspace.
+    X and Y of 411 MB each and 36,928 weights are 822.157 MB, and as much again is turned around for tensor cores, twice
+    (read and written): the bytes alone take three times 822 MB at the peak, and the bias is a pass of its own.
     """
     asked = workload("vgg16", 64, ElementType.BFLOAT16)
     (layer,) = [each.index for each in asked.graph.layers if each.name == "conv1_2"]
     machine = server(name)
     table = ServerCosts(machine).table(asked)
 
-    assert (machine.cost_model_kind, machine.cost_model) == ("roofline", {"launch_overhead_s": 5e-6})
     (only,) = table.options(layer, Phase.FORWARD)
-    assert only.seconds == pytest.approx(seconds + 5e-6, rel=1e-6)
-    assert (only.workspace_bytes, only.dram_bytes, only.origin) == (0, 822_157_440, Origin.DATASHEET)
-    assert table.gap.endswith("a roofline knows no workspaces, so none count")
+    flop_s = 236.76e9 / machine.gpu.flop_per_s[ElementType.BFLOAT16]
+    turned_s = 2 * 822e6 / machine.gpu.dram_bytes_per_s
+    assert flop_s + turned_s < only.seconds < 4 * (flop_s + turned_s)
+    assert (only.workspace_bytes, only.dram_bytes) == (0, 822_157_440)
+    assert table.gap.endswith("the model of efficiencies knows no workspaces, so none count")
 
 
 @pytest.mark.parametrize("name", [*FASTEST_FIRST, "h200"])
-def test_a_table_beside_a_roofline_keeps_what_cudnn_stated(name: str) -> None:
+def test_a_table_beside_efficiencies_keeps_what_cudnn_stated(name: str) -> None:
     """Every algorithm of conv1_2 of VGG-16 (64) forward in float32, with its workspace, as its rows have them."""
     with (PROFILES / f"{name}.kernels.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["inputs"] == "64x224x224" and row["batch_size"] == "64"]

@@ -206,10 +206,10 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
     lines = " ".join(done.stdout.split())
     assert "- before: Kernel times: " in lines
     assert "fitted to measurements - after: Kernel times: " in lines
-    assert "from datasheet peaks, which no kernel reaches; copies weigh more here than on the card - after:" in lines
+    assert "from assumed rates - after:" in lines
     assert lines.endswith(
         "after: Kernels: rtx_4090.kernels.csv times no kernel in float16, only in float32; its cost model stands "
-        "in; a roofline knows no workspaces, so none count"
+        "in; the model of efficiencies knows no workspaces, so none count"
     )
 
 

@@ -1,0 +1,240 @@
+from dataclasses import fields, replace
+
+import pytest
+
+from tests.toy import ROOT, TOY_SERVER
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.efficiency import EfficiencyCosts
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
+from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.operator_kinds import OperatorKind, operator_kind
+from vdnnsim.cost.stated_workspaces import StatedWorkspaces
+from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost, MachineCosts
+from vdnnsim.cost.tiled_product import TiledProduct
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.operator import Arithmetic
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.profile import read_profile
+from vdnnsim.hardware.server import Origin
+
+VALUES = {
+    each.name: 0.0 if each.name.endswith(("load_flop", "start_depth")) else 0.5 for each in fields(EfficiencyParameters)
+} | {"launch_overhead_s": 1.0, "tensor_flop_fraction": 1.0, "cuda_flop_fraction": 1.0}
+GPU = EfficientGpu(
+    EfficiencyParameters(**VALUES), {ElementType.FLOAT32: 4096.0, ElementType.FLOAT16: 8192.0}, 2048.0, 2
+)
+SHAPE = ConvolutionShape(1, 8, 8, (8, 8), (3, 3), padding=(1, 1), bias=False)
+HALF = ElementType.FLOAT16
+
+
+def test_a_stream_takes_its_bytes_at_the_fraction_of_its_kind_and_a_launch() -> None:
+    """2048 B at half of 2048 B/s take 2 s."""
+    assert GPU.stream_s(OperatorKind.POINTWISE, 2048) == 3.0
+
+
+def test_channels_of_a_normalization_are_spread_over_multiprocessors_unless_they_come_last() -> None:
+    """Three channels on two multiprocessors keep 3 of 4 turns busy: 2 s become 8 / 3 s."""
+    assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3) == pytest.approx(1 + 8 / 3)
+    assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3, channels_last=True) == 3.0
+
+
+def test_a_product_is_computed_by_tiles_or_bound_by_its_operands() -> None:
+    """32 x 64 over 100 is one tile, and one wave is the least: 2 x 2 / 4096 x 2048 x 100 = 200 s on one of two.
+
+    Its operands, 4 (3200 + 6400 + 2048) = 46592 B, take 45.5 s at half of 2048 B/s. Over 1 it is the other way round:
+    2 s of arithmetic, and 4 (32 + 64 + 2048) = 8576 B take 8.375 s.
+    """
+    assert GPU.product_s(ElementType.FLOAT32, TiledProduct(32, 64, 100)) == 201.0
+    assert GPU.product_s(ElementType.FLOAT32, TiledProduct(32, 64, 1)) == 9.375
+
+
+def test_a_product_may_be_computed_turned_around() -> None:
+    """64 x 32 takes a tile of 64 x 64; turned around 32 x 64."""
+    assert GPU.product_s(ElementType.FLOAT32, TiledProduct(64, 32, 100)) == 201.0
+
+
+def test_tensor_cores_have_their_own_rate() -> None:
+    """Twice that of CUDA cores here; a GPU without them computes float16 on CUDA cores, here at half the peak."""
+    assert GPU.product_s(HALF, TiledProduct(32, 64, 100)) == 101.0
+    without = replace(GPU, parameters=replace(GPU.parameters, tensor_flop_fraction=0.0, cuda_flop_fraction=0.5))
+    assert without.product_s(HALF, TiledProduct(32, 64, 100)) == 201.0
+
+
+def test_maps_that_are_not_channels_last_are_turned_around_for_tensor_cores() -> None:
+    """X and Y of 512 elements, W of 576: 1600 x 2 B read and written at half of 2048 B/s, 6.25 s, and two launches.
+
+    A 1 x 1 filter needs none where rows of 64 pixels are aligned, and does where they are 49.
+    """
+    last, first = (GPU.convolution_s(HALF, SHAPE, Phase.FORWARD, channels_last=each) for each in (True, False))
+    assert first - last == pytest.approx(6.25 + 2)
+
+    one = replace(SHAPE, kernel=(1, 1), padding=(0, 0))
+    assert GPU.convolution_s(HALF, one, Phase.FORWARD) == GPU.convolution_s(
+        HALF, one, Phase.FORWARD, channels_last=True
+    )
+    odd = replace(one, input_size=(7, 7))
+    assert GPU.convolution_s(HALF, odd, Phase.FORWARD) > GPU.convolution_s(HALF, odd, Phase.FORWARD, channels_last=True)
+
+
+def test_tensor_cores_pad_channels_to_what_they_load() -> None:
+    """Three channels take the arithmetic of eight in float16: 16 bytes."""
+    three = replace(SHAPE, c=3, n=64)
+    eight = replace(three, c=8)
+    assert GPU.convolution_s(HALF, three, Phase.FORWARD, channels_last=True) == GPU.convolution_s(
+        HALF, eight, Phase.FORWARD, channels_last=True
+    )
+
+
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS])
+def test_winograd_spares_multiplications_of_wide_layers(phase: Phase) -> None:
+    """3 x 3 filters of stride 1 take fewer multiply-adds than the direct method; others all of them."""
+    wide = ConvolutionShape(64, 64, 64, (16, 16), (3, 3), padding=(1, 1), bias=False)
+    fast = replace(GPU, dram_bytes_per_s=1e9)
+    assert fast.convolution_s(ElementType.FLOAT32, wide, phase) < wide.flop / (4096 * 0.5)
+    strided = replace(wide, stride=(2, 2))
+    assert fast.convolution_s(ElementType.FLOAT32, strided, phase) > strided.flop / (4096 * 0.5)
+
+
+def test_depthwise_convolutions_are_no_products() -> None:
+    """8 groups of 64 pixels, 9 weights each: 9216 FLOPs at half of 4096 take 4.5 s.
+
+    X, Y and W, 2 (512 + 512 + 72) B, take 2192 / 1024 s. For dW the fraction may be another.
+    """
+    one = replace(SHAPE, c=1, k=1)
+    assert GPU.convolution_s(HALF, one, Phase.FORWARD, groups=8) == 5.5
+    slow = replace(GPU, parameters=replace(GPU.parameters, depthwise_weights_flop_fraction=0.25))
+    assert slow.convolution_s(HALF, one, Phase.BACKWARD_WEIGHTS, groups=8) == 10.0
+    streaming = replace(GPU, flop_per_s={ElementType.FLOAT32: 1e9})
+    assert streaming.convolution_s(HALF, one, Phase.FORWARD, groups=8) == 1 + 2192 / 1024
+
+
+def test_a_bias_is_a_pass_of_its_own() -> None:
+    """Y of 512 x 2 B: read and written in forward, 2 s, read for dB, 1 s; dX has none; each a launch."""
+    without, biased = SHAPE, replace(SHAPE, bias=True)
+    added = [
+        GPU.convolution_s(HALF, biased, phase) - GPU.convolution_s(HALF, without, phase)
+        for phase in (Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS)
+    ]
+    assert added == pytest.approx([3.0, 0.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "kind"),
+    [
+        ("aten.cudnn_batch_norm_backward.default", None, OperatorKind.NORMALIZATION),
+        ("aten.native_layer_norm.default", None, OperatorKind.ROW_NORMALIZATION),
+        ("softmax_loss", Phase.FORWARD, OperatorKind.ROW_NORMALIZATION),
+        ("max_pool", Phase.FORWARD, OperatorKind.POOLING),
+        ("max_pool", Phase.BACKWARD_DATA, OperatorKind.POOLING_GRADIENT),
+        ("aten.max_pool2d_with_indices_backward.default", None, OperatorKind.POOLING_GRADIENT),
+        ("aten._to_copy.default", None, OperatorKind.COPY),
+        ("aten.sum.dim_IntList", None, OperatorKind.REDUCTION),
+        ("aten._foreach_add_.List", None, OperatorKind.UPDATE),
+        ("adam", Phase.UPDATE, OperatorKind.UPDATE),
+        ("aten.gelu.default", None, OperatorKind.POINTWISE),
+    ],
+)
+def test_kinds_go_by_names(name: str, phase: Phase | None, kind: OperatorKind) -> None:
+    assert operator_kind(name, phase) is kind
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cuda_flop_fraction": 1.5}, "cost_model.cuda_flop_fraction: found 1.5, expected a fraction above 0"),
+        ({"cuda_flop_fractio": 0.5}, "cost_model: 'cuda_flop_fractio' is not a parameter of efficiencies; did you"),
+    ],
+)
+def test_wrong_parameters_are_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ProfileError, match=r"^toy: ") as refusal:
+        EfficiencyParameters.from_mapping("toy", VALUES | change)
+    assert message in str(refusal.value)
+
+
+def test_what_lacks_is_named_and_tensor_cores_may_lack() -> None:
+    without = {name: value for name, value in VALUES.items() if not name.startswith("tensor_")}
+    assert EfficiencyParameters.from_mapping("toy", without).tensor_flop_fraction == 0
+    del without["pointwise_dram_fraction"]
+    with pytest.raises(ProfileError, match=r"^toy: cost_model: lacks pointwise_dram_fraction$"):
+        EfficiencyParameters.from_mapping("toy", without)
+
+
+def costs() -> EfficiencyCosts:
+    """Of a server that computes in float32 and float16."""
+    gpu = replace(TOY_SERVER.gpu, flop_per_s=dict(GPU.flop_per_s), dram_bytes_per_s=2048.0, multiprocessors=2)
+    return EfficiencyCosts(replace(TOY_SERVER, gpu=gpu, cost_model=VALUES, cost_model_kind="efficiency"))
+
+
+def test_a_network_is_timed_layer_by_layer() -> None:
+    """Every phase of every layer has one kernel, which moves what its operation moves; an update streams."""
+    workload = Workload(build_network("tiny_residual"), 2, HALF, Optimizer.SGD)
+    table = costs().table(workload)
+    for (index, phase), (only,) in table.kernels.items():
+        operation = workload.step.operation(index, phase)
+        assert (only.algorithm, only.workspace_bytes, only.dram_bytes) == (ONLY, 0, operation.bytes_moved)
+        assert only.seconds > 1.0
+        if phase is Phase.UPDATE:
+            assert only.seconds == 1 + operation.bytes_moved / 1024
+    assert table.gap == "the model of efficiencies knows no workspaces, so none count"
+
+
+def test_kernels_of_which_only_the_work_is_known() -> None:
+    """A product by its sizes; attention by 8192 FLOPs at half the rate, 2 s; a normalization by channels."""
+    model = costs()
+    product = model.kernel("product", HALF, {Arithmetic.PRODUCT: 409600}, 1, (1, 32, 64, 100))
+    assert product.seconds == 101.0
+    assert model.kernel("attention", HALF, {Arithmetic.PRODUCT: 8192}, 1).seconds == 3.0
+    streamed = model.kernel("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 3, 4, 4)).seconds
+    assert streamed == pytest.approx(1 + 8 / 3)
+    last = model.laid_out(channels_last=True)
+    assert last.kernel("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 3, 4, 4)).seconds == 3.0
+    assert model.laid_out(channels_last=False) is model
+
+
+def test_a_type_without_a_peak_is_refused() -> None:
+    with pytest.raises(ProfileError, match="lacks bfloat16"):
+        costs().kernel("attention", ElementType.BFLOAT16, {Arithmetic.PRODUCT: 1}, 1)
+
+
+class Stated(MachineCosts):
+    """Of every kernel two algorithms, of 2 s without and 3 s with a workspace, or one of a given time."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def kernel(self, *_: object) -> KernelCost:  # type: ignore[override]
+        """Return one of the given time."""
+        return KernelCost(ONLY, self._seconds, 0, Origin.FITTED)
+
+    def _build(self, workload: Workload) -> CostTable:
+        options = (KernelCost("a", 2.0, 0, Origin.DATASHEET), KernelCost("b", 3.0, 7, Origin.DATASHEET))
+        found = (self.kernel(),) if self._seconds else options
+        return CostTable({(each.index, Phase.FORWARD): found for each in workload.graph.layers}, "stated")
+
+
+def test_algorithms_of_a_table_take_the_time_of_the_model() -> None:
+    """The faster takes the 10 s of the model, the other 3 / 2 of them; of another layout nothing is stated."""
+    model: CostModel = StatedWorkspaces(ten := Stated(10.0), Stated(), channels_last=False)
+    workload = Workload(build_network("tiny_linear"), 2)
+    first, second = model.table(workload).options(0, Phase.FORWARD)
+    assert (first.algorithm, first.seconds, first.workspace_bytes, first.origin) == ("a", 10.0, 0, Origin.FITTED)
+    assert (second.algorithm, second.seconds, second.workspace_bytes) == ("b", 15.0, 7)
+    assert isinstance(model, StatedWorkspaces)
+    assert model.kernel("add", HALF, {}, 1).seconds == 10.0
+    assert model.laid_out(channels_last=False) is model
+    assert model.laid_out(channels_last=True) is ten
+
+
+def test_float32_of_a_profile_that_allows_tf32_is_multiplied_in_tf32() -> None:
+    """As its table says; the same profile has TF32 as a type of its own, which takes as long."""
+    costs_of = ServerCosts(read_profile(ROOT / "hw_profiles" / "rtx_3090.yaml"))
+    seconds = [
+        costs_of.table(Workload(build_network("tiny_residual"), 2, each)).fastest(0, Phase.FORWARD).seconds
+        for each in (ElementType.FLOAT32, ElementType.TF32)
+    ]
+    assert seconds[0] == seconds[1]
