@@ -13,7 +13,7 @@ import pytest
 
 from vdnnsim.cli import cli, main
 from vdnnsim.dnn.networks import NETWORK_NAMES
-from vdnnsim.hardware.profile import shipped_profiles
+from vdnnsim.hardware.profile import load_profile, shipped_profiles
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.units import format_bytes
 
@@ -197,6 +197,49 @@ def test_list_draws_the_links_of_a_profile(tmp_path: Path) -> None:
     assert vdnnsim("list", "hardware", "--tree", "titan_x_maxwell", "--csv", "x", folder=tmp_path).returncode == 2
 
 
+def test_list_says_where_every_number_of_a_profile_is_from(tmp_path: Path) -> None:
+    """Every figure that its file states, and where its table of kernels was made; a tree is something else."""
+    done = vdnnsim("list", "hardware", "--sources", "a100_40gb", "--csv", "all.csv", folder=tmp_path)
+
+    assert done.returncode == 0
+    with (tmp_path / "all.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["figure"]: row for row in csv.DictReader(file)}
+    figures = load_profile(ROOT / "hw_profiles" / "a100_40gb.yaml").server.figures
+    assert [each.path for each in figures] == [name for name in rows if name != "kernels"]
+    assert (rows["gpu.multiprocessors"]["value"], rows["gpu.multiprocessors"]["origin"]) == ("108", "datasheet")
+    assert rows["host.dispatch_forward"]["source"].startswith("a DGX A100, ")
+    assert "a100_40gb.kernels.csv" in rows["kernels"]["source"]
+    both = ("--sources", "a100_40gb", "--tree", "a100_40gb")
+    assert vdnnsim("list", "hardware", *both, folder=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("cost_model", "expected"),
+    [
+        ("{kind: roofline, launch_overhead_s: ASSUMED}", "real ones take 1.1 to 3 times as long"),
+        (
+            "{kind: roofline, launch_overhead_s: ASSUMED, dram_fraction: ASSUMED}",
+            "of a sister card: expect errors",
+        ),
+        ("{kind: roofline, launch_overhead_s: ASSUMED, dram_fraction: FITTED}", ""),
+    ],
+)
+def test_check_says_what_error_to_expect_where_nobody_timed_anything(
+    tmp_path: Path, cost_model: str, expected: str
+) -> None:
+    whole = (ROOT / "hw_profiles" / "v100.yaml").read_text(encoding="utf-8")
+    for word in ("ASSUMED", "FITTED"):
+        cost_model = cost_model.replace(word, f"{{value: 0.5, origin: {word.lower()}, source: a test}}")
+    (tmp_path / "v100.yaml").write_text(f"{whole.partition('cost_model:')[0]}cost_model: {cost_model}\n")
+
+    done = vdnnsim("check", "v100.yaml", folder=tmp_path)
+
+    assert done.returncode == 0
+    assert done.stdout.count("\n") == 1
+    assert expected in done.stdout
+    assert bool(expected) == ("no kernel was timed" in done.stdout)
+
+
 def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
     """A scenario names it like any other policy; only the command line brings the code."""
     (scenario.parent / "own.py").write_text(OWN_POLICY)
@@ -281,7 +324,7 @@ def test_the_surface_is_frozen() -> None:
         "check": ["--policy-module"],
         "claims": ["--csv", "--paper", "--report"],
         "compare": sorted([*model, "--csv", "--out", "--policies", "--policy-module"]),
-        "list hardware": ["--csv", "--tree"],
+        "list hardware": ["--csv", "--sources", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
         "max-batch": sorted([*model, "--csv", "--policy", "--policy-module"]),

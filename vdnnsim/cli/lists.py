@@ -69,16 +69,22 @@ def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
 
 @list_.command()
 @CSV
-@click.option("--tree", "profile", metavar="NAME", help="Draw the links of one profile instead, by name or path.")
-def hardware(csv_file: Path | None, profile: str | None) -> None:
+@click.option("--tree", "drawn", metavar="NAME", help="Draw the links of one profile instead, by name or path.")
+@click.option("--sources", "traced", metavar="NAME", help="Print where every number of one profile comes from instead.")
+def hardware(csv_file: Path | None, drawn: str | None, traced: str | None) -> None:
     """List the hardware profiles that are shipped, and where their kernel times come from."""
     from vdnnsim.hardware.profile import shipped_profiles
     from vdnnsim.units import format_bytes
 
-    if profile is not None:
+    if drawn is not None and traced is not None:
+        raise click.UsageError("--tree and --sources are of one profile each, and print different things.")
+    if drawn is not None:
         if csv_file is not None:
             raise click.UsageError("--tree draws no table, so --csv has nothing to write.")
-        _draw(profile)
+        _draw(drawn)
+        return
+    if traced is not None:
+        _trace(traced, csv_file)
         return
     rows = [
         (
@@ -99,6 +105,18 @@ def _draw(name: str) -> None:
     from vdnnsim.report.tables.topology import topology_tree
 
     print_result(topology_tree(read_profile(find_profile(name, Path()))))
+
+
+def _trace(name: str, csv_file: Path | None) -> None:
+    from vdnnsim.hardware.profile import find_profile, load_profile
+
+    profile = load_profile(find_profile(name, Path()))
+    server = profile.server
+    rows = [(each.path, each.text, each.origin.value, each.source) for each in server.figures]
+    if server.kernels is not None:
+        source = "; ".join((server.kernels.table.name, *(f"{key} {text}" for key, text in server.provenance)))
+        rows.append(("kernels", "", "", f"{_timed_by(server)}: {source}"))
+    print_list(("figure", "value", "origin", "source"), rows, csv_file)
 
 
 def _timed_by(server: "Server") -> str:

@@ -83,9 +83,8 @@ def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.read import read_scenario
 
-    given = [f"--{name.replace('_', '-')}" for name, value in words.items() if value is not None] + ["--policy"] * bool(
-        policies
-    )
+    given = [f"--{name.replace('_', '-')}" for name, value in words.items() if value is not None]
+    given += ["--policy"] * bool(policies)
     if path is not None:
         if given:
             raise InputError(f"{given[0]}: found beside the scenario {path}, expected one of SCENARIO and --model")

@@ -5,10 +5,12 @@ Run eagerly, a kernel costs the host what the framework does before it (`Host.di
 for each operator of forward: what it runs for the same operator again, as a sum of gradients or the second kernel of a
 layer's backward, costs the call alone. Copies, events and waits are calls too.
 
+What takes no time on the GPU, as an operator that only takes memory, is no kernel and costs nothing.
+
 A CUDA graph is one call for all that was recorded. Compiled code has only calls left, one for each kernel.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -73,25 +75,23 @@ def issue_seconds(
         plan: the operations.
         host: of the machine.
         execution: how they are run.
-        durations_s: of kernels, by position; under `compiled` one that takes no time is part of another.
+        durations_s: of kernels, by position.
     """
-    issued = [at for at, each in enumerate(plan.operations) if not isinstance(each, _UNISSUED)]
-    match execution:
-        case Execution.EAGER:
-            seconds = dict.fromkeys(issued, host.issue_s)
-            for at, dispatch_s in _dispatched(plan, host):
-                seconds[at] += dispatch_s
-            return seconds
-        case Execution.CUDA_GRAPHS:
-            return dict.fromkeys(issued, 0.0) | dict.fromkeys(issued[:1], host.issue_s)
-        case Execution.COMPILED:  # pragma: no branch
-            return {at: host.issue_s if durations_s.get(at, 1.0) else 0.0 for at in issued}
+    operations = enumerate(plan.operations)
+    issued = [at for at, each in operations if not isinstance(each, _UNISSUED) and durations_s.get(at, 1)]
+    called = issued[:1] if execution is Execution.CUDA_GRAPHS else issued
+    seconds = dict.fromkeys((*durations_s, *issued), 0.0) | dict.fromkeys(called, host.issue_s)
+    if execution is Execution.EAGER:
+        for at, dispatch_s in _dispatched(plan, issued, host):
+            seconds[at] += dispatch_s
+    return seconds
 
 
-def _dispatched(plan: TrainingPlan, host: Host) -> Iterator[tuple[int, float]]:
+def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterator[tuple[int, float]]:
     """Yield the position of each kernel that the framework dispatches, and what that takes."""
     last: object = None
-    for at, each in enumerate(plan.operations):
+    for at in issued:
+        each = plan.operations[at]
         if isinstance(each, Compute):
             node = _node(plan, each) if each.phase.is_backward else None
             if node is None:

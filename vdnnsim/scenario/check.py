@@ -2,22 +2,31 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.kernel_table import describe_kernels
 from vdnnsim.cost.model import check_cost_model
+from vdnnsim.cost.roofline import OVERHEAD
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import InputError
 from vdnnsim.file_kind import FileKind, kind_of
 from vdnnsim.hardware.profile import load_profile
+from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.captured import SUFFIX
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.units import format_bytes
 from vdnnsim.yaml_file import read_yaml
+
+_PEAKS: Final = (
+    "no kernel was timed, so a step takes what its maker's peaks allow: expect 1.1 to 3 times as much of a real one"
+)
+"""As public measurements of an RTX 3090, an RTX 4090, an A100, an H100 and an H200 did."""
+_CARRIED_OVER: Final = "no kernel was timed, and its cost model is that of a sister card: expect errors of a quarter"
 
 
 def check_file(path: Path, policy_types: PolicyTypes) -> str:
@@ -38,6 +47,16 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
         f"{file_name(path)}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.precision.value}, "
         f"{workload.mode.value} on {scenario.server.name}{several}, under {labels}"
     )
+
+
+def _expectations(server: Server) -> list[str]:
+    """Return what error to expect of a machine whose kernels nobody timed, and to whose times nothing was fitted."""
+    if server.kernels is not None and any(row.count for row in read_measured_kernels(server.kernels)):
+        return []
+    stated = [each.origin for each in server.figures if each.path.startswith("cost_model.")]
+    if not stated or Origin.FITTED in stated or Origin.MEASURED in stated:
+        return []
+    return [_PEAKS if set(server.cost_model) == {OVERHEAD} else _CARRIED_OVER]
 
 
 def _check_step(path: Path) -> str:
@@ -66,6 +85,7 @@ def _check_profile(path: Path) -> str:
         parts.append(f"{len(rows)} kernels of {len({row.shape for row in rows})} shapes: {describe_kernels(rows)}")
     elif not server.cost_model:
         parts.append("neither kernels nor a cost_model: cannot be simulated")
+    parts += _expectations(server)
     if server.link.copies is not None:
         sizes = (f"{len(curve) or 'no'} sizes {way.value}" for way, curve in server.link.copies.curves.items())
         parts.append(f"copies of {', '.join(sizes)}")

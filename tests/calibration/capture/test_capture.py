@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ import torch
 from calibration.capture.capture import CaptureDevice, capture
 from tests.calibration.capture.programs import PROGRAMS
 from tests.calibration.capture.real_run import run_really
+from vdnnsim.dnn.captured_step import ConvolutionWork
 
 # Of a recurrent layer of oneDNN nobody knows the workspace without running it.
 pytestmark = [
@@ -26,6 +28,16 @@ def test_bytes_are_those_of_a_real_run(name: str) -> None:
     """Which another instrument measures: storages that autograd saves, and storages alive after each operation."""
     step = capture(PROGRAMS[name], CPU)
     assert (step.saved_bytes, step.peak_live_bytes) == run_really(PROGRAMS[name])
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_convolutions_work_in_the_memory_that_is_asked_for(*, channels_last: bool) -> None:
+    """Forward and backward of every one, for what reads maps with their channels last writes such."""
+    step = capture(replace(PROGRAMS["residual"], channels_last=channels_last), CPU)
+
+    layouts = [each.work.channels_last for each in step.operations if isinstance(each.work, ConvolutionWork)]
+    assert len(layouts) > 3
+    assert set(layouts) == {channels_last}
 
 
 @pytest.mark.parametrize("name", ["two linears, scaled", "residual, mixed", "custom"])

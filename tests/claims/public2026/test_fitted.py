@@ -17,9 +17,6 @@ _PROFILE = """
 gpu:
   name: Card
   context_eager: {value: 1 GiB, origin: fitted, source: "rows of github.com/itu-rad/GPUMemNet"}
-host:
-  issue: {value: 5 us, origin: assumed, source: "as of github.com/ryujaehun/pytorch-gpu-benchmark, tf32, say"}
-  dispatch_forward: {value: 9 us, origin: fitted, source: "batch 12, float16, ryujaehun/pytorch-gpu-benchmark at 3f"}
 """
 _TABLE = """\
 role,group,network,origin
@@ -27,6 +24,10 @@ fit,timm training,resnet18 512,huggingface/pytorch-image-models aa4b5850 results
 held_out,timm training,resnet34 512,huggingface/pytorch-image-models aa4b5850 results
 fit,a trace,,sarchlab/triosim 3fb3c060 sample_trace
 fit,another trace,,pytorch/kineto 94979607^ tb_plugin
+"""
+_HOSTS = """\
+host,network,mode
+card,resnet18,training
 """
 
 
@@ -36,6 +37,7 @@ def fitted(tmp_path: Path) -> FittedRows:
     profile = tmp_path / "card.yaml"
     profile.write_text(_PROFILE)
     profile.with_suffix(".fit.csv").write_text(_TABLE)
+    (tmp_path / "hosts.fit.csv").write_text(_HOSTS)
     return FittedRows.of({CARD: profile})
 
 
@@ -51,10 +53,11 @@ def test_a_step_that_kernels_were_fitted_to(fitted: FittedRows) -> None:
     assert not fitted(replace(step("timm-train-nhwc", "timm:resnet18", 512), hardware="another"))
 
 
-def test_steps_that_a_host_was_fitted_to_are_those_of_its_precision(fitted: FittedRows) -> None:
-    """What is assumed was fitted to nothing."""
+def test_steps_that_a_host_was_fitted_to(fitted: FittedRows) -> None:
+    """In float16; of another network, or in another precision, none was."""
     assert fitted(step("torchvision-12", "torchvision:resnet18", 12, Precision.FLOAT16))
     assert not fitted(step("torchvision-12", "torchvision:resnet18", 12, Precision.TF32))
+    assert not fitted(step("torchvision-12", "torchvision:vgg16", 12, Precision.FLOAT16))
 
 
 def test_a_trace_that_kernels_were_fitted_to(fitted: FittedRows) -> None:
@@ -75,7 +78,7 @@ def test_peaks_that_a_context_was_fitted_to(fitted: FittedRows, network: str, ba
     assert fitted(PeakMemory(replace(BUILT, network=network), batch_size, 1.0, 1.0, hardware=CARD)) is told
 
 
-def test_a_profile_without_a_table_has_no_fitted_kernels(tmp_path: Path) -> None:
+def test_without_tables_nothing_was_fitted(tmp_path: Path) -> None:
     profile = tmp_path / "card.yaml"
     profile.write_text(_PROFILE)
 

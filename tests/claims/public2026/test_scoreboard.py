@@ -37,7 +37,7 @@ def peak_row(setup: Setup, batch_size: int, nbytes: float) -> PeakMemory:
 def board_of(
     *rows: AnyRow,
     capture: Capture | None = None,
-    is_fitted: Callable[[StepTime | OperatorTime], bool] = lambda _: False,
+    is_fitted: Callable[[AnyRow], bool] = lambda _: False,
 ) -> Scoreboard:
     machines = {CARD: read_profile(find_profile(CARD, ROOT))}
     return Scoreboard(

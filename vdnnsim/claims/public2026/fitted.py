@@ -1,7 +1,7 @@
 """Which rows a parameter of their machine was fitted on: those are no evidence.
 
-What kernels were fitted to is in the table beside a profile, `NAME.fit.csv`, in its rows of the role `fit`; what a host
-and a context were fitted to is in words in the source of the figure.
+What kernels were fitted to is in the table beside a profile, `NAME.fit.csv`, in its rows of the role `fit`; what hosts
+were fitted to in `hosts.fit.csv`; what a context was fitted to in words in its source.
 """
 
 import csv
@@ -13,7 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime, PeakMemory, StepTime, number_of
+from vdnnsim.element_type import Precision
 
+_HOST_SERIES: Final = "torchvision-12"
+_HOST_PRECISION: Final = Precision.FLOAT16
+"""Of which hosts were fitted to rows."""
 _CONTEXT_BATCHES: Final = (8, 32)
 """Of the networks whose names have an even SHA-256 the context was fitted on these."""
 
@@ -24,35 +28,41 @@ class FittedRows:
 
     Attributes:
         kernels: by machine, network with batch and origin of each row of the role `fit`.
-        figures: by machine, the sources of figures of the host and of the context that were fitted.
+        hosts: machine, network and mode of each row of a host.
+        contexts: by machine, the source of its context where that was fitted.
     """
 
     kernels: Mapping[str, frozenset[tuple[str, str]]]
-    figures: Mapping[str, tuple[str, ...]]
+    hosts: frozenset[tuple[str, str, str]]
+    contexts: Mapping[str, str]
 
     @classmethod
     def of(cls, profiles: Mapping[str, Path]) -> "FittedRows":
         """Read what the profiles of machines, by name, say of it."""
+        folders = {path.parent for path in profiles.values()}
         return cls(
             {name: frozenset(_fit_rows(path.with_suffix(".fit.csv"))) for name, path in profiles.items()},
-            {name: tuple(_fitted_figures(msgspec.yaml.decode(path.read_bytes()))) for name, path in profiles.items()},
+            frozenset(row for folder in folders for row in _host_rows(folder / "hosts.fit.csv")),
+            {name: _context(msgspec.yaml.decode(path.read_bytes())) for name, path in profiles.items()},
         )
 
     def __call__(self, row: AnyRow) -> bool:
         """Whether a parameter was fitted on a row."""
         repository, _, place = SERIES[row.series].source.partition(" at ")
-        commit = place.partition(":")[0]
+        commit, network = place.partition(":")[0], row.setup.network.partition(":")[2]
         kernels = self.kernels.get(row.hardware, frozenset())
-        sources = [each for each in self.figures.get(row.hardware, ()) if repository.partition(",")[0] in each]
         match row:
-            case StepTime():
-                network = f"{row.setup.network.partition(':')[2]} {row.batch_size}"
-                timed = any(name == network and origin.startswith(repository) for name, origin in kernels)
-                return timed or any(f" {row.setup.precision.value}," in each for each in sources)
+            case StepTime(setup=setup):
+                timed = f"{network} {row.batch_size}"
+                if any(name == timed and origin.startswith(repository) for name, origin in kernels):
+                    return True
+                by_host = (row.hardware, network, setup.mode.value) in self.hosts
+                return by_host and setup.precision is _HOST_PRECISION and row.series == _HOST_SERIES
             case OperatorTime():
                 return any(origin.startswith(f"{repository} {commit}") for _, origin in kernels)
             case PeakMemory():
-                return bool(sources) and row.batch_size in _CONTEXT_BATCHES and number_of(row.setup.network) % 2 == 0
+                fitted = repository.partition(",")[0] in self.contexts.get(row.hardware, "")
+                return fitted and row.batch_size in _CONTEXT_BATCHES and number_of(row.setup.network) % 2 == 0
 
 
 def _fit_rows(path: Path) -> Iterator[tuple[str, str]]:
@@ -64,8 +74,12 @@ def _fit_rows(path: Path) -> Iterator[tuple[str, str]]:
                 yield row.get("network", ""), row["origin"]
 
 
-def _fitted_figures(profile: Mapping[str, Any]) -> Iterator[str]:
-    for section in ("host", "gpu"):
-        for figure in profile[section].values():
-            if isinstance(figure, dict) and figure.get("origin") == "fitted":
-                yield figure["source"]
+def _host_rows(path: Path) -> Iterator[tuple[str, str, str]]:
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            yield from ((row["host"], row["network"], row["mode"]) for row in csv.DictReader(file))
+
+
+def _context(profile: Mapping[str, Any]) -> str:
+    figure = profile["gpu"].get("context_eager", {})
+    return str(figure["source"]) if figure.get("origin") == "fitted" else ""

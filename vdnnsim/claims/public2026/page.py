@@ -144,10 +144,9 @@ _ASSUMED = """\
   benchmark has the same optimizer; torchvision's rows have none.
 - Names mean what they mean in today's timm: a network whose number of parameters is another than when it was measured
   is left out, and so is under PyTorch 1.12 one that has fused attention today, which that PyTorch had not.
-- A row counts as fitted on where the profile says so: a step of timm that kernels of the RTX 3090 were fitted to, what
-  torchvision's networks took in float16 where the host was fitted to such, the trace that the H100 was fitted to (the
-  V100 was, to another trace than this of the same network), and peaks at batches of 8 and 32 of networks with even
-  numbers. What is left of torchvision's rows is of the same hosts.
+- Fitted on are steps of timm in `rtx_3090.fit.csv`, steps of torchvision in `hosts.fit.csv`, the trace of the H100, and
+  peaks at batches of 8 and 32 of networks whose names have an even SHA-256. What is left of torchvision's rows is of the
+  same hosts, and the V100 was fitted to an earlier trace of the same network.
 - Under CUDA 11.3, and with GPUMemNet, which does not say, the context has all kernels loaded.
 - Operators are those that today's PyTorch dispatches on a card of compute capability 8.9.
 - GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Runs that failed are not here: above
