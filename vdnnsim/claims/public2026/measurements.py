@@ -42,6 +42,9 @@ class Series:
         searches_batch: whether its batches are the largest of `BATCHES` that fitted.
         fused_attention: whether that version has it.
         loads_all_kernels: whether CUDA loads them all into the context, as before 11.7.
+        batches_ahead: what its loader holds of images, in batches of float32, beside the one that trains. While timm's
+            copies a batch to the GPU, as bytes first, the one before it waits and the one before that is still held
+            (timm/data/loader.py, PrefetchLoader): two batches and a quarter.
     """
 
     title: str
@@ -52,6 +55,7 @@ class Series:
     searches_batch: bool = False
     fused_attention: bool = True
     loads_all_kernels: bool = False
+    batches_ahead: float = 0.0
 
 
 _TIMM: Final = "huggingface/pytorch-image-models at aa4b5850: results/benchmark"
@@ -114,6 +118,7 @@ SERIES: Final[Mapping[str, Series]] = {
         "itu-rad/GPUMemNet, head of 2026-11: Related_works/FakeTensor/fake_tensor.xlsx",
         optimizer="momentum",
         loads_all_kernels=True,
+        batches_ahead=2.25,
     ),
 }
 

@@ -144,14 +144,14 @@ _ASSUMED = """\
   benchmark has the same optimizer; torchvision's rows have none.
 - Names mean what they mean in today's timm: a network whose number of parameters is another than when it was measured
   is left out, and so is under PyTorch 1.12 one that has fused attention today, which that PyTorch had not.
-- Fitted on are steps of timm in `rtx_3090.fit.csv`, steps of torchvision in `hosts.fit.csv`, the trace of the H100, and
-  peaks at batches of 8 and 32 of networks whose names have an even SHA-256. What is left of torchvision's rows is of the
-  same hosts, and the V100 was fitted to an earlier trace of the same network.
+- Fitted on are steps of timm in `rtx_3090.fit.csv`, steps of torchvision in `hosts.fit.csv`, the trace of the H100,
+  and peaks at batches of 8 and 32 of networks whose names have an even SHA-256. What is left of torchvision's rows is
+  of the same hosts; the V100 was fitted to an earlier trace of the same network.
 - Under CUDA 11.3, and with GPUMemNet, which does not say, the context has all kernels loaded.
 - Operators are those that today's PyTorch dispatches on a card of compute capability 8.9.
 - GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Runs that failed are not here: above
   38,500 MiB, below what half the batch took, or grown less than before where 39,000 MiB would not have done. Images are
-  of the size that timm gives each network; the next batch, which timm's loader copies ahead, is not counted."""
+  of the size that timm gives each network; batches that timm's loader holds ahead are counted."""
 
 
 def _left_out(board: Scoreboard) -> list[str]:

@@ -17,6 +17,7 @@ from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.hardware.server import Server
@@ -133,7 +134,8 @@ class PublicRuns:
             LeftOutError: the row cannot be held against the replay.
         """
         workload = self._workload(row.setup, row.batch_size)
-        return runtime_bytes(self._trace(workload, row), self._server(row).gpu)
+        ahead = SERIES[row.series].batches_ahead * _images_bytes(workload)
+        return runtime_bytes(self._trace(workload, row), self._server(row).gpu) + round(ahead)
 
     def _server(self, row: AnyRow) -> Server:
         """Return the machine of a row, with the context that its CUDA has."""
@@ -210,3 +212,11 @@ class PublicRuns:
             "scaled_dot_product" in each.name for each in step.operations
         ):
             raise LeftOutError("has fused attention today, which the PyTorch that was measured had not")
+
+
+def _images_bytes(workload: Workload) -> int:
+    """Return the bytes of a batch of images."""
+    if not isinstance(workload, CapturedWorkload):
+        return workload.map_bytes(0)
+    given = (each for each in workload.captured.storages if each.given)
+    return sum(each.nbytes for each in given if each.kind is BufferKind.FEATURE_MAP)
