@@ -49,7 +49,7 @@ class Collectives:
                 yield from self._through_first_gpu(nbytes)
             case Aggregation.RING:
                 yield from self._around_ring(nbytes)
-            case Aggregation.DDP:  # pragma: no branch
+            case Aggregation.DDP | Aggregation.DDP_VIEWS:  # pragma: no branch
                 yield from self._in_a_bucket(nbytes)
         done.succeed()
 

@@ -7,7 +7,7 @@
                        bias of a linear layer, shares it
     cuDNN              the workspace of each convolution while it runs (`vdnnsim.cost.chosen_workspace`, or the table of
                        a profile)
-    DDP                buckets of gradients (`vdnnsim.plan.buckets`)
+    DDP                buckets of gradients, a second copy or the gradients themselves (`vdnnsim.plan.buckets`)
     pinned memory      blocks of powers of two, kept when they are given back, each for requests of its own size
 
 Sources: github.com/pytorch/pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize, `:4096:2:16:8`,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
-from vdnnsim.plan.buckets import Buckets, Exchanges, with_bucket_memory
+from vdnnsim.plan.buckets import Buckets, Exchanges, with_bucket_memory, with_bucket_views
 from vdnnsim.plan.operations import (
     Aggregation,
     AllReduce,
@@ -30,8 +30,9 @@ from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 def aggregate_gradients(plan: TrainingPlan, aggregation: Aggregation) -> TrainingPlan:
     """Return the plan with an exchange of every weight gradient; all GPUs must write theirs in the same order."""
     ready = _ready(plan)
-    if aggregation is Aggregation.DDP:
-        return with_bucket_memory(_exchanging(plan, aggregation, _in_buckets(plan, ready)))
+    if aggregation.has_buckets:
+        exchanging = _exchanging(plan, aggregation, _in_buckets(plan, ready))
+        return with_bucket_memory(exchanging) if aggregation is Aggregation.DDP else with_bucket_views(exchanging)
     return _exchanging(plan, aggregation, {position: (gradients,) for position, gradients in ready.items()})
 
 

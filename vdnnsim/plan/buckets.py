@@ -15,9 +15,11 @@ What is read into it:
   may lie a bias further on. A gradient that several layers share is ready when the last of them has written it.
 - DDP knows no policy that reads, offloads or releases a gradient during backward. Where one does so before the bucket
   is full, the bucket is closed with what it holds: nobody waits for gradients that are yet to come.
-- Gradients are no views of buckets, as is the default: buckets are a second copy of all gradients, in memory that is
+- Where gradients are no views of buckets, as is the default, these are a second copy of them, in memory that is
   taken before the first kernel and held throughout. The copies into them and back run on the communication stream and
   cost the kernels nothing, where PyTorch makes them on the stream of backward.
+- Where they are views of buckets (`gradient_as_bucket_view`), gradients are held throughout instead, dropped or not;
+  what a kernel of backward computes is memory of its own, which is copied into the bucket and given up.
 - `broadcast_buffers` is left out, by which the first process sends all others the statistics of its batch
   normalizations before every forward, as is the default.
 """
@@ -29,6 +31,7 @@ from typing import Final
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
+from vdnnsim.plan.kept_gradients import with_kept
 from vdnnsim.plan.operations import Allocate, AllReduce, Release
 from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 
@@ -89,6 +92,13 @@ def with_bucket_memory(plan: TrainingPlan) -> TrainingPlan:
     begin = (Allocate(bucket, each.layer, Phase.FORWARD) for bucket, each in zip(ids, exchanges, strict=True))
     end = (Release(bucket) for bucket in ids)
     return replace(plan, buffers=(*plan.buffers, *buffers), operations=(*begin, *plan.operations, *end))
+
+
+def with_bucket_views(plan: TrainingPlan) -> TrainingPlan:
+    """Return a plan whose gradients lie in their buckets throughout; those that it holds anyway stay as they are."""
+    return with_kept(
+        plan, {gradient for each in plan.operations if isinstance(each, AllReduce) for gradient in each.buffers}
+    )
 
 
 def bucket_bytes(workload: Workload, granule_bytes: int) -> int:

@@ -164,13 +164,20 @@ class Aggregation(Enum):
     `cpu`: each copies its own to the host, which adds them up, and copies the sum back. `gpu`: all copy theirs to the
     first GPU, which adds them up and sends the sum to each. `ring`: reduce-scatter and all-gather around a ring, in
     2 (n - 1) steps of one nth (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009). `ddp`: a ring as
-    well, in buckets as PyTorch's DistributedDataParallel fills them, with the latencies of NCCL.
+    well, in buckets as PyTorch's DistributedDataParallel fills them, with the latencies of NCCL; `ddp_views` lets the
+    gradients lie in their buckets (`gradient_as_bucket_view`), where `ddp` has a second copy of them.
     """
 
     CPU = "cpu"
     GPU = "gpu"
     RING = "ring"
     DDP = "ddp"
+    DDP_VIEWS = "ddp_views"
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether gradients are exchanged in the buckets of DDP."""
+        return self in (Aggregation.DDP, Aggregation.DDP_VIEWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +271,6 @@ def of_extent(name: str, extent: range | None) -> str:
 def exchanged(exchange: AllReduce, layer_names: tuple[str, ...]) -> str:
     """Return what an exchange adds up: `gradients of conv2_1`."""
     layer = layer_names[exchange.layer]
-    if exchange.aggregation is Aggregation.DDP:
+    if exchange.aggregation.has_buckets:
         return f"bucket of {len(exchange.buffers)} gradients, completed by {layer}"
     return f"gradients of {layer}"

@@ -17,9 +17,11 @@ branches, where autograd hands each a view of it; running moments of batch norma
 from dataclasses import replace
 from typing import ClassVar
 
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import WeightGradients
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.kept_gradients import with_kept_gradients
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.schedule import iteration
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -49,6 +51,9 @@ class PyTorch(Policy, frozen=True, kw_only=True):
 
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule."""
-        workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none)
+        # What was captured dropped them.
+        keeps = isinstance(setting.workload, CapturedWorkload) and not self.set_to_none
+        workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none or keeps)
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
-        return lower(iteration(workload), workload, kernels, label=self.label, algorithms=self.algorithms.value)
+        plan = lower(iteration(workload), workload, kernels, label=self.label, algorithms=self.algorithms.value)
+        return with_kept_gradients(plan) if keeps else plan

@@ -79,6 +79,7 @@ _BY = {
     Aggregation.GPU: "GPU 0",
     Aggregation.RING: "a ring",
     Aggregation.DDP: "a ring, in the buckets of DDP",
+    Aggregation.DDP_VIEWS: "a ring, in the buckets of DDP",
 }
 
 
