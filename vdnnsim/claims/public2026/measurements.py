@@ -41,6 +41,9 @@ class Series:
         framework: the version of PyTorch, as far as it is known.
         searches_batch: whether its batches are the largest of `BATCHES` that fitted.
         fused_attention: whether that version has it.
+        set_to_none: whether its `zero_grad` drops gradients, as is the default from PyTorch 2.0 on.
+        images_bytes_per_s: at which images are copied from pageable memory within what was measured; 0 where they are
+            there. It is what `vdnnsim.cost.host_fit` has of the same script.
         loads_all_kernels: whether CUDA loads them all into the context, as before 11.7.
         batches_ahead: what its loader holds of images, in batches of float32, beside the one that trains. While timm's
             copies a batch to the GPU, as bytes first, the one before it waits and the one before that is still held
@@ -54,6 +57,8 @@ class Series:
     framework: str = ""
     searches_batch: bool = False
     fused_attention: bool = True
+    set_to_none: bool = True
+    images_bytes_per_s: float = 0.0
     loads_all_kernels: bool = False
     batches_ahead: float = 0.0
 
@@ -72,6 +77,7 @@ SERIES: Final[Mapping[str, Series]] = {
         framework="PyTorch 1.12, CUDA 11.3",
         searches_batch=True,
         fused_attention=False,
+        set_to_none=False,
         loads_all_kernels=True,
     ),
     "timm-train-nchw": Series(
@@ -81,6 +87,7 @@ SERIES: Final[Mapping[str, Series]] = {
         framework="PyTorch 1.12, CUDA 11.3",
         searches_batch=True,
         fused_attention=False,
+        set_to_none=False,
         loads_all_kernels=True,
     ),
     "timm-infer-pt24-nhwc": Series(
@@ -102,6 +109,9 @@ SERIES: Final[Mapping[str, Series]] = {
     "torchvision-12": Series(
         "torchvision, twelve images, forward and backward without an update",
         "ryujaehun/pytorch-gpu-benchmark at 3f47a9e2: results, medians; of one card in several machines the median",
+        framework="PyTorch of 2020 and 2021",
+        images_bytes_per_s=4e9,
+        set_to_none=False,
     ),
     "kineto-v100": Series(
         "ResNet-50 of 32 images, a training step as PyTorch's profiler saw it",

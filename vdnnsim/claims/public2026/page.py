@@ -147,6 +147,8 @@ _ASSUMED = """\
 - Fitted on are steps of timm in `rtx_3090.fit.csv`, steps of torchvision in `hosts.fit.csv`, the trace of the H100,
   and peaks at batches of 8 and 32 of networks whose names have an even SHA-256. What is left of torchvision's rows is
   of the same hosts; the V100 was fitted to an earlier trace of the same network.
+- Before PyTorch 2.0 gradients are kept, zeroed one by one and added to; torchvision's script copies its images within
+  the step, from pageable memory. Both as `vdnnsim.cost.host_fit` has it.
 - Under CUDA 11.3, and with GPUMemNet, which does not say, the context has all kernels loaded.
 - Operators are those that today's PyTorch dispatches on a card of compute capability 8.9.
 - GPUMemNet names no card; its largest peaks end where the 40 GB of an A100 do. Runs that failed are not here: above

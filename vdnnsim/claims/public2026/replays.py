@@ -18,9 +18,9 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import VdnnsimError
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.placement import Placement
@@ -42,6 +42,7 @@ BUILT: Final[Mapping[str, str]] = {
 }
 """Networks that vdnnsim builds, channels first, for images of 224 pixels: the same operators in the same order."""
 _BUILT_IMAGE: Final = 224
+_ZEROED: Final = 1 / 3
 _ROUNDED: Final = 0.006e6
 """By how much a number of parameters differs that is stated in millions with two digits."""
 
@@ -97,7 +98,7 @@ class PublicRuns:
         """
         workload = self._workload(row.setup, row.batch_size)
         self._check(row, workload)
-        return self._trace(workload, row).iteration_s
+        return self._trace(workload, row).iteration_s + _script_s(row, workload, self._server(row).host)
 
     def fit(self, row: StepTime) -> Fit:
         """Whether its batch fits and the next does not.
@@ -151,12 +152,12 @@ class PublicRuns:
 
     def _fits(self, row: StepTime, batch_size: int) -> bool:
         simulator = self._simulator(self._workload(row.setup, batch_size), row)
-        return isinstance(simulator.place(PyTorch().plan(simulator.setting())), Placement)
+        return isinstance(simulator.place(_policy(row).plan(simulator.setting())), Placement)
 
     def _trace(self, workload: Workload, row: AnyRow) -> IterationTrace:
         simulator = self._simulator(workload, row)
         try:
-            plan = PyTorch().plan(simulator.setting())
+            plan = _policy(row).plan(simulator.setting())
         except VdnnsimError as refusal:
             raise LeftOutError(str(refusal)) from refusal
         return simulator.replay((plan,), (simulator.place_unlimited(plan),)).gpus[0]
@@ -212,6 +213,32 @@ class PublicRuns:
             "scaled_dot_product" in each.name for each in step.operations
         ):
             raise LeftOutError("has fused attention today, which the PyTorch that was measured had not")
+
+
+def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
+    """Return what a script does beside the iteration: it copies images, and zeroes gradients that it keeps.
+
+    These are zeroed one by one, each for a third of what an operator takes, and backward adds to each
+    (`vdnnsim.cost.host_fit`).
+    """
+    script = SERIES[row.series]
+    copy_s = _images_bytes(workload) / script.images_bytes_per_s if script.images_bytes_per_s else 0.0
+    if script.set_to_none or not workload.is_training:
+        return copy_s
+    return copy_s + _parameters(workload) * (host.dispatch_forward_s * _ZEROED + 2 * host.issue_s)
+
+
+def _parameters(workload: Workload) -> int:
+    """Return how many tensors of weights and biases there are."""
+    if isinstance(workload, CapturedWorkload):
+        return sum(each.given and each.kind is BufferKind.WEIGHTS for each in workload.captured.storages)
+    weighty = (each for each in workload.graph.layers if workload.weight_bytes(each))
+    return sum(2 if getattr(each.operator, "bias", True) else 1 for each in weighty)
+
+
+def _policy(row: AnyRow) -> PyTorch:
+    """Return the loop that a row's script runs."""
+    return PyTorch(set_to_none=SERIES[row.series].set_to_none or row.setup.mode is Mode.INFERENCE)
 
 
 def _images_bytes(workload: Workload) -> int:
