@@ -20,7 +20,7 @@ def draw_error_shares(slide: ErrorShares) -> bytes:
 def error_shares_figure(slide: ErrorShares) -> Figure:
     """Draw the slide; each estimator must have one error at least."""
     figure = new_figure(slide.title, slide.subtitle)
-    axes = figure.add_axes((0.075, 0.13, 0.9, 0.71))
+    axes = figure.add_axes((0.075, 0.17, 0.9, 0.67))
     everything = [error for _, errors in slide.errors for error in errors]
     ends = max(min(everything) - 0.05, -_FURTHEST), min(max(everything) + 0.05, _FURTHEST)
     axes.axvspan(ends[0], slide.limit, color="#fbeceb", zorder=0)
@@ -43,10 +43,12 @@ def error_shares_figure(slide: ErrorShares) -> Figure:
     axes.set_xlim(ends)
     axes.set_ylim(0, 1.0)
     axes.xaxis.set_major_locator(MultipleLocator(0.1 if ends[1] - ends[0] < 1 else 0.2))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:+.0f} %"))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"{100 * value:+.0f} %" if round(100 * value) else "0")
+    )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
     axes.set_xlabel("error of the estimate")
     axes.set_ylabel("share of rows with that error or less")
-    axes.legend(loc="center right", frameon=False, fontsize=16)
+    figure.legend(loc="lower center", ncols=len(slide.errors), frameon=False, fontsize=16, bbox_to_anchor=(0.5, 0.005))
     ruled(axes, "both")
     return figure
