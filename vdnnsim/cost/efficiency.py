@@ -12,6 +12,7 @@ the algorithms from it and the seconds from here.
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import cached_property
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
@@ -67,9 +68,11 @@ class EfficiencyCosts(MachineCosts):
 
     def laid_out(self, *, channels_last: bool) -> MachineCosts:
         """Return the costs of maps that lie so."""
-        if channels_last is self._channels_last:
-            return self
-        return EfficiencyCosts(self._server, channels_last=channels_last)
+        return self if channels_last is self._channels_last else self._other
+
+    @cached_property
+    def _other(self) -> "EfficiencyCosts":
+        return EfficiencyCosts(self._server, channels_last=not self._channels_last)
 
     def kernel(
         self,

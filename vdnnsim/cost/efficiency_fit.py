@@ -3,8 +3,8 @@
 Fitted are the parameters whose origin the profile calls `fitted`; all others are held where they are. Minimized is the
 sum of rho(w ln(predicted / observed)) over the rows with role `fit` beside the profile (`PROFILE.fit.csv`), rho the
 soft L1 loss with its bend at 5 %, so that a row that the model cannot reach does not bend the others. w^2 is one over
-the rows of the group. A twentieth of ln(parameter / start) is added for each parameter, so that what rows hardly tell stays
-near what kernels of its kind reach on most cards; START is what the cards with traces, V100 and H100, agree on.
+the rows of the group. A twentieth of ln(parameter / start) is added for each parameter, so that what rows hardly tell
+stays near what kernels of its kind reach on most cards; START is what the cards with traces, V100 and H100, agree on.
 
 Left out in turn are each source, where a card has several, and a fifth of the shapes of each group, or each network.
 """

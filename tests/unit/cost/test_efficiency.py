@@ -207,7 +207,7 @@ class Stated(MachineCosts):
         super().__init__()
         self._seconds = seconds
 
-    def kernel(self, *_: object) -> KernelCost:  # type: ignore[override]
+    def kernel(self, *_: object) -> KernelCost:
         """Return one of the given time."""
         return KernelCost(ONLY, self._seconds, 0, Origin.FITTED)
 
