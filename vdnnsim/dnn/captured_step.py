@@ -9,7 +9,9 @@ memory that an operation takes for its results is taken when it begins; what nob
 ended.
 """
 
+import re
 from itertools import accumulate
+from typing import Final
 
 import msgspec
 
@@ -21,6 +23,8 @@ from vdnnsim.element_type import Precision
 
 VERSION = 1
 """Of the file; raised when a key is renamed, removed or means something else."""
+
+_CUDA: Final = re.compile(r"cuda (\d{1,3})\.(\d{1,3})", re.ASCII)
 
 
 class _Data(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -178,10 +182,9 @@ class CapturedStep(_Data, frozen=True):
 
     @property
     def compute_capability(self) -> tuple[int, int] | None:
-        """Of the CUDA device by whose rules it was captured; None where that was a CPU."""
-        kind, _, version = self.device.partition(" ")
-        major, _, minor = version.partition(".")
-        return (int(major), int(minor)) if kind == "cuda" else None
+        """Of the CUDA device by whose rules it was captured; None where that was a CPU, or is not told so."""
+        told = _CUDA.fullmatch(self.device)
+        return (int(told[1]), int(told[2])) if told else None
 
     @property
     def saved_bytes(self) -> int:

@@ -62,10 +62,8 @@ class Gpu:
     dram_bytes_per_s: Annotated[float, Stated("dram_bandwidth", RATE, "peak of its memory")]
     multiprocessors: Annotated[int, Stated("multiprocessors", UNITS, "over which tiles of a kernel are spread")]
     granule_bytes: Annotated[int, Stated("granule", GRANULE, "to which the pool rounds an allocation")]
-    context_bytes: Annotated[int, Stated("context", MEMORY, "of CUDA beside all tensors, with loaded kernels")] = 0
-    eager_context_bytes: Annotated[
-        int, Stated("context_eager", MEMORY, "the same with all kernels loaded, as before CUDA 11.7", decides=False)
-    ] = 0
+    context_bytes: Annotated[int, Stated("context", MEMORY, "of CUDA, with loaded kernels")] = 0
+    eager_context_bytes: Annotated[int, Stated("context_eager", MEMORY, "with all kernels loaded", decides=False)] = 0
     handle_bytes: Annotated[int, Stated("handle", MEMORY, "of each further handle of cuDNN")] = 0
 
     def framework_bytes(self, handles: int) -> int:
@@ -124,10 +122,15 @@ class Host:
     issue_s: Annotated[float, Stated("issue", TIME, "to put one operation on a stream")]
     pin_latency_s: Annotated[float, Stated("pin_latency", TIME, "to pin memory, however little")]
     pin_bytes_per_s: Annotated[float, Stated("pin_bandwidth", RATE, "at which more is pinned")]
+<<<<<<< HEAD
     dispatch_forward_s: Annotated[float, Stated("dispatch_forward", TIME, "of a framework before an operator")] = 0.0
     dispatch_backward_s: Annotated[float, Stated("dispatch_backward", TIME, "of autograd before its backward")] = 0.0
     pinnable_bytes: Annotated[int, Stated("pinnable", MEMORY, "of its memory that may be pinned; else all")] = 0
     process_bytes: Annotated[int, Stated("process", MEMORY, "that a process holds beside what it pins")] = 0
+=======
+    pinnable_bytes: Annotated[int, Stated("pinnable", MEMORY, "of it that may be pinned")] = 0
+    process_bytes: Annotated[int, Stated("process", MEMORY, "of a process beside what it pins")] = 0
+>>>>>>> process
 
     @property
     def issuing(self) -> tuple[float, float, float]:

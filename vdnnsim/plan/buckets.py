@@ -96,9 +96,8 @@ def with_bucket_memory(plan: TrainingPlan) -> TrainingPlan:
 
 def with_bucket_views(plan: TrainingPlan) -> TrainingPlan:
     """Return a plan whose gradients lie in their buckets throughout; those that it holds anyway stay as they are."""
-    return with_kept(
-        plan, {gradient for each in plan.operations if isinstance(each, AllReduce) for gradient in each.buffers}
-    )
+    exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
+    return with_kept(plan, {gradient for each in exchanges for gradient in each.buffers})
 
 
 def bucket_bytes(workload: Workload, granule_bytes: int) -> int:

@@ -21,6 +21,7 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.step import Access
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.hardware.server import Origin
@@ -141,3 +142,43 @@ def test_tf32_is_for_products_alone() -> None:
     found = ServerCosts(server).table(CapturedWorkload.of(tf32))
     assert found.fastest(FC, Phase.FORWARD).seconds == 2.0
     assert found.fastest(LOSS, Phase.FORWARD).of(0).seconds == pytest.approx(1 + 8 / 50)
+
+
+def test_a_sum_of_rows_takes_what_pytorch_takes_for_partial_sums() -> None:
+    """As if relu read 4,096 rows of 64 numbers and wrote their sum: 16 vectors of 4 a row, blocks of 16 by 8 threads.
+
+    512 values a thread are 256 or more; 12 blocks of 128 threads on each multiprocessor of an 8.9 are wanted, and each
+    thread is to have 16 values at least: 12 parts of one multiprocessor. Of what a CPU captured nothing is known.
+    """
+    step = chain()
+    rows, sums = len(step.tensors), len(step.tensors) + 1
+    tensors = (*step.tensors, *(msgspec.structs.replace(step.tensors[6], shape=each) for each in ((4096, 64), (1, 64))))
+    first, *_ = step.operations[2].operands
+    operands = tuple(
+        msgspec.structs.replace(first, tensor=each, access=access)
+        for each, access in ((rows, Access.READ), (sums, Access.WRITE))
+    )
+    adding = msgspec.structs.replace(step.operations[2], name="aten.sum.dim_IntList", operands=operands)
+    captured = msgspec.structs.replace(with_operation(step, 2, adding), tensors=tensors)
+
+    server = replace(SERVER, gpu=replace(SERVER.gpu, multiprocessors=1))
+    found = [
+        ServerCosts(server).table(CapturedWorkload.of(each)).fastest(RELU, Phase.FORWARD).workspace_bytes
+        for each in (captured, msgspec.structs.replace(captured, device="cpu"))
+    ]
+    assert found == [4 * 64 * 12 * 16 * 4, 0]
+
+
+def test_a_convolution_that_no_layer_is_has_the_workspace_that_pytorch_takes() -> None:
+    """In three dimensions: one image of 64 channels of 2 x 4 x 4 is an X of 8 KiB, a filter of one pixel 16 KiB.
+
+    The older of two machines has no tensor cores, and nobody knows what it takes.
+    """
+    step = chain()
+    work = ConvolutionWork(1, 64, 64, (2, 4, 4), (1, 1, 1), (1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
+    conv = with_operation(step, 0, msgspec.structs.replace(step.operations[0], work=work))
+    found = [
+        table(msgspec.structs.replace(conv, device=device)).fastest(CONV, Phase.FORWARD).workspace_bytes
+        for device in ("cuda 8.9", "cuda 7.5")
+    ]
+    assert found == [4 * 64 * 2 * 4 * 4 + 4 * 64 * 64, 0]

@@ -92,3 +92,9 @@ def test_the_third_iteration_is_what_a_placement_shows() -> None:
     assert sorted(placed.changes) == [each.operation for each in once]
     assert sum(each.delta_bytes for each in placed.changes.values()) == 0
     assert 2 * CUBLAS_BYTES < placed.pool_bytes < GIB
+
+
+def test_a_device_that_is_not_told_as_captures_tell_it_has_no_compute_capability() -> None:
+    devices = ("cuda 9.0", "cuda", "cuda x.y", "cpu")
+    told = [msgspec.structs.replace(chain(), device=each).compute_capability for each in devices]
+    assert told == [(9, 0), None, None, None]
