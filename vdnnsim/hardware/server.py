@@ -122,15 +122,10 @@ class Host:
     issue_s: Annotated[float, Stated("issue", TIME, "to put one operation on a stream")]
     pin_latency_s: Annotated[float, Stated("pin_latency", TIME, "to pin memory, however little")]
     pin_bytes_per_s: Annotated[float, Stated("pin_bandwidth", RATE, "at which more is pinned")]
-<<<<<<< HEAD
     dispatch_forward_s: Annotated[float, Stated("dispatch_forward", TIME, "of a framework before an operator")] = 0.0
     dispatch_backward_s: Annotated[float, Stated("dispatch_backward", TIME, "of autograd before its backward")] = 0.0
-    pinnable_bytes: Annotated[int, Stated("pinnable", MEMORY, "of its memory that may be pinned; else all")] = 0
-    process_bytes: Annotated[int, Stated("process", MEMORY, "that a process holds beside what it pins")] = 0
-=======
     pinnable_bytes: Annotated[int, Stated("pinnable", MEMORY, "of it that may be pinned")] = 0
     process_bytes: Annotated[int, Stated("process", MEMORY, "of a process beside what it pins")] = 0
->>>>>>> process
 
     @property
     def issuing(self) -> tuple[float, float, float]:
