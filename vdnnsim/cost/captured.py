@@ -128,8 +128,7 @@ def _options(
         case ProductWork() as work:
             name, sizes = "product", (work.batch, work.m, work.n, work.k)
         case _:
-            name = "product" if captured.work else captured.name
-            sizes = () if captured.work else sizes
+            name = captured.name
     return (machine.kernel(name, element_type, operation.flop, operation.bytes_moved, sizes),)
 
 
