@@ -9,6 +9,7 @@ from tests.claims.public2026.test_scoreboard import BUILT
 from vdnnsim.claims.public2026.fitted import FittedRows
 from vdnnsim.claims.public2026.measurements import OperatorTime, PeakMemory, StepTime, number_of
 from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
 
 CARD = "card"
@@ -28,6 +29,7 @@ fit,another trace,,pytorch/kineto 94979607^ tb_plugin
 _HOSTS = """\
 host,network,mode
 card,resnet18,training
+card,resnet18,inference
 """
 
 
@@ -54,10 +56,12 @@ def test_a_step_that_kernels_were_fitted_to(fitted: FittedRows) -> None:
 
 
 def test_steps_that_a_host_was_fitted_to(fitted: FittedRows) -> None:
-    """In float16; of another network, or in another precision, none was."""
+    """In float16, and inference in any precision; of another network, or training in another precision, none was."""
     assert fitted(step("torchvision-12", "torchvision:resnet18", 12, Precision.FLOAT16))
     assert not fitted(step("torchvision-12", "torchvision:resnet18", 12, Precision.TF32))
     assert not fitted(step("torchvision-12", "torchvision:vgg16", 12, Precision.FLOAT16))
+    training = step("torchvision-12", "torchvision:resnet18", 12, Precision.TF32)
+    assert fitted(replace(training, setup=replace(training.setup, mode=Mode.INFERENCE)))
 
 
 def test_a_trace_that_kernels_were_fitted_to(fitted: FittedRows) -> None:
