@@ -75,7 +75,7 @@ def _introduction(board: Scoreboard, rows: Sequence[ClaimRow]) -> str:
         f"that vdnnsim builds itself, and of all others one in {ONE_TIME_IN}, for peaks one in {ONE_PEAK_IN}, drawn by "
         f"the SHA-256 of its name: nothing is here, or missing, for what came out of it. {fitted} rows, on which "
         "a parameter of a profile was fitted, are marked in the tables and count nowhere.\n\n"
-        f"{met} of {len(rows)} aims are met, and `claims.csv` has each. The aims: a mean error of step times of 12 %, a "
+        f"{met} of {len(rows)} aims are met; `claims.csv` has each. The aims: a mean error of step times of 12 %, a "
         "bias within 5 %; 20 % for a kind of operators; 95 % of largest batches in their bracket; a median error of "
         "peaks of 5 %, and 5 % of them too low by more than 2 %.\n\n"
         "Run it again, with PyTorch, timm and torchvision for all rows, without them for those of the networks that "
