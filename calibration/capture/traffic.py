@@ -1,7 +1,7 @@
 """Bytes that an operation moves at least: each operand read once, each result written once.
 
-Where sums over a batch must be known before the first value, as for the moments of a batch normalization, what is
-summed is read twice.
+Where sums over a batch must be known before the first value, as for the moments of a batch normalization in training,
+what is summed is read twice.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 
-from calibration.capture.schemas import name_of, only_writes, operands_of, tensors_in
+from calibration.capture.schemas import arguments_of, name_of, only_writes, operands_of, tensors_in
 
 _ALLOCATING: Final = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"}
 _LOOKUPS: Final = {"embedding", "index_select", "gather", "index"}
@@ -37,12 +37,13 @@ def traffic_of(func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any
     known = {tensor.untyped_storage()._cdata for tensor, _ in given}  # noqa: SLF001 - its identity
     results = [each for each in tensors_in(result) if each.untyped_storage()._cdata not in known]  # noqa: SLF001
     total = sum(map(distinct_bytes, results))
+    arguments = arguments_of(func, args, kwargs)
+    summed = _SUMS_FIRST.get(name, 0) if arguments.get("training", arguments.get("train", True)) else 0
     for position, (tensor, is_written) in enumerate(given):
         size = distinct_bytes(tensor)
         if name in _LOOKUPS and position == 0:
             size = min(size, sum(map(distinct_bytes, results)))
-        reads_twice = position < _SUMS_FIRST.get(name, 0)
-        total += size * 2 if reads_twice or (is_written and not only_writes(func)) else size
+        total += size * 2 if position < summed or (is_written and not only_writes(func)) else size
     return total
 
 

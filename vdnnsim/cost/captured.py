@@ -63,7 +63,9 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         # Numbers that are none of a workload's move as float32 does.
         element_type = workload.computed_in(captured, ElementType.FLOAT32)
         role = _result(operation)
-        sizes = step.tensors[operation.operands[0].memory].shape if operation.operands else ()
+        # Inference sums over no channels.
+        first = operation.operands[:1] if workload.is_training else ()
+        sizes = step.tensors[first[0].memory].shape if first else ()
         sums = _sum_bytes(workload, operation, multiprocessors)
         flop = tuple(operation.flop.items())
         key = element_type, role, captured.work, operation.bytes_moved, flop, captured.name, sizes, sums

@@ -127,7 +127,8 @@ class EfficiencyCosts(MachineCosts):
                 return self.kernel(operator.name, element_type, operation.flop, nbytes)
             case _:
                 x = layer.in_shapes[0]
-                return self._stream(operator_kind(operator.name, phase), nbytes, (images, x.channels))
+                sizes = (images, x.channels) if workload.is_training else ()
+                return self._stream(operator_kind(operator.name, phase), nbytes, sizes)
 
     def _unit(self, element_type: ElementType) -> ElementType:
         """Return in what products of an element type are computed, for which there must be a peak."""

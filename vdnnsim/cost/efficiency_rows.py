@@ -16,6 +16,19 @@ stands in its first row.
     layout        nchw or nhwc
     time_us       measured
     origin        repository, commit, file and entry
+
+Which rows of the sources stand there:
+
+    NeuSight   of each operator and card those with the lowest CRC-32 of their text, 60 products, 100 convolutions, 20
+               normalizations of rows; above 0.2 ms (0.1 ms where rows are normalized), for 20 to 30 us of each are
+               its measuring; convolutions whose channels are multiples of 4, as those of networks
+    Vidur      80 products by CRC-32 of eleven numbers of tokens, additions from 2048 tokens on; its normalization and
+               activation are kernels of vLLM, not of PyTorch
+    triosim    every operator of the step but the optimizer; Kineto: every operator, of 2021-01 to fit, of 2021-06 to
+               check; the same layers share a row with their median
+    DeepBench  all convolutions with square strides and padding, 8 channels and 30 us or more
+    timm       seven networks: ResNet-18, SelecSLS-60, MnasNet, GERNet-L, ConvNeXt-T, Mixer-B/16, Xception-41; streams
+               of one kind in one row with their mean bytes
 """
 
 import csv

@@ -2,10 +2,12 @@
 
 Rows are steps of networks on batches so small that the GPU waits for its host. Each is the sum of what the host does:
 
-    input_bytes / 4 GB/s + issue x calls + dispatch_forward x (operators + parameters / 3) + dispatch_backward x nodes
+    input_bytes / 4 GB/s + issue x calls
+        + dispatch_forward x (operators + parameters / 3) + dispatch_backward x nodes + dispatch_library x library_calls
 
-`operators` of forward, `nodes` of autograd (runs of operations of backward of one operator of forward) and `kernels` of
-backward are counted in captures of the networks; every operator and every kernel is a call, of 5 us. The script that
+`operators` of forward, `nodes` of autograd (runs of operations of backward of one operator of forward), `kernels` of
+backward and calls of cuDNN are counted in captures of the networks as the engine counts them (`vdnnsim.engine.host`);
+every operator and every kernel is a call, of 5 us. The script that
 measured copies its images from pageable memory within the step, at a rate that its inference in both element types
 tells, and zeroes `parameters` gradients one by one, for a third of what an operator takes (measured with PyTorch 2.14),
 to which backward adds: two more calls each. It updates no weights.
@@ -13,7 +15,7 @@ to which backward adds: two more calls each. It updates no weights.
 Minimized are squares of relative errors. A family of networks is left out of the fit in turn, and what it is then
 predicted is printed beside what it took. It writes no file.
 
-Source: ryujaehun/pytorch-gpu-benchmark at 3f47a9e2 (MIT), medians of torchvision networks in float16, batch 12.
+Source: ryujaehun/pytorch-gpu-benchmark at 3f47a9e2 (MIT), medians of torchvision networks, batch 12.
 """
 
 import csv
@@ -40,16 +42,18 @@ class HostRow:
 
     Attributes:
         host: the profile that states it.
-        operators, nodes, kernels, parameters, input_bytes: as above.
+        operators, nodes, kernels, library_calls, parameters, input_bytes: as above.
     """
 
     host: str
     network: str
     family: str
     mode: str
+    element_type: str
     operators: int
     nodes: int
     kernels: int
+    library_calls: int
     parameters: int
     input_bytes: int
     seconds: float
@@ -61,9 +65,9 @@ class HostRow:
         return self.input_bytes / _PAGEABLE_BYTES_PER_S + _ISSUE_S * calls
 
     @property
-    def counts(self) -> tuple[float, float]:
+    def counts(self) -> tuple[float, ...]:
         """How often what is fitted is spent."""
-        return self.operators + _ZEROED * self.parameters, self.nodes
+        return self.operators + _ZEROED * self.parameters, self.nodes, self.library_calls
 
 
 def read_host_rows(path: Path) -> tuple[HostRow, ...]:
@@ -72,16 +76,15 @@ def read_host_rows(path: Path) -> tuple[HostRow, ...]:
         return tuple(msgspec.convert(row, HostRow, strict=False) for row in csv.DictReader(file))
 
 
-def fit_host(rows: Sequence[HostRow]) -> tuple[float, float]:
-    """Return dispatch_forward and dispatch_backward in seconds."""
+def fit_host(rows: Sequence[HostRow]) -> tuple[float, ...]:
+    """Return dispatch_forward, dispatch_backward and dispatch_library in seconds."""
     seconds = np.array([row.seconds for row in rows])
     counts = np.array([row.counts for row in rows]) / seconds[:, None]
     known = np.array([row.known_s for row in rows]) / seconds
-    forward, backward = np.linalg.lstsq(counts, 1 - known, rcond=None)[0]
-    return float(forward), float(backward)
+    return tuple(map(float, np.linalg.lstsq(counts, 1 - known, rcond=None)[0]))
 
 
-def predicted_s(row: HostRow, fitted: tuple[float, float]) -> float:
+def predicted_s(row: HostRow, fitted: Sequence[float]) -> float:
     """Return the seconds of a row."""
     return row.known_s + sum(count * each for count, each in zip(row.counts, fitted, strict=True))
 
@@ -99,13 +102,12 @@ def report(rows: Sequence[HostRow]) -> Iterator[str]:
         errors = []
         for row, seconds in left_out(own):
             errors.append(seconds / row.seconds - 1)
-            what = f"{name} {row.network} {row.mode}"
-            yield f"{what:45} {row.seconds * 1e3:7.2f} ms, left out {seconds * 1e3:7.2f}, {errors[-1]:+.1%}"
+            what = f"{name} {row.network} {row.mode} {row.element_type}"
+            yield f"{what:52} {row.seconds * 1e3:7.2f} ms, left out {seconds * 1e3:7.2f}, {errors[-1]:+.1%}"
         error, bias = sum(map(abs, errors)) / len(errors), sum(errors) / len(errors)
         yield f"{name}: {len(own)} rows, families left out: {error:.1%} on average, bias {bias:+.1%}"
         host = read_profile(find_profile(name, Path())).host
-        stated = host.dispatch_forward_s, host.dispatch_backward_s
-        for key, fitted, has in zip(("forward", "backward"), fit_host(own), stated, strict=True):
+        for key, fitted, has in zip(("forward", "backward", "library"), fit_host(own), host.issuing[1:], strict=True):
             yield f"{name}: dispatch_{key} {fitted * 1e6:.1f} us; the profile states {has * 1e6:.1f}"
 
 

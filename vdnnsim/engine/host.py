@@ -3,7 +3,9 @@
 Run eagerly, a kernel costs the host what the framework does before it (`Host.dispatch_forward_s`,
 `Host.dispatch_backward_s`) and the call that puts it on its stream (`Host.issue_s`). Autograd is left and entered once
 for each operator of forward: what it runs for the same operator again, as a sum of gradients or the second kernel of a
-layer's backward, costs the call alone. Copies, events and waits are calls too.
+layer's backward, costs the call alone. Copies, events and waits are calls too. What cuDNN computes costs more
+(`Host.dispatch_library_s`): convolutions, the two gradients of each by themselves, and batch normalizations in float32,
+but no depthwise convolution, for which PyTorch has kernels of its own.
 
 What takes no time on the GPU, as an operator that only takes memory, is no kernel and costs nothing.
 
@@ -12,8 +14,11 @@ A CUDA graph is one call for all that was recorded. Compiled code has only calls
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from typing import Final
 
+from vdnnsim.dnn.captured_step import CapturedOperation, ConvolutionWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Host
 from vdnnsim.memory.choices import PinnedMemory
@@ -43,6 +48,7 @@ class Execution(Enum):
     COMPILED = "compiled"
 
 
+_NARROW_BYTES: Final = 2
 _UNISSUED = (Allocate, Release, AllocateExtent, ReleaseExtent, Alias, HostSynchronize)
 """What the host puts on no stream."""
 
@@ -88,27 +94,47 @@ def issue_seconds(
 
 
 def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterator[tuple[int, float]]:
-    """Yield the position of each kernel that the framework dispatches, and what that takes."""
+    """Yield the position of each kernel, and what the framework and its libraries do before it."""
     last: object = None
     for at in issued:
         each = plan.operations[at]
         if isinstance(each, Compute):
-            node = _node(plan, each) if each.phase.is_backward else None
-            if node is None:
-                yield at, host.dispatch_forward_s
-            elif node != last:
-                yield at, host.dispatch_backward_s
+            captured = _captured(plan, each)
+            node = None
+            dispatch_s = host.dispatch_forward_s
+            if each.phase.is_backward:
+                # Of a network that we build a layer is one operator.
+                node = each.layer, captured.forward if captured else None
+                dispatch_s = 0.0 if node == last else host.dispatch_backward_s
             last = node
+            calls = _calls_of_captured(captured) if captured else _calls_of_layer(plan, each)
+            yield at, dispatch_s + calls * host.dispatch_library_s
 
 
-def _node(plan: TrainingPlan, kernel: Compute) -> tuple[int, int | None]:
-    """Return of which operator of forward a kernel of backward is; of a network that we build that is the layer."""
-    workload = plan.workload
-    if not isinstance(workload, CapturedWorkload):
-        return kernel.layer, None
-    captured = workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured
-    assert captured is not None, "all operations of a captured workload were"
-    return kernel.layer, captured.forward
+def _captured(plan: TrainingPlan, kernel: Compute) -> CapturedOperation | None:
+    """Return what a kernel was in a captured program; None of a network that we build."""
+    if not isinstance(plan.workload, CapturedWorkload):
+        return None
+    return plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured
+
+
+def _calls_of_captured(operation: CapturedOperation) -> int:
+    """Return how often an operation calls cuDNN."""
+    match operation.work:
+        case ConvolutionWork() as work:
+            is_depthwise = work.groups == work.input_channels > 1
+            return 0 if is_depthwise else max(1, len({"input", "weight"}.intersection(work.computes)))
+        case _:
+            return int("cudnn" in operation.name)
+
+
+def _calls_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
+    """Return how often a kernel of a layer calls cuDNN."""
+    if kernel.phase is Phase.UPDATE:
+        return 0
+    layer = plan.workload.graph.layers[kernel.layer]
+    is_narrow_norm = layer.kind is LayerKind.BN and plan.workload.element_type.nbytes == _NARROW_BYTES
+    return int(layer.kind in {LayerKind.CONV, LayerKind.BN} and not is_narrow_norm)
 
 
 def _pins(operation: object) -> bool:

@@ -116,6 +116,7 @@ class Host:
     Attributes:
         dispatch_forward_s: of an operator of forward or of the update, which a script calls.
         dispatch_backward_s: of what autograd runs for one operator of forward; all of its kernels together.
+        dispatch_library_s: beside these, of a call of a library that chooses its kernel, as cuDNN does.
     """
 
     memory_bytes: Annotated[int, Stated("memory", MEMORY, "of the host")]
@@ -124,13 +125,14 @@ class Host:
     pin_bytes_per_s: Annotated[float, Stated("pin_bandwidth", RATE, "at which more is pinned")]
     dispatch_forward_s: Annotated[float, Stated("dispatch_forward", TIME, "of a framework before an operator")] = 0.0
     dispatch_backward_s: Annotated[float, Stated("dispatch_backward", TIME, "of autograd before its backward")] = 0.0
+    dispatch_library_s: Annotated[float, Stated("dispatch_library", TIME, "of a call of cuDNN, beside these")] = 0.0
     pinnable_bytes: Annotated[int, Stated("pinnable", MEMORY, "of it that may be pinned")] = 0
     process_bytes: Annotated[int, Stated("process", MEMORY, "of a process beside what it pins")] = 0
 
     @property
-    def issuing(self) -> tuple[float, float, float]:
+    def issuing(self) -> tuple[float, ...]:
         """All that decides when kernels are issued, in seconds."""
-        return self.issue_s, self.dispatch_forward_s, self.dispatch_backward_s
+        return self.issue_s, self.dispatch_forward_s, self.dispatch_backward_s, self.dispatch_library_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,7 @@ from vdnnsim.scenario.read import read_scenario
 from vdnnsim.units import format_bytes
 from vdnnsim.yaml_file import read_yaml
 
-_PEAKS: Final = (
-    "no kernel was timed, so a step takes what its maker's peaks allow: expect 1.1 to 3 times as much of a real one"
-)
+_PEAKS: Final = "no kernel was timed, so steps take what its maker's peaks allow: real ones take 1.1 to 3 times as long"
 """As public measurements of an RTX 3090, an RTX 4090, an A100, an H100 and an H200 did."""
 _CARRIED_OVER: Final = "no kernel was timed, and its cost model is that of a sister card: expect errors of a quarter"
 

@@ -77,6 +77,14 @@ def test_work_of_two_linears_is_that_by_hand() -> None:
     assert relu.bytes_moved == 4 * (80 + 80)
 
 
+@pytest.mark.parametrize(("mode", "reads"), [(Mode.TRAINING, 2), (Mode.INFERENCE, 1)])
+def test_a_batch_normalization_reads_its_input_again_where_it_sums_first(mode: Mode, reads: int) -> None:
+    """4 images of 3 channels of 5 x 5, 1200 B, are read and written; beside them weights and moments, below 200 B."""
+    step = capture(program(lambda: nn.BatchNorm2d(3), lambda: torch.zeros(4, 3, 5, 5), mode=mode), CPU)
+    (found,) = [each for each in step.operations if "batch_norm" in each.name and each.phase is Phase.FORWARD]
+    assert (reads + 1) * 1200 <= found.bytes_moved < (reads + 1) * 1200 + 200
+
+
 def test_a_convolution_has_its_shape_in_backward_too() -> None:
     """5 x 5 places of 3 x 3 x 2 weights for each of 4 channels, 2 images; backward for W and the bias alone."""
 

@@ -42,6 +42,12 @@ def test_channels_of_a_normalization_are_spread_over_multiprocessors_unless_they
     assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3, channels_last=True) == 3.0
 
 
+def test_a_normalization_by_known_moments_is_pointwise() -> None:
+    """Inference: 2048 B at a quarter of 2048 B/s take 4 s, whatever sums would."""
+    quarter = replace(GPU, parameters=replace(GPU.parameters, pointwise_dram_fraction=0.25))
+    assert quarter.stream_s(OperatorKind.NORMALIZATION, 2048) == 5.0
+
+
 def test_a_product_is_computed_by_tiles_or_bound_by_its_operands() -> None:
     """32 x 64 over 100 is one tile, and one wave is the least: 2 x 2 / 4096 x 2048 x 100 = 200 s on one of two.
 

@@ -90,6 +90,13 @@ def test_backward_of_a_normalization_is_one_phase_also_over_the_input_batch() ->
     assert residual(optimizer=Optimizer.SGD).phases(NORM) == (F, B, U)
 
 
+def test_inference_reads_what_it_normalizes_once_for_it_knows_the_moments() -> None:
+    """2 images of 3 x 4 x 4 are 384 B; W is 24 B, the moments 24 B. Training reads X twice, for its sums come first."""
+    inference = residual(mode=Mode.INFERENCE)
+    assert WORKLOAD.bytes_moved(NORM, F) == 3 * 384 + 48
+    assert inference.bytes_moved(inference.graph.layers[1], F) == 2 * 384 + 48
+
+
 @pytest.mark.parametrize(
     ("layer", "phase", "expected"),
     [

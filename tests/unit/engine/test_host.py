@@ -1,12 +1,15 @@
 """What the host spends on a plan: run eagerly, as one CUDA graph, or compiled."""
 
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.captured_steps import chain
 from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.cost.table import CostModel
+from vdnnsim.dnn.captured_step import ConvolutionWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.engine.host import Execution, check_execution, issue_seconds
@@ -47,6 +50,43 @@ def test_a_framework_spends_its_time_before_each_operator() -> None:
 
     assert trace.host_issue_s == 337
     assert trace.iteration_s == 338
+
+
+def test_what_cudnn_computes_costs_more() -> None:
+    """Forward of conv1 and the gradient of its weights are a call each, of 1000 s beside the 337 s above."""
+    server = replace(TOY_SERVER, host=replace(HOST, dispatch_library_s=1000))
+
+    assert replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.EAGER, server=server).host_issue_s == 2337
+
+
+def with_work(work: ConvolutionWork | None, name: str = "convolution") -> CapturedWorkload:
+    """The chain, whose first operator is another."""
+    step = chain()
+    first = msgspec.structs.replace(step.operations[0], work=work, name=f"aten.{name}.default")
+    return CapturedWorkload.of(msgspec.structs.replace(step, operations=(first, *step.operations[1:])))
+
+
+@pytest.mark.parametrize(
+    ("change", "calls"),
+    [({}, 1), ({"groups": 8, "input_channels": 8}, 0), ({"computes": ("input", "weight")}, 2), (None, 0)],
+)
+def test_of_captured_operators_convolutions_call_cudnn(change: dict[str, Any] | None, calls: int) -> None:
+    """One gradient is a call; a depthwise convolution is PyTorch's own. The chain's other convolution is one call."""
+    work = chain().operations[0].work
+    assert isinstance(work, ConvolutionWork)
+    workload = with_work(None if change is None else msgspec.structs.replace(work, **change))
+    plan = PyTorch().plan(toy_setting(workload, toy_costs(workload, {})))
+    host = Host(1000, issue_s=0.0, pin_latency_s=0.0, pin_bytes_per_s=1.0, dispatch_library_s=1.0)
+
+    assert sum(issue_seconds(plan, host, Execution.EAGER, {}).values()) == calls + 1
+
+
+def test_of_captured_operators_those_of_cudnn_call_it() -> None:
+    workload = with_work(None, "cudnn_batch_norm")
+    plan = PyTorch().plan(toy_setting(workload, toy_costs(workload, {})))
+    host = Host(1000, issue_s=0.0, pin_latency_s=0.0, pin_bytes_per_s=1.0, dispatch_library_s=1.0)
+
+    assert sum(issue_seconds(plan, host, Execution.EAGER, {}).values()) == 2
 
 
 def test_a_cuda_graph_is_one_call() -> None:
