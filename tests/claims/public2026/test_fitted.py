@@ -27,9 +27,9 @@ fit,a trace,,sarchlab/triosim 3fb3c060 sample_trace
 fit,another trace,,pytorch/kineto 94979607^ tb_plugin
 """
 _HOSTS = """\
-host,network,mode
-card,resnet18,training
-card,resnet18,inference
+host,network,mode,element_type
+card,resnet18,training,float16
+card,resnet34,training,float32
 """
 
 
@@ -56,12 +56,16 @@ def test_a_step_that_kernels_were_fitted_to(fitted: FittedRows) -> None:
 
 
 def test_steps_that_a_host_was_fitted_to(fitted: FittedRows) -> None:
-    """In float16, and inference in any precision; of another network, or training in another precision, none was."""
-    assert fitted(step("torchvision-12", "torchvision:resnet18", 12, Precision.FLOAT16))
-    assert not fitted(step("torchvision-12", "torchvision:resnet18", 12, Precision.TF32))
-    assert not fitted(step("torchvision-12", "torchvision:vgg16", 12, Precision.FLOAT16))
-    training = step("torchvision-12", "torchvision:resnet18", 12, Precision.TF32)
-    assert fitted(replace(training, setup=replace(training.setup, mode=Mode.INFERENCE)))
+    """Of these networks, in these types, of which TF32 is stored as float32; no inference was among them."""
+    told = [
+        fitted(step("torchvision-12", f"torchvision:{network}", 12, precision))
+        for network in ("resnet18", "resnet34", "vgg16")
+        for precision in (Precision.FLOAT16, Precision.TF32)
+    ]
+    inference = step("torchvision-12", "torchvision:resnet18", 12, Precision.FLOAT16)
+
+    assert told == [True, False, False, True, False, False]
+    assert not fitted(replace(inference, setup=replace(inference.setup, mode=Mode.INFERENCE)))
 
 
 def test_a_trace_that_kernels_were_fitted_to(fitted: FittedRows) -> None:

@@ -13,12 +13,10 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime, PeakMemory, StepTime, number_of
-from vdnnsim.dnn.workload import Mode
-from vdnnsim.element_type import Precision
+from vdnnsim.element_type import ElementType
 
 _HOST_SERIES: Final = "torchvision-12"
-_HOST_PRECISION: Final = Precision.FLOAT16
-"""Of which hosts were fitted to rows; how fast images are copied was read off inference in both precisions."""
+"""To which hosts were fitted."""
 _CONTEXT_BATCHES: Final = (8, 32)
 """Of the networks whose names have an even SHA-256 the context was fitted on these."""
 
@@ -29,12 +27,12 @@ class FittedRows:
 
     Attributes:
         kernels: by machine, network with batch and origin of each row of the role `fit`.
-        hosts: machine, network and mode of each row of a host.
+        hosts: machine, network, mode and element type of each row of a host.
         contexts: by machine, the source of its context where that was fitted.
     """
 
     kernels: Mapping[str, frozenset[tuple[str, str]]]
-    hosts: frozenset[tuple[str, str, str]]
+    hosts: frozenset[tuple[str, str, str, str]]
     contexts: Mapping[str, str]
 
     @classmethod
@@ -57,8 +55,10 @@ class FittedRows:
                 timed = f"{network} {row.batch_size}"
                 if any(name == timed and origin.startswith(repository) for name, origin in kernels):
                     return True
-                by_host = row.series == _HOST_SERIES and (row.hardware, network, setup.mode.value) in self.hosts
-                return by_host and (setup.precision is _HOST_PRECISION or setup.mode is Mode.INFERENCE)
+                element_type = setup.precision.element_type
+                stored = ElementType.FLOAT32 if element_type is ElementType.TF32 else element_type
+                step = row.hardware, network, setup.mode.value, stored.value
+                return row.series == _HOST_SERIES and step in self.hosts
             case OperatorTime():
                 return any(origin.startswith(f"{repository} {commit}") for _, origin in kernels)
             case PeakMemory():
@@ -75,10 +75,11 @@ def _fit_rows(path: Path) -> Iterator[tuple[str, str]]:
                 yield row.get("network", ""), row["origin"]
 
 
-def _host_rows(path: Path) -> Iterator[tuple[str, str, str]]:
+def _host_rows(path: Path) -> Iterator[tuple[str, str, str, str]]:
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
-            yield from ((row["host"], row["network"], row["mode"]) for row in csv.DictReader(file))
+            for row in csv.DictReader(file):
+                yield row["host"], row["network"], row["mode"], row["element_type"]
 
 
 def _context(profile: Mapping[str, Any]) -> str:
