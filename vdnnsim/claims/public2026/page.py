@@ -53,7 +53,9 @@ def page_text(rows: Sequence[ClaimRow], board: Scoreboard, pictures: Sequence[Pi
         "## What is assumed",
         _ASSUMED,
         "## Sources",
-        markdown.bullets(f"{each.title}: {each.source}" for each in SERIES.values()),
+        markdown.bullets(
+            ", ".join(filter(None, (each.title, each.framework))) + f": {each.source}" for each in SERIES.values()
+        ),
         *markdown.section("Left out, and why", _left_out(board)),
     ]
     return markdown.page(parts)
