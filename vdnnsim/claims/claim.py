@@ -3,7 +3,7 @@
 from enum import Enum
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -11,8 +11,9 @@ from vdnnsim.errors import InputError
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.messages import not_one_of
 
-PAPERS = ("vdnn2016", "swap2018", "layrub2018")
-"""The papers whose claims are here, each in a YAML file of its name beside this module."""
+PUBLIC: Final = "public2026"
+PAPERS: Final = ("vdnn2016", "swap2018", "layrub2018", PUBLIC)
+"""The papers whose claims are here, and what others measured, each in a YAML file of its name beside this module."""
 
 
 class Verdict(Enum):

@@ -9,6 +9,10 @@ from vdnnsim.claims.claim import Claim, ClaimsFile
 from vdnnsim.claims.layrub2018 import check as layrub_check
 from vdnnsim.claims.layrub2018 import report as layrub_report
 from vdnnsim.claims.layrub2018.runs import LayrubRuns
+from vdnnsim.claims.public2026 import check as public_check
+from vdnnsim.claims.public2026 import report as public_report
+from vdnnsim.claims.public2026.replays import Capture
+from vdnnsim.claims.public2026.scoreboard import Scoreboard
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.swap2018 import check as swap_check
 from vdnnsim.claims.swap2018 import report as swap_report
@@ -47,8 +51,16 @@ class Paper(Generic[Runs]):
         return self.write_report(self.file, rows, self.runs, self.profiles)
 
 
-def open_paper(file: ClaimsFile, folder: Path) -> Paper[VdnnRuns] | Paper[ServerRuns] | Paper[LayrubRuns]:
+AnyPaper = Paper[VdnnRuns] | Paper[ServerRuns] | Paper[LayrubRuns] | Paper[Scoreboard]
+
+
+def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -> AnyPaper:
     """Return the paper of a claims file; profiles are looked for from `folder`.
+
+    Args:
+        file: the claims.
+        folder: where to look for profiles.
+        capture: captures networks that are not built, of which papers have none; None where rows of them are left out.
 
     Raises:
         ProfileError: the profile of a machine is missing or wrong.
@@ -61,6 +73,9 @@ def open_paper(file: ClaimsFile, folder: Path) -> Paper[VdnnRuns] | Paper[Server
             return Paper(file, profiles, ServerRuns(machines), swap_check.check_claim, swap_report.paper_report)
         case "layrub2018":
             return Paper(file, profiles, LayrubRuns(machines), layrub_check.check_claim, layrub_report.paper_report)
+        case "public2026":
+            board = Scoreboard.of(machines, found, capture)
+            return Paper(file, profiles, board, public_check.check_claim, public_report.paper_report)
         case _:
             # All claims are on one machine.
             return Paper(

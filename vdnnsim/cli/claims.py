@@ -1,13 +1,22 @@
 """The command `claims`."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from vdnnsim.cli.options import CSV, FilePath
 from vdnnsim.cli.output import has_all, print_result
 
+if TYPE_CHECKING:
+    from vdnnsim.claims.public2026.measurements import Setup
+    from vdnnsim.claims.public2026.replays import Capture
+    from vdnnsim.dnn.captured_step import CapturedStep
+
+_CAPTURING: Final = ("torch", "timm", "torchvision")
+"""What it takes to capture the networks that others measured and that are not built here."""
 _LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated")
 
 
@@ -24,7 +33,7 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.tables.fitted import plain_table
 
-    opened = open_paper(read_claims(paper), Path())
+    opened = open_paper(read_claims(paper), Path(), _capture())
     rows = opened.check()
     if csv_file is not None:
         write_csv(csv_file, COLUMNS, [cells(row) for row in rows])
@@ -36,3 +45,29 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     print_result(plain_table(COLUMNS[:-1], shown, has_all(csv_file), _LEFT_OUT_FIRST), *talk, piped_width=200)
     if any(row.recorded is Verdict.REPRODUCED and row.verdict is not Verdict.REPRODUCED for row in rows):
         sys.exit(3)
+
+
+def _capture() -> "Capture | None":
+    """Return who captures networks; None where something that it takes is not installed."""
+    return _captured if all(find_spec(each) for each in _CAPTURING) else None
+
+
+def _captured(setup: "Setup", batch_size: int) -> "CapturedStep":
+    from calibration.capture.isolation import captured
+    from calibration.capture.request import Request
+    from vdnnsim.dnn.workload import Mode
+
+    request = Request(
+        model=setup.network,
+        batch_size=batch_size,
+        image=None if setup.image is None else (3, setup.image, setup.image),
+        mode=setup.mode,
+        precision=setup.precision,
+        optimizer=setup.optimizer if setup.mode is Mode.TRAINING else "none",
+        channels_last=setup.channels_last,
+    )
+    step, kept = captured(request)
+    if kept is None:
+        told = f"{setup.network} at a batch of {batch_size} in {setup.precision.value}, {setup.mode.value}"
+        click.echo(f"captured {told}{', channels last' * setup.channels_last}", err=True)
+    return step

@@ -169,3 +169,43 @@ class Parity:
     kinds: tuple[str, ...]
     tolerance: float
     band: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Measured and simulated durations of one card; positions in `Clouds.kinds`, and how far off they are, in words."""
+
+    name: str
+    found: str
+    pairs: tuple[tuple[int, float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clouds:
+    """A slide: a small diagonal for each card, all on the same axes.
+
+    Attributes:
+        kinds: what the legend calls each kind of row, two at most.
+    """
+
+    title: str
+    subtitle: str
+    clouds: tuple[Cloud, ...]
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorShares:
+    """A slide: for each estimator the share of rows whose error is at most what the axis says.
+
+    Attributes:
+        errors: by estimator.
+        limit: left of it an estimate is too low to be of use.
+        limit_name: what is written there.
+    """
+
+    title: str
+    subtitle: str
+    errors: tuple[tuple[str, tuple[float, ...]], ...]
+    limit: float
+    limit_name: str

@@ -23,8 +23,8 @@ from vdnnsim.report.plots.style import (
 from vdnnsim.units import format_seconds
 
 _BAND = "#dcebf5"
-_COLORS = ("#0072b2", "#d55e00")
-_MARKERS = ("o", "D")
+COLORS = ("#0072b2", "#d55e00")
+MARKERS = ("o", "D")
 _SPREAD = 0.5
 """Share of the height of a group over which its rows are spread, so that equal ones stay apart."""
 
@@ -50,7 +50,7 @@ def parity_figure(parity: Parity) -> Figure:
     present = sorted({pair.kind for pair in parity.pairs})
     handles = [
         *(
-            Line2D([], [], linestyle="", marker=_MARKERS[kind], color=_COLORS[kind], ms=10, label=parity.kinds[kind])
+            Line2D([], [], linestyle="", marker=MARKERS[kind], color=COLORS[kind], ms=10, label=parity.kinds[kind])
             for kind in present
         ),
         Patch(facecolor=_BAND, edgecolor=MUTED, label=parity.band),
@@ -66,7 +66,7 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
     below, above = ([end * (1 + sign * parity.tolerance) for end in ends] for sign in (-1, 1))
     axes.fill_between(ends, below, above, color=_BAND, zorder=1)
     axes.plot(ends, ends, color=MUTED, linewidth=1.2, zorder=2)
-    for kind, (marker, color) in enumerate(zip(_MARKERS, _COLORS, strict=True)):
+    for kind, (marker, color) in enumerate(zip(MARKERS, COLORS, strict=True)):
         chosen = [pair for pair in parity.pairs if pair.kind == kind]
         axes.plot(
             [pair.measured_s for pair in chosen],
@@ -86,14 +86,14 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         subs = (1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,)
         axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: short_seconds(value)))
         axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("measured iteration time")
     axes.set_ylabel("simulated iteration time")
     ruled(axes, "both")
 
 
-def _short(seconds: float) -> str:
+def short_seconds(seconds: float) -> str:
     """Return a tick of 1, 2 or 5 times a power of ten without the zeros behind its point: `20 ms`."""
     number, unit = format_seconds(seconds).split()
     return f"{float(number):g} {unit}"
@@ -112,8 +112,8 @@ def _draw_errors(axes: Axes, parity: Parity) -> None:
             axes.plot(
                 pair.error,
                 place + shift,
-                marker=_MARKERS[pair.kind],
-                color=_COLORS[pair.kind],
+                marker=MARKERS[pair.kind],
+                color=COLORS[pair.kind],
                 markeredgecolor=ALARM if outside else "white",
                 markeredgewidth=2.5 if outside else 1.0,
                 ms=9,

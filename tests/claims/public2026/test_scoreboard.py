@@ -1,0 +1,248 @@
+"""The scoreboard on a few rows made by hand: a network that is built, and captured steps in the place of PyTorch's."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from tests.captured_steps import chain
+from tests.toy import ROOT
+from vdnnsim.claims.claim import Claim, ClaimsFile, Verdict
+from vdnnsim.claims.public2026.check import check_claim
+from vdnnsim.claims.public2026.measurements import AnyRow, OperatorTime, PeakMemory, Setup, StepTime, asked_batches
+from vdnnsim.claims.public2026.replays import Capture, PublicRuns
+from vdnnsim.claims.public2026.report import paper_report
+from vdnnsim.claims.public2026.scoreboard import Errors, Scoreboard
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.element_type import Precision
+from vdnnsim.errors import CaptureError
+from vdnnsim.hardware.profile import find_profile, read_profile
+
+CARD = "titan_xp"
+BUILT = Setup("torchvision:resnet18", 224, Mode.TRAINING, Precision.FLOAT32, "none", channels_last=False)
+FOREIGN = Setup("timm:chain", None, Mode.TRAINING, Precision.FLOAT32, "momentum", channels_last=False)
+
+
+def time_row(setup: Setup, batch_size: int, seconds: float, series: str = "torchvision-12") -> StepTime:
+    return StepTime(series, CARD, setup, batch_size, seconds, None)
+
+
+def peak_row(setup: Setup, batch_size: int, nbytes: float) -> PeakMemory:
+    return PeakMemory(setup, batch_size, nbytes, nbytes / 2, hardware=CARD)
+
+
+def board_of(
+    *rows: AnyRow,
+    capture: Capture | None = None,
+    is_fitted: Callable[[AnyRow], bool] = lambda _: False,
+) -> Scoreboard:
+    machines = {CARD: read_profile(find_profile(CARD, ROOT))}
+    return Scoreboard(
+        PublicRuns(machines, capture, asked_batches(rows)),
+        tuple(each for each in rows if isinstance(each, StepTime)),
+        tuple(each for each in rows if isinstance(each, OperatorTime)),
+        tuple(each for each in rows if isinstance(each, PeakMemory)),
+        is_fitted,
+    )
+
+
+def claim(metric: str, *, series: str = "torchvision-12", at_most: float = 0.12, reading: str = "") -> Claim:
+    return Claim(id="c", where="", metric=metric, networks=series, policy="pytorch", reading=reading, at_most=at_most)
+
+
+def chains(_: Setup, batch_size: int) -> CapturedStep:
+    return chain(batch_size)
+
+
+def test_errors_together() -> None:
+    """Of +10, -10 and -3 %: 7.67 % off in the mean, 10 % in the median, bias -1 %, two thirds more than 2 % too low."""
+    errors = Errors((0.1, -0.1, -0.03))
+
+    assert errors.mean_absolute == pytest.approx(0.23 / 3)
+    assert errors.median_absolute == pytest.approx(0.1)
+    assert errors.mean == pytest.approx(-0.01)
+    assert errors.share_under == pytest.approx(2 / 3)
+    assert errors.largest == pytest.approx(0.1)
+
+
+def test_a_row_that_is_twice_as_fast_as_measured_is_off_by_half() -> None:
+    """The measured time is twice what the replay says."""
+    (held,) = board_of(time_row(BUILT, 2, 1.0)).step_times
+    assert held.simulated is not None
+
+    (again,) = board_of(time_row(BUILT, 2, 2 * held.simulated)).step_times
+
+    assert again.error == pytest.approx(-0.5)
+
+
+def test_a_row_that_a_parameter_was_fitted_on_is_marked_and_counts_nowhere() -> None:
+    """Of two rows the fitted one would be off by more."""
+    rows = time_row(BUILT, 2, 1e-3), time_row(BUILT, 4, 1e6)
+
+    board = board_of(*rows, is_fitted=lambda row: row.batch_size == 4)
+    found = check_claim(claim("step_time_bias", at_most=1e9), board, CARD)
+
+    assert [each.counts for each in board.step_times] == [True, False]
+    assert "1 of 2 rows" in found.metric
+    assert found.verdict is Verdict.REPRODUCED
+    assert float(found.simulated.rstrip("%")) > 0
+
+
+def test_without_capture_only_what_is_built_here_is_held_against_the_replay() -> None:
+    """And what was recorded for all networks is not held against what some of them give."""
+    board = board_of(time_row(BUILT, 2, 1.0), time_row(FOREIGN, 2, 1.0))
+
+    built, foreign = board.step_times
+    found = check_claim(claim("step_time_error"), board, CARD)
+
+    assert built.counts
+    assert (foreign.counts, foreign.left_out) == (False, "takes PyTorch and the library of the network")
+    assert found.verdict is found.recorded is Verdict.NOT_REPRODUCED
+
+
+def test_a_claim_without_rows_says_why_and_changes_nothing() -> None:
+    found = check_claim(claim("step_time_error"), board_of(time_row(FOREIGN, 2, 1.0)), CARD)
+    other = check_claim(claim("step_time_error", series="none"), board_of(), CARD)
+
+    assert found.simulated == other.simulated == "no row"
+    assert found.verdict is found.recorded is Verdict.NOT_REPRODUCED
+    assert found.reason == "no row counts: takes PyTorch and the library of the network"
+    assert other.reason == "no row counts: there is none of this card"
+
+
+def test_a_reading_chooses_by_mode_and_precision() -> None:
+    board = board_of(time_row(BUILT, 2, 1.0), time_row(replace(BUILT, mode=Mode.INFERENCE), 2, 1.0))
+
+    found = check_claim(claim("step_time_error", reading="inference float32"), board, CARD)
+
+    assert found.metric.endswith("inference float32; 1 of 1 rows")
+
+
+def test_batches_between_the_least_and_the_greatest_follow_from_these() -> None:
+    """Three rows, two captures, though each row is asked for twice; a network that fails is asked once."""
+    asked: list[int] = []
+
+    def capture(setup: Setup, batch_size: int) -> CapturedStep:
+        asked.append(batch_size)
+        return chains(setup, batch_size)
+
+    rows = [time_row(FOREIGN, batch_size, 1.0) for batch_size in (2, 3, 4)]
+
+    assert all(each.counts for each in board_of(*rows, capture=capture).step_times)
+    assert sorted(asked) == [2, 4]
+
+
+def test_a_batch_that_lies_on_no_line_is_captured_itself() -> None:
+    """At a batch of four an operator has another name."""
+
+    def capture(_: Setup, batch_size: int) -> CapturedStep:
+        step = chain(batch_size)
+        if batch_size != 4:
+            return step
+        return msgspec.structs.replace(step, operations=(*step.operations[:-1], _renamed(step)))
+
+    def _renamed(step: CapturedStep) -> object:
+        return msgspec.structs.replace(step.operations[-1], name="aten.another.default")
+
+    rows = [time_row(FOREIGN, batch_size, 1.0) for batch_size in (2, 3, 4)]
+
+    assert all(each.counts for each in board_of(*rows, capture=capture).step_times)
+
+
+def test_a_network_that_cannot_be_captured_is_left_out_with_the_reason() -> None:
+    def capture(_: Setup, batch_size: int) -> CapturedStep:
+        raise CaptureError(f"no batch of {batch_size}")
+
+    rows = [time_row(FOREIGN, batch_size, 1.0) for batch_size in (2, 4)]
+
+    assert {each.left_out for each in board_of(*rows, capture=capture).step_times} == {"no batch of 2"}
+
+
+def test_another_network_of_the_same_name_is_left_out() -> None:
+    """It has 7 million parameters in the source, and a handful when captured."""
+    row = replace(time_row(FOREIGN, 2, 1.0), parameters=7e6)
+
+    (held,) = board_of(row, capture=chains).step_times
+
+    assert held.left_out == "has 0.00 million parameters today, 7.00 when measured"
+
+
+def test_fused_attention_is_left_out_where_the_measured_framework_had_none() -> None:
+    def capture(_: Setup, batch_size: int) -> CapturedStep:
+        step = chain(batch_size)
+        fused = msgspec.structs.replace(step.operations[0], name="aten._scaled_dot_product_flash_attention.default")
+        return msgspec.structs.replace(step, operations=(fused, *step.operations[1:]))
+
+    rows = [replace(time_row(FOREIGN, 2, 1.0), series=series) for series in ("timm-train-nchw", "timm-infer-pt24-nchw")]
+
+    old, new = board_of(*rows, capture=capture).step_times
+
+    assert old.left_out.startswith("has fused attention today")
+    assert new.counts
+
+
+@pytest.mark.parametrize(("batch_size", "where"), [(2, "larger"), (64, "in its bracket"), (512, "smaller")])
+def test_where_the_largest_batch_lies(batch_size: int, where: str) -> None:
+    """ResNet-152 holds 170 MiB an image: in 12 GiB 3 fit, and 64, which take 10.6 GiB; 96 take 16 GiB."""
+    setup = replace(BUILT, network="torchvision:resnet152")
+
+    (held,) = board_of(time_row(setup, batch_size, 1.0, "timm-train-nchw")).largest_batches
+
+    assert str(held.simulated) == where
+
+
+def test_kinds_of_operators_add_up_to_the_kernels_of_an_iteration() -> None:
+    """Convolutions of ResNet-50 take longer backward than forward, and a sum over its only LOSS layer is short."""
+    setup = replace(BUILT, network="torchvision:resnet50", optimizer="momentum")
+    rows = [
+        OperatorTime("kineto-v100", CARD, setup, 2, kind, is_forward=is_forward, seconds=1.0)
+        for kind, is_forward in ((LayerKind.CONV, True), (LayerKind.CONV, False), (LayerKind.LOSS, True))
+    ]
+
+    board = board_of(*rows)
+    forward, backward, loss = (each.simulated for each in board.operator_times)
+    found = check_claim(claim("operator_error", series="kineto-v100", at_most=1.0), board, CARD)
+
+    assert forward is not None
+    assert backward is not None
+    assert loss is not None
+    assert backward > forward > loss > 0
+    assert found.verdict is Verdict.REPRODUCED
+
+
+def test_the_report_has_every_row_and_a_picture_of_what_counts() -> None:
+    """A table for each kind of row; FakeTensor, which said half of what was measured, is 50 % off."""
+    rows = (
+        time_row(BUILT, 2, 1e-2),
+        time_row(BUILT, 2, 1e-2, "timm-train-nchw"),
+        time_row(FOREIGN, 2, 1.0),
+        OperatorTime("kineto-v100", CARD, BUILT, 2, LayerKind.CONV, is_forward=True, seconds=1e-3),
+        peak_row(BUILT, 2, 1e9),
+    )
+    board = board_of(*rows)
+    claims = [check_claim(claim(metric), board, CARD) for metric in ("step_time_error", "memory_under")]
+
+    files = paper_report(_file(), claims, board, [])
+
+    assert set(files) == {
+        *("README.md", "claims.csv", "step_times.csv", "operator_times.csv", "largest_batches.csv", "peak_memory.csv"),
+        *("step_times.png", "operators.png", "peak_memory.png", "run.json"),
+    }
+    assert files["step_times.csv"].count(b"\n") == 4
+    page = files["README.md"].decode()
+    assert "FakeTensor, as published | 1 | 50.0 %" in page
+    assert "timm:chain: takes PyTorch and the library of the network" in page
+
+
+def test_a_report_without_rows_that_count_has_no_pictures() -> None:
+    files = paper_report(_file(), [], board_of(time_row(FOREIGN, 2, 1.0), peak_row(FOREIGN, 2, 1e9)), [])
+
+    assert not [name for name in files if name.endswith(".png")]
+    assert "No row: all networks have to be captured." in files["README.md"].decode()
+
+
+def _file() -> ClaimsFile:
+    return ClaimsFile(schema_version=1, paper="public2026", title="", hardware=CARD, claims=())

@@ -1,0 +1,87 @@
+"""Which rows a parameter of their machine was fitted on: those are no evidence.
+
+What kernels were fitted to is in the table beside a profile, `NAME.fit.csv`, in its rows of the role `fit`; what hosts
+were fitted to in `hosts.fit.csv`; what a context was fitted to in words in its source.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime, PeakMemory, StepTime, number_of
+from vdnnsim.element_type import ElementType
+
+_HOST_SERIES: Final = "torchvision-12"
+"""To which hosts were fitted."""
+_CONTEXT_BATCHES: Final = (8, 32)
+"""Of the networks whose names have an even SHA-256 the context was fitted on these."""
+
+
+@dataclass(frozen=True)
+class FittedRows:
+    """What the parameters of machines were fitted on.
+
+    Attributes:
+        kernels: by machine, network with batch and origin of each row of the role `fit`.
+        hosts: machine, network, mode and element type of each row of a host.
+        contexts: by machine, the source of its context where that was fitted.
+    """
+
+    kernels: Mapping[str, frozenset[tuple[str, str]]]
+    hosts: frozenset[tuple[str, str, str, str]]
+    contexts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, profiles: Mapping[str, Path]) -> "FittedRows":
+        """Read what the profiles of machines, by name, say of it."""
+        folders = {path.parent for path in profiles.values()}
+        return cls(
+            {name: frozenset(_fit_rows(path.with_suffix(".fit.csv"))) for name, path in profiles.items()},
+            frozenset(row for folder in folders for row in _host_rows(folder / "hosts.fit.csv")),
+            {name: _context(msgspec.yaml.decode(path.read_bytes())) for name, path in profiles.items()},
+        )
+
+    def __call__(self, row: AnyRow) -> bool:
+        """Whether a parameter was fitted on a row."""
+        repository, _, place = SERIES[row.series].source.partition(" at ")
+        commit, network = place.partition(":")[0], row.setup.network.partition(":")[2]
+        kernels = self.kernels.get(row.hardware, frozenset())
+        match row:
+            case StepTime(setup=setup):
+                timed = f"{network} {row.batch_size}"
+                if any(name == timed and origin.startswith(repository) for name, origin in kernels):
+                    return True
+                element_type = setup.precision.element_type
+                stored = ElementType.FLOAT32 if element_type is ElementType.TF32 else element_type
+                step = row.hardware, network, setup.mode.value, stored.value
+                return row.series == _HOST_SERIES and step in self.hosts
+            case OperatorTime():
+                return any(origin.startswith(f"{repository} {commit}") for _, origin in kernels)
+            case PeakMemory():
+                fitted = repository.partition(",")[0] in self.contexts.get(row.hardware, "")
+                return fitted and row.batch_size in _CONTEXT_BATCHES and number_of(row.setup.network) % 2 == 0
+
+
+def _fit_rows(path: Path) -> Iterator[tuple[str, str]]:
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            if row["role"] == "fit":
+                yield row.get("network", ""), row["origin"]
+
+
+def _host_rows(path: Path) -> Iterator[tuple[str, str, str, str]]:
+    if path.exists():
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                yield row["host"], row["network"], row["mode"], row["element_type"]
+
+
+def _context(profile: Mapping[str, Any]) -> str:
+    figure = profile["gpu"].get("context_eager", {})
+    return str(figure["source"]) if figure.get("origin") == "fitted" else ""

@@ -1,0 +1,296 @@
+"""The rows that others measured, restated: numbers with their source, in CSV tables beside this module.
+
+Of timm's hundreds of networks are here those that vdnnsim builds itself, and others by the SHA-256 of their names: of
+times those that sixteen divides, of peaks those that leave one by thirty-two, for a context was fitted to peaks of
+networks with even numbers. So no row is here, or not here, for what came out of it.
+
+    step_times.csv      how long an iteration took; under `timm-train-*` its batch is also the largest that fitted
+    operator_times.csv  how long all operators of a kind took in an iteration, forward or backward
+    peak_memory.csv     what the driver showed of a process at most, and what FakeTensor had estimated for it
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib import resources
+from itertools import chain
+from typing import Final
+
+from vdnnsim.dnn.layers import LayerKind
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.element_type import Precision
+from vdnnsim.units import MIB
+
+ONE_TIME_IN: Final = 16
+ONE_PEAK_IN: Final = 32
+"""Of the networks of timm that vdnnsim does not build, of so many one is here: of times, and of peaks of memory."""
+BATCHES: Final = (512, 384, 256, 192, 128, 96, 64, 48, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1)
+"""Which timm's benchmark tries until one fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Measurements that one script made.
+
+    Attributes:
+        title: what was measured.
+        source: where it is published, repository at commit: path.
+        optimizer: as `vdnnsim capture` names it; `none` without an update.
+        channels_last: whether the model and its images were.
+        framework: the version of PyTorch, as far as it is known.
+        searches_batch: whether its batches are the largest of `BATCHES` that fitted.
+        fused_attention: whether that version has it.
+        set_to_none: whether its `zero_grad` drops gradients, as is the default from PyTorch 2.0 on.
+        images_bytes_per_s: at which images are copied from pageable memory within what was measured; 0 where they are
+            there. It is what `vdnnsim.cost.host_fit` has of the same script.
+        loads_all_kernels: whether CUDA loads them all into the context, as before 11.7.
+        batches_ahead: what its loader holds of images, in batches of float32, beside the one that trains. While timm's
+            copies a batch to the GPU, as bytes first, the one before it waits and the one before that is still held
+            (timm/data/loader.py, PrefetchLoader): two batches and a quarter.
+    """
+
+    title: str
+    source: str
+    optimizer: str = "none"
+    channels_last: bool = False
+    framework: str = ""
+    searches_batch: bool = False
+    fused_attention: bool = True
+    set_to_none: bool = True
+    images_bytes_per_s: float = 0.0
+    loads_all_kernels: bool = False
+    batches_ahead: float = 0.0
+
+
+_TIMM: Final = "huggingface/pytorch-image-models at aa4b5850: results/benchmark"
+MEMORY: Final = "gpumemnet"
+"""The series of `peak_memory.csv`."""
+MEMORY_HARDWARE: Final = "a100_40gb"
+"""The source names no card; its largest peaks end where 40 GB do."""
+SERIES: Final[Mapping[str, Series]] = {
+    "timm-train-nhwc": Series(
+        "timm, training under AMP, channels last",
+        f"{_TIMM}-train-amp-nhwc-pt112-cu113-rtx3090.csv",
+        optimizer="momentum",
+        channels_last=True,
+        framework="PyTorch 1.12, CUDA 11.3",
+        searches_batch=True,
+        fused_attention=False,
+        set_to_none=False,
+        loads_all_kernels=True,
+    ),
+    "timm-train-nchw": Series(
+        "timm, training under AMP, channels first",
+        f"{_TIMM}-train-amp-nchw-pt112-cu113-rtx3090.csv",
+        optimizer="momentum",
+        framework="PyTorch 1.12, CUDA 11.3",
+        searches_batch=True,
+        fused_attention=False,
+        set_to_none=False,
+        loads_all_kernels=True,
+    ),
+    "timm-infer-pt24-nhwc": Series(
+        "timm, inference under AMP, channels last",
+        f"{_TIMM}-infer-amp-nhwc-pt240-cu124-rtx{{3090,4090}}.csv",
+        channels_last=True,
+        framework="PyTorch 2.4, CUDA 12.4",
+    ),
+    "timm-infer-pt24-nchw": Series(
+        "timm, inference under AMP, channels first",
+        f"{_TIMM}-infer-amp-nchw-pt240-cu124-rtx{{3090,4090}}.csv",
+        framework="PyTorch 2.4, CUDA 12.4",
+    ),
+    "timm-infer-pt29-nchw": Series(
+        "timm, inference under AMP, channels first, later PyTorch",
+        f"{_TIMM}-infer-amp-nchw-pt291-cu128-4090.csv",
+        framework="PyTorch 2.9, CUDA 12.8",
+    ),
+    "torchvision-12": Series(
+        "torchvision, twelve images, forward and backward without an update",
+        "ryujaehun/pytorch-gpu-benchmark at 3f47a9e2: results, medians; of one card in several machines the median",
+        framework="PyTorch of 2020 and 2021",
+        images_bytes_per_s=4e9,
+        set_to_none=False,
+    ),
+    "kineto-v100": Series(
+        "ResNet-50 of 32 images, a training step as PyTorch's profiler saw it",
+        "pytorch/kineto at 34d6ad53: tb_plugin/samples/resnet50_num_workers_4, medians of its steps",
+        optimizer="momentum",
+    ),
+    "triosim-h100": Series(
+        "ResNet-50 of 128 images in TF32, a training step as PyTorch's profiler saw it",
+        "sarchlab/triosim at 3fb3c060: sample_trace/trace2-h100-bs128",
+        optimizer="adam",
+    ),
+    MEMORY: Series(
+        "GPUMemNet, timm's training script for a minute, float32",
+        "itu-rad/GPUMemNet, head of 2026-11: Related_works/FakeTensor/fake_tensor.xlsx",
+        optimizer="momentum",
+        loads_all_kernels=True,
+        batches_ahead=2.25,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A network and what is done with it, at whatever batch.
+
+    Attributes:
+        network: as `vdnnsim capture` takes it, `timm:resnet50`.
+        image: side of an image in pixels; None for that which the network is made for.
+    """
+
+    network: str
+    image: int | None
+    mode: Mode
+    precision: Precision
+    optimizer: str
+    channels_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """How long an iteration took.
+
+    Attributes:
+        series: a key of `SERIES`.
+        hardware: the profile of the card.
+        parameters: of the network, to three digits, where the source says so: a name may mean another network today.
+    """
+
+    series: str
+    hardware: str
+    setup: Setup
+    batch_size: int
+    seconds: float
+    parameters: float | None
+
+    @property
+    def measured(self) -> float:
+        """What a replay is held against."""
+        return self.seconds
+
+    @property
+    def next_batch(self) -> int | None:
+        """The batch that did not fit; None where the largest that was tried did."""
+        tried = BATCHES.index(self.batch_size)
+        return BATCHES[tried - 1] if tried else None
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """How long all operators of a kind took in one iteration.
+
+    Attributes:
+        kind: of the layers that they are of.
+        is_forward: whether in forward; else in backward.
+    """
+
+    series: str
+    hardware: str
+    setup: Setup
+    batch_size: int
+    kind: LayerKind
+    is_forward: bool
+    seconds: float
+
+    @property
+    def measured(self) -> float:
+        """What a replay is held against."""
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PeakMemory:
+    """What the driver showed of a process at most, and what FakeTensor had estimated, in bytes."""
+
+    setup: Setup
+    batch_size: int
+    nbytes: float
+    faketensor_bytes: float
+
+    series: str = MEMORY
+    hardware: str = MEMORY_HARDWARE
+
+    @property
+    def measured(self) -> float:
+        """What a replay is held against."""
+        return self.nbytes
+
+
+AnyRow = StepTime | OperatorTime | PeakMemory
+
+
+def step_times() -> tuple[StepTime, ...]:
+    """Return what was measured of times."""
+    return tuple(
+        StepTime(
+            series=row["series"],
+            hardware=row["hardware"],
+            setup=_setup(row["series"], row["network"], int(row["image"]), Mode(row["mode"]), row["precision"]),
+            batch_size=int(row["batch_size"]),
+            seconds=float(row["milliseconds"]) / 1e3,
+            parameters=float(row["parameters_millions"]) * 1e6 if row["parameters_millions"] else None,
+        )
+        for row in _rows("step_times.csv")
+    )
+
+
+def operator_times() -> tuple[OperatorTime, ...]:
+    """Return what was measured of kinds of operators."""
+    return tuple(
+        OperatorTime(
+            series=row["series"],
+            hardware=row["hardware"],
+            setup=_setup(row["series"], row["network"], 224, Mode.TRAINING, row["precision"]),
+            batch_size=int(row["batch_size"]),
+            kind=LayerKind(row["kind"]),
+            is_forward=row["direction"] == "forward",
+            seconds=float(row["microseconds"]) / 1e6,
+        )
+        for row in _rows("operator_times.csv")
+    )
+
+
+def peak_memory() -> tuple[PeakMemory, ...]:
+    """Return what was measured of memory.
+
+    The script's own settings are assumed: the image that each network is made for, and TF32, which it allows.
+    """
+    return tuple(
+        PeakMemory(
+            setup=_setup(MEMORY, row["network"], None, Mode.TRAINING, Precision.TF32.value),
+            batch_size=int(row["batch_size"]),
+            nbytes=float(row["mebibytes"]) * MIB,
+            faketensor_bytes=float(row["faketensor_mebibytes"]) * MIB,
+        )
+        for row in _rows("peak_memory.csv")
+    )
+
+
+def _setup(series: str, network: str, image: int | None, mode: Mode, precision: str) -> Setup:
+    script = SERIES[series]
+    return Setup(network, image, mode, Precision(precision), script.optimizer, script.channels_last)
+
+
+def _rows(name: str) -> Iterator[dict[str, str]]:
+    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+    yield from csv.DictReader(text.splitlines())
+
+
+def number_of(network: str) -> int:
+    """Return the SHA-256 of a network's name, without its library."""
+    return int(sha256(network.partition(":")[2].encode()).hexdigest(), 16)
+
+
+def asked_batches(*rows: Iterable[AnyRow]) -> dict[Setup, tuple[int, ...]]:
+    """Return which batches of each network rows ask for: their own, and where it was sought the next larger one."""
+    asked: dict[Setup, dict[int, None]] = {}
+    for row in chain(*rows):
+        batches = asked.setdefault(row.setup, {})
+        batches[row.batch_size] = None
+        if isinstance(row, StepTime) and SERIES[row.series].searches_batch and row.next_batch:
+            batches[row.next_batch] = None
+    return {setup: tuple(sorted(batches)) for setup, batches in asked.items()}

@@ -1,0 +1,112 @@
+"""The pictures of the scoreboard, one thing to see in each."""
+
+from collections.abc import Sequence
+
+from vdnnsim.claims.public2026.measurements import OperatorTime
+from vdnnsim.claims.public2026.scoreboard import (
+    UNDER,
+    Errors,
+    MemoryRow,
+    OperatorRow,
+    Scoreboard,
+    TimeRow,
+    errors_of,
+    faketensor_errors,
+)
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.report.chart import Axis, Chart, Cloud, Clouds, ErrorShares, Level, Panel, Picture, Series, Slot, Tint
+from vdnnsim.report.scale import Scale, percent
+
+_KINDS = ("training", "inference")
+_AIM = 0.2
+
+
+def draw_pictures(board: Scoreboard) -> tuple[Picture, ...]:
+    """Draw what there are rows for."""
+    # Matplotlib takes longer to import than a network to simulate.
+    from vdnnsim.report.plots.bars import draw_bars
+    from vdnnsim.report.plots.validation.clouds import draw_clouds
+    from vdnnsim.report.plots.validation.error_shares import draw_error_shares
+
+    pictures = []
+    if times := [each for each in board.step_times if each.counts]:
+        slide = clouds(times)
+        pictures.append(Picture("step_times.png", slide.title, draw_clouds(slide)))
+    if operators := [each for each in board.operator_times if each.counts]:
+        chart = operator_bars(operators)
+        pictures.append(Picture("operators.png", chart.title, draw_bars(chart)))
+    if peaks := [each for each in board.peaks if each.counts]:
+        shares = error_shares(peaks)
+        pictures.append(Picture("peak_memory.png", shares.title, draw_error_shares(shares)))
+    return tuple(pictures)
+
+
+def clouds(rows: Sequence[TimeRow]) -> Clouds:
+    """Return the slide of step times, a diagonal for each card."""
+    cards = dict.fromkeys(each.row.hardware for each in rows)
+    return Clouds(
+        f"An iteration as it was measured and as it is replayed: off by {_found(errors_of(rows))} in all",
+        f"{len(rows)} rows that nothing was fitted on; on the line both are equal, below it the replay is too fast",
+        tuple(_cloud(card, [each for each in rows if each.row.hardware == card]) for card in cards),
+        _KINDS,
+    )
+
+
+def _cloud(card: str, rows: Sequence[TimeRow]) -> Cloud:
+    pairs = [
+        (int(each.row.setup.mode is Mode.INFERENCE), each.row.seconds, each.simulated)
+        for each in rows
+        if each.simulated is not None
+    ]
+    return Cloud(card, f"{_found(errors_of(rows))}\n{len(rows)} rows", tuple(pairs))
+
+
+def _found(errors: Errors) -> str:
+    return f"{percent(errors.mean_absolute, 0)}, bias {100 * errors.mean:+.0f} %"
+
+
+def operator_bars(rows: Sequence[OperatorRow]) -> Chart:
+    """Return the slide of kinds of operators, a panel for each card."""
+    within = sum(abs(each.error) <= _AIM for each in rows)
+    cards = tuple(dict.fromkeys(each.row.hardware for each in rows))
+    return Chart(
+        f"{within} of {len(rows)} kinds of operators come within {percent(_AIM, 0)} of what was recorded",
+        f"A training step of ResNet-50 on {' and '.join(cards)}: all operators of a kind, off by so much, up or down; "
+        "an addition has no kernel backward",
+        tuple(_panel([each for each in rows if each.row.hardware == card]) for card in cards),
+    )
+
+
+def _panel(rows: Sequence[OperatorRow]) -> Panel:
+    kinds = tuple(dict.fromkeys(each.row.kind.value for each in rows))
+    errors = {(each.row.kind.value, each.row.is_forward): abs(each.error) for each in rows}
+    series = (
+        Series(name, tint, tuple(errors.get((kind, is_forward), 0.0) for kind in kinds))
+        for name, tint, is_forward in (("forward", Tint.FORWARD, True), ("backward", Tint.BACKWARD, False))
+    )
+    return Panel(
+        groups=kinds,
+        slots=tuple(Slot("", ((each,),), (False,) * len(kinds)) for each in series),
+        left=Axis("error", Scale("%", 0.01, 0)),
+        level=Level("aim", _AIM),
+    )
+
+
+def kind_of(row: OperatorTime) -> str:
+    """Return what an axis and a table call a kind of operators."""
+    return f"{row.kind.value} {'forward' if row.is_forward else 'backward'}"
+
+
+def error_shares(rows: Sequence[MemoryRow]) -> ErrorShares:
+    """Return the slide of peaks of memory by estimator."""
+    ours, fake = errors_of(rows), faketensor_errors(rows)
+    return ErrorShares(
+        f"{percent(ours.share_under, 0)} of peaks are told too low here, {percent(fake.share_under, 0)} by FakeTensor",
+        f"{len(rows)} trainings on an A100; too low is more than 2 % below what the driver showed: such a run fails",
+        (
+            (f"vdnnsim: median {percent(ours.median_absolute, 0)} off", ours.values),
+            (f"FakeTensor, as published: median {percent(fake.median_absolute, 0)} off", fake.values),
+        ),
+        UNDER,
+        "too low",
+    )

@@ -1,0 +1,249 @@
+"""The replays behind the rows: networks that vdnnsim builds as it builds them, all others as PyTorch dispatches them.
+
+A network is captured at the least and the greatest batch that its rows ask for; batches between follow from the two
+where all sizes grow on a line (`vdnnsim.dnn.captured_batches`), or are captured themselves.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from vdnnsim.analysis.memory import runtime_bytes
+from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime, PeakMemory, Setup, StepTime
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import CostModel
+from vdnnsim.dnn.captured_batches import at_batch
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.errors import VdnnsimError
+from vdnnsim.hardware.server import Host, Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.plan.placement import Placement
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.simulator import Simulator
+from vdnnsim.trace import IterationTrace
+
+Capture = Callable[[Setup, int], CapturedStep]
+"""Captures a network at a batch size; raises CaptureError where it cannot."""
+
+BUILT: Final[Mapping[str, str]] = {
+    **{f"{library}:resnet{depth}": f"resnet{depth}" for library in ("timm", "torchvision") for depth in (18, 152)},
+    **{f"timm:resnet{depth}": f"resnet{depth}" for depth in (34, 50, 101)},
+    "torchvision:resnet50": "resnet50",
+    "timm:densenet121": "densenet121",
+    "timm:mobilenetv2_100": "mobilenet_v2",
+    "torchvision:mobilenet_v2": "mobilenet_v2",
+    "torchvision:vgg16": "vgg16_torchvision",
+}
+"""Networks that vdnnsim builds, channels first, for images of 224 pixels: the same operators in the same order."""
+_BUILT_IMAGE: Final = 224
+_ZEROED: Final = 1 / 3
+_ROUNDED: Final = 0.006e6
+"""By how much a number of parameters differs that is stated in millions with two digits."""
+
+
+class LeftOutError(Exception):
+    """Why a row cannot be held against the replay, in a few words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a batch fits and the next that was tried does not; None where none larger was tried."""
+
+    fits: bool
+    next_fits: bool | None
+
+    @property
+    def in_bracket(self) -> bool:
+        """Whether the largest batch of the replay lies where that of the GPU does."""
+        return self.fits and not self.next_fits
+
+    def __str__(self) -> str:
+        """Where it lies, in words."""
+        if not self.fits:
+            return "smaller"
+        return "larger" if self.next_fits else "in its bracket"
+
+
+@dataclass
+class PublicRuns:
+    """Replays of rows.
+
+    Attributes:
+        machines: by the names of their profiles.
+        capture: captures what vdnnsim does not build; None where that is left out.
+        batches: which batches of a network its rows ask for.
+
+    What was made of one network is forgotten when the next is asked for: ask for all rows of one in turn.
+    """
+
+    machines: Mapping[str, Server] = field(repr=False)
+    capture: Capture | None
+    batches: Mapping[Setup, Sequence[int]] = field(repr=False)
+    _steps: dict[tuple[Setup, int], CapturedStep] = field(default_factory=dict, repr=False)
+    _refused: dict[Setup, str] = field(default_factory=dict, repr=False)
+    _workloads: dict[tuple[Setup, int], Workload] = field(default_factory=dict, repr=False)
+    _costs: dict[str, CostModel] = field(default_factory=dict, repr=False)
+
+    def seconds(self, row: StepTime) -> float:
+        """Seconds of an iteration, whether it fits or not.
+
+        Raises:
+            LeftOutError: the row cannot be held against the replay.
+        """
+        workload = self._workload(row.setup, row.batch_size)
+        self._check(row, workload)
+        return self._trace(workload, row).iteration_s + _script_s(row, workload, self._server(row).host)
+
+    def fit(self, row: StepTime) -> Fit:
+        """Whether its batch fits and the next does not.
+
+        Raises:
+            LeftOutError: the row cannot be held against the replay.
+        """
+        self._check(row, self._workload(row.setup, row.batch_size))
+        larger = row.next_batch
+        fits = self._fits(row, row.batch_size)
+        return Fit(fits, None if larger is None else self._fits(row, larger))
+
+    def operator_seconds(self, row: OperatorTime) -> float:
+        """Seconds of all kernels of a kind of layers, forward or backward.
+
+        Raises:
+            LeftOutError: the row cannot be held against the replay.
+        """
+        workload = self._workload(row.setup, row.batch_size)
+        layers = workload.graph.layers
+        trace = self._trace(workload, row)
+        return sum(
+            span.end_s - span.start_s
+            for span in trace.spans_on(Stream.COMPUTE)
+            if isinstance(kernel := trace.plan.operations[span.operation], Compute)
+            and layers[kernel.layer].kind is row.kind
+            and (kernel.phase is Phase.FORWARD if row.is_forward else kernel.phase.is_backward)
+        )
+
+    def peak_bytes(self, row: PeakMemory) -> int:
+        """All memory of the process, as the driver shows it.
+
+        Raises:
+            LeftOutError: the row cannot be held against the replay.
+        """
+        workload = self._workload(row.setup, row.batch_size)
+        ahead = SERIES[row.series].batches_ahead * _images_bytes(workload)
+        return runtime_bytes(self._trace(workload, row), self._server(row).gpu) + round(ahead)
+
+    def _server(self, row: AnyRow) -> Server:
+        """Return the machine of a row, with the context that its CUDA has."""
+        server = self.machines[row.hardware]
+        if not SERIES[row.series].loads_all_kernels or not server.gpu.eager_context_bytes:
+            return server
+        return replace(server, gpu=replace(server.gpu, context_bytes=server.gpu.eager_context_bytes))
+
+    def _simulator(self, workload: Workload, row: AnyRow) -> Simulator:
+        server = self._server(row)
+        costs = self._costs.setdefault(row.hardware, ServerCosts(server))
+        return Simulator.of(workload, server, MemoryModel.PYTORCH, PinnedMemory.ARENA, cost_model=costs)
+
+    def _fits(self, row: StepTime, batch_size: int) -> bool:
+        simulator = self._simulator(self._workload(row.setup, batch_size), row)
+        return isinstance(simulator.place(_policy(row).plan(simulator.setting())), Placement)
+
+    def _trace(self, workload: Workload, row: AnyRow) -> IterationTrace:
+        simulator = self._simulator(workload, row)
+        try:
+            plan = _policy(row).plan(simulator.setting())
+        except VdnnsimError as refusal:
+            raise LeftOutError(str(refusal)) from refusal
+        return simulator.replay((plan,), (simulator.place_unlimited(plan),)).gpus[0]
+
+    def _workload(self, setup: Setup, batch_size: int) -> Workload:
+        key = setup, batch_size
+        if key not in self._workloads:
+            if any(other != setup for other, _ in self._workloads):
+                for remembered in (self._workloads, self._steps, self._costs):
+                    remembered.clear()
+            self._workloads[key] = self._made(setup, batch_size)
+        return self._workloads[key]
+
+    def _made(self, setup: Setup, batch_size: int) -> Workload:
+        built = BUILT.get(setup.network)
+        if built is not None and setup.image in (None, _BUILT_IMAGE) and not setup.channels_last:
+            optimizer = Optimizer(setup.optimizer)
+            return Workload.in_precision(build_network(built), batch_size, setup.precision, optimizer, setup.mode)
+        return CapturedWorkload.of(self._step(setup, batch_size))
+
+    def _step(self, setup: Setup, batch_size: int) -> CapturedStep:
+        asked = self.batches[setup]
+        low, high = min(asked), max(asked)
+        if batch_size in (low, high):
+            return self._captured(setup, batch_size)
+        extended = at_batch(self._captured(setup, low), self._captured(setup, high), batch_size)
+        return extended if isinstance(extended, CapturedStep) else self._captured(setup, batch_size)
+
+    def _captured(self, setup: Setup, batch_size: int) -> CapturedStep:
+        if self.capture is None:
+            raise LeftOutError("takes PyTorch and the library of the network")
+        if setup in self._refused:
+            raise LeftOutError(self._refused[setup])
+        key = setup, batch_size
+        if key not in self._steps:
+            try:
+                self._steps[key] = self.capture(setup, batch_size)
+            except VdnnsimError as refusal:
+                self._refused[setup] = str(refusal)
+                raise LeftOutError(str(refusal)) from refusal
+        return self._steps[key]
+
+    def _check(self, row: StepTime, workload: Workload) -> None:
+        """Refuse a network that is not the one that was measured."""
+        if not isinstance(workload, CapturedWorkload):
+            return
+        step = workload.captured
+        if row.parameters is not None and abs(step.parameters - row.parameters) > _ROUNDED:
+            raise LeftOutError(
+                f"has {step.parameters / 1e6:.2f} million parameters today, {row.parameters / 1e6:.2f} when measured"
+            )
+        if not SERIES[row.series].fused_attention and any(
+            "scaled_dot_product" in each.name for each in step.operations
+        ):
+            raise LeftOutError("has fused attention today, which the PyTorch that was measured had not")
+
+
+def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
+    """Return what a script does beside the iteration: it copies images, and zeroes gradients that it keeps.
+
+    These are zeroed one by one, each for a third of what an operator takes, and backward adds to each
+    (`vdnnsim.cost.host_fit`).
+    """
+    script = SERIES[row.series]
+    copy_s = _images_bytes(workload) / script.images_bytes_per_s if script.images_bytes_per_s else 0.0
+    if script.set_to_none or not workload.is_training:
+        return copy_s
+    return copy_s + _parameters(workload) * (host.dispatch_forward_s * _ZEROED + 2 * host.issue_s)
+
+
+def _parameters(workload: Workload) -> int:
+    """Return how many tensors of weights and biases there are."""
+    if isinstance(workload, CapturedWorkload):
+        return sum(each.given and each.kind is BufferKind.WEIGHTS for each in workload.captured.storages)
+    weighty = (each for each in workload.graph.layers if workload.weight_bytes(each))
+    return sum(2 if getattr(each.operator, "bias", True) else 1 for each in weighty)
+
+
+def _policy(row: AnyRow) -> PyTorch:
+    """Return the loop that a row's script runs."""
+    return PyTorch(set_to_none=SERIES[row.series].set_to_none or row.setup.mode is Mode.INFERENCE)
+
+
+def _images_bytes(workload: Workload) -> int:
+    """Return the bytes of a batch of images."""
+    if not isinstance(workload, CapturedWorkload):
+        return workload.map_bytes(0)
+    given = (each for each in workload.captured.storages if each.given)
+    return sum(each.nbytes for each in given if each.kind is BufferKind.FEATURE_MAP)
