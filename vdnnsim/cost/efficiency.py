@@ -16,11 +16,11 @@ from functools import cached_property
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
-from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.cost.efficiency_time import SUM_BYTES, EfficientGpu
 from vdnnsim.cost.machine import model_origin, peak_flop_per_s
 from vdnnsim.cost.operator_kinds import OperatorKind, operator_kind
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts
-from vdnnsim.cost.tiled_product import TiledProduct
+from vdnnsim.cost.tiled_product import TILE_ROWS, TiledProduct
 from vdnnsim.dnn.convolutional import Convolution, FullyConnected
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.operator import Arithmetic
@@ -151,6 +151,9 @@ def _linear(rows: int, inputs: int, outputs: int, phase: Phase) -> TiledProduct:
         case Phase.BACKWARD_DATA:
             return TiledProduct(inputs, rows, outputs)
         case Phase.BACKWARD_WEIGHTS:
-            return TiledProduct(outputs, inputs, rows)
+            # A library splits what one tile would compute while all other multiprocessors wait.
+            is_one_tile = max(outputs, inputs) <= TILE_ROWS[-1]
+            summed_bytes = SUM_BYTES * outputs * inputs if is_one_tile else 0
+            return TiledProduct(outputs, inputs, rows, splits_depth=is_one_tile, summed_bytes=summed_bytes)
         case _:
             return TiledProduct(outputs, rows, inputs)

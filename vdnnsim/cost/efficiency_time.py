@@ -45,7 +45,7 @@ from vdnnsim.element_type import ElementType
 
 _IDLE_TAIL_WAVES: Final = 0.5
 """Of the last wave of tiles half is idle in the mean."""
-_SUM_BYTES: Final = 4
+SUM_BYTES: Final = 4
 """Of an element of a result that several tiles add to."""
 _LOAD_BYTES: Final = 16
 _ALIGNED_PIXELS: Final = 8
@@ -202,7 +202,7 @@ def _direct_product(shape: ConvolutionShape, phase: Phase, groups: int) -> Tiled
     if phase is Phase.BACKWARD_DATA:
         depth = shape.k * shape.window * shape.output_pixels / shape.input_pixels
         return TiledProduct(shape.c, shape.n * shape.input_pixels, depth, count=groups)
-    summed_bytes = _SUM_BYTES * groups * shape.w_elements
+    summed_bytes = SUM_BYTES * groups * shape.w_elements
     return TiledProduct(shape.k, filter_elements, positions, splits_depth=True, summed_bytes=summed_bytes, count=groups)
 
 
