@@ -28,7 +28,8 @@ class EfficiencyParameters:
         attention_flop_fraction: what fused attention, and other products of which the sizes are not known, reach of
             the rate of large products.
         depthwise_flop_fraction, depthwise_weights_flop_fraction: fraction of the peak of CUDA cores in float32 that
-            depthwise convolutions sustain, forward and data gradient, and weight gradient.
+            depthwise convolutions sustain, forward and data gradient, and weight gradient; those in groups of several
+            channels, too, where tensor cores do not compute them.
         product_dram_fraction: fraction of DRAM bandwidth at which operands of products and convolutions move.
         winograd_dram_fraction: the same of Winograd's transforms.
         pointwise_dram_fraction and so on: the same of each `OperatorKind`; copies are casts and transpositions, too.

@@ -15,17 +15,22 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
                  16 bytes of channels at a time, to which channels are padded.
     depthwise    no product: as many multiply-adds an element as the filter has weights, on CUDA cores, or X and Y
                  through DRAM
+    grouped      as depthwise, channels of a group padded to 32, where cuDNN has no kernel for tensor cores: before
+                 Ampere for no groups; channels last forward for groups of fewer than 32 channels that do not divide 32,
+                 for gradients unless they divide 32 and groups come in eights. So PyTorch 1.12 (cuDNN 8.3) computes
+                 gradients and PyTorch 2.4 (cuDNN 9) forward passes; gradients of later libraries may be faster.
     stream       bytes at the fraction of bandwidth of its kind (`vdnnsim.cost.operator_kinds`). Batch normalization
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
                  multiprocessors busy. In inference, whose moments are known, it is as pointwise as an addition.
 
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 
-Known limitations: no caches, so what fits into L2 is timed as if it did not (of an RTX 4090, which has 72 MB, forward
-passes come out 11 to 17 % too slow); the library is taken to choose the best tile sizes; no kernel runs beside another.
-cuDNN's heuristics are not known: gradients of 1 x 1 convolutions in TF32 that widen come out a third too slow, those
-that narrow up to half too fast, and channels-last grouped convolutions of 16 to 48 channels a group (RegNet under
-PyTorch 1.12) up to 3.6 times too fast.
+Known limitations: no caches, so what fits into L2 is timed as if it did not (a ReLU of 26 or 51 MB comes out half too
+slow for an H100, which has 50 MB; of an RTX 4090, which has 72, forward passes come out 8 % too slow); the library is
+taken to choose the best tile sizes; no kernel runs beside another. cuDNN's heuristics are not known: gradients of 1 x 1
+convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast; channels-last
+gradients of 16 channels in groups that are not packed half too fast, of 48 in eight groups three times too slow. On an
+A100 under cuDNN 8.0 groups of N, C, H, W seem to be computed directly, too: ResNeXt-101 comes out up to 40 % too fast.
 """
 
 import math
@@ -49,6 +54,8 @@ SUM_BYTES: Final = 4
 """Of an element of a result that several tiles add to."""
 _LOAD_BYTES: Final = 16
 _ALIGNED_PIXELS: Final = 8
+_TILE_CHANNELS: Final = 32
+_PACKED_GROUPS: Final = 8
 _TRANSPOSE_KERNELS: Final = 2
 _OF_PHASE: Final = {
     Phase.FORWARD: "forward_",
@@ -119,8 +126,8 @@ class EfficientGpu:
     ) -> float:
         """Return the seconds of one phase of a convolution, its bias included; `shape` is that of one group."""
         seconds = self._bias_s(element_type, shape, phase, groups)
-        if groups > 1 and shape.c == 1:
-            return seconds + self._depthwise_s(element_type, shape, phase, groups)
+        if groups > 1 and not self._multiplies_groups(element_type, shape, phase, groups, channels_last=channels_last):
+            return seconds + self._direct_s(element_type, shape, phase, groups)
         nbytes = _operand_bytes(element_type, shape, groups)
         if not self.has_tensor_cores(element_type):
             product = _direct_product(shape, phase, groups)
@@ -174,11 +181,27 @@ class EfficientGpu:
         fused_s = max(fused, nbytes / self._dram(p.product_dram_fraction))
         return min(separate_s, fused_s + FUSED_KERNELS * p.launch_overhead_s)
 
-    def _depthwise_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int) -> float:
+    def _multiplies_groups(
+        self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int, *, channels_last: bool
+    ) -> bool:
+        """Whether a convolution in groups is a product for each of them, none of which is of one channel."""
+        if shape.c == 1 or not self.has_tensor_cores(element_type):
+            return shape.c > 1
+        # Bfloat16 came with Ampere.
+        is_before_ampere = ElementType.BFLOAT16 not in self.flop_per_s
+        if is_before_ampere or not channels_last:
+            return not is_before_ampere
+        fills_tiles = _TILE_CHANNELS % shape.c == 0
+        if phase is Phase.FORWARD:
+            return fills_tiles or shape.c > _TILE_CHANNELS
+        return fills_tiles and groups % _PACKED_GROUPS == 0
+
+    def _direct_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int) -> float:
         p = self.parameters
         is_weights = phase is Phase.BACKWARD_WEIGHTS
         flop_fraction = p.depthwise_weights_flop_fraction if is_weights else p.depthwise_flop_fraction
-        arithmetic_s = groups * shape.flop / (self.flop_per_s[ElementType.FLOAT32] * flop_fraction)
+        padding = 1.0 if shape.c == 1 else -(-shape.c // _TILE_CHANNELS) * _TILE_CHANNELS / shape.c
+        arithmetic_s = padding * groups * shape.flop / (self.flop_per_s[ElementType.FLOAT32] * flop_fraction)
         traffic_s = _operand_bytes(element_type, shape, groups) / self._dram(p.pointwise_dram_fraction)
         return max(arithmetic_s, traffic_s) + p.launch_overhead_s
 
