@@ -119,5 +119,6 @@ def timm_model(name: str) -> NamedModel:
     timm = library("timm")
     if not timm.is_model(name):
         raise unknown_name("timm", name, timm.list_models())
-    size = timm.get_pretrained_cfg(name).input_size
+    # Of a name that timm has given up for another nothing is configured.
+    size = getattr(timm.get_pretrained_cfg(name), "input_size", None)
     return NamedModel(lambda: timm.create_model(name, pretrained=False), image=tuple(size) if size else None)
