@@ -154,9 +154,10 @@ def _memory_cells(errors: Errors) -> tuple[str, str, str]:
 _FALLS_SHORT = """\
 - Inference on an RTX 4090 comes out 6 to 10 % too slow: what fits into its L2 of 72 MB is timed as if it did not. On
   an RTX 3090 `cait`, with its own attention, takes half as long here.
-- Training channels last of grouped convolutions (`regnety`, `resnest`, `mixnet`, `ghostnet`) takes half as long here.
-- Grouped convolutions of `resnext101` with twelve images, above all in float16, take down to half as long here. No
-  convolution in float16 of an A100 40 GB, an RTX 2080 Ti or a TITAN RTX was there to fit.
+- Training of `mixnet` and `ghostnet` channels last takes half as long here, and so do gradients of groups of 16
+  channels (`regnety_008`): how cuDNN 8.3 computes groups is a rule here (`vdnnsim/cost/efficiency_time.py`), no fit.
+- Grouped convolutions of `resnext101` with twelve images on an A100 40 GB take two thirds as long here. No convolution
+  in float16 of an A100 40 GB, an RTX 2080 Ti or a TITAN RTX was there to fit.
 - `titan_xp` keeps the cost model and the host of an earlier paper: small batches do not wait for PyTorch there.
 - Peaks that are far too low are of single batches, which a larger one does not show again (`eca_resnext26ts`,
   `hgnetv2_b1`): most likely workspaces that the search of `cudnn.benchmark` took. Nearly half of all are too low by 2
