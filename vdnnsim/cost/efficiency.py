@@ -13,6 +13,7 @@ the algorithms from it and the seconds from here.
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import Final
 
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
@@ -29,6 +30,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.server import Server
 
+_NATIVE_BATCH_NORM: Final = "native_batch_norm"
 NO_WORKSPACES = "the model of efficiencies knows no workspaces, so none count"
 
 
@@ -84,7 +86,9 @@ class EfficiencyCosts(MachineCosts):
     ) -> KernelCost:
         """Return what a kernel costs: a product by its sizes, what streams by its kind."""
         if Arithmetic.PRODUCT not in flop:
-            return self._stream(operator_kind(name), nbytes, sizes)
+            # PyTorch takes its own batch normalization instead of cuDNN's where weights are narrow.
+            is_narrow = _NATIVE_BATCH_NORM in name
+            return self._stream(operator_kind(name), nbytes, sizes, is_narrow=is_narrow)
         unit = self._unit(element_type)
         if name == "product" and sizes:
             count, rows, columns, depth = sizes
@@ -128,7 +132,8 @@ class EfficiencyCosts(MachineCosts):
             case _:
                 x = layer.in_shapes[0]
                 sizes = (images, x.channels) if workload.is_training else ()
-                return self._stream(operator_kind(operator.name, phase), nbytes, sizes)
+                is_narrow = workload.element_type.nbytes < ElementType.FLOAT32.nbytes
+                return self._stream(operator_kind(operator.name, phase), nbytes, sizes, is_narrow=is_narrow)
 
     def _unit(self, element_type: ElementType) -> ElementType:
         """Return in what products of an element type are computed, for which there must be a peak."""
@@ -137,9 +142,13 @@ class EfficiencyCosts(MachineCosts):
         peak_flop_per_s(self._server, found)
         return found
 
-    def _stream(self, kind: OperatorKind, nbytes: int, sizes: tuple[int, ...] = ()) -> KernelCost:
+    def _stream(
+        self, kind: OperatorKind, nbytes: int, sizes: tuple[int, ...] = (), *, is_narrow: bool = False
+    ) -> KernelCost:
         channels = sizes[1] if kind is OperatorKind.NORMALIZATION and len(sizes) > 1 else 0
-        return self._cost(self._gpu.stream_s(kind, nbytes, channels, channels_last=self._channels_last), nbytes)
+        # Its sums over N, C, H, W load one element at a time, which takes as long as one of float32.
+        timed_bytes = 2 * nbytes if is_narrow and channels and not self._channels_last else nbytes
+        return self._cost(self._gpu.stream_s(kind, timed_bytes, channels, channels_last=self._channels_last), nbytes)
 
     def _cost(self, seconds: float, nbytes: int) -> KernelCost:
         return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)

@@ -21,7 +21,9 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
                  gradients and PyTorch 2.4 (cuDNN 9) forward passes; gradients of later libraries may be faster.
     stream       bytes at the fraction of bandwidth of its kind (`vdnnsim.cost.operator_kinds`). Batch normalization
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
-                 multiprocessors busy. In inference, whose moments are known, it is as pointwise as an addition.
+                 multiprocessors busy. In inference, whose moments are known, it is as pointwise as an addition. Of
+                 narrow weights it is not cuDNN's but PyTorch's own, which of N, C, H, W loads one element at a time, as
+                 long as one of float32 (`vdnnsim.cost.efficiency`).
 
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 

@@ -19,7 +19,7 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.operator import Arithmetic
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Optimizer, Workload
-from vdnnsim.element_type import ElementType
+from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Origin
@@ -32,7 +32,6 @@ GPU = EfficientGpu(
 )
 SHAPE = ConvolutionShape(1, 8, 8, (8, 8), (3, 3), padding=(1, 1), bias=False)
 HALF = ElementType.FLOAT16
-AMPERE = replace(GPU, flop_per_s={**GPU.flop_per_s, ElementType.BFLOAT16: 8192.0})
 
 
 def test_a_stream_takes_its_bytes_at_the_fraction_of_its_kind_and_a_launch() -> None:
@@ -122,43 +121,6 @@ def test_depthwise_convolutions_are_no_products() -> None:
     assert streaming.convolution_s(HALF, one, Phase.FORWARD, groups=8) == 1 + 2192 / 1024
 
 
-@pytest.mark.parametrize(
-    ("channels", "groups", "phase", "seconds"),
-    [
-        (16, 8, Phase.FORWARD, 1297.0),
-        (16, 9, Phase.FORWARD, 1441.0),
-        (24, 8, Phase.FORWARD, 3457.0),
-        (16, 8, Phase.BACKWARD_DATA, 1297.0),
-        (16, 9, Phase.BACKWARD_DATA, 2593.0),
-        (48, 8, Phase.BACKWARD_WEIGHTS, 13825.0),
-    ],
-)
-def test_tensor_cores_take_groups_that_fill_their_tiles(
-    channels: int, groups: int, phase: Phase, seconds: float
-) -> None:
-    """A tile holds two groups of 16 channels, no whole number of 24; gradients want eight groups and not 48 channels.
-
-    On tensor cores 8 groups of 16 are 4 tiles a multiprocessor and half of one idle, 9 groups 4.5 and a half. A tile of
-    32 x 64, 144 deep, takes 4 / 4096 x 2048 x 144 = 288 s, so 1296 and 1440 s. Directly, at half of 4096 FLOP/s, groups
-    are padded to 32 or 64 channels: 8 x 64 x 9 x 2 x 24 x 32 FLOPs take 3456 s, 9 x 64 x 9 x 2 x 16 x 32 take 2592,
-    8 x 64 x 9 x 2 x 48 x 64 take 13824.
-    """
-    group = replace(SHAPE, c=channels, k=channels)
-    assert AMPERE.convolution_s(HALF, group, phase, groups=groups, channels_last=True) == pytest.approx(seconds)
-
-
-def test_groups_are_computed_directly_before_ampere_and_as_products_of_maps_that_are_turned_around() -> None:
-    """8 groups of 16 channels directly: 8 x 64 x 9 x 2 x 16 x 32 FLOPs at half of 4096 take 2304 s.
-
-    From Ampere on X, Y and W, 8 x 2 (1024 + 1024 + 2304) B, are turned around in 136 s and two launches beside 1297 s.
-    CUDA cores of a GPU without others multiply tiles at half the rate, 2592 s.
-    """
-    group = replace(SHAPE, c=16, k=16)
-    assert GPU.convolution_s(HALF, group, Phase.FORWARD, groups=8) == 2305.0
-    assert AMPERE.convolution_s(HALF, group, Phase.FORWARD, groups=8) == pytest.approx(1297 + 136 + 2)
-    assert GPU.convolution_s(ElementType.FLOAT32, group, Phase.FORWARD, groups=8) == pytest.approx(2593)
-
-
 def test_a_bias_is_a_pass_of_its_own() -> None:
     """Y of 512 x 2 B: read and written in forward, 2 s, read for dB, 1 s; dX has none; each a launch."""
     without, biased = SHAPE, replace(SHAPE, bias=True)
@@ -240,6 +202,25 @@ def test_kernels_of_which_only_the_work_is_known() -> None:
     last = model.laid_out(channels_last=True)
     assert last.kernel("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 3, 4, 4)).seconds == 3.0
     assert model.laid_out(channels_last=False) is model
+
+
+def test_batch_normalization_of_narrow_weights_takes_as_long_as_of_wide_ones() -> None:
+    """PyTorch's own, not cuDNN's: 2048 B of three channels take 2 x 8 / 3 s, channels last 2 s as any.
+
+    So does one that we build, of two channels, throughout in float16: 792 B take 2 x 792 / 1024 s. Under autocast,
+    whose weights are wide, 1568 B take 1568 / 1024 s. Inference sums nothing.
+    """
+    model, sizes = costs(), (1, 3, 4, 4)
+    streamed = model.kernel("aten.native_batch_norm.default", HALF, {}, 2048, sizes).seconds
+    assert streamed == pytest.approx(1 + 16 / 3)
+    last = model.laid_out(channels_last=True)
+    assert last.kernel("aten.native_batch_norm.default", HALF, {}, 2048, sizes).seconds == 3.0
+    assert model.kernel("aten.native_batch_norm.default", HALF, {}, 2048).seconds == 3.0
+    net = GraphBuilder("normalized", MapShape(2, 8, 8))
+    graph = net.build(net.batch_norm("norm", 0, relu=False))
+    for precision, seconds in ((Precision.FLOAT16, 2 * 792 / 1024), (Precision.AMP_FLOAT16, 1568 / 1024)):
+        (kernel,) = model.table(Workload.in_precision(graph, 1, precision)).options(0, Phase.FORWARD)
+        assert kernel.seconds == 1 + seconds
 
 
 def test_a_type_without_a_peak_is_refused() -> None:

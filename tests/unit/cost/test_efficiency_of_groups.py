@@ -1,0 +1,57 @@
+from dataclasses import fields, replace
+
+import pytest
+
+from vdnnsim.cost.convolution_shape import ConvolutionShape
+from vdnnsim.cost.efficiency_parameters import EfficiencyParameters
+from vdnnsim.cost.efficiency_time import EfficientGpu
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.element_type import ElementType
+
+VALUES = {
+    each.name: 0.0 if each.name.endswith(("load_flop", "start_depth")) else 0.5 for each in fields(EfficiencyParameters)
+} | {"launch_overhead_s": 1.0}
+HALF = ElementType.FLOAT16
+OLDER = EfficientGpu(EfficiencyParameters(**VALUES), {ElementType.FLOAT32: 4096.0, HALF: 8192.0}, 2048.0, 2)
+AMPERE = replace(OLDER, flop_per_s={**OLDER.flop_per_s, ElementType.BFLOAT16: 8192.0})
+
+
+def _group(channels: int) -> ConvolutionShape:
+    return ConvolutionShape(1, channels, channels, (8, 8), (3, 3), padding=(1, 1), bias=False)
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "phase", "seconds"),
+    [
+        (16, 8, Phase.FORWARD, 1297.0),
+        (16, 9, Phase.FORWARD, 1441.0),
+        (24, 8, Phase.FORWARD, 3457.0),
+        (16, 8, Phase.BACKWARD_DATA, 1297.0),
+        (16, 9, Phase.BACKWARD_DATA, 2593.0),
+        (48, 8, Phase.BACKWARD_WEIGHTS, 13825.0),
+    ],
+)
+def test_tensor_cores_take_groups_that_fill_their_tiles(
+    channels: int, groups: int, phase: Phase, seconds: float
+) -> None:
+    """A tile holds two groups of 16 channels, no whole number of 24; gradients want eight groups and not 48 channels.
+
+    On tensor cores 8 groups of 16 are 4 tiles a multiprocessor and half of one idle, 9 groups 4.5 and a half. A tile of
+    32 x 64, 144 deep, takes 4 / 4096 x 2048 x 144 = 288 s, so 1296 and 1440 s. Directly, at half of 4096 FLOP/s, groups
+    are padded to 32 or 64 channels: 8 x 64 x 9 x 2 x 24 x 32 FLOPs take 3456 s, 9 x 64 x 9 x 2 x 16 x 32 take 2592,
+    8 x 64 x 9 x 2 x 48 x 64 take 13824.
+    """
+    group = _group(channels)
+    assert AMPERE.convolution_s(HALF, group, phase, groups=groups, channels_last=True) == pytest.approx(seconds)
+
+
+def test_groups_are_computed_directly_before_ampere_and_as_products_of_maps_that_are_turned_around() -> None:
+    """8 groups of 16 channels directly: 8 x 64 x 9 x 2 x 16 x 32 FLOPs at half of 4096 take 2304 s.
+
+    From Ampere on X, Y and W, 8 x 2 (1024 + 1024 + 2304) B, are turned around in 136 s and two launches beside 1297 s.
+    CUDA cores of a GPU without others multiply tiles at half the rate, 2592 s.
+    """
+    group = _group(16)
+    assert OLDER.convolution_s(HALF, group, Phase.FORWARD, groups=8) == 2305.0
+    assert AMPERE.convolution_s(HALF, group, Phase.FORWARD, groups=8) == pytest.approx(1297 + 136 + 2)
+    assert OLDER.convolution_s(ElementType.FLOAT32, group, Phase.FORWARD, groups=8) == pytest.approx(2593)
