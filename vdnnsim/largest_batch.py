@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
+from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
 from vdnnsim.plan.placement import DoesNotFit, Placement
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -70,7 +71,7 @@ class Need:
 
 def largest_batches(scenario: Scenario) -> tuple[LargestBatch, ...]:
     """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins."""
-    simulators = _Simulators(scenario)
+    simulators = _Simulators(scenario, ServerCosts(scenario.server))
     return tuple(_largest_batch(simulators, policy) for policy in scenario.policies)
 
 
@@ -105,9 +106,13 @@ def _where_full(known: dict[int, Need], last: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Simulators:
-    """The machine with each batch that was asked for, its kernels timed once for all policies."""
+    """The machine with each batch that was asked for, its kernels timed once for all policies.
+
+    One model of its costs serves all batches, for reading its tables takes longer than a plan.
+    """
 
     scenario: Scenario
+    costs: ServerCosts
     made: dict[int, Simulator] = field(default_factory=dict)
 
     def __getitem__(self, batch: int) -> Simulator:
@@ -121,6 +126,7 @@ class _Simulators:
                 gpus=scenario.gpus,
                 gradients=scenario.gradients,
                 execution=scenario.execution,
+                cost_model=self.costs,
             )
         return self.made[batch]
 
