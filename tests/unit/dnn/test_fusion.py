@@ -69,7 +69,7 @@ def test_the_work_of_a_chain_is_that_of_all_its_operators() -> None:
 
 
 def test_what_two_operators_of_a_chain_read_is_read_once() -> None:
-    """A gate, x times its sigmoid, on maps of 16 B: apart 2 and 3 of them, together x is read and the result written."""
+    """A gate, x times its sigmoid, on maps of 16 B: apart 2 and 3 of them, together x is read and its gate written."""
     step = pointwise("sigmoid", "mul")
     product, first, second = step.operations
     gated = msgspec.structs.replace(
