@@ -7,6 +7,10 @@ layer's backward, costs the call alone. Copies, events and waits are calls too. 
 (`Host.dispatch_library_s`): convolutions, the two gradients of each by themselves, and batch normalizations in float32,
 but no depthwise convolution, for which PyTorch has kernels of its own.
 
+A layer of a network that we build is one operator, but for the loss: logarithms of probabilities and the loss itself,
+and in backward the gradient 1 before both; and for backward of additions, which is such a sum. All weights are updated
+by one call for lists of tensors, as PyTorch's optimizers do it by default.
+
 What takes no time on the GPU, as an operator that only takes memory, is no kernel and costs nothing.
 
 A CUDA graph is one call for all that was recorded. Compiled code has only calls left, one for each kernel.
@@ -100,15 +104,18 @@ def _dispatched(plan: TrainingPlan, issued: Sequence[int], host: Host) -> Iterat
         each = plan.operations[at]
         if isinstance(each, Compute):
             captured = _captured(plan, each)
-            node = None
-            dispatch_s = host.dispatch_forward_s
+            node: object = None
+            operators = 1 if captured else _operators_of_layer(plan, each)
             if each.phase.is_backward:
-                # Of a network that we build a layer is one operator.
                 node = each.layer, captured.forward if captured else None
-                dispatch_s = 0.0 if node == last else host.dispatch_backward_s
+            elif each.phase is Phase.UPDATE and not captured:
+                node = Phase.UPDATE
+            dispatch_s = host.dispatch_backward_s if each.phase.is_backward else host.dispatch_forward_s
+            if node is not None and node == last:
+                dispatch_s = 0.0
             last = node
             calls = _calls_of_captured(captured) if captured else _calls_of_layer(plan, each)
-            yield at, dispatch_s + calls * host.dispatch_library_s
+            yield at, operators * dispatch_s + calls * host.dispatch_library_s
 
 
 def _captured(plan: TrainingPlan, kernel: Compute) -> CapturedOperation | None:
@@ -116,6 +123,15 @@ def _captured(plan: TrainingPlan, kernel: Compute) -> CapturedOperation | None:
     if not isinstance(plan.workload, CapturedWorkload):
         return None
     return plan.workload.step.operations_of(kernel.layer, kernel.phase)[kernel.operation].captured
+
+
+def _operators_of_layer(plan: TrainingPlan, kernel: Compute) -> int:
+    """Return how many of the framework's operators a kernel of a layer stands for."""
+    kind, is_backward = plan.workload.graph.layers[kernel.layer].kind, kernel.phase.is_backward
+    if kind is LayerKind.LOSS:
+        return 3 if is_backward else 2
+    # Backward of an addition sums gradients.
+    return 0 if kind is LayerKind.ADD and is_backward else 1
 
 
 def _calls_of_captured(operation: CapturedOperation) -> int:

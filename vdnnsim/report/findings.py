@@ -21,8 +21,7 @@ from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
 
 _LONGEST_NAME = 40
-_MOST_PASSES = 8
-"""More are counted instead of told one by one; vdnn_dyn takes 7 at most."""
+_MOST_PASSES = 8  # that are told one by one; vdnn_dyn takes 7 at most
 
 
 class Question(Protocol):

@@ -11,7 +11,10 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting,
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.captured_step import ConvolutionWork
 from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.engine.host import Execution, check_execution, issue_seconds
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import PolicyError
@@ -41,22 +44,37 @@ def replayed(
 
 
 def test_a_framework_spends_its_time_before_each_operator() -> None:
-    """Forward of conv1, fc and the loss: 11 s each. Backward of the loss, of fc and of conv1: 101 s each.
+    """Forward of conv1 and fc: 11 s each; of the loss, two operators, 21. Backward of fc and of conv1: 101 s each.
 
-    fc has a second kernel in backward, for the same operator of forward, which costs its call alone: 33 + 303 + 1. The
-    last kernel, of 1 s, begins when it is issued.
+    Backward of the loss is three operators, 301 s. fc has a second kernel in backward, for the same operator of
+    forward, which costs its call alone: 43 + 503 + 1. The last kernel, of 1 s, begins when it is issued.
     """
     trace = replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.EAGER)
 
-    assert trace.host_issue_s == 337
-    assert trace.iteration_s == 338
+    assert trace.host_issue_s == 547
+    assert trace.iteration_s == 548
 
 
 def test_what_cudnn_computes_costs_more() -> None:
-    """Forward of conv1 and the gradient of its weights are a call each, of 1000 s beside the 337 s above."""
+    """Forward of conv1 and the gradient of its weights are a call each, of 1000 s beside the 547 s above."""
     server = replace(TOY_SERVER, host=replace(HOST, dispatch_library_s=1000))
 
-    assert replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.EAGER, server=server).host_issue_s == 2337
+    assert replayed(Base().plan(toy_setting(WORKLOAD, COSTS)), Execution.EAGER, server=server).host_issue_s == 2547
+
+
+def test_an_optimizer_and_sums_of_gradients_are_no_operators_of_each_layer() -> None:
+    """Forward dispatches fc1, fc2, the addition and, twice, the loss, the update once for both layers: 6 x 1000 s.
+
+    Backward dispatches the loss, thrice, fc2 and fc1, not the addition, which sums gradients: 5 x 100,000 s.
+    """
+    net = GraphBuilder("toy", MapShape(4))
+    first = net.fc("fc1", 0, 4, relu=False)
+    second = net.fc("fc2", first, 4, relu=False)
+    workload = Workload(net.build(net.add("sum", first, second, relu=False)), 1, optimizer=Optimizer.SGD)
+    plan = PyTorch().plan(toy_setting(workload, toy_costs(workload, {})))
+    host = Host(1000, 0.0, 0.0, 1.0, dispatch_forward_s=1e3, dispatch_backward_s=1e5)
+
+    assert sum(issue_seconds(plan, host, Execution.EAGER, {}).values()) == 506_000
 
 
 def with_work(work: ConvolutionWork | None, name: str = "convolution") -> CapturedWorkload:
