@@ -30,9 +30,10 @@ import numpy as np
 
 from vdnnsim.hardware.profile import find_profile, read_profile
 
-_PAGEABLE_BYTES_PER_S: Final = 4e9
+PAGEABLE_BYTES_PER_S: Final = 4e9
+"""At which that script copies its images."""
 _ISSUE_S: Final = 5e-6
-_ZEROED: Final = 1 / 3
+ZEROED: Final = 1 / 3
 """Of what an operator of forward takes, to zero a gradient."""
 
 
@@ -62,12 +63,12 @@ class HostRow:
     def known_s(self) -> float:
         """What is left of it where a framework spends nothing."""
         calls = self.operators + self.kernels + 2 * self.parameters
-        return self.input_bytes / _PAGEABLE_BYTES_PER_S + _ISSUE_S * calls
+        return self.input_bytes / PAGEABLE_BYTES_PER_S + _ISSUE_S * calls
 
     @property
     def counts(self) -> tuple[float, ...]:
         """How often what is fitted is spent."""
-        return self.operators + _ZEROED * self.parameters, self.nodes, self.library_calls
+        return self.operators + ZEROED * self.parameters, self.nodes, self.library_calls
 
 
 def read_host_rows(path: Path) -> tuple[HostRow, ...]:

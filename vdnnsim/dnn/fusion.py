@@ -24,12 +24,10 @@ from vdnnsim.dnn.captured_step import CapturedOperation, CapturedStep
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.operator import Arithmetic
 
-_KINDS: Final = frozenset(
-    {
-        *(LayerKind.BN, LayerKind.LN, LayerKind.ACTV, LayerKind.DROPOUT),
-        *(LayerKind.ADD, LayerKind.PRODUCT, LayerKind.CAST),
-    }
-)
+_KINDS: Final = {
+    *(LayerKind.BN, LayerKind.LN, LayerKind.ACTV, LayerKind.DROPOUT),
+    *(LayerKind.ADD, LayerKind.PRODUCT, LayerKind.CAST),
+}
 _POINTWISE: Final = re.compile(
     r"(abs|neg|exp|log|sqrt|rsqrt|pow|square|reciprocal|sin|cos|erf|where|masked_fill|maximum|minimum|copy|clone|fill)_?"
 )
@@ -89,13 +87,14 @@ class _Fusion:
 
     def bytes_moved(self, chain: Sequence[int]) -> int:
         """Return what is left of the traffic of a chain when what stays in registers does not go through DRAM."""
-        operations, written, saved = self.step.operations, dict[int, int](), 0
+        operations, read, written, saved = self.step.operations, set[int](), dict[int, int](), 0
         for at in chain:
             operands = operations[at].operands
             for operand in operands:
                 storage = self.step.tensors[operand.tensor].storage
-                if operand.access.reads and storage in written:
+                if operand.access.reads and (storage in written or operand.tensor in read):
                     saved += self._nbytes(operand.tensor)
+                read.add(operand.tensor)
             for operand in operands:
                 storage = self.step.tensors[operand.tensor].storage
                 if operand.access.writes:

@@ -68,6 +68,17 @@ def test_the_work_of_a_chain_is_that_of_all_its_operators() -> None:
     assert [each.flop for each in fused.operations[1:]] == [{}, {}, {Arithmetic.ELEMENTWISE: 3}]
 
 
+def test_what_two_operators_of_a_chain_read_is_read_once() -> None:
+    """A gate, x times its sigmoid, on maps of 16 B: apart 2 and 3 of them, together x is read and its gate written."""
+    step = pointwise("sigmoid", "mul")
+    product, first, second = step.operations
+    gated = msgspec.structs.replace(
+        second, operands=(first.operands[0], *second.operands), bytes_moved=second.bytes_moved + 16
+    )
+
+    assert moved(compiled(msgspec.structs.replace(step, operations=(product, first, gated))))[1:] == [0, 32]
+
+
 def apart() -> CapturedStep:
     """Two operators, the second of which reads not what the first wrote, but what the first read."""
     step = pointwise("relu", "mul")

@@ -17,6 +17,7 @@ from importlib import resources
 from itertools import chain
 from typing import Final
 
+from vdnnsim.cost.host_fit import PAGEABLE_BYTES_PER_S
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
@@ -43,7 +44,7 @@ class Series:
         fused_attention: whether that version has it.
         set_to_none: whether its `zero_grad` drops gradients, as is the default from PyTorch 2.0 on.
         images_bytes_per_s: at which images are copied from pageable memory within what was measured; 0 where they are
-            there. It is what `vdnnsim.cost.host_fit` has of the same script.
+            there.
         loads_all_kernels: whether CUDA loads them all into the context, as before 11.7.
         batches_ahead: what its loader holds of images, in batches of float32, beside the one that trains. While timm's
             copies a batch to the GPU, as bytes first, the one before it waits and the one before that is still held
@@ -110,7 +111,7 @@ SERIES: Final[Mapping[str, Series]] = {
         "torchvision, twelve images, forward and backward without an update",
         "ryujaehun/pytorch-gpu-benchmark at 3f47a9e2: results, medians; of one card in several machines the median",
         framework="PyTorch of 2020 and 2021",
-        images_bytes_per_s=4e9,
+        images_bytes_per_s=PAGEABLE_BYTES_PER_S,
         set_to_none=False,
     ),
     "kineto-v100": Series(

@@ -10,6 +10,7 @@ from typing import Final
 
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime, PeakMemory, Setup, StepTime
+from vdnnsim.cost.host_fit import ZEROED
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.captured_batches import at_batch
@@ -42,7 +43,6 @@ BUILT: Final[Mapping[str, str]] = {
 }
 """Networks that vdnnsim builds, channels first, for images of 224 pixels: the same operators in the same order."""
 _BUILT_IMAGE: Final = 224
-_ZEROED: Final = 1 / 3
 _ROUNDED: Final = 0.006e6
 """By how much a number of parameters differs that is stated in millions with two digits."""
 
@@ -225,7 +225,7 @@ def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
     copy_s = _images_bytes(workload) / script.images_bytes_per_s if script.images_bytes_per_s else 0.0
     if script.set_to_none or not workload.is_training:
         return copy_s
-    return copy_s + _parameters(workload) * (host.dispatch_forward_s * _ZEROED + 2 * host.issue_s)
+    return copy_s + _parameters(workload) * (host.dispatch_forward_s * ZEROED + 2 * host.issue_s)
 
 
 def _parameters(workload: Workload) -> int:

@@ -5,11 +5,10 @@ from math import ceil
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vdnnsim.report.chart import Cloud, Clouds
-from vdnnsim.report.plots.style import INK, MUTED, house_style, new_figure, png, ruled
-from vdnnsim.report.plots.validation.parity import COLORS, MARKERS, short_seconds
+from vdnnsim.report.plots.style import INK, MUTED, house_style, new_figure, png
+from vdnnsim.report.plots.validation.parity import COLORS, MARKERS, scale_durations
 
 _IN_A_ROW = 4
 _ROOM = 1.5
@@ -61,14 +60,6 @@ def _draw_cloud(axes: Axes, cloud: Cloud, ends: tuple[float, float]) -> None:
             ms=7,
             zorder=3,
         )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(ends)
-    axes.set_ylim(ends)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(base=10, numticks=12))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: short_seconds(value)))
-        axis.set_minor_formatter(NullFormatter())
+    scale_durations(axes, *ends)
     axes.set_title(cloud.name, fontsize=15, fontweight="bold", loc="left", pad=7)
     axes.text(0.04, 0.95, cloud.found, transform=axes.transAxes, va="top", fontsize=13, color=INK)
-    ruled(axes, "both")

@@ -78,22 +78,23 @@ def _draw_diagonal(axes: Axes, parity: Parity) -> None:
             ms=9,
             zorder=3,
         )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
+    scale_durations(axes, low, high, subs=(1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,))
     axes.set_aspect("equal", adjustable="box")
-    for axis in (axes.xaxis, axes.yaxis):
-        subs = (1.0, 2.0, 5.0) if high < _WIDE * low else (1.0,)
-        axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: short_seconds(value)))
-        axis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("measured iteration time")
     axes.set_ylabel("simulated iteration time")
+
+
+def scale_durations(axes: Axes, low: float, high: float, subs: tuple[float, ...] = (1.0,)) -> None:
+    """Make both axes logarithmic, of seconds from low to high, with ticks at so many times each power of ten."""
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _short_seconds(value)))
+        axis.set_minor_formatter(NullFormatter())
     ruled(axes, "both")
 
 
-def short_seconds(seconds: float) -> str:
+def _short_seconds(seconds: float) -> str:
     """Return a tick of 1, 2 or 5 times a power of ten without the zeros behind its point: `20 ms`."""
     number, unit = format_seconds(seconds).split()
     return f"{float(number):g} {unit}"
