@@ -122,7 +122,8 @@ def _options(
             else:
                 options = (machine.kernel("product", element_type, operation.flop, operation.bytes_moved),)
             if _on_tensor_cores(workload, element_type):
-                chosen_bytes = chosen_workspace_bytes(work, element_type.nbytes)
+                capability = workload.captured.compute_capability
+                chosen_bytes = chosen_workspace_bytes(work, element_type.nbytes, capability)
                 return (replace(options[0], workspace_bytes=chosen_bytes), *options[1:])
             return options
         case ProductWork(batch=1) as work:
