@@ -4,7 +4,8 @@ A convolution, or a product of matrices, is a phase of a layer that we could bui
 says of that layer, with all its algorithms. Everything else is a kernel of which the FLOPs and the compulsory traffic
 are known. Operations that move no bytes launch nothing. The fastest convolution on tensor cores has the workspace of
 the one that PyTorch would take (`vdnnsim.cost.chosen_workspace`), whatever a table says of others; sums of rows take
-theirs (`vdnnsim.cost.reduction_workspace`).
+theirs (`vdnnsim.cost.reduction_workspace`), and a softmax that is safe against rows masked as a whole, as attention has
+it that is not fused, a byte for each number: whether it is masked (aten/src/ATen/native/transformers/attention.cpp).
 
 Of several kernels that run one after the other, as a convolution's two backwards, each takes its fastest algorithm
 within the same workspace: one option for each workspace that makes a difference.
@@ -12,6 +13,7 @@ within the same workspace: one option for each workspace that makes a difference
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Final
 
 from vdnnsim.cost.chosen_workspace import chosen_workspace_bytes
@@ -38,6 +40,7 @@ _FREE: Final[_Options] = (KernelCost(ONLY, 0.0, 0, Origin.DATASHEET),)
 _CONVOLUTION_PHASES: Final = {"input": Phase.BACKWARD_DATA, "weight": Phase.BACKWARD_WEIGHTS}
 _PLANE: Final = 2
 _SUM: Final = "aten.sum.dim_IntList"
+_SAFE_SOFTMAX: Final = "aten._safe_softmax.default"
 _TENSOR_CORES: Final = {
     ElementType.FLOAT16: (7, 0),
     ElementType.BFLOAT16: (8, 0),
@@ -66,13 +69,13 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         # Inference sums over no channels.
         first = operation.operands[:1] if workload.is_training else ()
         sizes = step.tensors[first[0].memory].shape if first else ()
-        sums = _sum_bytes(workload, operation, multiprocessors)
+        own_bytes = _own_bytes(workload, operation, multiprocessors)
         flop = tuple(operation.flop.items())
-        key = element_type, role, captured.work, operation.bytes_moved, flop, captured.name, sizes, sums
+        key = element_type, role, captured.work, operation.bytes_moved, flop, captured.name, sizes, own_bytes
         if key not in known:
             model, asked = machine(element_type)
             found = _options(model.laid_out(channels_last=channels_last), asked, operation, role, workload, sizes)
-            known[key] = (replace(found[0], workspace_bytes=sums),) if sums else found
+            known[key] = (replace(found[0], workspace_bytes=own_bytes),) if own_bytes else found
         return known[key]
 
     phases = dict.fromkeys((each.layer, each.phase) for each in step.operations)
@@ -84,16 +87,18 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
     )
 
 
-def _sum_bytes(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> int:
-    """Return what an operation takes for partial sums of rows; 0 for one that adds up none."""
+def _own_bytes(workload: CapturedWorkload, operation: StepOperation, multiprocessors: int) -> int:
+    """Return what an operation takes for partial sums of rows, or for a mask; 0 for one that needs neither."""
     captured, capability = operation.captured, workload.captured.compute_capability
-    if captured is None or captured.name != _SUM or capability is None:
+    if captured is None or captured.name not in (_SUM, _SAFE_SOFTMAX) or capability is None:
         return 0
     tensors = workload.captured.tensors
     x, y = (
         next(tensors[each.tensor].shape for each in captured.operands if each.access.writes is writes)
         for writes in (False, True)
     )
+    if captured.name == _SAFE_SOFTMAX:
+        return prod(x)
     return sum_of_rows_bytes(x, y, multiprocessors, capability)
 
 
@@ -122,7 +127,8 @@ def _options(
             else:
                 options = (machine.kernel("product", element_type, operation.flop, operation.bytes_moved),)
             if _on_tensor_cores(workload, element_type):
-                chosen_bytes = chosen_workspace_bytes(work, element_type.nbytes)
+                capability = workload.captured.compute_capability
+                chosen_bytes = chosen_workspace_bytes(work, element_type.nbytes, capability)
                 return (replace(options[0], workspace_bytes=chosen_bytes), *options[1:])
             return options
         case ProductWork(batch=1) as work:

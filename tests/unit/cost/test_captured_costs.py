@@ -169,6 +169,20 @@ def test_a_sum_of_rows_takes_what_pytorch_takes_for_partial_sums() -> None:
     assert found == [4 * 64 * 12 * 16 * 4, 0]
 
 
+def test_a_safe_softmax_takes_a_byte_for_each_number_that_it_reads() -> None:
+    """As if relu were one of 16 rows of 196 numbers: 3,136 B say which are masked."""
+    step = chain()
+    first, *_ = step.operations[2].operands
+    tensor = msgspec.structs.replace(step.tensors[first.tensor], shape=(16, 196))
+    operands = (
+        msgspec.structs.replace(first, tensor=len(step.tensors), access=Access.READ),
+        msgspec.structs.replace(first, tensor=len(step.tensors) + 1, access=Access.WRITE),
+    )
+    softmax = msgspec.structs.replace(step.operations[2], name="aten._safe_softmax.default", operands=operands)
+    captured = msgspec.structs.replace(with_operation(step, 2, softmax), tensors=(*step.tensors, tensor, tensor))
+    assert table(captured).fastest(RELU, Phase.FORWARD).workspace_bytes == 3136
+
+
 def test_a_convolution_that_no_layer_is_has_the_workspace_that_pytorch_takes() -> None:
     """In three dimensions: one image of 64 channels of 2 x 4 x 4 is an X of 8 KiB, a filter of one pixel 16 KiB.
 

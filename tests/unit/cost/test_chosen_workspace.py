@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from vdnnsim.cost.chosen_workspace import chosen_workspace_bytes
+from vdnnsim.cost.chosen_workspace import AMPERE, chosen_workspace_bytes
 from vdnnsim.dnn.captured_step import ConvolutionWork
 from vdnnsim.units import MIB
 
@@ -85,3 +85,33 @@ def test_a_transposed_convolution_has_the_larger_map_behind_it() -> None:
     """2 x 2 filters with stride 2 make 8 x 8 of 4 x 4: X of 16 KiB a 64 channels and image, Y four times as much."""
     up = ConvolutionWork(1, 64, 64, (4, 4), (2, 2), (2, 2), (0, 0), (1, 1), 1, transposed=True)
     assert chosen_workspace_bytes(up, 2) == 2 * 64 * (16 + 64) + 2 * 64 * 64 * 4
+
+
+def test_an_a100_copies_in_float32_what_the_data_gradient_writes() -> None:
+    """32 images of 64 channels of 32 x 32 are 8 MiB, W 0.140625: forward X and W, dX from dY, W and dX."""
+    forward = work(64, 32, 64, n=32)
+    data = msgspec.structs.replace(forward, computes=("input",))
+    assert chosen_workspace_bytes(forward, 4, AMPERE) == 8.140625 * MIB
+    assert chosen_workspace_bytes(data, 4, AMPERE) == 16.140625 * MIB
+    assert chosen_workspace_bytes(data, 4, (8, 9)) == chosen_workspace_bytes(data, 4) == 8.140625 * MIB
+
+
+def test_an_a100_copies_few_channels_and_in_groups_what_forward_writes() -> None:
+    """16 images of 32 channels of 64 x 64 are 8 MiB, W of two groups 2 x 16 x 16 x 9 numbers: 18,432 B.
+
+    Of three channels, fewer than a word of four, nothing is copied, nor is the sum of dW.
+    """
+    groups = msgspec.structs.replace(work(32, 64, 32), groups=2)
+    assert chosen_workspace_bytes(groups, 4, AMPERE) == 16 * MIB + 18_432
+    assert chosen_workspace_bytes(groups, 4) == 0
+    images = msgspec.structs.replace(work(3, 64, 64), computes=BACKWARD)
+    assert chosen_workspace_bytes(images, 4, AMPERE) == 0
+
+
+def test_16_bits_and_channels_last_are_the_same_on_an_a100() -> None:
+    """In 16 bits either card copies what it writes; how maps lie as N, H, W, C was asked of one card alone."""
+    last = msgspec.structs.replace(work(64, 56, 64), channels_last=True, computes=BACKWARD)
+    for convolution, element_bytes in ((work(64, 56, 64), 2), (last, 4)):
+        assert chosen_workspace_bytes(convolution, element_bytes, AMPERE) == chosen_workspace_bytes(
+            convolution, element_bytes
+        )

@@ -8,8 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.claims.public2026.measurements import SERIES, AnyRow, OperatorTime, PeakMemory, Setup, StepTime
+from vdnnsim.claims.public2026.measurements import (
+    MEMORY_HARDWARE,
+    SERIES,
+    AnyRow,
+    OperatorTime,
+    PeakMemory,
+    Setup,
+    StepTime,
+)
 from vdnnsim.cost.host_fit import ZEROED
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel
@@ -43,6 +53,8 @@ BUILT: Final[Mapping[str, str]] = {
 }
 """Networks that vdnnsim builds, channels first, for images of 224 pixels: the same operators in the same order."""
 _BUILT_IMAGE: Final = 224
+_DEVICES: Final[Mapping[str, str]] = {MEMORY_HARDWARE: "cuda 8.0"}
+"""What convolutions and sums take on a card that held memory, where captures are of compute capability 8.9."""
 _ROUNDED: Final = 0.006e6
 """By how much a number of parameters differs that is stated in millions with two digits."""
 
@@ -134,7 +146,7 @@ class PublicRuns:
         Raises:
             LeftOutError: the row cannot be held against the replay.
         """
-        workload = self._workload(row.setup, row.batch_size)
+        workload = _on_card(self._workload(row.setup, row.batch_size), row.hardware)
         ahead = SERIES[row.series].batches_ahead * _images_bytes(workload)
         return runtime_bytes(self._trace(workload, row), self._server(row).gpu) + round(ahead)
 
@@ -213,6 +225,13 @@ class PublicRuns:
             "scaled_dot_product" in each.name for each in step.operations
         ):
             raise LeftOutError("has fused attention today, which the PyTorch that was measured had not")
+
+
+def _on_card(workload: Workload, hardware: str) -> Workload:
+    """Return a workload as the libraries of a card compute it."""
+    if not isinstance(workload, CapturedWorkload) or hardware not in _DEVICES:
+        return workload
+    return CapturedWorkload.of(msgspec.structs.replace(workload.captured, device=_DEVICES[hardware]))
 
 
 def _script_s(row: StepTime, workload: Workload, host: Host) -> float:
