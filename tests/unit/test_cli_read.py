@@ -109,6 +109,8 @@ def test_without_sizes_it_says_times_and_writes_nothing(folder: Path) -> None:
         (["--batch", "0"], "--batch: found 0, expected an integer from 1 to 1000000"),
         (["--profile", "a/b"], "--profile: found 'a/b', expected a name"),
         (["--profile", "x", "--hardware", "nowhere"], "'nowhere' is not a hardware profile"),
+        (["--execution-trace", "et.json"], "--execution-trace: found without --out, which it is for"),
+        (["--hardware", "x"], "--hardware: found without --profile, which it is for"),
     ],
 )
 def test_wrong_options_are_refused(options: list[str], message: str, folder: Path) -> None:
@@ -127,7 +129,7 @@ def test_the_batch_may_be_told() -> None:
 def test_kinds_are_told_by_content(tmp_path: Path) -> None:
     """A pickle begins with 0x80, JSON with a bracket, whatever the name and whether or not gzip packed it."""
     path = tmp_path / "file"
-    for content, kind in ((b"\x80\x04.", RecordingKind.SNAPSHOT), (b"\xef\xbb\xbf \n{}", RecordingKind.TRACE)):
+    for content, kind in ((b"\x80\x04.", RecordingKind.SNAPSHOT), (b" \n{}", RecordingKind.TRACE)):
         path.write_bytes(content)
         assert kind_of(path) is kind
     assert kind_of(write({}, tmp_path / "packed.gz")) is RecordingKind.TRACE

@@ -22,8 +22,8 @@ def read(file: Path, options: "Sequence[str]") -> None:
     profile of its GPU and a workload. A CUDA memory snapshot (.pickle) is replayed under any setting of the allocator.
     `vdnnsim read FILE --help` lists the options for FILE. Nothing in a file is executed.
     """
-    from vdnnsim.recordings.recording_file import RecordingKind, kind_of
+    from vdnnsim.recordings.recording_file import kind_of
 
-    name = {RecordingKind.TRACE: "read_trace", RecordingKind.SNAPSHOT: "read_snapshot"}[kind_of(file)]
+    name = f"read_{kind_of(file).value}"
     command: click.Command = getattr(import_module(f"vdnnsim.cli.{name}"), name)
     command.main(args=[str(file), *options], prog_name="vdnnsim read", standalone_mode=False)

@@ -46,6 +46,12 @@ def read_trace(  # an argument for each option
 
     if batch_size is not None and not 1 <= batch_size <= _LARGEST_BATCH:
         raise InputError(f"--batch: found {batch_size}, expected an integer from 1 to {_LARGEST_BATCH}")
+    for option, value, needed, given in (
+        ("--execution-trace", execution_trace, "--out", out),
+        ("--hardware", hardware, "--profile", profile),
+    ):
+        if value is not None and given is None:
+            raise InputError(f"{option}: found without {needed}, which it is for, expected both")
     path = None if profile is None else _profile_path(profile)
     for each in filter(None, (out, csv_file)):
         check_file(each)

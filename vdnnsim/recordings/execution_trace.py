@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
-from vdnnsim.recordings.recording_file import read_recording
+from vdnnsim.messages import file_name
+from vdnnsim.recordings.recording_file import read_json
 
 _TENSOR: Final = 6
 _LARGEST: Final = 2**50
@@ -91,15 +91,7 @@ def read_execution_trace(path: Path) -> ExecutionTrace:
         RecordingError: the file cannot be read, is larger than 1 GiB unpacked, or is no execution trace.
     """
     name = file_name(path)
-    try:
-        file = msgspec.json.decode(read_recording(path), type=_File)
-    except msgspec.ValidationError as failure:
-        reason = one_line(str(failure))[: 2 * LONGEST_SHOWN]
-        raise RecordingError(f"{name}: {reason[:1].lower()}{reason[1:]}; {_EXPECTED}") from None
-    except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
-        raise RecordingError(
-            f"{name}: is not whole JSON: {one_line(str(failure))[:LONGEST_SHOWN]}; {_EXPECTED}"
-        ) from None
+    file = read_json(path, _File, _EXPECTED)
     if file.nodes is None:
         raise RecordingError(f"{name}: found JSON without 'nodes', {_EXPECTED}")
     nodes, by_record = [], {}

@@ -7,6 +7,7 @@ as flows and instants, is left out. Source: Kineto, `libkineto/src/output_json.c
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +18,7 @@ import msgspec
 
 from vdnnsim.errors import RecordingError
 from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line, printable
-from vdnnsim.recordings.recording_file import read_recording
+from vdnnsim.recordings.recording_file import read_json
 
 Dims = tuple[tuple[int, ...], ...]
 """Sizes of each argument that is a tensor; of a list of tensors, those of each."""
@@ -150,6 +151,7 @@ class _Event(msgspec.Struct):
 class _File(msgspec.Struct):
     events: list[_Event] | None = msgspec.field(default=None, name="traceEvents")
     devices: Any = msgspec.field(default=None, name="deviceProperties")
+    nodes: msgspec.Raw = msgspec.Raw()
 
 
 def read_trace(path: Path) -> Trace:
@@ -160,23 +162,17 @@ def read_trace(path: Path) -> Trace:
             profiler.
     """
     name = file_name(path)
-    data = read_recording(path)
-    try:
-        file = msgspec.json.decode(data, type=_File)
-    except msgspec.ValidationError:
-        raise RecordingError(f"{name}: found JSON that is no trace, {_PROFILER}") from None
-    except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
-        reason = one_line(str(failure))[:LONGEST_SHOWN]
-        raise RecordingError(f"{name}: is not whole JSON: {reason}; {_PROFILER}") from None
+    file = read_json(path, _File, _PROFILER)
     events = file.events
     if events is None:
-        raise RecordingError(f"{name}: found JSON without 'traceEvents', {_PROFILER}")
+        found = "an execution trace, which --execution-trace names" if file.nodes else "JSON without 'traceEvents'"
+        raise RecordingError(f"{name}: found {found}, {_PROFILER}")
     read = list(_read(events))
     if not any(each.doing is Doing.OPERATOR and "::" in each.name for each, *_ in read):
         raise RecordingError(f"{name}: found {len(events):,} events, none an operator of PyTorch, {_PROFILER}")
     read.sort(key=lambda each: (each[0].start_s, each[0].doing in ON_GPU, -each[0].end_s))
-    devices = [device for each, device, _ in read if each.doing is Doing.KERNEL]
-    used = max(set(devices), key=devices.count, default=0)
+    devices = Counter(device for each, device, _ in read if each.doing is Doing.KERNEL)
+    used = max(devices, key=lambda each: devices[each], default=0)
     return Trace(
         name=name,
         events=tuple(each for each, device, _ in read if each.doing not in ON_GPU or device == used),

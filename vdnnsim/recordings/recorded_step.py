@@ -154,6 +154,8 @@ def read_step(path: Path, batch_size: int | None = None) -> RecordedStep:
             f"{trace.name}: no kernel of {step.name} was launched by an operator, expected "
             "activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] from before the step"
         )
+    if step.seconds <= 0 or not any(each.seconds for each in operations):
+        raise RecordingError(f"{trace.name}: the kernels of {step.name} took no time, expected a longer step")
     works = tuple(work_of(each, operations[each.forward] if each.forward is not None else None) for each in operations)
     return RecordedStep(trace, step, operations, works, batch_size or _batch_size(operations), _waits(calls, step))
 

@@ -9,10 +9,14 @@ import stat
 import zlib
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import file_name
+from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
+
+Kind = TypeVar("Kind")
 
 LARGEST_BYTES: Final = 2**30
 """Of a recording, unpacked. A step of ResNet-50 takes 5 MB in a trace, with stacks 20."""
@@ -20,16 +24,15 @@ LARGEST_BYTES: Final = 2**30
 _GZIP: Final = b"\x1f\x8b"
 _PICKLE: Final = b"\x80"
 _JSON: Final = (b"{", b"[")
-_BOM: Final = b"\xef\xbb\xbf"
 _PEEKED: Final = 64
 _EXPECTED: Final = "expected a trace of PyTorch's profiler (.json, .json.gz) or a CUDA memory snapshot (.pickle)"
 
 
 class RecordingKind(Enum):
-    """What was recorded, as messages call it."""
+    """What was recorded."""
 
-    TRACE = "a trace"
-    SNAPSHOT = "a memory snapshot"
+    TRACE = "trace"
+    SNAPSHOT = "snapshot"
 
 
 def kind_of(path: Path) -> RecordingKind:
@@ -38,7 +41,7 @@ def kind_of(path: Path) -> RecordingKind:
     Raises:
         RecordingError: it cannot be read, or is neither.
     """
-    start = read_recording(path, _PEEKED, whole=False).removeprefix(_BOM).lstrip()
+    start = read_recording(path, _PEEKED, whole=False).lstrip()
     if start.startswith(_PICKLE):
         return RecordingKind.SNAPSHOT
     if start.startswith(_JSON):
@@ -76,3 +79,30 @@ def read_recording(path: Path, limit_bytes: int = LARGEST_BYTES, *, whole: bool 
     if whole and len(data) > limit_bytes:
         raise RecordingError(f"{name}: holds more than {limit_bytes // 2**20} MiB, expected a recording of fewer steps")
     return data
+
+
+def read_json(path: Path, kind: type[Kind], expected: str) -> Kind:
+    """Return the content of a file of JSON.
+
+    Args:
+        path: of a regular file.
+        kind: a class of msgspec.
+        expected: what would be right, as messages say it.
+
+    Raises:
+        RecordingError: the file cannot be read, is larger than 1 GiB unpacked, or is of another kind.
+    """
+    name = file_name(path)
+    try:
+        return msgspec.json.decode(read_recording(path), type=kind)
+    except msgspec.ValidationError as failure:
+        raise RecordingError(f"{name}: {mismatch(failure)}; {expected}") from None
+    except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
+        reason = one_line(str(failure))[:LONGEST_SHOWN]
+        raise RecordingError(f"{name}: is not whole JSON: {reason}; {expected}") from None
+
+
+def mismatch(failure: msgspec.ValidationError) -> str:
+    """Return where content is of another kind, as messages say it: "expected `int`, got `str` - at `$.nodes[0].id`"."""
+    reason = one_line(str(failure))[: 2 * LONGEST_SHOWN]
+    return f"{reason[:1].lower()}{reason[1:]}"

@@ -8,19 +8,23 @@ Source: github.com/pytorch/pytorch, torch/csrc/cuda/memory_snapshot.cpp and torc
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
 
 from vdnnsim.errors import RecordingError
-from vdnnsim.messages import describe, file_name, printable
+from vdnnsim.messages import file_name, printable
 from vdnnsim.recordings.plain_pickle import read_plain_pickle
-from vdnnsim.recordings.recording_file import read_recording
+from vdnnsim.recordings.recording_file import mismatch, read_recording
 
 _DEFAULT_POOL: Final = (0, 0)
-_MOST_GPUS: Final = 1024
+_MOST_BYTES: Final = 2**58
+"""That are asked for in all; the most that memory without a limit holds is four times as much."""
+_EXPECTED: Final = "expected one that torch.cuda.memory._dump_snapshot wrote"
 _LONGEST_WORD: Final = 40
 
 
@@ -37,7 +41,7 @@ class Action(Enum):
     REFUSED = "oom"
 
 
-_ACTIONS: Final[Mapping[object, Action]] = {each.value: each for each in Action}
+_ACTIONS: Final[Mapping[str, Action]] = {each.value: each for each in Action}
 _NOTES: Final = frozenset({"snapshot", "user_defined"})
 """What a history has beside: marks that ask nothing of the allocator."""
 
@@ -96,6 +100,54 @@ class Recording:
     unknown: tuple[tuple[str, int], ...] = ()
 
 
+_Gpu = Annotated[int, msgspec.Meta(ge=0, lt=1024)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Pool = tuple[int, int]
+
+
+class _Asked(msgspec.Struct):
+    real_size: _Count | None = None
+
+
+class _Block(msgspec.Struct):
+    size: _Count
+    state: Annotated[str, msgspec.Meta(pattern="^(active_|inactive)")]
+    requested_size: _Count | None = None
+    history: list[_Asked] = []
+
+    @property
+    def requested_bytes(self) -> int:
+        """What was asked for; in old snapshots, what the history of the block says, or its size."""
+        asked = self.history[0].real_size if self.requested_size is None and self.history else self.requested_size
+        return self.size if asked is None else asked
+
+
+class _Segment(msgspec.Struct):
+    device: _Gpu
+    address: _Count
+    total_size: _Count
+    stream: _Count
+    segment_type: str
+    blocks: list[_Block]
+    segment_pool_id: _Pool = _DEFAULT_POOL
+    is_expandable: bool = False
+
+
+class _Entry(msgspec.Struct):
+    action: str
+    size: _Count
+    stream: _Count
+    # What was refused has none.
+    addr: _Count | None = None
+    pool_id: _Pool = _DEFAULT_POOL
+
+
+class _Snapshot(msgspec.Struct):
+    segments: list[_Segment]
+    device_traces: list[list[_Entry]]
+    allocator_settings: dict[str, Any] = {}
+
+
 def read_recordings(path: Path) -> tuple[Recording, ...]:
     """Read the recordings of all GPUs that have a segment or a history.
 
@@ -106,24 +158,29 @@ def read_recordings(path: Path) -> tuple[Recording, ...]:
     root = read_plain_pickle(read_recording(path), name)
     # `torch.cuda.memory_snapshot()` returns the segments alone.
     content = {"segments": root, "device_traces": []} if isinstance(root, list) else root
-    if not isinstance(content, dict) or "segments" not in content or "device_traces" not in content:
-        raise RecordingError(f"{name}: is no memory snapshot, expected one that torch.cuda.memory._dump_snapshot wrote")
-    return tuple(_recordings(_Value(content, name)))
+    try:
+        snapshot = msgspec.convert(content, _Snapshot)
+    except msgspec.ValidationError as failure:
+        raise RecordingError(f"{name}: is no memory snapshot: {mismatch(failure)}; {_EXPECTED}") from None
+    recordings = tuple(_recordings(snapshot, name))
+    for each in recordings:
+        events = sum(event.nbytes for event in each.events if event.action is not Action.REFUSED)
+        blocks = sum(block.requested_bytes for segment in each.segments for block in segment.blocks)
+        if max(events, blocks, *(segment.nbytes for segment in each.segments), 0) > _MOST_BYTES:
+            raise RecordingError(f"{name}: has sizes that no GPU {each.gpu} can have had, {_EXPECTED}")
+    return recordings
 
 
-def _recordings(root: "_Value") -> Iterator[Recording]:
-    settings = _settings_of(root)
+def _recordings(snapshot: _Snapshot, name: str) -> Iterator[Recording]:
+    settings = _settings_of(snapshot)
     numbers = _Streams()
     segments: dict[int, list[HeldSegment]] = {}
-    expandable: set[int] = set()
-    for each in root["segments"].items():
-        gpu = each["device"].integer(_MOST_GPUS)
-        segments.setdefault(gpu, []).append(_segment(each, numbers))
-        if each.has("is_expandable") and each["is_expandable"].value is True:
-            expandable.add(gpu)
-    for gpu, trace in enumerate(root["device_traces"].items()):
+    for each in snapshot.segments:
+        segments.setdefault(each.device, []).append(_segment(each, numbers))
+    expandable = {each.device for each in snapshot.segments if each.is_expandable}
+    for gpu, trace in enumerate(snapshot.device_traces):
         unknown: Counter[str] = Counter()
-        events = tuple(_events(trace, numbers, unknown))
+        events = tuple(_events(trace, numbers, unknown, f"{name}: device_traces[{gpu}]"))
         if events or gpu in segments:
             grew = gpu in expandable or any(each.action is Action.PAGES_MAPPED for each in events)
             held = tuple(sorted(segments.pop(gpu, ())))
@@ -132,50 +189,31 @@ def _recordings(root: "_Value") -> Iterator[Recording]:
         yield Recording(gpu, tuple(sorted(rest)), (), settings, gpu in expandable, numbers.private)
 
 
-def _segment(value: "_Value", streams: "_Streams") -> HeldSegment:
-    address = at = value["address"].integer()
+def _segment(segment: _Segment, streams: "_Streams") -> HeldSegment:
+    at = segment.address
     blocks = []
-    for block in value["blocks"].items():
-        size = block["size"].integer()
-        state = block["state"].value
-        if not isinstance(state, str) or not state.startswith(("active_", "inactive")):
-            raise block["state"].expected("active_allocated, active_awaiting_free or inactive")
-        if state.startswith("active_"):
-            blocks.append(HeldBlock(at, size, _requested_bytes(block, size)))
-        at += size
-    stream = streams.number(value, "segment_pool_id")
-    small = value["segment_type"].value == "small"
-    return HeldSegment(address, value["total_size"].integer(), stream, small, tuple(blocks))
+    for block in segment.blocks:
+        if block.state.startswith("active_"):
+            blocks.append(HeldBlock(at, block.size, block.requested_bytes))
+        at += block.size
+    stream = streams.number(segment.stream, segment.segment_pool_id)
+    return HeldSegment(segment.address, segment.total_size, stream, segment.segment_type == "small", tuple(blocks))
 
 
-def _requested_bytes(block: "_Value", size: int) -> int:
-    """Return what was asked for; in old snapshots, what the history of the block says, or its size."""
-    if block.has("requested_size"):
-        return block["requested_size"].integer()
-    if block.has("history") and (history := list(block["history"].items())) and history[0].has("real_size"):
-        return history[0]["real_size"].integer()
-    return size
+def _events(trace: Iterable[_Entry], streams: "_Streams", unknown: Counter[str], place: str) -> Iterator[Event]:
+    for number, each in enumerate(trace):
+        action = _ACTIONS.get(each.action)
+        if action is None:
+            unknown.update([printable(each.action)[:_LONGEST_WORD]] * (each.action not in _NOTES))
+            continue
+        if each.addr is None and action is not Action.REFUSED:
+            raise RecordingError(f"{place}[{number}]: {each.action} without 'addr', {_EXPECTED}")
+        yield Event(action, each.addr or 0, each.size, streams.number(each.stream, each.pool_id))
 
 
-def _events(trace: "_Value", streams: "_Streams", unknown: Counter[str]) -> Iterator[Event]:
-    for each in trace.items():
-        word = each["action"].value
-        action = _ACTIONS.get(word) if isinstance(word, str) else None
-        if action is not None:
-            address = 0 if action is Action.REFUSED else each["addr"].integer()
-            yield Event(action, address, each["size"].integer(), streams.number(each, "pool_id"))
-        elif word not in _NOTES:
-            unknown[printable(str(word))[:_LONGEST_WORD]] += 1
-
-
-def _settings_of(root: "_Value") -> str:
-    if not root.has("allocator_settings"):
-        return ""
-    settings = root["allocator_settings"]
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
-        if settings.has(name) and isinstance(text := settings[name].value, str):
-            return text
-    return ""
+def _settings_of(snapshot: _Snapshot) -> str:
+    said = (snapshot.allocator_settings.get(name) for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    return next((each for each in said if isinstance(each, str)), "")
 
 
 class _Streams:
@@ -186,48 +224,10 @@ class _Streams:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[int, object], int] = {(0, _DEFAULT_POOL): 0}
+        self._numbers: dict[tuple[int, _Pool], int] = {(0, _DEFAULT_POOL): 0}
         self.private = False
 
-    def number(self, value: "_Value", pool_key: str) -> int:
-        """Return the number of the stream of a segment or an event."""
-        pool = value[pool_key].value if value.has(pool_key) else _DEFAULT_POOL
-        if not isinstance(pool, tuple) or not all(isinstance(each, int) for each in pool):
-            raise value[pool_key].expected("two integers")
+    def number(self, stream: int, pool: _Pool) -> int:
+        """Return the number of a stream and a pool."""
         self.private |= pool != _DEFAULT_POOL
-        return self._numbers.setdefault((value["stream"].integer(), pool), len(self._numbers))
-
-
-class _Value:
-    """A value in a snapshot and its place, as messages call it."""
-
-    __slots__ = ("_place", "value")
-
-    def __init__(self, value: object, place: str) -> None:
-        self.value = value
-        self._place = place
-
-    def has(self, key: str) -> bool:
-        return isinstance(self.value, dict) and key in self.value
-
-    def __getitem__(self, key: str) -> "_Value":
-        if not isinstance(self.value, dict):
-            raise self.expected("a dictionary")
-        if key not in self.value:
-            raise RecordingError(f"{self._place}: {key!r} is missing, expected what a memory snapshot has")
-        return _Value(self.value[key], f"{self._place}: {key}")
-
-    def items(self) -> Iterator["_Value"]:
-        if not isinstance(self.value, list):
-            raise self.expected("a list")
-        return (_Value(each, f"{self._place}[{place}]") for place, each in enumerate(self.value))
-
-    def integer(self, below: int = 2**63) -> int:
-        value = self.value
-        # Addresses are signed in some snapshots; sizes of an out-of-memory entry may be 0.
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < below:
-            raise self.expected(f"an integer from 0 to {below - 1}")
-        return value
-
-    def expected(self, what: str) -> RecordingError:
-        return RecordingError(f"{self._place}: found {describe(self.value)}, expected {what}")
+        return self._numbers.setdefault((stream, pool), len(self._numbers))

@@ -146,7 +146,7 @@ def _peaks_of_pytorch(recording: Recording, start: Start, allocator: CachingAllo
                     return None
                 held[event.address] = block
                 most_bytes = max(most_bytes, allocator.allocated_bytes)
-            case Action.FREE_REQUESTED if not _completed_at_once(events, at):
+            case Action.FREE_REQUESTED if event.address in held and not _completed_at_once(events, at):
                 # A stream of its own for each block that waits: nobody recorded which it was.
                 stream = waits_for[event.address] = -1 - at
                 block = held.pop(event.address)

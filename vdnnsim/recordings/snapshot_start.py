@@ -52,7 +52,7 @@ def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> St
         name: of the file, as messages call it.
 
     Raises:
-        RecordingError: an event cannot have led to what was there afterwards.
+        RecordingError: an event cannot have led to what was there afterwards, or a block lies in no segment.
     """
     segments = {each.address: StartSegment(each.nbytes, each.stream, each.small) for each in recording.segments}
     requested: dict[int, tuple[int, int]] = {}
@@ -72,11 +72,17 @@ def start_of(recording: Recording, settings: AllocatorSettings, name: str) -> St
     if recording.expandable:
         return Start(segments, ordered)
     addresses = list(ordered)
-    with_blocks = {}
+    with_blocks, found = {}, 0
     for at, held in segments.items():
         starts = addresses[bisect_left(addresses, at) : bisect_left(addresses, at + held.nbytes)]
         blocks = _blocks(starts, at + held.nbytes, held.small, ordered, sizes, settings)
         with_blocks[at] = replace(held, blocks=tuple(blocks))
+        found += len(starts)
+    if found != len(ordered):
+        raise RecordingError(
+            f"{name}: device_traces[{recording.gpu}]: begins with {len(ordered):,} blocks in use, of which {found:,} "
+            "lie in a segment, expected each in one"
+        )
     return Start(with_blocks, ordered)
 
 
@@ -96,6 +102,8 @@ def _undo(
             free = address not in requested
             requested[address] = event.nbytes, event.stream
             return free
+        case Action.FREE_REQUESTED:
+            return address in requested
         case Action.SEGMENT_TAKEN:
             return segments.pop(address, None) is not None
         case Action.SEGMENT_GIVEN_BACK:

@@ -9,10 +9,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
+from vdnnsim.errors import RecordingError
 from vdnnsim.recordings.kineto import ON_GPU, Doing, Event, Trace
 
 NO_LAUNCH: Final = "launched before the recording began"
 NO_OPERATOR: Final = "launched outside of operators"
+_DEEPEST: Final = 1000
+"""Calls within one another, as many as Python allows."""
 _WAITS: Final = re.compile(r"Synchronize|^cu(da)?Memcpy")
 
 
@@ -52,7 +55,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls of the host in a trace by their start, but for those of CUDA, and what they launched, likewise.
+    """The calls of the host in a trace by their start, but for those of CUDA, and what they launched, in this order.
 
     Attributes:
         waits: calls of CUDA in which the host waits for the GPU.
@@ -64,7 +67,11 @@ class Calls:
 
 
 def calls_of(trace: Trace) -> Calls:
-    """Return what the host called, and what it launched by it."""
+    """Return what the host called, and what it launched by it.
+
+    Raises:
+        RecordingError: calls are nested deeper than Python's are.
+    """
     open_calls: defaultdict[str, list[Call]] = defaultdict(list)
     calls: list[Call] = []
     by_correlation: dict[int, Call] = {}
@@ -75,6 +82,8 @@ def calls_of(trace: Trace) -> Calls:
         stack = open_calls[event.thread]
         while stack and stack[-1].event.end_s <= event.start_s and event.start_s > stack[-1].event.start_s:
             stack.pop()
+        if len(stack) > _DEEPEST:
+            raise RecordingError(f"{trace.name}: has more than {_DEEPEST} calls around {event.name}, expected fewer")
         call = Call(event, tuple(stack))
         if event.doing is Doing.CALL:
             if event.correlation is not None:
@@ -84,7 +93,8 @@ def calls_of(trace: Trace) -> Calls:
         calls.append(call)
         if event.doing is Doing.OPERATOR and event.external is not None:
             by_external[event.external] = call
-    launches = (_launch(event, by_correlation, by_external) for event in trace.events if event.doing in ON_GPU)
+    launches = [_launch(event, by_correlation, by_external) for event in trace.events if event.doing in ON_GPU]
+    launches.sort(key=lambda each: each.launched_s)
     waits = (each for each in trace.events if each.doing is Doing.CALL and _WAITS.search(each.name))
     return Calls(tuple(calls), tuple(launches), tuple(waits))
 

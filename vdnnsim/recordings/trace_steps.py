@@ -6,6 +6,7 @@ the training. The first step has none before it, and the profiler's own start in
 next would have kept busy.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -74,14 +75,16 @@ def _steps(calls: Calls, marks: Sequence[Call]) -> list[TracedStep]:
     """Return the steps that launched something, in their order."""
     steps: list[TracedStep] = []
     before: float | None = None
+    starts, launched = [each.event.start_s for each in calls.calls], [each.launched_s for each in calls.launches]
     for mark in marks:
         begin, end = mark.event.start_s, mark.event.end_s
-        launches = _launched(calls, begin, end)
+        launches = calls.launches[bisect_left(launched, begin) : bisect_left(launched, end)]
         if not launches:
             continue
         first = min(each.event.start_s for each in launches)
         last = max(each.event.end_s for each in launches)
-        within = tuple(each for each in calls.calls if begin <= each.event.start_s < end and each is not mark)
+        around = calls.calls[bisect_left(starts, begin) : bisect_left(starts, end)]
+        within = tuple(each for each in around if each is not mark)
         since = first if before is None else before
         steps.append(TracedStep(mark.event.name, "", since, last, begin, end, mark.event.thread, within, launches))
         before = last
@@ -91,12 +94,7 @@ def _steps(calls: Calls, marks: Sequence[Call]) -> list[TracedStep]:
 def _whole(calls: Calls) -> TracedStep:
     events = [*(each.event for each in calls.calls), *(each.event for each in calls.launches)]
     begin, end = min(each.start_s for each in events), max(each.end_s for each in events)
-    launches = _launched(calls, begin, float("inf"))
-    first, last = min(each.event.start_s for each in launches), max(each.event.end_s for each in launches)
+    first = min(each.event.start_s for each in calls.launches)
+    last = max(each.event.end_s for each in calls.launches)
     why = f"the trace has no {STEP}#, which profiler.step() would mark"
-    return TracedStep("the whole trace", why, first, last, begin, end, "", calls.calls, launches)
-
-
-def _launched(calls: Calls, begin_s: float, end_s: float) -> tuple[Launch, ...]:
-    found = (each for each in calls.launches if begin_s <= each.launched_s < end_s)
-    return tuple(sorted(found, key=lambda each: each.launched_s))
+    return TracedStep("the whole trace", why, first, last, begin, end, "", calls.calls, calls.launches)

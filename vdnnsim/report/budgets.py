@@ -10,13 +10,15 @@ from vdnnsim.units import format_bytes
 def budgets(result: ScenarioResult) -> str:
     """Return in one line, of the policy that pictures show, memory of the device, of the host, and what is pinned.
 
-    Of several GPUs it is that of one, and its part of the host.
+    Of several GPUs it is that of one, and its part of the host. Of what does not fit it is what is in use at once: the
+    pool of a GPU without a capacity gives nothing back.
     """
     row, server = subject(result), result.server
     host, pinned = server.host, row.trace.host_bytes
+    in_use_bytes = row.metrics.max_memory_bytes + server.gpu.framework_bytes(row.trace.plan.handles)
     process = host.process_bytes if is_of_pytorch(result.memory_model) else 0
     needed = (
-        ("device", runtime_bytes(row.trace, server.gpu), server.gpu.memory_bytes),
+        ("device", runtime_bytes(row.trace, server.gpu) if row.fits else in_use_bytes, server.gpu.memory_bytes),
         ("host", process + pinned, host.memory_bytes // result.gpus),
         ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // result.gpus),
     )

@@ -181,8 +181,9 @@ def test_kernels_of_another_gpu_are_left_out(tmp_path: Path) -> None:
     [
         (b"", "is not whole JSON: Input data was truncated"),
         (b'{"traceEvents": [{"ph": "X", ', "is not whole JSON"),
-        (b"[1, 2]", "found JSON that is no trace"),
-        (b'{"traceEvents": 5}', "found JSON that is no trace"),
+        (b"[1, 2]", "expected `object`, got `array`"),
+        (b'{"traceEvents": 5}', "expected `array | null`, got `int` - at `$.traceEvents`"),
+        (b'{"nodes": []}', "found an execution trace, which --execution-trace names, expected a trace of PyTorch's"),
         (b'{"displayTimeUnit": "ms"}', "found JSON without 'traceEvents'"),
         (
             b'{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 2}]}',
@@ -215,6 +216,44 @@ def test_a_trace_in_which_no_operator_launches_is_refused(tmp_path: Path) -> Non
         if each["cat"] == "cuda_runtime":
             each["tid"] = 77
     with pytest.raises(RecordingError, match="was launched by an operator"):
+        step_of(trace, tmp_path)
+
+
+def test_a_launch_before_the_first_operator_counts(tmp_path: Path) -> None:
+    """The whole of a trace without steps begins with it: 15 us later, and 45 us of kernels."""
+    host = {"ph": "X", "pid": 1, "tid": 1}
+    kernel = {"ph": "X", "pid": 0, "tid": 7, "cat": "kernel", "name": "k"}
+    trace = {
+        "traceEvents": [
+            {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 0, "dur": 2, "args": {"correlation": 1}},
+            {**kernel, "ts": 15, "dur": 40, "args": {"correlation": 1, "device": 0, "stream": 7}},
+            {**host, "cat": "cpu_op", "name": "aten::add", "ts": 20, "dur": 9, "args": {"External id": 3}},
+            {**host, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 22, "dur": 2, "args": {"correlation": 2}},
+            {**kernel, "ts": 60, "dur": 5, "args": {"correlation": 2, "device": 0, "stream": 7}},
+        ]
+    }
+    step = step_of(trace, tmp_path)
+    assert step.kernel_s == pytest.approx(45 * MICRO)
+    assert step.attributed_s == pytest.approx(5 * MICRO)
+    assert step.step.seconds == pytest.approx(50 * MICRO)
+
+
+def test_a_step_that_took_no_time_is_refused(tmp_path: Path) -> None:
+    """As whole microseconds may have it."""
+    trace = new_trace()
+    for each in trace["traceEvents"]:
+        if each["cat"] == "kernel":
+            each["dur"] = 0
+    with pytest.raises(RecordingError, match=r"the kernels of ProfilerStep#6 took no time, expected a longer step"):
+        step_of(trace, tmp_path)
+
+
+def test_calls_within_calls_have_an_end(tmp_path: Path) -> None:
+    """A thousand and two that begin and end together, around the step."""
+    trace = new_trace()
+    around = {"ph": "X", "pid": 1, "tid": 1, "cat": "cpu_op", "name": "aten::to", "ts": 0, "dur": 9e6, "args": {}}
+    trace["traceEvents"] += [around] * 1002
+    with pytest.raises(RecordingError, match="has more than 1000 calls around aten::to, expected fewer"):
         step_of(trace, tmp_path)
 
 

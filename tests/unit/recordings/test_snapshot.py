@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, segment, snapshot, written
+from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, freed, segment, snapshot, written
 from vdnnsim.errors import RecordingError
 from vdnnsim.recordings.snapshot import Action, Event, HeldBlock, HeldSegment, Recording, read_recordings
 from vdnnsim.units import MIB
@@ -97,33 +97,44 @@ def changed(change: Callable[[Any], object]) -> object:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"state": {}}, "is no memory snapshot, expected one that torch.cuda.memory._dump_snapshot wrote"),
-        ("text", "is no memory snapshot"),
-        ({"segments": 3, "device_traces": []}, "segments: found 3, expected a list"),
-        ([3], "segments[0]: found 3, expected a dictionary"),
-        ([{"device": 0}], "segments[0]: 'address' is missing, expected what a memory snapshot has"),
-        (changed(lambda c: c["segments"][0].update(address=-1)), "segments[0]: address: found -1, expected an integer"),
-        (changed(lambda c: c["segments"][0].update(address=True)), "segments[0]: address: found true, expected an"),
-        (changed(lambda c: c["segments"][0].update(device=5000)), "segments[0]: device: found 5000, expected an"),
-        (
-            changed(lambda c: c["segments"][0]["blocks"][0].update(state=None)),
-            "segments[0]: blocks[0]: state: found nothing, expected active_allocated, active_awaiting_free or inactive",
-        ),
-        (
-            changed(lambda c: c["segments"][0].update(segment_pool_id="x")),
-            "segments[0]: segment_pool_id: found 'x', expected two integers",
-        ),
-        (changed(lambda c: c["device_traces"][0][1].pop("addr")), "device_traces[0][1]: 'addr' is missing"),
-        (changed(lambda c: c.update(device_traces={})), "device_traces: found an empty mapping, expected a list"),
+        ({"state": {}}, "object missing required field `segments`"),
+        ("text", "expected `object`, got `str`"),
+        ({"segments": 3, "device_traces": []}, "expected `array`, got `int` - at `$.segments`"),
+        ([3], "expected `object`, got `int` - at `$.segments[0]`"),
+        (changed(lambda c: c["segments"][0].update(address=-1)), "expected `int` >= 0 - at `$.segments[0].address`"),
+        (changed(lambda c: c["segments"][0].update(device=5000)), "expected `int` <= 1023 - at `$.segments[0].device`"),
+        (changed(lambda c: c["segments"][0]["blocks"][0].update(state="x")), "expected `str` matching regex"),
+        (changed(lambda c: c["segments"][0].update(segment_pool_id="x")), "expected `array`, got `str` - at"),
+        (changed(lambda c: c["device_traces"][0][1].update(action=[])), "expected `str`, got `array` - at"),
     ],
 )
 def test_what_is_no_snapshot_is_refused_in_one_line(tmp_path: Path, content: object, message: str) -> None:
     with pytest.raises(RecordingError) as caught:
         read(tmp_path, content)
 
-    text = str(caught.value).split("s.pickle: ", 1)[1]
-    assert text.startswith(message)
-    assert "\n" not in text
+    assert f"s.pickle: is no memory snapshot: {message}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_event_without_an_address_is_refused(tmp_path: Path) -> None:
+    """The second one, unless PyTorch found no room for it."""
+    with pytest.raises(RecordingError, match=r"device_traces\[0\]\[1\]: alloc without 'addr', expected one that"):
+        read(tmp_path, changed(lambda c: c["device_traces"][0][1].pop("addr")))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        snapshot([], [event("alloc", LOW, 2**39), *freed(LOW, 2**39)]),
+        snapshot([segment(LOW, {"size": 1, "requested_size": 2**59, "state": "active_allocated"})], []),
+        snapshot([{**segment(LOW), "total_size": 2**59}], []),
+    ],
+)
+def test_sizes_that_cannot_have_been_are_refused(tmp_path: Path, content: object) -> None:
+    """2**39 MiB, and 2**59 B, are more than 2**58 B; what was refused may be as large as somebody asked for."""
+    with pytest.raises(RecordingError, match="has sizes that no GPU 0 can have had"):
+        read(tmp_path, content)
+    assert read(tmp_path, snapshot([], [event("oom", 0, 2**40)]))
 
 
 def test_json_under_another_name_is_refused(tmp_path: Path) -> None:

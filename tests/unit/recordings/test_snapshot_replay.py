@@ -87,16 +87,38 @@ def test_settings_say_how_large_a_block_was(tmp_path: Path) -> None:
         ([*freed(HIGH + 8 * MIB, 9)], 1),
         ([event("segment_alloc", 0, 20)], 0),
         ([event("segment_free", HIGH, 20)], 0),
+        ([event("free_requested", HIGH, 8)], 0),
     ],
 )
 def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path, events: list[dict[str, Any]], place: int) -> None:
-    """A request without a block at the end, a free of what is in use, a segment that is not there, one that is."""
+    """A request without a block at the end, frees of what is in use or of nothing, segments not there or there."""
     content = snapshot([segment(HIGH, block(8, "inactive"), block(9), block(3, "inactive"))], events)
 
     with pytest.raises(
         RecordingError, match=rf"^s\.pickle: device_traces\[0\]\[{place}\]: .* does not lead to what is"
     ):
         recorded(tmp_path, content)
+
+
+def test_a_block_that_lies_in_no_segment_is_refused(tmp_path: Path) -> None:
+    """Freed at LOW, where none was."""
+    with pytest.raises(RecordingError, match=r"begins with 1 blocks in use, of which 0 lie in a segment"):
+        recorded(tmp_path, snapshot([], freed(LOW, 9)))
+
+
+def test_a_block_that_is_given_back_twice_waits_once(tmp_path: Path) -> None:
+    """9 wait behind two requests to free them, while 5 more come: 14 in use, in 20."""
+    content = snapshot(
+        [segment(HIGH, block(9, "inactive"), block(5), block(6, "inactive"))],
+        [
+            event("free_requested", HIGH, 9),
+            event("free_requested", HIGH, 9),
+            event("alloc", HIGH + 9 * MIB, 5),
+            event("free_completed", HIGH, 9),
+        ],
+    )
+
+    assert replay(*recorded(tmp_path, content), MemoryModel.PYTORCH).peaks.reserved_bytes == 20 * MIB
 
 
 @pytest.mark.parametrize(

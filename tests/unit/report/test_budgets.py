@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.report.budgets import budgets
 
@@ -21,4 +21,13 @@ def test_a_process_of_pytorch_holds_more_of_the_host_than_it_pins(result: Scenar
 def test_of_several_gpus_each_has_its_part_of_the_host(result: ScenarioResult) -> None:
     assert budgets(replace(result, gpus=2)) == (
         "Memory that dyn needs for each GPU: device 60 B of 1000 B, host 10 B of 500 B, pinned 10 B of 500 B."
+    )
+
+
+def test_what_does_not_fit_needs_what_it_uses_at_once(result: ScenarioResult, keep: PolicyResult) -> None:
+    """10 + 20 + 990 B; without a capacity its pool grew to 2,000, of which it would have given back."""
+    grown = replace(keep, trace=replace(keep.trace, pool_bytes=2000))
+
+    assert budgets(replace(result, results=(grown,))).startswith(
+        "Memory that keep(p) needs: device 1020 B of 1000 B, host 0 B"
     )

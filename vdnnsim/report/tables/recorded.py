@@ -86,9 +86,9 @@ def _notes(recorded: RecordedStep) -> Iterator[str]:
         yield f"copies between host and GPU: {len(recorded.copies)}, {moved} in {took}"
     yield f"host: {format_seconds(recorded.issue_s)} for each of {len(recorded.operations):,} operations"
     backward = [each for each in recorded.operations if each.phase is Phase.BACKWARD]
-    if backward:
+    if backward_s := sum(each.seconds for each in backward):
         matched = sum(each.seconds for each in backward if each.forward is not None)
-        yield f"backward matched to its forward: {matched / sum(each.seconds for each in backward):.1%} of its time"
+        yield f"backward matched to its forward: {matched / backward_s:.1%} of its time"
     convolutions = [at for at, each in enumerate(recorded.operations) if each.name in _CONVOLUTIONS]
     if convolutions:
         known = sum(recorded.works[at].work is not None for at in convolutions)
