@@ -62,14 +62,17 @@ def test_a_product_lasts_as_long_as_its_operations(dtype: torch.dtype, parts: in
 
 
 def test_a_batch_of_products_lasts_as_long_as_all_of_them() -> None:
-    """From 8 to 24 products of 1024 x 512 by 512 x 1024 there are 16 x 2 x 1024 x 1024 x 512 operations more."""
+    """From 8 to 24 products of 1024 x 512 by 512 x 1024 there are 16 x 2 x 1024 x 1024 x 512 operations more.
+
+    An event resolves half a microsecond, of these 256 as well.
+    """
 
     def batch(count: int) -> Callable[[], object]:
         left = torch.empty(count, 1024, 512, device="cuda")
         return lambda: torch.bmm(left, left.transpose(1, 2))
 
     more = 16 * 2 * 1024 * 1024 * 512
-    assert seconds(batch(24)) - seconds(batch(8)) == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3)
+    assert seconds(batch(24)) - seconds(batch(8)) == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3, abs=0.5e-6)
 
 
 def test_a_linear_layer_lasts_as_long_as_its_product_whichever_cublas_computes_it() -> None:
