@@ -177,7 +177,7 @@ def test_a_step_lasts_what_the_rates_say(pretend: Pretend) -> None:
 
 
 def test_what_does_not_fit_is_told_with_what_would_hold_it(pretend: Pretend) -> None:
-    """20 GiB fit into 23.7, 10 more do not; together with a context 30 GiB fit into 39.5, the smallest card above."""
+    """20 GiB fit into 23.7, 10 more do not; together with a context 30 GiB fit into 31.7, the smallest card above."""
     done = pretend("""
 import torch
 first = torch.empty(20 << 30, dtype=torch.uint8, device="cuda")
@@ -190,7 +190,7 @@ second = torch.empty(10 << 30, dtype=torch.uint8, device="cuda")
     assert refused["place"]["line"] == f"{done.folder.parent}/train.py:4"
     assert "does not fit: in step 1, in code outside of modules (train.py:4)" in done.told
     assert "with memory enough it takes 30.0 GiB allocated, 30.0 GiB reserved, 30.5 GiB as the driver" in done.told
-    assert "a100_40gb (39.5 GiB) is the smallest that holds it so" in done.told
+    assert "v100 (31.7 GiB) is the smallest that holds it so" in done.told
     assert (done.folder / "again.log").read_bytes() == b""
 
 
