@@ -138,6 +138,20 @@ def test_a_table_beside_efficiencies_keeps_what_cudnn_stated(name: str) -> None:
     assert table.gap == ""
 
 
+def test_what_is_carried_over_is_what_was_fitted_there() -> None:
+    """A fit that is made again moves its sisters as well; what is scaled by what products reach is another number."""
+    servers = {each.server.name: each.server for each in shipped_profiles()}
+    carried = 0
+    for server in servers.values():
+        for figure in server.figures:
+            sister = re.fullmatch(r"carried over from (\w+), fitted there", figure.source)
+            if sister is not None:
+                name = figure.path.removeprefix("cost_model.")
+                assert server.cost_model[name] == servers[sister[1]].cost_model[name], (server.name, name)
+                carried += 1
+    assert carried > 0
+
+
 def test_both_a100_differ_in_their_memory_alone() -> None:
     small, large = server("a100_40gb"), server("a100_80gb")
     assert small.gpu.flop_per_s == large.gpu.flop_per_s
