@@ -9,9 +9,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import DEFAULTS, pytorch_allocator
+from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import round_up
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 
 
 @dataclass(frozen=True, slots=True)

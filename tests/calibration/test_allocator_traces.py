@@ -8,7 +8,7 @@ import pytest
 from calibration.allocator_model import Divergence
 from calibration.allocator_twin import TRACE_COLUMNS, TraceOutcome, trace_rows
 from calibration.random_traces import RandomTrace, Sizes, random_traces
-from vdnnsim.memory.pytorch import DEFAULTS
+from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.units import MIB
 
 

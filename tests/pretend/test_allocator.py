@@ -19,8 +19,7 @@ from calibration.allocator_twin import TRACE_COLUMNS, TraceOutcome, allocator_se
 from calibration.pretend.inside.driver import Driver
 from calibration.random_traces import SETTINGS, RandomTrace, Sizes, random_traces
 from tests.pretend.conftest import AddRows
-from vdnnsim.memory.pytorch import DEFAULTS
-from vdnnsim.memory.settings import AllocatorSettings, parse_settings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
 from vdnnsim.units import MIB
 
 pytestmark = [

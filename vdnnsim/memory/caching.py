@@ -29,7 +29,7 @@ from typing import ClassVar, Final, Protocol
 
 from vdnnsim.memory.free_pieces import FreePieces
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.units import MIB
 
 LARGEST_SMALL_BYTES: Final = MIB
@@ -93,9 +93,9 @@ class CachingAllocator:
 
     addressed: ClassVar[bool] = True
 
-    def __init__(self, segments: Segments, settings: AllocatorSettings | None = None) -> None:
+    def __init__(self, segments: Segments, settings: AllocatorSettings = DEFAULTS) -> None:
         self._segments = segments
-        self._settings = settings or AllocatorSettings()
+        self._settings = settings
         self._rounds = self._settings.roundup_power2_divisions is not None
         self._pools: dict[tuple[int, bool], StreamPool] = {}
         # By the start of each block that is in use or waits.

@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import InputError
-from vdnnsim.memory.settings import AllocatorSettings, parse_settings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
 from vdnnsim.messages import not_one_of
 
 
@@ -38,9 +38,16 @@ MemoryChoice: TypeAlias = MemoryModel | AllocatorSettings
 _SETTABLE: Final = MemoryModel.PYTORCH.value
 
 
+def settings_of(model: MemoryChoice) -> AllocatorSettings | None:
+    """Return how PyTorch's allocator is set where a memory model is that; None of another."""
+    if isinstance(model, AllocatorSettings):
+        return model
+    return DEFAULTS if model is MemoryModel.PYTORCH else None
+
+
 def is_of_pytorch(model: MemoryChoice) -> bool:
     """Return whether a memory model is PyTorch's, and so is what else a process holds (`vdnnsim.memory.process`)."""
-    return model is MemoryModel.PYTORCH or isinstance(model, AllocatorSettings)
+    return settings_of(model) is not None
 
 
 def memory_choice(text: str) -> MemoryChoice:

@@ -23,7 +23,7 @@ from typing import Final
 
 from vdnnsim.memory.caching import StreamPool
 from vdnnsim.memory.requests import round_up
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES, SMALL_SEGMENT_BYTES, segment_bytes
 
 _ADDRESSES_BEYOND: Final = 8
@@ -45,12 +45,12 @@ class ExpandableSegments:
         self,
         capacity_bytes: int,
         granule_bytes: int,
-        settings: AllocatorSettings | None = None,
+        settings: AllocatorSettings = DEFAULTS,
         allowed_bytes: int | None = None,
         *,
         total_bytes: int | None = None,
     ) -> None:
-        self._settings = settings or AllocatorSettings()
+        self._settings = settings
         self._allowed_bytes = allowed_bytes
         self._capacity_bytes = capacity_bytes
         self._granule_bytes = granule_bytes

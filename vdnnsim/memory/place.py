@@ -4,20 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from vdnnsim.memory.bfc import place_tensorflow
-from vdnnsim.memory.choices import MemoryChoice, MemoryModel
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, settings_of
 from vdnnsim.memory.cuda_malloc import place_cuda_malloc
 from vdnnsim.memory.online import MAPPED_BYTES, place_best_fit, place_ideal, place_mapped
 from vdnnsim.memory.planned import place_planned
 from vdnnsim.memory.pytorch import place_pytorch
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
-from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.memory.storages import place_mxnet
 
-_MODELS: Mapping[MemoryModel, Callable[[Sequence[Request], int, int], Placed | Overflow]] = {
+_MODELS: Mapping[MemoryChoice, Callable[[Sequence[Request], int, int], Placed | Overflow]] = {
     MemoryModel.IDEAL: place_ideal,
     MemoryModel.BEST_FIT: place_best_fit,
     MemoryModel.PLANNED: place_planned,
-    MemoryModel.PYTORCH: place_pytorch,
     MemoryModel.CUDA_MALLOC: place_cuda_malloc,
     MemoryModel.MXNET: place_mxnet,
     MemoryModel.TENSORFLOW: place_tensorflow,
@@ -40,8 +38,9 @@ def place(
     `total_bytes` is all memory of the GPU, of which settings of PyTorch's allocator take a part; the capacity unless
     given.
     """
-    if isinstance(model, AllocatorSettings):
-        return place_pytorch(requests, capacity_bytes, granule_bytes, model, total_bytes)
+    settings = settings_of(model)
+    if settings is not None:
+        return place_pytorch(requests, capacity_bytes, granule_bytes, settings, total_bytes)
     return _MODELS[model](requests, capacity_bytes, granule_bytes)
 
 

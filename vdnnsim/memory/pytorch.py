@@ -1,16 +1,13 @@
 """PyTorch's CUDA caching allocator as it is set: the one place where it is made."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from vdnnsim.memory.caching import CachingAllocator
 from vdnnsim.memory.expandable import ExpandableSegments
 from vdnnsim.memory.online import serve
 from vdnnsim.memory.requests import Overflow, Placed, Request
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.memory.whole_segments import WholeSegments
-
-DEFAULTS: Final = AllocatorSettings()
 
 
 def place_pytorch(

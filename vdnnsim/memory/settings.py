@@ -52,7 +52,7 @@ class AllocatorSettings:
     @property
     def words(self) -> str:
         """As PYTORCH_ALLOC_CONF has them; empty for the defaults."""
-        pairs = ((name, getattr(self, name)) for name in _READERS if getattr(self, name) != getattr(_DEFAULTS, name))
+        pairs = ((name, getattr(self, name)) for name in _READERS if getattr(self, name) != getattr(DEFAULTS, name))
         return ",".join(f"{name}:{_word(value)}" for name, value in pairs)
 
     @property
@@ -96,7 +96,7 @@ class AllocatorSettings:
         return tuple(divisions)
 
 
-_DEFAULTS: Final = AllocatorSettings()
+DEFAULTS: Final = AllocatorSettings()
 
 
 def parse_settings(text: str) -> AllocatorSettings:

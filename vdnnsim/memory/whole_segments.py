@@ -21,7 +21,7 @@ from typing import Final
 
 from vdnnsim.memory.caching import LARGEST_SMALL_BYTES, StreamPool
 from vdnnsim.memory.requests import round_up
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings
 from vdnnsim.units import MIB
 
 SMALL_SEGMENT_BYTES: Final = 2 * MIB
@@ -61,10 +61,10 @@ class WholeSegments:
         self,
         capacity_bytes: int,
         granule_bytes: int,
-        settings: AllocatorSettings | None = None,
+        settings: AllocatorSettings = DEFAULTS,
         allowed_bytes: int | None = None,
     ) -> None:
-        self._settings = settings = settings or AllocatorSettings()
+        self._settings = settings
         self._capacity_bytes = capacity_bytes if allowed_bytes is None else min(capacity_bytes, allowed_bytes)
         self._granule_bytes = granule_bytes
         self._uncut_bytes = None if settings.max_split_size_mb is None else settings.max_split_size_mb * MIB

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from vdnnsim.memory.caching import CachingAllocator
-from vdnnsim.memory.choices import MemoryChoice, MemoryModel
+from vdnnsim.memory.choices import MemoryChoice, settings_of
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.place import place
-from vdnnsim.memory.pytorch import DEFAULTS, pytorch_allocator
+from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Request, round_up
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.recordings.snapshot import Action, Event, Recording
@@ -106,10 +106,10 @@ def replay(recording: Recording, start: Start, model: MemoryChoice, memory: Memo
         model: the memory model.
         memory: what there is for it; None for no limit.
     """
+    settings = settings_of(model)
 
     def peaks(memory: Memory) -> Peaks | None:
-        if isinstance(model, AllocatorSettings) or model is MemoryModel.PYTORCH:
-            settings = model if isinstance(model, AllocatorSettings) else DEFAULTS
+        if settings is not None:
             allocator = pytorch_allocator(memory.free_bytes, GRANULE_BYTES, settings, memory.total_bytes)
             return _peaks_of_pytorch(recording, start, allocator)
         return _peaks_of_model(recording, start, model, memory.free_bytes)
@@ -169,7 +169,7 @@ def _completed_at_once(events: tuple[Event, ...], at: int) -> bool:
     )
 
 
-def _peaks_of_model(recording: Recording, start: Start, model: MemoryModel, capacity_bytes: int) -> Peaks | None:
+def _peaks_of_model(recording: Recording, start: Start, model: MemoryChoice, capacity_bytes: int) -> Peaks | None:
     requests: list[Request] = []
     keys: dict[int, int] = {}
     for number, event in enumerate(_all_events(recording, start)):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.pytorch import DEFAULTS
+from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.recordings.snapshot import Action, Event, HeldBlock, HeldSegment, Recording
 from vdnnsim.recordings.snapshot_replay import recorded_peaks, replay
 from vdnnsim.recordings.snapshot_start import start_of

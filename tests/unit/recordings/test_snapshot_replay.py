@@ -9,8 +9,7 @@ from tests.unit.recordings.snapshots import HIGH, LOW, WHOLE, block, event, free
 from vdnnsim.errors import RecordingError
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import DEFAULTS
-from vdnnsim.memory.settings import AllocatorSettings, parse_settings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
 from vdnnsim.recordings.snapshot import Recording, read_recordings
 from vdnnsim.recordings.snapshot_replay import Memory, Peaks, recorded_peaks, replay
 from vdnnsim.recordings.snapshot_start import Start, StartSegment, start_of

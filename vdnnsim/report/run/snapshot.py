@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.memory.choices import settings_of
 from vdnnsim.memory.online import Block
-from vdnnsim.memory.pytorch import DEFAULTS, pytorch_allocator
+from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES
@@ -33,7 +34,8 @@ _Entry = dict[str, Any]
 def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> bytes:
     """Return the iteration of one policy on all GPUs as a pickled snapshot; the memory model is PyTorch's allocator."""
     model = result.memory_model
-    settings = model if isinstance(model, AllocatorSettings) else DEFAULTS
+    settings = settings_of(model)
+    assert settings is not None, "another memory model has no snapshot"
     limits = Simulator.of(result.workload, result.server, model, result.pinned_memory, gpus=result.gpus).limits
     histories = [_History(row, limits, settings) for row in rows]
     content = {

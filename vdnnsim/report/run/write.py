@@ -14,8 +14,7 @@ from typing import Final
 from vdnnsim.analysis.columns import RUN, result_rows
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.errors import OutputError
-from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.memory.settings import AllocatorSettings
+from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.replace import replace_files
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.labels import file_names
@@ -155,6 +154,6 @@ def trace_names(results: tuple[PolicyResult, ...]) -> tuple[str, ...]:
 
 def snapshot_names(result: ScenarioResult) -> tuple[str, ...]:
     """Return a file name for the memory snapshot of each policy; none but under PyTorch's allocator."""
-    if result.memory_model is not MemoryModel.PYTORCH and not isinstance(result.memory_model, AllocatorSettings):
+    if not is_of_pytorch(result.memory_model):
         return ()
     return file_names("snapshot", [each.policy for each in result.slowest], ".pickle")

@@ -6,8 +6,7 @@ from typing import Final
 
 from vdnnsim.errors import InputError
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
-from vdnnsim.memory.pytorch import DEFAULTS
-from vdnnsim.memory.settings import AllocatorSettings, parse_settings
+from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
 from vdnnsim.messages import quote
 from vdnnsim.recordings.snapshot import Action, Recording
 from vdnnsim.recordings.snapshot_replay import Memory, Peaks, Replay, recorded_peaks, replay
