@@ -47,10 +47,10 @@ class PinnedBlocks:
         self._kept = Counter[int]()
         self.taken_bytes = 0
 
-    def missing_bytes(self, nbytes: int) -> int:
-        """Return what a request would take of the host: nothing where a block of its size is kept."""
-        size = pinned_block_bytes(nbytes)
-        return 0 if self._kept[size] else size
+    def missing_bytes(self, *sizes: int) -> int:
+        """Return what requests would take of the host together: each kept block serves one of its size."""
+        blocks = Counter(map(pinned_block_bytes, sizes))
+        return sum(size * max(0, count - self._kept[size]) for size, count in blocks.items())
 
     def take(self, nbytes: int) -> None:
         """Serve a request."""

@@ -59,7 +59,7 @@ class HostOverflow:
 class _Pinned(Protocol):
     taken_bytes: int
 
-    def missing_bytes(self, nbytes: int) -> int: ...
+    def missing_bytes(self, *sizes: int) -> int: ...
 
     def take(self, nbytes: int) -> None: ...
 
@@ -72,8 +72,8 @@ class _PinnedBytes:
     def __init__(self) -> None:
         self.taken_bytes = 0
 
-    def missing_bytes(self, nbytes: int) -> int:  # as of all that pin
-        return nbytes
+    def missing_bytes(self, *sizes: int) -> int:  # as of all that pin
+        return sum(sizes)
 
     def take(self, nbytes: int) -> None:
         self.taken_bytes += nbytes
@@ -99,7 +99,7 @@ def walk_host(plan: TrainingPlan, limits: HostLimits, pieces: Pieces) -> int | H
                 ranges = pieces.ranges(buffer)
                 coming = {(buffer, copy, each): len(ranges[each]) for each in pieces.covered(buffer, extent)}
                 new = [nbytes for each, nbytes in coming.items() if each not in held]
-                missing = sum(map(pinned.missing_bytes, new))
+                missing = pinned.missing_bytes(*new)
                 for budget, capacity, others in (
                     (Budget.PINNED, limits.pinned_bytes, 0),
                     (Budget.HOST, limits.host_bytes, limits.process_bytes),

@@ -25,6 +25,8 @@ def test_a_block_that_is_given_back_serves_requests_of_its_size_alone() -> None:
     blocks.take(3)
     blocks.give_back(3)
     assert (blocks.missing_bytes(4), blocks.missing_bytes(2)) == (0, 2)
+    # Of two at once the kept block serves one.
+    assert blocks.missing_bytes(4, 3) == 4
     blocks.take(4)
     assert blocks.missing_bytes(3) == 4
     blocks.take(3)
