@@ -12,6 +12,7 @@ have left for it, and what it takes beyond that when alone passes before the fir
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from vdnnsim.hardware.copies import Curve, Direction
 from vdnnsim.hardware.server import Host, Link, Server
@@ -61,3 +62,46 @@ def paged_copy_s(nbytes: int, page_bytes: int, page_latency_s: float) -> float:
 def pin_s(host: Host, nbytes: int) -> float:
     """Return the seconds to allocate and pin `nbytes` of host memory."""
     return host.pin_latency_s + nbytes / host.pin_bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopies:
+    """Copies between the host and one of the GPUs of a server that train together.
+
+    Attributes:
+        gpus: how many train together, the first of the server's; all copy at the same time.
+    """
+
+    server: Server
+    gpus: int = 1
+
+    def seconds(self, direction: Direction, nbytes: int) -> float:
+        """Return how long a copy takes beside the same copy of every other GPU."""
+        topology, link = self.server.topology, self.server.link
+        if topology is None:
+            return copy_s(link, direction, nbytes)
+        path = self._path(direction, 0)
+        return before_flow_s(self.server, direction, path, nbytes) + nbytes / self._shared_bytes_per_s(direction)
+
+    def best_bytes_per_s(self, direction: Direction) -> float:
+        """Return the rate that no copy exceeds, whatever its size, alone on its links."""
+        topology, link = self.server.topology, self.server.link
+        curve = link.copies.curves[direction] if link.copies is not None else ()
+        if curve:
+            alone = max(nbytes / seconds for nbytes, seconds in curve)
+        else:
+            alone = link.h2d_bytes_per_s if direction is Direction.H2D else link.d2h_bytes_per_s
+        return alone if topology is None else topology.alone_bytes_per_s(self._path(direction, 0))
+
+    def _path(self, direction: Direction, gpu: int) -> tuple[Hop, ...]:
+        assert self.server.topology is not None, "asked of a topology alone"
+        topology = self.server.topology
+        return tuple(topology.to_host(gpu) if direction is Direction.D2H else topology.from_host(gpu))
+
+    def _shared_bytes_per_s(self, direction: Direction) -> float:
+        topology = self.server.topology
+        assert topology is not None, "asked of a topology alone"
+        paths = [self._path(direction, gpu) for gpu in range(self.gpus)]
+        return min(
+            topology.links[hop.link].alone_bytes_per_s(hop.way) / sum(hop in path for path in paths) for hop in paths[0]
+        )

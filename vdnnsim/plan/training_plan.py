@@ -6,6 +6,7 @@ from functools import cached_property
 from vdnnsim.dnn.layers import Stage
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.plan.certificate import Certificate
 from vdnnsim.plan.operations import Offload, Operation, Prefetch
 
 __all__ = ["Buffer", "BufferKind", "ProfilingPass", "TrainingPlan"]
@@ -56,6 +57,7 @@ class TrainingPlan:
         operations: in the order in which the host issues them.
         handles: of libraries that the framework opens beyond the first, which take device memory of their own.
         passes: the trials behind the decision, in their order; empty for a static policy.
+        certificate: what is proven of the plan, where a planner made it.
     """
 
     workload: Workload
@@ -65,6 +67,7 @@ class TrainingPlan:
     operations: tuple[Operation, ...]
     passes: tuple[ProfilingPass, ...] = ()
     handles: int = 0
+    certificate: Certificate | None = None
 
     @cached_property
     def layers(self) -> tuple[str, ...]:

@@ -1,0 +1,59 @@
+"""What a planner proves of its plan: a bound that no schedule of a class is faster than, and what the plan consists of."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class BoundClass(Enum):
+    """For which schedules a bound holds; all run the kernels of the plan's workload in its order."""
+
+    OFFLOAD = "schedules of this order that compute nothing again and keep weights, their gradients and states"
+    ANY = "schedules of this order, with anything offloaded or computed again"
+
+
+@dataclass(frozen=True, slots=True)
+class SlowerKernel:
+    """A kernel that does not run by its fastest algorithm, for its workspace would crowd out something else.
+
+    Attributes:
+        layer, phase, chosen, fastest: in words, as results show them.
+        lost_s: how much longer it takes than by the fastest.
+        saved_bytes: how much less workspace it has.
+    """
+
+    layer: str
+    phase: str
+    chosen: str
+    fastest: str
+    lost_s: float
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is proven of a plan, and what it does.
+
+    Attributes:
+        bound_s: no schedule of the class takes less.
+        holds_for: the class.
+        offloaded: names of what leaves and comes back, with bytes, in the order in which it leaves.
+        recomputed: names of the layers whose forward runs again.
+        slower: kernels that do not run by their fastest algorithm, the largest loss first.
+        levers: why the plan is as it is: at most three sentences, what costs most first.
+        stays: where offload does not help: at most three sentences with bytes, of what the peak consists that cannot
+            leave; empty where nothing of note is in the way.
+        complete: whether the search came to its end, and not only to its time limit.
+    """
+
+    bound_s: float
+    holds_for: BoundClass
+    offloaded: tuple[tuple[str, int], ...] = ()
+    recomputed: tuple[str, ...] = ()
+    slower: tuple[SlowerKernel, ...] = ()
+    levers: tuple[str, ...] = ()
+    stays: tuple[str, ...] = ()
+    complete: bool = True
+
+    def gap(self, iteration_s: float) -> float:
+        """Return how far an iteration is above the bound, as a fraction."""
+        return iteration_s / self.bound_s - 1 if self.bound_s else 0.0

@@ -1,0 +1,242 @@
+"""The fluid bound: no schedule of an order of kernels, whatever it moves when, is faster than this.
+
+What is away while a kernel runs must have been sent before the kernel starts, and must come back after it ends. So take
+any schedule, and of its kernels the one for which most must be away, the turn. What must be away for a kernel before it
+has left by the start of that kernel; what must be away for one behind it comes back only after the end of that one; of
+the turn itself both are true. Count nothing else: bytes may leave in any order, in fractions, at the best rate that the
+link ever has, and nothing takes latency. What is left of the problem is solved exactly, by two searches from both ends
+of the iteration towards the turn:
+
+- A label after some kernels is the time and the bytes sent. One with time t1 and bytes x1 is no worse than one with t2
+  and x2 if t1 <= t2 and x1 + rate (t2 - t1) >= x2. Of each kernel every algorithm is tried, with the wait for what must
+  have left. Behind the turn it is the same in reversed time, with what comes back.
+- How much must be away for the turn is found by bisection. Where it is at least `least` and at most `most`, no kernel
+  needs more than `most`: that is a bound for all turns between. The lowest of the bounds is split until none of its
+  kernels needs more than its turn.
+
+It holds for whole buffers and for parts, for any choice of algorithms, any order of copies, stalls anywhere, copies
+that serve several waits, and branches; for one GPU's link at its best, latencies, contention, fragmentation and the
+host can only add. It does not hold where something is computed again (`vdnnsim.planning.recomputation_bound`) or
+kernels run in another order.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final, NamedTuple
+
+from vdnnsim.planning.problem import Kernel, Option, Problem
+
+MOST_LABELS: Final = 200
+"""After so many for one kernel the two nearest are merged into one that is better than both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Best rates at which bytes leave and come back, bytes/s."""
+
+    out_bytes_per_s: float
+    in_bytes_per_s: float
+
+
+class Need(NamedTuple):
+    """An algorithm of a kernel and what must have been sent before it, and must come back after it, in bytes."""
+
+    option: Option
+    seconds: float
+    sent_bytes: int
+    returned_bytes: int
+
+    @property
+    def away_bytes(self) -> int:
+        """Return what must be away while it runs."""
+        return max(self.sent_bytes, self.returned_bytes)
+
+    def mirrored(self) -> "Need":
+        """Return it in reversed time."""
+        return Need(self.option, self.seconds, self.returned_bytes, self.sent_bytes)
+
+
+class Stage(NamedTuple):
+    """A kernel as the search sees it.
+
+    Attributes:
+        needs: by algorithm.
+        sendable_bytes, returnable_bytes: as of a kernel.
+    """
+
+    needs: tuple[Need, ...]
+    sendable_bytes: int
+    returnable_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The best that there is.
+
+    Attributes:
+        seconds: the bound.
+        away_bytes: what must be away for the turn.
+        turn: its position.
+        options: the algorithm of each kernel.
+    """
+
+    seconds: float
+    away_bytes: int
+    turn: int
+    options: tuple[Option, ...]
+
+
+class _Label(NamedTuple):
+    seconds: float
+    nbytes: float
+    previous: "_Label | None"
+    need: Need | None
+
+
+_START: Final = _Label(0.0, 0.0, None, None)
+
+
+def stages_of(problem: Problem, host_bytes: int) -> list[Stage]:
+    """Return the kernels of a problem with what must be away; at most `host_bytes` can be."""
+    return [
+        Stage(
+            tuple(
+                Need(option, option.seconds, away, away)
+                for option in each.options
+                if (away := max(0, each.away_bytes(option, problem.capacity_bytes)))
+                <= min(each.waiting_bytes, each.sendable_bytes, each.returnable_bytes, host_bytes)
+            ),
+            each.sendable_bytes,
+            each.returnable_bytes,
+        )
+        for each in problem.kernels
+    ]
+
+
+def impossible(problem: Problem, host_bytes: int) -> Kernel | None:
+    """Return the kernel that no schedule can run in this memory, the one that lacks most; None where there is none."""
+    stages = zip(problem.kernels, stages_of(problem, host_bytes), strict=True)
+    barred = [kernel for kernel, stage in stages if not stage.needs]
+    return max(barred, key=lambda each: each.held_bytes + each.options[-1].workspace_bytes, default=None)
+
+
+def fluid_optimum(stages: Sequence[Stage], links: Links) -> Optimum:
+    """Return the fastest fluid schedule of kernels each of which has an algorithm that can run."""
+    amounts = sorted({each.away_bytes for stage in stages for each in stage.needs})
+    least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
+    tie = count()
+    heap: list[tuple[float, int, int, int, _Solution]] = []
+
+    def enter(first: int, last: int) -> None:
+        solution = _solve(stages, links, amounts[first], amounts[last])
+        if solution is not None:
+            heappush(heap, (solution.seconds, next(tie), first, last, solution))
+
+    enter(bisect_left(amounts, least), len(amounts) - 1)
+    while True:
+        seconds, _, first, last, found = heappop(heap)
+        away = found.needs[found.turn].away_bytes
+        if away == max(each.away_bytes for each in found.needs):
+            return Optimum(seconds, away, found.turn, tuple(each.option for each in found.needs))
+        middle = (first + last) // 2
+        enter(first, middle)
+        enter(middle + 1, last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Solution:
+    seconds: float
+    turn: int
+    needs: tuple[Need, ...]
+
+
+def _solve(stages: Sequence[Stage], links: Links, least: int, most: int) -> _Solution | None:
+    """Return the fastest where no kernel needs more than `most` and the turn at least `least`."""
+    allowed = [[each for each in stage.needs if each.away_bytes <= most] for stage in stages]
+    sent = [(needs, stage.sendable_bytes) for needs, stage in zip(allowed, stages, strict=True)]
+    returned = [
+        ([each.mirrored() for each in needs], stage.returnable_bytes)
+        for needs, stage in zip(allowed, stages, strict=True)
+    ]
+    ahead = _labels(sent, links.out_bytes_per_s)
+    behind = _labels(returned[::-1], links.in_bytes_per_s)[::-1]
+    best: tuple[float, int, _Label, _Label, Need] | None = None
+    for turn, needs in enumerate(allowed):
+        for need in needs:
+            if need.away_bytes < least:
+                continue
+            for before in ahead[turn]:
+                out_s = (
+                    before.seconds + need.seconds + max(0.0, need.sent_bytes - before.nbytes) / links.out_bytes_per_s
+                )
+                for after in behind[turn]:
+                    seconds = (
+                        out_s + after.seconds + max(0.0, need.returned_bytes - after.nbytes) / links.in_bytes_per_s
+                    )
+                    if best is None or seconds < best[0]:
+                        best = seconds, turn, before, after, need
+    if best is None:
+        return None
+    seconds, turn, before, after, need = best
+    rest = [each.mirrored() for each in _needs(after)]
+    return _Solution(seconds, turn, (*reversed(_needs(before)), need, *rest))
+
+
+def _needs(label: _Label) -> list[Need]:
+    """Return the choices that led to a label, the last first."""
+    found = []
+    while label.previous is not None:
+        assert label.need is not None
+        found.append(label.need)
+        label = label.previous
+    return found
+
+
+def _labels(kernels: Sequence[tuple[Sequence[Need], int]], rate: float) -> list[list[_Label]]:
+    """Return the labels before each kernel, by time; `sent_bytes` are what must have moved before it."""
+    labels = [_START]
+    found = []
+    for needs, movable in kernels:
+        # What has been made since may leave from now on, what was sent before stays sent.
+        found.append(labels)
+        if len(needs) == 1:
+            need = needs[0]
+            labels = [_after(each, need, movable, rate) for each in labels]
+            continue
+        grown: list[_Label] = []
+        for need in needs:
+            for each in labels:
+                _insert(grown, _after(each, need, movable, rate), rate)
+        labels = grown
+        while len(labels) > MOST_LABELS:
+            _merge(labels)
+    return found
+
+
+def _after(label: _Label, need: Need, movable: int, rate: float) -> _Label:
+    wait_s = max(0.0, need.sent_bytes - label.nbytes) / rate
+    seconds = wait_s + need.seconds
+    return _Label(label.seconds + seconds, min(movable, label.nbytes + rate * seconds), label, need)
+
+
+def _insert(labels: list[_Label], new: _Label, rate: float) -> None:
+    """Insert a label among others by time, unless one of them is as good; drop those that it beats.
+
+    Of labels none of which beats another, the later one has sent more even beside what the earlier one sends meanwhile.
+    """
+    at = bisect_left(labels, (new.seconds, -new.nbytes), key=lambda each: (each.seconds, -each.nbytes))
+    if at and labels[at - 1].nbytes + rate * (new.seconds - labels[at - 1].seconds) >= new.nbytes:
+        return
+    end = at
+    while end < len(labels) and new.nbytes + rate * (labels[end].seconds - new.seconds) >= labels[end].nbytes:
+        end += 1
+    labels[at:end] = [new]
+
+
+def _merge(labels: list[_Label]) -> None:
+    """Put one label that is better than both in place of the two that are nearest to each other in time."""
+    at = min(range(1, len(labels)), key=lambda each: labels[each].seconds - labels[each - 1].seconds)
+    labels[at - 1 : at + 1] = [labels[at - 1]._replace(nbytes=labels[at].nbytes)]

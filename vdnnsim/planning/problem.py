@@ -1,0 +1,208 @@
+"""What a planner decides about: the kernels of an iteration in their order, what each must find, and what may be away.
+
+Between two kernels that touch it, a buffer waits; while it waits it may be on the host. What is held throughout (W, dW,
+the states of an optimizer) never waits here: schedules that move them are of another class (`moves_resident`).
+
+A problem supposes nothing of the order of kernels. In training it rises to a moment at which most waits and falls
+again, and that backward reverses forward is what makes plans good, but no bound rests on it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from vdnnsim.cost.table import CostTable, KernelCost
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.plan.lifetimes import lifetimes
+from vdnnsim.plan.schedule import Run, Schedule, by_operation
+
+_RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OPTIMIZER_STATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One algorithm of a kernel.
+
+    Attributes:
+        kernel: what the phase of the layer costs by it.
+        seconds, workspace_bytes: of this operation of the phase; the temporary memory that any algorithm takes
+            included.
+    """
+
+    kernel: KernelCost
+    seconds: float
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An operation in its place.
+
+    Attributes:
+        options: the fastest first, each with less workspace than the one before.
+        held_bytes: what must be on the GPU while it runs, whatever else is away; its workspace aside.
+        waiting_bytes: what lives then and it does not touch, and so may be away.
+        sendable_bytes: of all that ever waits, what has been made when it starts.
+        returnable_bytes: of all that ever waits, what is touched again only after it.
+    """
+
+    run: Run
+    options: tuple[Option, ...]
+    held_bytes: int
+    waiting_bytes: int
+    sendable_bytes: int
+    returnable_bytes: int
+
+    def away_bytes(self, option: Option, capacity_bytes: int) -> int:
+        """Return how much must be away while it runs by an algorithm; below 0 what could be there beside."""
+        return self.held_bytes + self.waiting_bytes + option.workspace_bytes - capacity_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A time for which a buffer waits with its content.
+
+    Attributes:
+        made: the kernel that wrote the content, by position; -1 where an iteration begins with it.
+        last, next: the kernels that touch it before and after, by position; -1 as above.
+    """
+
+    buffer: int
+    nbytes: int
+    made: int
+    last: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An iteration on a machine.
+
+    Attributes:
+        waits: every wait of every buffer that a kernel runs in, in the order in which they begin.
+        capacity_bytes: device memory for buffers.
+    """
+
+    workload: Workload
+    kernels: tuple[Kernel, ...]
+    waits: tuple[Wait, ...]
+    capacity_bytes: int
+
+    @property
+    def fastest_s(self) -> float:
+        """Return what the kernels take by their fastest algorithms, nothing beside."""
+        return sum(each.options[0].seconds for each in self.kernels)
+
+
+def problem_of(
+    schedule: Schedule,
+    workload: Workload,
+    costs: CostTable,
+    capacity_bytes: int,
+    granule_bytes: int = 1,
+    *,
+    moves_resident: bool = False,
+) -> Problem:
+    """Return what is to be decided about kernels in an order.
+
+    Args:
+        schedule: the runs of an iteration, recomputations among them; of a batch in parts those of one part.
+        workload: what is trained.
+        costs: of its kernels.
+        capacity_bytes: device memory for buffers.
+        granule_bytes: in which a buffer takes memory.
+        moves_resident: whether what is held throughout may be away too, while no kernel touches it.
+    """
+    runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
+    survey = _Survey(runs, workload, granule_bytes, moves_resident=moves_resident)
+    figures = zip(runs, survey.held, survey.waiting, survey.sendable, survey.returnable, strict=True)
+    kernels = tuple(
+        Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)
+        for run, *bytes_of in figures
+    )
+    return Problem(workload, kernels, tuple(survey.waits), capacity_bytes)
+
+
+def _options(costs: Sequence[KernelCost], run: Run, workload: Workload, granule_bytes: int) -> tuple[Option, ...]:
+    own_bytes = run.of(workload.step).temporary_bytes
+    options: list[Option] = []
+    found = [Option(each, each.of(run.operation or 0).seconds, 0) for each in costs]
+    for option in sorted(found, key=lambda each: each.seconds):
+        nbytes = round_up(own_bytes + option.kernel.of(run.operation or 0).workspace_bytes, granule_bytes)
+        if not options or nbytes < options[-1].workspace_bytes:
+            options.append(Option(option.kernel, option.seconds, nbytes))
+    return tuple(options)
+
+
+class _Survey:
+    """Who is touched when: by kernel the bytes that must be there, those that may be away, and what moves when."""
+
+    def __init__(self, runs: Sequence[Run], workload: Workload, granule_bytes: int, *, moves_resident: bool) -> None:
+        self._buffers = IterationBuffers(workload)
+        self._granule_bytes = granule_bytes
+        self._moves_resident = moves_resident
+        count = len(runs)
+        self._held, self._waiting = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.waits: list[Wait] = []
+        self._touched: dict[int, list[int]] = defaultdict(list)
+        self._written: dict[int, list[int]] = defaultdict(list)
+        for position, run in enumerate(runs):
+            reads, writes = self._buffers.touched(run)
+            for each in {*reads, *writes}:
+                self._touched[each].append(position)
+            for each in writes:
+                self._written[each].append(position)
+        for life in self._lives(runs):
+            self._enter(*life, count)
+        self.waits.sort(key=lambda each: (each.last, -each.next))
+        self.held, self.waiting = self._held.tolist(), self._waiting.tolist()
+        self.sendable, self.returnable = self._movable(count)
+
+    def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
+        """Yield every buffer from the kernel that makes it to the last that touches it; -1 and the end for no kernel."""
+        throughout = [buffer for buffer, _ in self._buffers.held(with_statistics=False)]
+        lived = lifetimes(runs, self._buffers, frozenset(throughout))
+        living = dict.fromkeys(lived.given, -1)
+        for position in range(len(runs)):
+            living |= dict.fromkeys(lived.begins[position], position)
+            for each in lived.ends[position]:
+                yield each, living.pop(each), position
+        for each in throughout:
+            yield each, -1, len(runs)
+
+    def _enter(self, buffer: int, first: int, last: int, count: int) -> None:
+        found = self._buffers.buffers[buffer]
+        size = round_up(found.nbytes, self._granule_bytes)
+        if not self._moves_resident and (last == count or found.kind in _RESIDENT):
+            self._held[max(0, first) : last + 1] += size
+            return
+        touched = [each for each in self._touched[buffer] if first <= each <= last]
+        self._held[touched] += size
+        ends = [*([-1] if first < 0 else []), *touched, *([count] if last == count else [])]
+        for before, after in pairwise(ends):
+            if after - before > 1:
+                self._waiting[before + 1 : after] += size
+                made = max((each for each in self._written[buffer] if first <= each <= before), default=-1)
+                self.waits.append(Wait(buffer, size, made, before, after))
+
+    def _movable(self, count: int) -> tuple[list[int], list[int]]:
+        """Return by kernel what of all that waits has been made before it, and what comes back only after it.
+
+        A content that waits several times leaves once, and has come back for good before its last wait ends.
+        """
+        made, back = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
+        ends: dict[tuple[int, int], Wait] = {}
+        for each in self.waits:
+            ends[each.buffer, each.made] = each
+        for each in ends.values():
+            made[each.made + 1] += each.nbytes
+            back[each.next] += each.nbytes
+        returnable = back[::-1].cumsum()[::-1]
+        return made.cumsum()[:count].tolist(), returnable[1:].tolist()
