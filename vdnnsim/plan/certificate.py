@@ -1,4 +1,4 @@
-"""What a planner proves of its plan: a bound that no schedule of a class is faster than, and what the plan consists of."""
+"""What a planner proves of its plan: a bound that no schedule of a class is faster than, and what the plan does."""
 
 from dataclasses import dataclass
 from enum import Enum

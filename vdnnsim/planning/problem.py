@@ -166,7 +166,7 @@ class _Survey:
         self.sendable, self.returnable = self._movable(count)
 
     def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
-        """Yield every buffer from the kernel that makes it to the last that touches it; -1 and the end for no kernel."""
+        """Yield each buffer, the kernel that makes it, the last that touches it; -1 and the end for no kernel."""
         throughout = [buffer for buffer, _ in self._buffers.held(with_statistics=False)]
         lived = lifetimes(runs, self._buffers, frozenset(throughout))
         living = dict.fromkeys(lived.given, -1)
