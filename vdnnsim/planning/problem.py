@@ -50,7 +50,7 @@ class Kernel:
         held_bytes: what must be on the GPU while it runs, whatever else is away; its workspace aside.
         waiting_bytes: what lives then and it does not touch, and so may be away.
         fresh_bytes: what of that the kernel just before it has made, which could leave in no time but that of a stall.
-        sendable_bytes: of what waits then or later, what has been made when it starts.
+        sendable_bytes: of what waits behind it, what has been made when it starts.
     """
 
     run: Run
@@ -197,9 +197,9 @@ class _Survey:
                 self.waits.append(Wait(buffer, size, made, before, after))
 
     def _sendable(self, count: int) -> list[int]:
-        """Return by kernel what has been made before it and waits until after it, or then and again."""
+        """Return by kernel what has been made before it and waits when the next one runs, or later."""
         ends = {(each.buffer, each.made): each for each in self.waits}
         alive = np.zeros(count, np.int64)
         for each in ends.values():
-            alive[each.made + 1 : each.next] += each.nbytes
+            alive[each.made + 1 : each.next - 1] += each.nbytes
         return alive.tolist()
