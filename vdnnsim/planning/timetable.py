@@ -6,12 +6,13 @@ from the kernel before which the compute stream waits for its copy to the one be
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from vdnnsim.memory.requests import round_up
 from vdnnsim.planning.fluid import Need, Stage
 from vdnnsim.planning.problem import Option, Problem, Wait
 
@@ -28,18 +29,55 @@ class Chunk(NamedTuple):
     extent: range | None
 
 
-def chunks_of(waits: Sequence[Wait], chunk_bytes: int | None, turn: int) -> list[Chunk]:
-    """Return the chunks of those that wait over a turn, in the order in which they can leave; None for whole buffers."""
-    found: list[Chunk] = []
+def leaving(waits: Sequence[Wait], turn: int, nbytes: int | None = None) -> list[tuple[Wait, int]]:
+    """Return who waits over a turn, in the order in which they can leave, as far as `nbytes` go, and how much of each."""
+    found: list[tuple[Wait, int]] = []
     over = (each for each in waits if each.last < turn < each.next)
     for wait in sorted(over, key=lambda each: (each.last, -each.next)):
-        if chunk_bytes is None or wait.nbytes <= chunk_bytes:
-            found.append(Chunk(wait, wait.nbytes, None))
-            continue
-        for first in range(0, wait.nbytes, chunk_bytes):
-            extent = range(first, min(first + chunk_bytes, wait.nbytes))
-            found.append(Chunk(wait, len(extent), extent))
+        part = wait.nbytes if nbytes is None else min(wait.nbytes, nbytes - sum(size for _, size in found))
+        if part <= 0:
+            break
+        found.append((wait, part))
     return found
+
+
+def in_pieces(moved: Sequence[tuple[Wait, int]], chunk_bytes: int) -> list[Chunk]:
+    """Return chunks of at most so many bytes."""
+    return [each for wait, nbytes in moved for each in _cut(wait, nbytes, range(chunk_bytes, nbytes, chunk_bytes))]
+
+
+def at_needs(
+    moved: Sequence[tuple[Wait, int]], before: Iterable[int], behind: Iterable[int], granule_bytes: int
+) -> list[Chunk]:
+    """Return chunks that end where a kernel needs no more to be away, so that it waits for nothing else.
+
+    Args:
+        moved: who leaves, in order, and how much of it.
+        before, behind: how many bytes must be away for kernels before the turn, the first that leave, and for kernels
+            behind it, the last that come back.
+        granule_bytes: of which the size of a chunk is a multiple, but for the last of a buffer.
+    """
+    cuts: dict[Wait, set[int]] = {wait: set() for wait, _ in moved}
+    needs = sorted(set(before))
+    gone = 0
+    for wait, nbytes in moved:
+        inside = needs[bisect_right(needs, gone) : bisect_left(needs, gone + nbytes)]
+        cuts[wait] |= {round_up(each - gone, granule_bytes) for each in inside}
+        gone += nbytes
+    needs = sorted(set(behind))
+    gone = 0
+    for wait, nbytes in sorted(moved, key=lambda each: each[0].next)[::-1]:
+        inside = needs[bisect_right(needs, gone) : bisect_left(needs, gone + nbytes)]
+        cuts[wait] |= {(nbytes - each + gone) // granule_bytes * granule_bytes for each in inside}
+        gone += nbytes
+    return [each for wait, nbytes in moved for each in _cut(wait, nbytes, sorted(cuts[wait]))]
+
+
+def _cut(wait: Wait, nbytes: int, cuts: Iterable[int]) -> list[Chunk]:
+    ends = [0, *(each for each in cuts if 0 < each < nbytes), nbytes]
+    if len(ends) == 2 and nbytes == wait.nbytes:
+        return [Chunk(wait, nbytes, None)]
+    return [Chunk(wait, end - start, range(start, end)) for start, end in pairwise(ends)]
 
 
 @dataclass(frozen=True)
