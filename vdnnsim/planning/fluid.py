@@ -31,6 +31,8 @@ from vdnnsim.planning.problem import Kernel, Option, Problem
 
 MOST_LABELS: Final = 200
 """After so many for one kernel the two nearest are merged into one that is better than both."""
+TOLERANCE: Final = 1e-4
+"""So near to the optimum a bound is good enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Optimum:
     """The best that there is.
 
     Attributes:
-        seconds: the bound.
+        seconds: the bound; less than the optimum by a fraction of `TOLERANCE` at most.
         away_bytes: what must be away for the turn.
         turn: its position.
         options: the algorithm of each kernel.
@@ -138,21 +140,38 @@ def fluid_optimum(stages: Sequence[Stage], links: Links) -> Optimum:
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
     tie = count()
     heap: list[tuple[float, int, int, int, _Solution]] = []
+    best: _Solution | None = None
 
     def enter(first: int, last: int) -> None:
+        nonlocal best
         solution = _solve(stages, links, amounts[first], amounts[last])
-        if solution is not None:
-            heappush(heap, (solution.seconds, next(tie), first, last, solution))
+        if solution is None:
+            return
+        heappush(heap, (solution.seconds, next(tie), first, last, solution))
+        schedule = solution if solution.is_schedule else _turned(stages, links, solution)
+        best = schedule if best is None else min(best, schedule, key=lambda each: each.seconds)
 
     enter(bisect_left(amounts, least), len(amounts) - 1)
     while True:
         seconds, _, first, last, found = heappop(heap)
-        away = found.needs[found.turn].away_bytes
-        if away == max(each.away_bytes for each in found.needs):
-            return Optimum(seconds, away, found.turn, tuple(each.option for each in found.needs))
+        assert best is not None, "what was popped was entered"
+        if found.is_schedule or best.seconds <= seconds * (1 + TOLERANCE):
+            chosen = found if found.is_schedule else best
+            return Optimum(
+                seconds, chosen.needs[chosen.turn].away_bytes, chosen.turn, tuple(each.option for each in chosen.needs)
+            )
         middle = (first + last) // 2
         enter(first, middle)
         enter(middle + 1, last)
+
+
+def _turned(stages: Sequence[Stage], links: Links, solution: "_Solution") -> "_Solution":
+    """Return what a solution takes around the kernel that needs most of all, which it missed as its turn."""
+    only = [stage._replace(needs=(need,)) for stage, need in zip(stages, solution.needs, strict=True)]
+    most = max(each.away_bytes for each in solution.needs)
+    turned = _solve(only, links, most, most)
+    assert turned is not None, "one of them needs as much"
+    return turned
 
 
 def fastest_around(stages: Sequence[Stage], links: Links, turn: int) -> tuple[Option, ...] | None:
@@ -169,6 +188,11 @@ class _Solution:
     seconds: float
     turn: int
     needs: tuple[Need, ...]
+
+    @property
+    def is_schedule(self) -> bool:
+        """Whether no kernel needs more to be away than its turn."""
+        return all(each.away_bytes <= self.needs[self.turn].away_bytes for each in self.needs)
 
 
 def _solve(
