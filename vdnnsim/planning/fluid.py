@@ -4,8 +4,8 @@ What is away while a kernel runs must have been sent before the kernel starts, a
 any schedule, and of its kernels the one for which most must be away, the turn. What must be away for a kernel before it
 has left by the start of that kernel; what must be away for one behind it comes back only after the end of that one; of
 the turn itself both are true. Count nothing else: bytes may leave in any order, in fractions, at the best rate that the
-link ever has, and nothing takes latency. Only what a kernel has just made takes a stall to leave before the next. What is left of the problem is solved exactly, by two searches from both ends
-of the iteration towards the turn:
+link ever has, and nothing takes latency. Only what a kernel has just made takes a stall to leave before the next. What
+is left of the problem is solved exactly, by two searches from both ends of the iteration towards the turn:
 
 - A label after some kernels is the time and the bytes sent. One with time t1 and bytes x1 is no worse than one with t2
   and x2 if t1 <= t2 and x1 + rate (t2 - t1) >= x2. Of each kernel every algorithm is tried, with the wait for what must

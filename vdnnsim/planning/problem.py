@@ -23,7 +23,7 @@ from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lifetimes import lifetimes
 from vdnnsim.plan.schedule import Run, Schedule, by_operation
 
-_RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OPTIMIZER_STATE)
+RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OPTIMIZER_STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class _Survey:
     def _enter(self, buffer: int, first: int, last: int, count: int) -> None:
         found = self._buffers.buffers[buffer]
         size = round_up(found.nbytes, self._granule_bytes)
-        if not self._moves_resident and (last == count or found.kind in _RESIDENT):
+        if not self._moves_resident and (last == count or found.kind in RESIDENT):
             self._held[max(0, first) : last + 1] += size
             return
         touched = [each for each in self._touched[buffer] if first <= each <= last]

@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
 
 
 def leaving(waits: Sequence[Wait], turn: int, nbytes: int | None = None) -> list[tuple[Wait, int]]:
-    """Return who waits over a turn, in the order in which they can leave, as far as `nbytes` go, and how much of each."""
+    """Return who waits over a turn in the order in which they can leave, as far as `nbytes` go, and how much of each."""
     found: list[tuple[Wait, int]] = []
     over = (each for each in waits if each.last < turn < each.next)
     for wait in sorted(over, key=lambda each: (each.last, -each.next)):
@@ -53,8 +53,8 @@ def at_needs(
 
     Args:
         moved: who leaves, in order, and how much of it.
-        before, behind: how many bytes must be away for kernels before the turn, the first that leave, and for kernels
-            behind it, the last that come back.
+        before: how many bytes must be away for kernels before the turn: the first that leave.
+        behind: how many for kernels behind it: the last that come back.
         granule_bytes: of which the size of a chunk is a multiple, but for the last of a buffer.
     """
     cuts: dict[Wait, set[int]] = {wait: set() for wait, _ in moved}
@@ -187,15 +187,22 @@ class Timetable:
     released: tuple[int, ...]
     fetched: tuple[int, ...]
 
-    @cached_property
+    @property
     def seconds(self) -> float:
         """What the iteration takes, the host aside."""
+        return sum(self.stalls) + sum(each.seconds for each in self.options)
+
+    @cached_property
+    def stalls(self) -> list[float]:
+        """By kernel, for how many seconds it waits for copies."""
         move = self.movement
         now = link = 0.0
         done: list[float] = []
         arrived: dict[int, float] = {}
+        stalls = []
         back = 0
         for number, option in enumerate(self.options):
+            ready = now
             while len(done) < len(move.chunks) and move.issued[len(done)] <= number:
                 link = max(link, now) + move.out_s(move.chunks[len(done)].nbytes)
                 done.append(link)
@@ -205,5 +212,7 @@ class Timetable:
                 link = max(link, now) + move.in_s(chunk.nbytes)
                 arrived[chunk.wait.next] = link
             back = max(back, self.fetched[number])
-            now = max(now, arrived.get(number, 0.0)) + option.seconds
-        return now
+            now = max(now, arrived.get(number, 0.0))
+            stalls.append(now - ready)
+            now += option.seconds
+        return stalls
