@@ -16,8 +16,11 @@ of the iteration towards the turn:
 
 It holds for whole buffers and for parts, for any choice of algorithms, any order of copies, stalls anywhere, copies
 that serve several waits, and branches; for one GPU's link at its best, latencies, contention, fragmentation and the
-host can only add. It does not hold where something is computed again (`vdnnsim.planning.recomputation_bound`) or
-kernels run in another order.
+host can only add. Where all that waits waits over the turn and waits once, as maps of a chain do, it is the optimum of
+the fluid model; else it may be below that, for it does not count what leaves behind the turn or comes back before it.
+
+It does not hold where something is computed again (`vdnnsim.planning.recomputation_bound`), where kernels run in
+another order, or where one writes over what it reads and the workload does not say so (Layrub lays dX over X).
 """
 
 from bisect import bisect_left
@@ -106,8 +109,8 @@ def stages_of(problem: Problem, host_bytes: int) -> list[Stage]:
             tuple(
                 Need(option, option.seconds, away, away)
                 for option in each.options
-                if (away := max(0, each.away_bytes(option, problem.capacity_bytes)))
-                <= min(each.waiting_bytes, each.sendable_bytes, each.returnable_bytes, host_bytes)
+                if (away := max(0, each.away_bytes(option, problem.capacity_bytes) - each.padding_bytes))
+                <= min(each.waiting_bytes - each.padding_bytes, each.sendable_bytes, each.returnable_bytes, host_bytes)
             ),
             each.sendable_bytes,
             each.returnable_bytes,

@@ -49,6 +49,7 @@ class Kernel:
         options: the fastest first, each with less workspace than the one before.
         held_bytes: what must be on the GPU while it runs, whatever else is away; its workspace aside.
         waiting_bytes: what lives then and it does not touch, and so may be away.
+        padding_bytes: of these, what is no content but rounds it up to granules: no copy moves it.
         sendable_bytes: of all that ever waits, what has been made when it starts.
         returnable_bytes: of all that ever waits, what is touched again only after it.
     """
@@ -57,6 +58,7 @@ class Kernel:
     options: tuple[Option, ...]
     held_bytes: int
     waiting_bytes: int
+    padding_bytes: int
     sendable_bytes: int
     returnable_bytes: int
 
@@ -67,9 +69,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A time for which a buffer waits with its content.
+    """A time for which a buffer waits with a content that is wanted after it.
 
     Attributes:
+        nbytes: of the content, granules aside.
         made: the kernel that wrote the content, by position; -1 where an iteration begins with it.
         last, next: the kernels that touch it before and after, by position; -1 as above.
     """
@@ -84,6 +87,8 @@ class Wait:
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An iteration on a machine.
+
+    An iteration begins with what is given on the GPU, and ends with what is held throughout there.
 
     Attributes:
         waits: every wait of every buffer that a kernel runs in, in the order in which they begin.
@@ -122,7 +127,7 @@ def problem_of(
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
     survey = _Survey(runs, workload, granule_bytes, moves_resident=moves_resident)
-    figures = zip(runs, survey.held, survey.waiting, survey.sendable, survey.returnable, strict=True)
+    figures = zip(runs, survey.held, survey.waiting, survey.padding, survey.sendable, survey.returnable, strict=True)
     kernels = tuple(
         Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)
         for run, *bytes_of in figures
@@ -149,20 +154,23 @@ class _Survey:
         self._granule_bytes = granule_bytes
         self._moves_resident = moves_resident
         count = len(runs)
-        self._held, self._waiting = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._held, self._waiting, self._padding = np.zeros((3, count), np.int64)
         self.waits: list[Wait] = []
         self._touched: dict[int, list[int]] = defaultdict(list)
+        self._read: dict[int, set[int]] = defaultdict(set)
         self._written: dict[int, list[int]] = defaultdict(list)
         for position, run in enumerate(runs):
             reads, writes = self._buffers.touched(run)
             for each in {*reads, *writes}:
                 self._touched[each].append(position)
+            for each in reads:
+                self._read[each].add(position)
             for each in writes:
                 self._written[each].append(position)
         for life in self._lives(runs):
             self._enter(*life, count)
         self.waits.sort(key=lambda each: (each.last, -each.next))
-        self.held, self.waiting = self._held.tolist(), self._waiting.tolist()
+        self.held, self.waiting, self.padding = (each.tolist() for each in (self._held, self._waiting, self._padding))
         self.sendable, self.returnable = self._movable(count)
 
     def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
@@ -185,12 +193,14 @@ class _Survey:
             return
         touched = [each for each in self._touched[buffer] if first <= each <= last]
         self._held[touched] += size
-        ends = [*([-1] if first < 0 else []), *touched, *([count] if last == count else [])]
+        ends = [*([-1] if first < 0 else []), *touched, *([count] if last == count and found.given else [])]
         for before, after in pairwise(ends):
-            if after - before > 1:
+            # What is written anew after a wait, as a weight gradient that has memory throughout, holds nothing in it.
+            if after - before > 1 and (after == count or after in self._read[buffer]):
                 self._waiting[before + 1 : after] += size
+                self._padding[before + 1 : after] += size - found.nbytes
                 made = max((each for each in self._written[buffer] if first <= each <= before), default=-1)
-                self.waits.append(Wait(buffer, size, made, before, after))
+                self.waits.append(Wait(buffer, found.nbytes, made, before, after))
 
     def _movable(self, count: int) -> tuple[list[int], list[int]]:
         """Return by kernel what of all that waits has been made before it, and what comes back only after it.
