@@ -156,7 +156,7 @@ class Movement:
         return list(accumulate((each.wait.made + 1 for each in self.chunks), max))
 
     def timetable(self, options: Sequence[Option]) -> "Timetable":
-        """Return what leaves and comes back when, for kernels by some algorithms; all that can, where it is too little."""
+        """Return what leaves and comes back when, for kernels by some algorithms; where that is too little, all."""
         count, away = len(self.chunks), []
         for number, (kernel, option) in enumerate(zip(self.problem.kernels, options, strict=True)):
             enough = self.away(number, kernel.away_bytes(option, self.problem.capacity_bytes))
