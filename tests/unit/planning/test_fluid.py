@@ -57,7 +57,7 @@ def test_kernels_wait_for_what_must_have_left_and_be_back() -> None:
 
     Beside kernel 0 leaves 1 B, so 1 waits until 8 s and ends at 9 s, when 9 B have left; 2 waits until 10 s, 3 until
     12 s; 4 ends at 14 s, 5 waits until 20 s, and 6 ends at 22 s. Beside kernel 7 1 B of the 20 B comes back, 1 B before
-    it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has made: they leave in a stall, as 8 B of conv1 come back.
+    it. 8 lacks 18 B, of which 8 B are of the gradient that 7 has made: they leave in a stall, as 8 B of conv1 return.
     What is wanted behind kernel 9 is nothing, so 18 B come back before it: 22 + 1 + 1 + 8 + 1 + 18 + 1 s.
     """
     assert bound_s(chain_problem(286)) == pytest.approx(52.0, rel=1e-12)
