@@ -39,8 +39,8 @@ def test_what_is_proven_and_what_the_plan_does(result: ScenarioResult, move: Pol
         ),
         "move(m): offloads 2 maps, 1.50 KiB; computes nothing again",
         (
-            "move(m): 1 kernel runs slower than the fastest algorithm would, by 500 ms: forward of conv1 by gemm, not fft "
-            "(+500 ms, 2.00 KiB less workspace)"
+            "move(m): 1 kernel runs slower than the fastest algorithm would, by 500 ms: forward of conv1 by gemm, not "
+            "fft (+500 ms, 2.00 KiB less workspace)"
         ),
         "move(m): conv1's FFT workspace competes with maps",
         "move(m): 20 B of weights stay",
