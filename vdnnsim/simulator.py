@@ -8,6 +8,7 @@ from vdnnsim.analysis.metrics import RunMetrics, measure, performance_ratios
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution, check_execution
@@ -97,6 +98,7 @@ class Simulator:
             gpus=self.gpus,
             groups=self._groups(),
             server_trials=self if self.gpus > 1 else None,
+            known_copies=HostCopies(self.server, self.gpus),
         )
 
     def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:

@@ -6,6 +6,9 @@ from vdnnsim.errors import PlanError
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.schedule import Allocate, Fetch, Offload, Release, Run, Schedule, Step, Synchronize, Wait
 
+Copied = tuple[int, range | None]
+"""What a copy moves: a buffer, or some of its bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
@@ -68,10 +71,12 @@ class _Survey:
         self._begins: list[list[int]] = [[] for _ in schedule]
         self._ended: list[_Life] = []
         self._living: dict[int, _Life] = {}
-        # By buffer, the copy that nobody has waited for yet, as step and place in it; copies that somebody waits for;
-        # the last fetch of a copy.
-        self._under_way: dict[int, tuple[int, int]] = {}
+        # The copies that nobody has waited for yet, as step and place in it; those that somebody waits for, and the
+        # last of their steps; extents whose memory was given back; the last fetch of a copy.
+        self._under_way: dict[Copied, tuple[int, int]] = {}
         self._awaited: set[tuple[int, int]] = set()
+        self._waited_for = -1
+        self._away: set[Copied] = set()
         self._fetched: dict[tuple[int, int], int] = {}
         # What the layer that runs has touched since it began or was synchronized.
         self._layer: tuple[int, bool] | None = None
@@ -120,7 +125,8 @@ class _Survey:
 
     def _begins_anew(self, life: _Life, position: int) -> bool:
         """Whether a step that writes a buffer wants new memory: not if it was just allocated, or is still leaving."""
-        if isinstance(self._schedule[position], Fetch) and life.buffer in self._under_way:
+        step = self._schedule[position]
+        if isinstance(step, Fetch) and (self._copies_of(life.buffer) or (life.buffer, step.extent) in self._away):
             return False
         return not isinstance(self._schedule[life.touched_by[-1]], Allocate)
 
@@ -128,23 +134,40 @@ class _Survey:
         match step:
             case Offload(beside=True) if not self._is_beside_a_kernel(position):
                 raise self._error(f"{self._name(buffers[0])} is offloaded beside no kernel, expected one before it")
-            case Offload() | Fetch():
-                self._under_way |= {buffer: (position, place) for place, buffer in enumerate(buffers)}
+            case Offload(extent=extent) | Fetch(extent=extent):
+                self._away -= {(buffer, extent) for buffer in buffers}
+                self._under_way |= {(buffer, extent): (position, place) for place, buffer in enumerate(buffers)}
             case Run():
-                for buffer in buffers:
-                    start, _ = self._under_way.get(buffer, (None, 0))
-                    if start is not None and isinstance(self._schedule[start], Fetch):
-                        self._awaited.add((start, buffer))
-                        del self._under_way[buffer]
-            case Wait():
-                missing = [buffer for buffer in buffers if buffer not in self._under_way]
+                self._await_arrivals(buffers)
+            case Wait(what=what, extent=extent):
+                copies = [each for buffer in what for each in self._copies_of(buffer, extent)]
+                missing = set(what) - {buffer for buffer, _ in copies}
                 if missing:
-                    raise self._error(f"waits for {self._name(missing[0])}, which no copy moves")
+                    raise self._error(f"waits for {self._name(min(missing))}, which no copy moves")
                 # The memory stream runs in order: who waits for the last copy waits for all.
-                (start, _), last = max((self._under_way.pop(buffer), buffer) for buffer in buffers)
-                self._awaited.add((start, last))
+                (start, _), last = max((self._under_way.pop(each), each[0]) for each in copies)
+                if extent is None or start > self._waited_for:
+                    self._awaited.add((start, last))
+                    self._waited_for = start
+                if extent is not None and isinstance(self._schedule[start], Offload):
+                    self._away |= {(buffer, extent) for buffer in what}
             case _:
                 pass
+
+    def _copies_of(self, buffer: int, extent: range | None = None) -> list[Copied]:
+        """Return the copies of a buffer that nobody has waited for yet, of all its extents or of one."""
+        return [each for each in self._under_way if each[0] == buffer and extent in (None, each[1])]
+
+    def _await_arrivals(self, buffers: list[int]) -> None:
+        """Let a kernel wait for what it touches and comes; of the extents of a buffer the last is waited for."""
+        for buffer in buffers:
+            arrivals = [each for each in self._copies_of(buffer) if self._is_fetch(self._under_way[each][0])]
+            starts = [self._under_way.pop(each)[0] for each in arrivals]
+            if starts:
+                self._awaited.add((max(starts), buffer))
+
+    def _is_fetch(self, position: int) -> bool:
+        return isinstance(self._schedule[position], Fetch)
 
     def _is_beside_a_kernel(self, position: int) -> bool:
         return position > 0 and isinstance(self._schedule[position - 1], Run | Offload | Fetch)

@@ -1,10 +1,12 @@
 """Lowers a schedule: writes the operations of a plan that takes its steps, memory by a scheme of allocation."""
 
+from collections.abc import Iterable
+
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lifetimes import Lifetimes, lifetimes, touched
+from vdnnsim.plan.lifetimes import Copied, Lifetimes, lifetimes, touched
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.schedule import (
     Allocate,
@@ -60,7 +62,10 @@ class _Lowering:
         self._plan = draft.plan
         self._buffers = draft.buffers
         self._under_way = draft.under_way
-        self._coming: set[int] = set()
+        # What comes, by buffer; extents that leave, and those whose memory was given back.
+        self._coming: dict[int, list[range | None]] = {}
+        self._leaving: set[Copied] = set()
+        self._away: set[Copied] = set()
         self._allocation = allocation
         self._lived = lived
         # The point from which on copies beside the last kernel may begin; None once the memory stream waits for it.
@@ -102,22 +107,10 @@ class _Lowering:
             case Offload():
                 self._offload(position, step)
             case Fetch():
-                self._follow_compute()
-                for buffer in step.what:
-                    self._plan.prefetch(
-                        buffer,
-                        step.layer.index,
-                        step.phase,
-                        on_demand=step.on_demand,
-                        keeps_copy=step.keeps_copy,
-                        mechanism=step.mechanism,
-                        copy=step.copy,
-                        extent=step.extent,
-                    )
-                    self._mark(position, buffer)
-                    self._coming.add(buffer)
-            case Wait(what=what):
-                self._wait(what)
+                self._fetch(position, step)
+            case Wait(what=what, extent=extent):
+                self._wait(each for each in list(self._under_way) if each[0] in what and extent in (None, each[1]))
+                self._give_back({(buffer, extent) for buffer in what} & self._leaving)
             case Synchronize():
                 self._plan.synchronize()
                 self._under_way.clear()
@@ -128,7 +121,7 @@ class _Lowering:
     def _run(self, position: int, step: Run) -> None:
         for buffer in touched(step, self._buffers)[0]:
             if buffer in self._coming:
-                self._wait((buffer,))
+                self._wait((buffer, extent) for extent in self._coming[buffer])
         following = self._following(position)
         if isinstance(following, Offload) and following.beside:
             self._ready = self._plan.record(Stream.COMPUTE)
@@ -144,22 +137,54 @@ class _Lowering:
             self._plan.offload(
                 buffer, step.layer.index, step.phase, mechanism=step.mechanism, copy=step.copy, extent=step.extent
             )
-            self._mark(position, buffer)
+            self._mark(position, (buffer, step.extent))
+            if step.extent is not None:
+                self._leaving.add((buffer, step.extent))
             if (position, buffer) in self._lived.departing:
                 self._allocation.leaves(buffer)
+
+    def _fetch(self, position: int, step: Fetch) -> None:
+        copied = [(buffer, step.extent) for buffer in step.what]
+        for buffer, extent in copied:
+            if (buffer, extent) in self._away and extent is not None:
+                self._away.remove((buffer, extent))
+                self._plan.allocate_extent(buffer, extent, step.layer.index, step.phase)
+        self._follow_compute()
+        for buffer, extent in copied:
+            self._plan.prefetch(
+                buffer,
+                step.layer.index,
+                step.phase,
+                on_demand=step.on_demand,
+                keeps_copy=step.keeps_copy,
+                mechanism=step.mechanism,
+                copy=step.copy,
+                extent=extent,
+            )
+            self._mark(position, (buffer, extent))
+            self._coming.setdefault(buffer, []).append(extent)
+
+    def _give_back(self, extents: Iterable[Copied]) -> None:
+        for buffer, extent in extents:
+            assert extent is not None, "what leaves as a whole ends with its life"
+            self._plan.release_extent(buffer, extent)
+            self._leaving.remove((buffer, extent))
+            self._away.add((buffer, extent))
 
     def _follow_compute(self) -> None:
         """Let the next copy begin after the kernels so far."""
         self._plan.wait(self._plan.record(Stream.COMPUTE), Stream.MEMORY)
 
-    def _mark(self, position: int, buffer: int) -> None:
+    def _mark(self, position: int, copied: Copied) -> None:
         """Mark the end of a copy for which somebody waits."""
-        awaited = (position, buffer) in self._lived.awaited
-        self._under_way[buffer] = self._plan.record(Stream.MEMORY) if awaited else None
+        awaited = (position, copied[0]) in self._lived.awaited
+        self._under_way[copied] = self._plan.record(Stream.MEMORY) if awaited else None
 
-    def _wait(self, buffers: tuple[int, ...]) -> None:
+    def _wait(self, copies: Iterable[Copied]) -> None:
         """Let the compute stream wait for copies, unless the scheme of allocation has done so ahead."""
-        self._coming.difference_update(buffers)
-        events = [event for buffer in buffers if (event := self._under_way.pop(buffer, None)) is not None]
+        waited_for = list(copies)
+        for buffer, _ in waited_for:
+            self._coming.pop(buffer, None)
+        events = [event for each in waited_for if (event := self._under_way.pop(each, None)) is not None]
         if events:
             self._plan.wait(max(events), Stream.COMPUTE)

@@ -59,7 +59,8 @@ class Offload:
 class Fetch:
     """A copy begins to come back after the kernels so far, for a layer; the first kernel that reads it waits.
 
-    It comes into memory of its own, or, where nothing has waited for its offload, into that which it still has.
+    It comes into memory of its own, or, where nothing has waited for its offload, into that which it still has. An
+    extent comes into its place in the buffer, whose memory is taken again if it was given back.
     """
 
     what: tuple[int, ...]
@@ -74,9 +75,14 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The compute stream waits until what leaves or comes has been copied; what no kernel to come reads is released."""
+    """The compute stream waits until what leaves or comes has been copied; what no kernel to come reads is released.
+
+    Attributes:
+        extent: the bytes, as of the copies; of an extent that leaves the memory is given back, and the buffer stays.
+    """
 
     what: tuple[int, ...]
+    extent: range | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ What is away while a kernel runs must have been sent before the kernel starts, a
 any schedule, and of its kernels the one for which most must be away, the turn. What must be away for a kernel before it
 has left by the start of that kernel; what must be away for one behind it comes back only after the end of that one; of
 the turn itself both are true. Count nothing else: bytes may leave in any order, in fractions, at the best rate that the
-link ever has, and nothing takes latency. What is left of the problem is solved exactly, by two searches from both ends
-of the iteration towards the turn:
+link ever has, and nothing takes latency. Only what a kernel has just made takes a stall to leave before the next. What
+is left of the problem is solved exactly, by two searches from both ends of the iteration towards the turn:
 
 - A label after some kernels is the time and the bytes sent. One with time t1 and bytes x1 is no worse than one with t2
   and x2 if t1 <= t2 and x1 + rate (t2 - t1) >= x2. Of each kernel every algorithm is tried, with the wait for what must
@@ -21,7 +21,7 @@ kernels run in another order.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -31,6 +31,8 @@ from vdnnsim.planning.problem import Kernel, Option, Problem
 
 MOST_LABELS: Final = 200
 """After so many for one kernel the two nearest are merged into one that is better than both."""
+TOLERANCE: Final = 1e-4
+"""So near to the optimum a bound is good enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,17 @@ class Links:
 
 
 class Need(NamedTuple):
-    """An algorithm of a kernel and what must have been sent before it, and must come back after it, in bytes."""
+    """An algorithm of a kernel and what must have been sent before it, and must come back after it, in bytes.
+
+    Attributes:
+        stall_s: for which the kernel waits at the least.
+    """
 
     option: Option
     seconds: float
     sent_bytes: int
     returned_bytes: int
+    stall_s: float = 0.0
 
     @property
     def away_bytes(self) -> int:
@@ -56,7 +63,7 @@ class Need(NamedTuple):
 
     def mirrored(self) -> "Need":
         """Return it in reversed time."""
-        return Need(self.option, self.seconds, self.returned_bytes, self.sent_bytes)
+        return self._replace(sent_bytes=self.returned_bytes, returned_bytes=self.sent_bytes)
 
 
 class Stage(NamedTuple):
@@ -64,7 +71,8 @@ class Stage(NamedTuple):
 
     Attributes:
         needs: by algorithm.
-        sendable_bytes, returnable_bytes: as of a kernel.
+        sendable_bytes: the most that can have been sent before it of what is needed away later.
+        returnable_bytes: the most that can come back only after it of what was needed away before.
     """
 
     needs: tuple[Need, ...]
@@ -77,7 +85,7 @@ class Optimum:
     """The best that there is.
 
     Attributes:
-        seconds: the bound.
+        seconds: the bound; less than the optimum by a fraction of `TOLERANCE` at most.
         away_bytes: what must be away for the turn.
         turn: its position.
         options: the algorithm of each kernel.
@@ -99,27 +107,30 @@ class _Label(NamedTuple):
 _START: Final = _Label(0.0, 0.0, None, None)
 
 
-def stages_of(problem: Problem, host_bytes: int) -> list[Stage]:
+def stages_of(problem: Problem, links: Links, host_bytes: int) -> list[Stage]:
     """Return the kernels of a problem with what must be away; at most `host_bytes` can be."""
     return [
         Stage(
-            tuple(
-                Need(option, option.seconds, away, away)
-                for option in each.options
-                if (away := max(0, each.away_bytes(option, problem.capacity_bytes)))
-                <= min(each.waiting_bytes, each.sendable_bytes, each.returnable_bytes, host_bytes)
-            ),
+            tuple(_needs_of(each, problem, links, host_bytes)),
             each.sendable_bytes,
-            each.returnable_bytes,
+            each.waiting_bytes - each.fresh_bytes,
         )
         for each in problem.kernels
     ]
 
 
-def impossible(problem: Problem, host_bytes: int) -> Kernel | None:
+def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -> Iterator[Need]:
+    most = min(kernel.waiting_bytes, host_bytes)
+    for option in kernel.options:
+        away = max(0, kernel.away_bytes(option, problem.capacity_bytes))
+        if away <= most:
+            stall_s = max(0, away + kernel.fresh_bytes - kernel.waiting_bytes) / links.out_bytes_per_s
+            yield Need(option, option.seconds, away, away, stall_s)
+
+
+def impossible(problem: Problem, stages: Sequence[Stage]) -> Kernel | None:
     """Return the kernel that no schedule can run in this memory, the one that lacks most; None where there is none."""
-    stages = zip(problem.kernels, stages_of(problem, host_bytes), strict=True)
-    barred = [kernel for kernel, stage in stages if not stage.needs]
+    barred = [kernel for kernel, stage in zip(problem.kernels, stages, strict=True) if not stage.needs]
     return max(barred, key=lambda each: each.held_bytes + each.options[-1].workspace_bytes, default=None)
 
 
@@ -129,21 +140,47 @@ def fluid_optimum(stages: Sequence[Stage], links: Links) -> Optimum:
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
     tie = count()
     heap: list[tuple[float, int, int, int, _Solution]] = []
+    best: _Solution | None = None
 
     def enter(first: int, last: int) -> None:
+        nonlocal best
         solution = _solve(stages, links, amounts[first], amounts[last])
-        if solution is not None:
-            heappush(heap, (solution.seconds, next(tie), first, last, solution))
+        if solution is None:
+            return
+        heappush(heap, (solution.seconds, next(tie), first, last, solution))
+        schedule = solution if solution.is_schedule else _turned(stages, links, solution)
+        best = schedule if best is None else min(best, schedule, key=lambda each: each.seconds)
 
     enter(bisect_left(amounts, least), len(amounts) - 1)
     while True:
         seconds, _, first, last, found = heappop(heap)
-        away = found.needs[found.turn].away_bytes
-        if away == max(each.away_bytes for each in found.needs):
-            return Optimum(seconds, away, found.turn, tuple(each.option for each in found.needs))
+        assert best is not None, "what was popped was entered"
+        if found.is_schedule or best.seconds <= seconds * (1 + TOLERANCE):
+            chosen = found if found.is_schedule else best
+            return Optimum(
+                seconds, chosen.needs[chosen.turn].away_bytes, chosen.turn, tuple(each.option for each in chosen.needs)
+            )
         middle = (first + last) // 2
         enter(first, middle)
         enter(middle + 1, last)
+
+
+def _turned(stages: Sequence[Stage], links: Links, solution: "_Solution") -> "_Solution":
+    """Return what a solution takes around the kernel that needs most of all, which it missed as its turn."""
+    only = [stage._replace(needs=(need,)) for stage, need in zip(stages, solution.needs, strict=True)]
+    most = max(each.away_bytes for each in solution.needs)
+    turned = _solve(only, links, most, most)
+    assert turned is not None, "one of them needs as much"
+    return turned
+
+
+def fastest_around(stages: Sequence[Stage], links: Links, turn: int) -> tuple[Option, ...] | None:
+    """Return by what algorithms kernels are fastest around a given turn; None if one of them cannot run."""
+    if not all(each.needs for each in stages):
+        return None
+    solution = _solve(stages, links, 0, max(need.away_bytes for each in stages for need in each.needs), (turn,))
+    assert solution is not None, "every kernel has an algorithm"
+    return tuple(each.option for each in solution.needs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +189,15 @@ class _Solution:
     turn: int
     needs: tuple[Need, ...]
 
+    @property
+    def is_schedule(self) -> bool:
+        """Whether no kernel needs more to be away than its turn."""
+        return all(each.away_bytes <= self.needs[self.turn].away_bytes for each in self.needs)
 
-def _solve(stages: Sequence[Stage], links: Links, least: int, most: int) -> _Solution | None:
+
+def _solve(
+    stages: Sequence[Stage], links: Links, least: int, most: int, turns: Sequence[int] | None = None
+) -> _Solution | None:
     """Return the fastest where no kernel needs more than `most` and the turn at least `least`."""
     allowed = [[each for each in stage.needs if each.away_bytes <= most] for stage in stages]
     sent = [(needs, stage.sendable_bytes) for needs, stage in zip(allowed, stages, strict=True)]
@@ -164,8 +208,8 @@ def _solve(stages: Sequence[Stage], links: Links, least: int, most: int) -> _Sol
     ahead = _labels(sent, links.out_bytes_per_s)
     behind = _labels(returned[::-1], links.in_bytes_per_s)[::-1]
     best: tuple[float, int, _Label, _Label, Need] | None = None
-    for turn, needs in enumerate(allowed):
-        for need in needs:
+    for turn in range(len(stages)) if turns is None else turns:
+        for need in allowed[turn]:
             if need.away_bytes < least:
                 continue
             for before in ahead[turn]:
@@ -217,7 +261,7 @@ def _labels(kernels: Sequence[tuple[Sequence[Need], int]], rate: float) -> list[
 
 
 def _after(label: _Label, need: Need, movable: int, rate: float) -> _Label:
-    wait_s = max(0.0, need.sent_bytes - label.nbytes) / rate
+    wait_s = max(need.stall_s, (need.sent_bytes - label.nbytes) / rate)
     seconds = wait_s + need.seconds
     return _Label(label.seconds + seconds, min(movable, label.nbytes + rate * seconds), label, need)
 

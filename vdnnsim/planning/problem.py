@@ -23,7 +23,7 @@ from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lifetimes import lifetimes
 from vdnnsim.plan.schedule import Run, Schedule, by_operation
 
-_RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OPTIMIZER_STATE)
+RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OPTIMIZER_STATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,16 @@ class Kernel:
         options: the fastest first, each with less workspace than the one before.
         held_bytes: what must be on the GPU while it runs, whatever else is away; its workspace aside.
         waiting_bytes: what lives then and it does not touch, and so may be away.
-        sendable_bytes: of all that ever waits, what has been made when it starts.
-        returnable_bytes: of all that ever waits, what is touched again only after it.
+        fresh_bytes: what of that the kernel just before it has made, which could leave in no time but that of a stall.
+        sendable_bytes: of what waits behind it, what has been made when it starts.
     """
 
     run: Run
     options: tuple[Option, ...]
     held_bytes: int
     waiting_bytes: int
+    fresh_bytes: int
     sendable_bytes: int
-    returnable_bytes: int
 
     def away_bytes(self, option: Option, capacity_bytes: int) -> int:
         """Return how much must be away while it runs by an algorithm; below 0 what could be there beside."""
@@ -122,7 +122,7 @@ def problem_of(
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
     survey = _Survey(runs, workload, granule_bytes, moves_resident=moves_resident)
-    figures = zip(runs, survey.held, survey.waiting, survey.sendable, survey.returnable, strict=True)
+    figures = zip(runs, survey.held, survey.waiting, survey.fresh, survey.sendable, strict=True)
     kernels = tuple(
         Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)
         for run, *bytes_of in figures
@@ -163,7 +163,11 @@ class _Survey:
             self._enter(*life, count)
         self.waits.sort(key=lambda each: (each.last, -each.next))
         self.held, self.waiting = self._held.tolist(), self._waiting.tolist()
-        self.sendable, self.returnable = self._movable(count)
+        self.fresh = [0] * count
+        for wait in self.waits:
+            if -1 < wait.made == wait.last:
+                self.fresh[wait.made + 1] += wait.nbytes
+        self.sendable = self._sendable(count)
 
     def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
         """Yield each buffer, the kernel that makes it, the last that touches it; -1 and the end for no kernel."""
@@ -180,7 +184,7 @@ class _Survey:
     def _enter(self, buffer: int, first: int, last: int, count: int) -> None:
         found = self._buffers.buffers[buffer]
         size = round_up(found.nbytes, self._granule_bytes)
-        if not self._moves_resident and (last == count or found.kind in _RESIDENT):
+        if not self._moves_resident and (last == count or found.kind in RESIDENT):
             self._held[max(0, first) : last + 1] += size
             return
         touched = [each for each in self._touched[buffer] if first <= each <= last]
@@ -192,17 +196,10 @@ class _Survey:
                 made = max((each for each in self._written[buffer] if first <= each <= before), default=-1)
                 self.waits.append(Wait(buffer, size, made, before, after))
 
-    def _movable(self, count: int) -> tuple[list[int], list[int]]:
-        """Return by kernel what of all that waits has been made before it, and what comes back only after it.
-
-        A content that waits several times leaves once, and has come back for good before its last wait ends.
-        """
-        made, back = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
-        ends: dict[tuple[int, int], Wait] = {}
-        for each in self.waits:
-            ends[each.buffer, each.made] = each
+    def _sendable(self, count: int) -> list[int]:
+        """Return by kernel what has been made before it and waits when the next one runs, or later."""
+        ends = {(each.buffer, each.made): each for each in self.waits}
+        alive = np.zeros(count, np.int64)
         for each in ends.values():
-            made[each.made + 1] += each.nbytes
-            back[each.next] += each.nbytes
-        returnable = back[::-1].cumsum()[::-1]
-        return made.cumsum()[:count].tolist(), returnable[1:].tolist()
+            alive[each.made + 1 : each.next - 1] += each.nbytes
+        return alive.tolist()

@@ -20,6 +20,7 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from vdnnsim.cost.table import CostModel, CostTable
+from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError, VdnnsimError
@@ -82,6 +83,7 @@ class Setting:
         gpus: how many GPUs train together.
         groups: their numbers by the switch on which they hang.
         server_trials: the port for trials of all of them; None for one GPU alone.
+        known_copies: how long copies to and from the host take; None where that is kept from the policy, or not known.
     """
 
     workload: Workload
@@ -91,6 +93,7 @@ class Setting:
     gpus: int = 1
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     server_trials: ServerTrialPort | None = None
+    known_copies: HostCopies | None = None
 
     @property
     def costs(self) -> CostTable:
@@ -123,6 +126,17 @@ class Setting:
             raise _undeclared("trials", DecidedBy.TRIALS)
         return self.known_trials
 
+    @property
+    def copies(self) -> HostCopies:
+        """How long copies between the host and one GPU take, beside those of the others.
+
+        Raises:
+            PolicyError: the policy does not declare that trials decide its plans, which the link does as well.
+        """
+        if self.known_copies is None:
+            raise _undeclared("copies", DecidedBy.TRIALS)
+        return self.known_copies
+
     def run_on_all_gpus(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
         """Run a trial iteration of all GPUs."""
         if self.server_trials is not None:
@@ -134,7 +148,7 @@ class Setting:
         if decided_by is DecidedBy.TRIALS:
             return self
         limits = self.known_limits if decided_by is DecidedBy.MEMORY else None
-        return replace(self, known_limits=limits, known_trials=None, server_trials=None)
+        return replace(self, known_limits=limits, known_trials=None, server_trials=None, known_copies=None)
 
 
 def _undeclared(name: str, decided_by: DecidedBy) -> PolicyError:

@@ -10,6 +10,7 @@ from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.geeps import GeePS
 from vdnnsim.policies.layrub import LayrubHybrid, LayrubInter, LayrubIntra
 from vdnnsim.policies.memonger import Memonger
+from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.pytorch import PyTorch
@@ -29,6 +30,7 @@ SHIPPED: Final[tuple[type[Policy], ...]] = (
     VdnnDyn,
     VdnnPlusPlus,
     BoundarySearch,
+    Optimal,
     PageMigration,
     Swap,
     StaggeredSwap,

@@ -84,9 +84,7 @@ class BothSides:
         yield replace(self._row(on_device), decision=decision, profiled_on_device=True)
 
     def _plan(self, policy: Policy, trials: TrialPort) -> TrainingPlan:
-        plan = make_plan(
-            policy, Setting(self.simulator.workload, self.simulator.cost_model, self.simulator.limits, trials)
-        )
+        plan = make_plan(policy, replace(self.simulator.setting(), known_trials=trials))
         check_plan(plan)
         return plan
 

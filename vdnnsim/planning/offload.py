@@ -1,0 +1,127 @@
+"""The fastest offload: what leaves in which chunks, and by which algorithm each kernel runs, under a capacity.
+
+The fluid optimum says how much must be away for each kernel, and where the turn is. What begins to wait first leaves
+first, for it waits longest. Then chunks take the place of bytes: the same two searches, with what must be away rounded
+up to chunks. Cut where the fluid optimum needs it, chunks lose next to nothing; of a size that somebody asks for they
+lose what rounding loses.
+
+Where buffers move as a whole, that order does not fill well what must be away with a few large ones: then others are
+tried in their place, one after the other, as long as the iteration gets shorter and there is time.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from vdnnsim.planning.fluid import Links, Optimum, fastest_around
+from vdnnsim.planning.problem import Problem, Wait
+from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
+
+WHOLE: Final = 0
+"""In place of the bytes of a chunk: buffers move as a whole."""
+MORE_BUFFERS: Final = 4
+"""So many whole buffers beyond those that must be away are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """How long copies of so many bytes take, out and in, and the rates that none exceeds."""
+
+    out_s: Callable[[int], float]
+    in_s: Callable[[int], float]
+    best: Links
+
+
+@dataclass(frozen=True)
+class OffloadSearch:
+    """A problem whose fluid optimum is known.
+
+    Attributes:
+        granule_bytes: in which memory can be given back.
+        until: when a search that could go on ends, by `time.monotonic`.
+    """
+
+    problem: Problem
+    optimum: Optimum
+    copies: Copies
+    granule_bytes: int
+    until: float
+
+    def best(self, chunk_bytes: int | None) -> Timetable | None:
+        """Return the fastest timetable found.
+
+        Args:
+            chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
+
+        Returns:
+            None where none of those tried fits.
+        """
+        if not self.optimum.away_bytes:
+            return self._movement((), self.optimum.turn).timetable(self.optimum.options)
+        found: Timetable | None = None
+        for turn in self._turns():
+            for chunks in self._choices(turn, chunk_bytes):
+                found = self._faster(found, self._timetable(chunks, turn))
+        return self._exchanged(found) if chunk_bytes == WHOLE and found else found
+
+    def _turns(self) -> list[int]:
+        """Return where the turn may be: where the fluid has it, and where most waits."""
+        kernels = self.problem.kernels
+        most = max(range(len(kernels)), key=lambda each: kernels[each].waiting_bytes - kernels[each].fresh_bytes)
+        return list(dict.fromkeys((self.optimum.turn, most)))
+
+    def _choices(self, turn: int, chunk_bytes: int | None) -> Iterator[list[Chunk]]:
+        """Yield what may leave: as much as the fluid has away, and some more, as chunks round it."""
+        waits, away = self.problem.waits, self.optimum.away_bytes
+        if chunk_bytes == WHOLE:
+            everyone = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(waits, turn)]
+            least = len(leaving(waits, turn, away))
+            yield from (everyone[:count] for count in range(least, min(least + MORE_BUFFERS, len(everyone)) + 1))
+        elif chunk_bytes is None:
+            kernels = enumerate(zip(self.problem.kernels, self.optimum.options, strict=True))
+            needs = [(at, kernel.away_bytes(each, self.problem.capacity_bytes)) for at, (kernel, each) in kernels]
+            before = [need for at, need in needs if at <= turn]
+            behind = [need for at, need in needs if at >= turn]
+            yield at_needs(leaving(waits, turn, away + self.granule_bytes), before, behind, self.granule_bytes)
+        else:
+            for more in range(3):
+                yield in_pieces(leaving(waits, turn, away + more * chunk_bytes), chunk_bytes)
+
+    def _movement(self, chunks: Sequence[Chunk], turn: int) -> Movement:
+        return Movement(self.problem, turn, chunks, self.copies.out_s, self.copies.in_s)
+
+    def _timetable(self, chunks: Sequence[Chunk], turn: int) -> Timetable | None:
+        movement = self._movement(chunks, turn)
+        out_s = sum(self.copies.out_s(each.nbytes) for each in chunks)
+        in_s = sum(self.copies.in_s(each.nbytes) for each in chunks)
+        links = Links(movement.nbytes / out_s, movement.nbytes / in_s) if chunks else self.copies.best
+        options = fastest_around(movement.stages, links, turn)
+        return movement.timetable(options) if options else None
+
+    def _faster(self, one: Timetable | None, other: Timetable | None) -> Timetable | None:
+        return min((each for each in (one, other) if each), key=lambda each: each.seconds, default=None)
+
+    def _exchanged(self, found: Timetable) -> Timetable:
+        """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""
+        turn = found.movement.turn
+        everyone = [wait for wait, _ in leaving(self.problem.waits, turn)]
+        improved = True
+        while improved:
+            improved = False
+            for chosen in _neighbours({each.wait for each in found.movement.chunks}, everyone):
+                if monotonic() > self.until:
+                    return found
+                chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
+                other = self._timetable(chunks, turn)
+                if other and other.seconds < found.seconds:
+                    found, improved = other, True
+                    break
+        return found
+
+
+def _neighbours(chosen: set[Wait], everyone: Sequence[Wait]) -> Iterator[set[Wait]]:
+    inside, outside = [each for each in everyone if each in chosen], [each for each in everyone if each not in chosen]
+    yield from (chosen - {each} for each in inside)
+    yield from (chosen | {each} for each in outside)
+    yield from (chosen - {one} | {other} for one in inside for other in outside)

@@ -1,0 +1,95 @@
+"""Why a plan is as it is, in words: what leaves, which kernels are slower and for what, who waits, and what stays."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from vdnnsim.plan.certificate import SlowerKernel
+from vdnnsim.plan.training_plan import Buffer
+from vdnnsim.planning.problem import RESIDENT, Kernel, Problem
+from vdnnsim.planning.timetable import Timetable
+from vdnnsim.units import format_bytes, format_seconds
+
+MOST_REASONS: Final = 3
+NEGLIGIBLE: Final = 1e-4
+"""A part of the iteration; what costs less is no reason."""
+
+
+def offloaded(timetable: Timetable, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """Return what leaves, with bytes, in the order in which it does."""
+    moved: Counter[int] = Counter()
+    for chunk in timetable.movement.chunks:
+        moved[chunk.wait.buffer] += chunk.nbytes
+    return tuple((names[buffer], nbytes) for buffer, nbytes in moved.items())
+
+
+def slower_kernels(timetable: Timetable) -> tuple[SlowerKernel, ...]:
+    """Return the kernels that do not run by their fastest algorithm, the largest loss first."""
+    found = []
+    for kernel, option in zip(timetable.movement.problem.kernels, timetable.options, strict=True):
+        fastest = kernel.options[0]
+        if option is not fastest:
+            found.append(
+                SlowerKernel(
+                    layer=kernel.run.layer.name,
+                    phase=kernel.run.phase.value,
+                    chosen=option.kernel.algorithm,
+                    fastest=fastest.kernel.algorithm,
+                    lost_s=option.seconds - fastest.seconds,
+                    saved_bytes=fastest.workspace_bytes - option.workspace_bytes,
+                )
+            )
+    return tuple(sorted(found, key=lambda each: -each.lost_s))
+
+
+def levers(timetable: Timetable, names: Sequence[str]) -> tuple[str, ...]:
+    """Return what costs most, in at most three sentences: waits for copies, and workspaces that crowd out maps."""
+    reasons = [*_waits(timetable, names), *_workspaces(timetable)]
+    worth = (each for each in sorted(reasons, key=lambda each: -each[0]) if each[0] > NEGLIGIBLE * timetable.seconds)
+    return tuple(sentence for _, sentence in islice(worth, MOST_REASONS))
+
+
+def _workspaces(timetable: Timetable) -> Iterator[tuple[float, str]]:
+    """Yield the seconds that kernels lose by their workspaces."""
+    waiting = {_name(each): each.waiting_bytes for each in timetable.movement.problem.kernels}
+    for each in slower_kernels(timetable):
+        name = f"{each.phase} of {each.layer}"
+        sentence = (
+            f"{name} runs {each.chosen} and not {each.fastest}, {format_seconds(each.lost_s)} slower: "
+            f"{format_bytes(each.saved_bytes)} of workspace compete with {format_bytes(waiting[name])} that wait"
+        )
+        yield each.lost_s, sentence
+
+
+def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, str]]:
+    """Yield the seconds for which kernels wait for copies."""
+    movement = timetable.movement
+    for number, stall_s in enumerate(timetable.stalls):
+        kernel = movement.problem.kernels[number]
+        coming = [each.wait.buffer for each in movement.chunks if each.wait.next == number]
+        if coming and number > movement.turn:
+            what = f"{names[coming[0]]} has come back"
+        else:
+            gone = sum(each.nbytes for each in movement.chunks[: timetable.released[number]])
+            what = f"{format_bytes(gone)} have left"
+        yield stall_s, f"{_name(kernel)} waits {format_seconds(stall_s)} until {what}: the link is the limit"
+
+
+def what_stays(problem: Problem, buffers: Sequence[Buffer]) -> tuple[str, ...]:
+    """Return below which memory no schedule of the order gets, and for whom."""
+    tightest = max(problem.kernels, key=_floor_bytes)
+    floor = _floor_bytes(tightest)
+    resident = sum(each.nbytes for each in buffers if each.kind in RESIDENT)
+    return (
+        f"{_name(tightest)} needs {format_bytes(floor)} whatever is away, {format_bytes(resident)} of them weights, "
+        "their gradients and states: no schedule of this order fits less memory",
+    )
+
+
+def _floor_bytes(kernel: Kernel) -> int:
+    return kernel.held_bytes + kernel.options[-1].workspace_bytes
+
+
+def _name(kernel: Kernel) -> str:
+    return f"{kernel.run.phase.value} of {kernel.run.layer.name}"

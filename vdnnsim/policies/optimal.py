@@ -1,0 +1,72 @@
+"""`optimal`: the fastest schedule that fits, found by search, with a bound on how much faster any could be.
+
+What leaves, when it leaves and comes back, and by which algorithm each kernel runs are decided together
+(`vdnnsim.planning`). The plan carries a certificate: no schedule of the same order is faster than its bound. It knows
+the machine's link; where more than one way of copying is worth it, a trial iteration of each decides.
+"""
+
+from typing import ClassVar, Final
+
+from vdnnsim.errors import InputError
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.planning.offload import WHOLE
+from vdnnsim.planning.planner import Planner
+from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.units import Dimension, parse_quantity
+
+AUTO: Final = "auto"
+WHOLE_BUFFERS: Final = "whole"
+
+
+class Optimal(Policy, frozen=True, kw_only=True):
+    """Search for the fastest schedule.
+
+    Attributes:
+        chunk: the most that a copy moves, as `64 MiB`; `auto` cuts where memory is short, which needs a memory model
+            that gives back parts of buffers and is `whole` under others; `whole` moves whole buffers.
+        time_limit: after which the search ends with the best that it has found.
+    """
+
+    name: ClassVar[str] = "optimal"
+    summary: ClassVar[str] = "the fastest schedule that fits, found by search, with a bound that certifies it"
+
+    chunk: str = AUTO
+    time_limit: str = "20 s"
+
+    def __post_init__(self) -> None:
+        """Check the size of a chunk and the limit.
+
+        Raises:
+            ValueError: one is no quantity, or not above 0; msgspec makes that the refusal of the option.
+        """
+        if self.chunk not in (AUTO, WHOLE_BUFFERS):
+            _positive("chunk", self.chunk, Dimension.BYTES, f", {AUTO} or {WHOLE_BUFFERS}")
+        _positive("time_limit", self.time_limit, Dimension.SECONDS, "")
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Search, and try what is worth a trial."""
+        plans = list(self._planner(setting).plans())
+        if len(plans) == 1:
+            return plans[0]
+        return min(plans, key=lambda each: setting.trials.run_trial(each).cost_s)
+
+    def _planner(self, setting: Setting) -> Planner:
+        sizes = {AUTO: None, WHOLE_BUFFERS: WHOLE}
+        return Planner(
+            workload=setting.workload,
+            costs=setting.costs,
+            limits=setting.limits,
+            copies=setting.copies,
+            chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
+            time_limit_s=parse_quantity(self.time_limit, Dimension.SECONDS),
+            label=self.label,
+        )
+
+
+def _positive(name: str, text: str, dimension: Dimension, others: str) -> None:
+    try:
+        if parse_quantity(text, dimension) > 0:
+            return
+        raise ValueError(f"{name}: found {text!r}, expected more than 0{others}")
+    except InputError as failure:
+        raise ValueError(f"{name}: {failure}{others}") from None
