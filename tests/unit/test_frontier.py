@@ -6,7 +6,6 @@ planner keeps everything where it may, and offloads all maps where it may not.
 
 import csv
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -14,13 +13,15 @@ from typing import ClassVar
 import pytest
 
 from tests.unit.test_cli import SMALL, vdnnsim
-from tests.unit.test_compare import PICKY, Picky
+from tests.unit.test_compare import Picky
 from tests.unit.test_largest_batch import BASE, LEAST, NONE, scenario
 from vdnnsim.experiment import run_scenario
 from vdnnsim.frontier import find_frontier
 from vdnnsim.plan.certificate import BoundClass, Certificate
 from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
+from vdnnsim.policies.swap import StaggeredSwap
 from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
 from vdnnsim.scenario.scenario import Scenario
 
@@ -109,34 +110,30 @@ def test_a_policy_that_fits_nowhere_says_why() -> None:
     assert "host memory" in declined.reason
 
 
-OPTIMAL = """
-from dataclasses import replace
-from typing import ClassVar
-from vdnnsim.plan.certificate import BoundClass, Certificate
-from vdnnsim.policies.resident import Resident
-
-class Planner(Resident, frozen=True, kw_only=True):
-    name: ClassVar[str] = "planner"
-    summary: ClassVar[str] = "keeps everything"
-
-    def plan(self, setting):
-        return replace(super().plan(setting), certificate=Certificate(1e-3, BoundClass.ANY))
-"""
+def test_no_policy_is_below_the_bound_and_more_memory_is_never_slower() -> None:
+    """Of those that compute nothing again, at every capacity into which they fit, with the shipped planner."""
+    others = (BASE, NONE, MOVE, VdnnDyn(), StaggeredSwap(algorithms=LEAST))
+    found = find_frontier(scenario(*others, memory_bytes=1070), Optimal(), 8, Steps())
+    times = [each.plan.iteration_s for each in found.points]
+    bounds = [each.bound.seconds for each in found.points if each.bound is not None]
+    assert times == sorted(times, reverse=True)
+    assert bounds == sorted(bounds, reverse=True)
+    for point, bound_s in zip(found.points, bounds, strict=True):
+        assert point.plan.iteration_s >= bound_s
+        best = found.best_policy(point.capacity_bytes)
+        assert best is None or best[1] >= bound_s
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a small scenario and a planner of one's own in it."""
+def folder(tmp_path: Path) -> Path:
+    """A folder with a small scenario in it."""
     (tmp_path / "small.yaml").write_text(SMALL)
-    (tmp_path / "picky_policy.py").write_text(PICKY)
-    (tmp_path / "frontier_planner.py").write_text(OPTIMAL)
-    monkeypatch.setattr(sys.modules["vdnnsim.cli.frontier"], "_PLANNER", "planner")
     return tmp_path
 
 
 def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
     """Each capacity is a row, and so is each policy in the CSV."""
-    arguments = ("small.yaml", "--policy-module", "frontier_planner", "--capacities", "3", "--csv", "table.csv")
+    arguments = ("small.yaml", "--capacities", "3", "--csv", "table.csv")
     done = vdnnsim("frontier", *arguments, folder=folder)
 
     assert (done.returncode, done.stderr) == (
@@ -144,12 +141,12 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
         "wrote frontier.json, frontier.md, frontier.csv, frontier.png to reports/small/\n",
     )
     assert "fastest other policy" in done.stdout
-    assert "which holds for schedules of this order, with anything offloaded" in done.stdout
+    assert "which holds for schedules of this order" in done.stdout
     written = folder / "reports" / "small"
     with (folder / "table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert (written / "frontier.csv").read_bytes() == (folder / "table.csv").read_bytes()
-    assert list(dict.fromkeys(row["policy"] for row in rows)) == ["planner(p)", "base(p)", "vdnn_all(m)"]
+    assert list(dict.fromkeys(row["policy"] for row in rows)) == ["optimal", "base(p)", "vdnn_all(m)"]
     manifest = json.loads((written / "frontier.json").read_text())
     assert [row["capacity_bytes"] for row in manifest["frontier"]] == [int(row["capacity_bytes"]) for row in rows]
     assert manifest["frontier"][-1]["bound_s"] is None
@@ -163,7 +160,16 @@ def test_the_command_prints_a_table_and_writes_four_files(folder: Path) -> None:
 def test_what_no_frontier_wrote_is_not_overwritten(folder: Path) -> None:
     """It says so before anything is planned."""
     (folder / "frontier.md").write_text("mine")
-    done = vdnnsim("frontier", "small.yaml", "--out", ".", "--policy-module", "frontier_planner", folder=folder)
+    done = vdnnsim("frontier", "small.yaml", "--out", ".", folder=folder)
     assert done.returncode == 1
     assert done.stderr == "vdnnsim: frontier.md: was not written by an earlier run; move it away, or write elsewhere\n"
     assert (folder / "frontier.md").read_text() == "mine"
+
+
+def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
+    """With its options; it is no policy beside itself."""
+    (folder / "small.yaml").write_text(SMALL.replace("base(p), vdnn_all(m)", "{policy: optimal, chunk: whole}"))
+    done = vdnnsim("frontier", "small.yaml", "--capacities", "3", "--csv", "table.csv", folder=folder)
+    assert done.returncode == 0
+    with (folder / "table.csv").open() as file:
+        assert {row["policy"] for row in csv.DictReader(file)} == {"optimal(chunk=whole)"}

@@ -102,6 +102,10 @@ class Frontier:
         """Return what is known of a capacity: the point of the most memory that it has; None below the least."""
         return next((each for each in reversed(self.points) if each.capacity_bytes <= capacity_bytes), None)
 
+    def slower(self, seconds: float) -> float:
+        """Return how much longer a time is than that of the planner where nothing has to leave, as a fraction."""
+        return seconds / self.points[-1].plan.iteration_s - 1
+
     def best_policy(self, capacity_bytes: int) -> tuple[str, float] | None:
         """Return the fastest policy beside the planner that fits, with its time; None where none does."""
         found = [(each.policy, seconds) for each in self.policies if (seconds := each.at(capacity_bytes)) is not None]

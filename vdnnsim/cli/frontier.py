@@ -68,7 +68,7 @@ def frontier(
     written = write_frontier(asked, found, folder)
     if csv_file is not None:
         write_csv(csv_file, tuple(FRONTIER), tuple(frontier_rows(found)))
-    table = plain_table(SHOWN, shown_rows(found), has_all(csv_file), ("its time", "offload", "gap"))
+    table = plain_table(SHOWN, shown_rows(found), has_all(csv_file), ("its time", "slower", "gap"))
     said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
     talk = f"wrote {', '.join(path.name for path in written)} to {folder}/"
     print_result(titled_table(f"{caption(asked)}, by memory", table, (), said), talk)

@@ -17,7 +17,7 @@ from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, along, around
 from vdnnsim.report.plots.series import COLORS, MARKERS
 from vdnnsim.report.plots.style import ALARM, INK, MUTED, house_style, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
-from vdnnsim.report.tables.frontier import headline
+from vdnnsim.report.tables.frontier import headline, proven
 from vdnnsim.units import format_bytes, format_seconds
 
 _PLAN, _GAP, _IMPOSSIBLE = COLORS[0], "#a9cbe3", "#ececec"
@@ -48,7 +48,8 @@ def draw_frontier(asked: Question, frontier: Frontier) -> bytes:
 
 def frontier_figure(asked: Question, frontier: Frontier) -> Figure:
     """Draw the plan's curve, under it what no schedule reaches, and every policy where it fits."""
-    figure = new_figure(headline(asked, frontier), caption(asked) + peaks_note(frontier.kernels))
+    notes = caption(asked), proven(asked, frontier)
+    figure = new_figure(headline(asked, frontier), "; ".join(filter(None, notes)) + peaks_note(frontier.kernels))
     axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
     sizes = [
         *(each.capacity_bytes for each in frontier.points),
@@ -139,8 +140,10 @@ def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, se
         *zip(*places, strict=True),
         color=_POLICIES[number % len(_POLICIES)],
         linewidth=1.5,
-        marker="^" if cut else MARKERS[(number + 1) % len(MARKERS)],
-        markersize=7 if len(places) > 1 else 12,
+        # What fits into less memory fits into more.
+        drawstyle="steps-post",
+        marker="^" if cut else MARKERS[(number + 1) % len(MARKERS)] if len(places) == 1 else ".",
+        markersize=12,
         markeredgecolor="white",
         clip_on=False,
         zorder=5,
@@ -208,12 +211,12 @@ def _write_legend(figure: Figure, frontier: Frontier, named: list[_Named], left_
     handles = [Line2D([], [], color=_PLAN, label=frontier.planner, **_CURVE)]
     if any(each.bound is not None for each in frontier.points):
         handles.append(Line2D([], [], color=INK, label="bound", **_DASHED))
-    point: Any = {"color": MUTED, "marker": MARKERS[1], "markeredgecolor": "white"}
+    point: Any = {"color": MUTED, "markersize": 12, "markeredgecolor": "white"}
     if any(len(each.places) == 1 for each in named):
         label = "policy, where it just fits"
-        handles.append(Line2D([], [], linestyle="", markersize=12, label=label, **point))
+        handles.append(Line2D([], [], linestyle="", marker=MARKERS[1], label=label, **point))
     if any(len(each.places) > 1 for each in named):
-        handles.append(Line2D([], [], linewidth=1.5, markersize=7, label="policy that looks at memory", **point))
+        handles.append(Line2D([], [], linewidth=1.5, marker=".", label="policy that looks at memory", **point))
     if left_out:
         handles.append(Line2D([], [], linestyle="", label=f"{left_out} without a name"))
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False, fontsize=14)

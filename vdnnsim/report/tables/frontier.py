@@ -9,7 +9,7 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report.certificates import gap_text
 from vdnnsim.report.findings import Question, workload_text
-from vdnnsim.report.scale import byte_scale, percent, time_scale
+from vdnnsim.report.scale import byte_scale, percent, rate_text, time_scale
 from vdnnsim.units import format_bytes, format_seconds
 
 FRONTIER: Final = {
@@ -27,7 +27,9 @@ FRONTIER: Final = {
 }
 """Columns of `frontier.csv`, and what they mean."""
 
-SHOWN: Final = ("memory", "time", "bound", "gap", "offload", "fastest other policy", "its time")
+_NOTICED: Final = 5e-4
+
+SHOWN: Final = ("memory", "time", "slower", "bound", "gap", "fastest other policy", "its time")
 """Columns of the table that people read."""
 
 
@@ -51,13 +53,12 @@ def shown_rows(frontier: Frontier) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for each in frontier.points:
         best = frontier.best_policy(each.capacity_bytes)
-        proven = ("", "") if each.bound is None else (seconds.text(each.bound.seconds), gap_text(each.gap or 0.0))
         rows.append(
             (
                 memory.text(each.capacity_bytes),
                 seconds.text(each.plan.iteration_s),
-                *proven,
-                format_bytes(each.plan.offloaded_bytes),
+                percent(frontier.slower(each.plan.iteration_s)),
+                *(("", "") if each.bound is None else (seconds.text(each.bound.seconds), gap_text(each.gap or 0.0))),
                 *(("none", "") if best is None else (best[0], seconds.text(best[1]))),
             )
         )
@@ -75,12 +76,23 @@ def headline(asked: Question, frontier: Frontier) -> str:
     point, roomy = shown_point(asked, frontier), frontier.points[-1]
     if point is roomy:
         return f"{what} needs no more than {format_bytes(roomy.capacity_bytes)}"
-    slower = percent(point.plan.iteration_s / roomy.plan.iteration_s - 1)
-    near = "" if point.gap is None else f", within {gap_text(point.gap)} of its bound"
+    best = frontier.best_policy(point.capacity_bytes)
+    other = "" if best is None else f", {best[0]} {_slower(frontier.slower(best[1]))}"
     return (
         f"{what} in {format_bytes(point.capacity_bytes)} instead of {format_bytes(roomy.capacity_bytes)}: "
-        f"{slower} slower{near}"
+        f"{frontier.planner} {_slower(frontier.slower(point.plan.iteration_s))}{other}"
     )
+
+
+def _slower(fraction: float) -> str:
+    """Return how much slower something is: `4.2 % slower`; what no reader would notice as `no slower`."""
+    return f"{percent(fraction)} slower" if fraction >= _NOTICED else "no slower"
+
+
+def proven(asked: Question, frontier: Frontier) -> str:
+    """Return how near the plan of the headline is to its bound: `within 0.3 % of its bound`; nothing without one."""
+    gap = shown_point(asked, frontier).gap
+    return "" if gap is None else f"{frontier.planner} within {gap_text(gap)} of its bound"
 
 
 def shown_point(asked: Question, frontier: Frontier) -> FrontierPoint:
@@ -92,17 +104,11 @@ def findings(asked: Question, frontier: Frontier) -> tuple[str, ...]:
     """Return what the frontier says at the machine's memory and at its ends, of the bound, and who is not on it."""
     point, least, roomy = shown_point(asked, frontier), frontier.points[0], frontier.points[-1]
     lines = [f"{headline(asked, frontier)}."]
-    best = frontier.best_policy(point.capacity_bytes)
-    if best is not None and best[1] >= point.plan.iteration_s:
-        slower = percent(best[1] / point.plan.iteration_s - 1)
-        lines.append(
-            f"There {frontier.planner} takes {format_seconds(point.plan.iteration_s)} per {_iteration(asked)}; the "
-            f"fastest other policy that fits, {best[0]}, {format_seconds(best[1])}, {slower} more."
-        )
+    if point is not least and point is not roomy:
+        lines.append(f"There {frontier.planner} takes {_taken(asked, point)}.")
     lines.append(
-        f"{frontier.planner} fits into {format_bytes(least.capacity_bytes)} at the least, in "
-        f"{format_seconds(least.plan.iteration_s)}; from {format_bytes(roomy.capacity_bytes)} on nothing leaves, in "
-        f"{format_seconds(roomy.plan.iteration_s)}."
+        f"{frontier.planner} fits into {format_bytes(least.capacity_bytes)} at the least, with {_taken(asked, least)}; "
+        f"from {format_bytes(roomy.capacity_bytes)} on nothing leaves, with {_taken(asked, roomy)}."
     )
     gaps = [each.gap for each in frontier.points if each.gap is not None]
     if gaps:
@@ -116,5 +122,6 @@ def findings(asked: Question, frontier: Frontier) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _iteration(asked: Question) -> str:
-    return f"iteration of {asked.workload.batch_size} {sample_of(asked.workload.graph).names}"
+def _taken(asked: Question, point: FrontierPoint) -> str:
+    rate = rate_text(sample_of(asked.workload.graph), asked.workload.batch_size / point.plan.iteration_s)
+    return f"{format_seconds(point.plan.iteration_s)} per iteration, {rate}"
