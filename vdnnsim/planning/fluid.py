@@ -16,8 +16,11 @@ is left of the problem is solved exactly, by two searches from both ends of the 
 
 It holds for whole buffers and for parts, for any choice of algorithms, any order of copies, stalls anywhere, copies
 that serve several waits, and branches; for one GPU's link at its best, latencies, contention, fragmentation and the
-host can only add. It does not hold where something is computed again (`vdnnsim.planning.recomputation_bound`) or
-kernels run in another order.
+host can only add. Where all that waits waits over the turn and waits once, as maps of a chain do, it is the optimum of
+the fluid model; else it may be below that, for it does not count what leaves behind the turn or comes back before it.
+
+It does not hold where something is computed again (`vdnnsim.planning.recomputation_bound`), where kernels run in
+another order, or where one writes over what it reads and the workload does not say so (Layrub lays dX over X).
 """
 
 from bisect import bisect_left
@@ -113,18 +116,20 @@ def stages_of(problem: Problem, links: Links, host_bytes: int) -> list[Stage]:
         Stage(
             tuple(_needs_of(each, problem, links, host_bytes)),
             each.sendable_bytes,
-            each.waiting_bytes - each.fresh_bytes,
+            each.content_bytes - each.fresh_bytes,
         )
         for each in problem.kernels
     ]
 
 
 def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -> Iterator[Need]:
-    most = min(kernel.waiting_bytes, host_bytes)
+    most = min(kernel.content_bytes, host_bytes)
+    padding_bytes = kernel.waiting_bytes - kernel.content_bytes
     for option in kernel.options:
-        away = max(0, kernel.away_bytes(option, problem.capacity_bytes))
+        # Granules that a content does not fill are given back with it and never copied.
+        away = max(0, kernel.away_bytes(option, problem.capacity_bytes) - padding_bytes)
         if away <= most:
-            stall_s = max(0, away + kernel.fresh_bytes - kernel.waiting_bytes) / links.out_bytes_per_s
+            stall_s = max(0, away + kernel.fresh_bytes - kernel.content_bytes) / links.out_bytes_per_s
             yield Need(option, option.seconds, away, away, stall_s)
 
 

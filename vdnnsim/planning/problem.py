@@ -8,12 +8,10 @@ again, and that backward reverses forward is what makes plans good, but no bound
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
-
-import numpy as np
 
 from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.step import BufferKind
@@ -49,6 +47,7 @@ class Kernel:
         options: the fastest first, each with less workspace than the one before.
         held_bytes: what must be on the GPU while it runs, whatever else is away; its workspace aside.
         waiting_bytes: what lives then and it does not touch, and so may be away.
+        content_bytes: of that, what copies move; the rest rounds it up to granules.
         fresh_bytes: what of that the kernel just before it has made, which could leave in no time but that of a stall.
         sendable_bytes: of what waits behind it, what has been made when it starts.
     """
@@ -57,6 +56,7 @@ class Kernel:
     options: tuple[Option, ...]
     held_bytes: int
     waiting_bytes: int
+    content_bytes: int
     fresh_bytes: int
     sendable_bytes: int
 
@@ -67,9 +67,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A time for which a buffer waits with its content.
+    """A time for which a buffer waits with a content that is wanted after it.
 
     Attributes:
+        nbytes: of the content, granules aside.
         made: the kernel that wrote the content, by position; -1 where an iteration begins with it.
         last, next: the kernels that touch it before and after, by position; -1 as above.
     """
@@ -84,6 +85,8 @@ class Wait:
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An iteration on a machine.
+
+    An iteration begins with what is given on the GPU, and ends with what is held throughout there.
 
     Attributes:
         waits: every wait of every buffer that a kernel runs in, in the order in which they begin.
@@ -122,7 +125,7 @@ def problem_of(
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
     survey = _Survey(runs, workload, granule_bytes, moves_resident=moves_resident)
-    figures = zip(runs, survey.held, survey.waiting, survey.fresh, survey.sendable, strict=True)
+    figures = zip(runs, survey.held, survey.waiting, survey.content, survey.fresh, survey.sendable, strict=True)
     kernels = tuple(
         Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)
         for run, *bytes_of in figures
@@ -148,26 +151,28 @@ class _Survey:
         self._buffers = IterationBuffers(workload)
         self._granule_bytes = granule_bytes
         self._moves_resident = moves_resident
-        count = len(runs)
-        self._held, self._waiting = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self._count = count = len(runs)
+        self._held: list[_Span] = []
+        self._waiting: list[_Span] = []
         self.waits: list[Wait] = []
-        self._touched: dict[int, list[int]] = defaultdict(list)
+        self._read: dict[int, list[int]] = defaultdict(list)
         self._written: dict[int, list[int]] = defaultdict(list)
         for position, run in enumerate(runs):
             reads, writes = self._buffers.touched(run)
-            for each in {*reads, *writes}:
-                self._touched[each].append(position)
-            for each in writes:
+            for each in dict.fromkeys(reads):
+                self._read[each].append(position)
+            for each in dict.fromkeys(writes):
                 self._written[each].append(position)
         for life in self._lives(runs):
-            self._enter(*life, count)
+            self._enter(*life)
         self.waits.sort(key=lambda each: (each.last, -each.next))
-        self.held, self.waiting = self._held.tolist(), self._waiting.tolist()
-        self.fresh = [0] * count
-        for wait in self.waits:
-            if -1 < wait.made == wait.last:
-                self.fresh[wait.made + 1] += wait.nbytes
-        self.sendable = self._sendable(count)
+        self.held, self.waiting = _sums(self._held, count), _sums(self._waiting, count)
+        self.content = _sums([(each.last + 1, each.next, each.nbytes) for each in self.waits], count)
+        made_just_before = (each for each in self.waits if -1 < each.made == each.last)
+        self.fresh = _sums([(each.made + 1, each.made + 2, each.nbytes) for each in made_just_before], count)
+        # A content that waits several times leaves once.
+        contents = {(each.buffer, each.made): each for each in self.waits}
+        self.sendable = _sums([(each.made + 1, each.next - 1, each.nbytes) for each in contents.values()], count)
 
     def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
         """Yield each buffer, the kernel that makes it, the last that touches it; -1 and the end for no kernel."""
@@ -181,25 +186,33 @@ class _Survey:
         for each in throughout:
             yield each, -1, len(runs)
 
-    def _enter(self, buffer: int, first: int, last: int, count: int) -> None:
+    def _enter(self, buffer: int, first: int, last: int) -> None:
         found = self._buffers.buffers[buffer]
         size = round_up(found.nbytes, self._granule_bytes)
-        if not self._moves_resident and (last == count or found.kind in RESIDENT):
-            self._held[max(0, first) : last + 1] += size
+        if not self._moves_resident and (last == self._count or found.kind in RESIDENT):
+            self._held.append((max(0, first), last + 1, size))
             return
-        touched = [each for each in self._touched[buffer] if first <= each <= last]
-        self._held[touched] += size
-        ends = [*([-1] if first < 0 else []), *touched, *([count] if last == count else [])]
+        read = [each for each in self._read[buffer] if first <= each <= last]
+        written = [each for each in self._written[buffer] if first <= each <= last]
+        touched = sorted({*read, *written})
+        self._held += ((each, each + 1, size) for each in touched)
+        ends = [*([-1] if first < 0 else []), *touched, *([last] if last == self._count and found.given else [])]
         for before, after in pairwise(ends):
-            if after - before > 1:
-                self._waiting[before + 1 : after] += size
-                made = max((each for each in self._written[buffer] if first <= each <= before), default=-1)
-                self.waits.append(Wait(buffer, size, made, before, after))
+            # What is written anew after a wait, as a weight gradient that has memory throughout, holds nothing in it.
+            if after - before > 1 and (after == self._count or after in read):
+                self._waiting.append((before + 1, after, size))
+                made = max((each for each in written if each <= before), default=-1)
+                self.waits.append(Wait(buffer, found.nbytes, made, before, after))
 
-    def _sendable(self, count: int) -> list[int]:
-        """Return by kernel what has been made before it and waits when the next one runs, or later."""
-        ends = {(each.buffer, each.made): each for each in self.waits}
-        alive = np.zeros(count, np.int64)
-        for each in ends.values():
-            alive[each.made + 1 : each.next - 1] += each.nbytes
-        return alive.tolist()
+
+_Span = tuple[int, int, int]
+"""Bytes from one kernel to another, the latter not included: the two, and the bytes."""
+
+
+def _sums(spans: Iterable[_Span], count: int) -> list[int]:
+    """Return by kernel the bytes of the spans that it is in."""
+    changes = [0] * (count + 2)
+    for start, stop, nbytes in spans:
+        changes[start] += nbytes
+        changes[max(start, stop)] -= nbytes
+    return list(accumulate(changes))[:count]

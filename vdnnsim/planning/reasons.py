@@ -81,10 +81,11 @@ def what_stays(problem: Problem, buffers: Sequence[Buffer]) -> tuple[str, ...]:
     tightest = max(problem.kernels, key=_floor_bytes)
     floor = _floor_bytes(tightest)
     resident = sum(each.nbytes for each in buffers if each.kind in RESIDENT)
-    return (
+    sentence = (
         f"{_name(tightest)} needs {format_bytes(floor)} whatever is away, {format_bytes(resident)} of them weights, "
-        "their gradients and states: no schedule of this order fits less memory",
+        "their gradients and states: no schedule of this order fits less memory"
     )
+    return (sentence,)
 
 
 def _floor_bytes(kernel: Kernel) -> int:

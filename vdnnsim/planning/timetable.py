@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
 
 
 def leaving(waits: Sequence[Wait], turn: int, nbytes: int | None = None) -> list[tuple[Wait, int]]:
-    """Return who waits over a turn in the order in which they can leave, as far as `nbytes` go, and how much of each."""
+    """Return who waits over a turn in the order in which they can leave, and how much of each, up to `nbytes`."""
     found: list[tuple[Wait, int]] = []
     over = (each for each in waits if each.last < turn < each.next)
     for wait in sorted(over, key=lambda each: (each.last, -each.next)):

@@ -1,0 +1,138 @@
+"""No schedule that a policy makes is faster than the bounds of its own order in as little memory as it takes itself."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from hypothesis import given
+
+from tests.random_plans import ROOMY, Case, cases
+from tests.toy import ROOT
+from vdnnsim.cost.transfer import HostCopies, paged_copy_s
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.engine.simulate import simulate
+from vdnnsim.hardware.copies import Direction
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.hardware.server import Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Alias, Compute, Offload, Paged, Prefetch, Release
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plan.schedule import Run
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
+from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.port import DecidedBy, make_plan
+from vdnnsim.policies.registry import known_policies
+from vdnnsim.simulator import Simulator
+
+POLICIES = known_policies()
+IN_PLACE = {"layrub_intra", "layrub_hybrid"}
+"""Policies that lay what a kernel writes over what it reads; the bounds do not hold for these."""
+NETWORKS = {"alexnet": 128, "googlenet": 32, "resnet18": 16, "gpt2_small": 2}
+
+
+def runs_of(plan: TrainingPlan) -> list[Run]:
+    """The kernels of a plan in their order."""
+    layers = plan.workload.graph.layers
+    return [
+        Run(layers[each.layer], each.phase, each.repeat, each.part, operation=each.operation)
+        for each in plan.operations
+        if isinstance(each, Compute)
+    ]
+
+
+def works_in_place(plan: TrainingPlan) -> bool:
+    """Whether a kernel writes over what it reads, beyond what the workload says."""
+    memory = dict(enumerate(range(len(plan.buffers))))
+    for operation in plan.operations:
+        if isinstance(operation, Alias):
+            memory[operation.buffer] = memory[operation.storage]
+        elif isinstance(operation, Release):
+            memory[operation.buffer] = operation.buffer
+        elif isinstance(operation, Compute):
+            touched = {*operation.reads, *operation.writes}
+            if len({memory[each] for each in touched}) < len(touched):
+                return True
+    return False
+
+
+def links_of(server: Server, plan: TrainingPlan) -> Links:
+    """The best rates of copies; a page may be faster than a slow link."""
+    rates = [HostCopies(server).best_bytes_per_s(each) for each in (Direction.D2H, Direction.H2D)]
+    pages = [
+        each.mechanism.page_bytes / paged_copy_s(1, each.mechanism.page_bytes, each.mechanism.page_latency_s)
+        for each in plan.operations
+        if isinstance(each, Offload | Prefetch) and isinstance(each.mechanism, Paged)
+    ]
+    return Links(*(max([rate, *pages]) for rate in rates))
+
+
+def begun_anywhere(problem: Problem) -> Problem:
+    """The problem of a pager, which takes what is given when it is first touched and leaves it wherever it is."""
+    last = len(problem.kernels)
+    spare = [each for each in problem.waits if each.last < 0 or each.next == last]
+    kernels = list(problem.kernels)
+    for wait in spare:
+        for at in range(wait.last + 1, wait.next):
+            kernels[at] = replace(kernels[at], waiting_bytes=kernels[at].waiting_bytes - wait.nbytes)
+    return replace(problem, kernels=tuple(kernels))
+
+
+def bound_s(case: Case, runs: Sequence[Run], placement: Placement, granule_bytes: int = 1) -> float:
+    """The fluid bound in the memory that a plan takes of the GPU and of the host."""
+    plan = case.plan
+    pages = plan.policy.startswith(PageMigration.name)
+    problem = problem_of(
+        runs,
+        plan.workload,
+        case.costs.table(plan.workload),
+        placement.pool_bytes,
+        granule_bytes,
+        moves_resident=pages,
+    )
+    problem = begun_anywhere(problem) if pages else problem
+    assert impossible(problem, placement.host_bytes) is None
+    return fluid_optimum(stages_of(problem, placement.host_bytes), links_of(case.server, plan)).seconds
+
+
+@given(case=cases())
+def test_no_random_schedule_is_faster(case: Case) -> None:
+    placement = place_plan(case.plan, ROOMY)
+    assert isinstance(placement, Placement)
+
+    bound = bound_s(case, runs_of(case.plan), placement)
+
+    assert bound <= case.play().iteration_s * (1 + 1e-9)
+
+
+@cache
+def simulator_of(network: str) -> Simulator:
+    """A network on the vDNN paper's machine."""
+    server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
+    workload = Workload(build_network(network), NETWORKS[network], optimizer=Optimizer.MOMENTUM)
+    return Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_schedule_of_a_policy_is_faster(name: str, network: str) -> None:
+    """On 12 GiB and, where that decides, on less, down to what the plan does not fit: then in what it takes."""
+    simulator, policy = simulator_of(network), POLICIES[name]()
+    for share in (1.0,) if policy.decided_by is DecidedBy.COSTS else (1.0, 0.2, 0.1):
+        limits = replace(simulator.limits, device_bytes=int(share * simulator.limits.device_bytes))
+        plan = make_plan(policy, replace(simulator, limits=limits).setting())
+        placement = place_plan(plan, limits)
+        if not isinstance(placement, Placement):
+            placement = simulator.place_unlimited(plan)
+        if works_in_place(plan):
+            assert name in IN_PLACE
+            return
+        trace = simulate(plan, simulator.cost_model, simulator.server, placement, PinnedMemory.ARENA)
+        case = Case(plan, simulator.cost_model, simulator.server)
+
+        bound = bound_s(case, runs_of(plan), placement, simulator.limits.granule_bytes)
+
+        assert bound <= trace.iteration_s * (1 + 1e-9)

@@ -1,0 +1,141 @@
+"""The fluid bound on cases worked out by hand, on a link of 1 B/s each way unless said."""
+
+import pytest
+
+from tests.toy import toy_chain, toy_costs, toy_workload
+from vdnnsim.cost.table import ONLY, KernelCost
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.schedule import iteration
+from vdnnsim.planning import fluid
+from vdnnsim.planning.fluid import Links, Need, Stage, fluid_optimum, impossible, stages_of
+from vdnnsim.planning.problem import Option, Problem, problem_of
+
+LINKS = Links(1.0, 1.0)
+MUCH = 10**6
+
+
+def need(seconds: float, away_bytes: int = 0) -> Need:
+    """An algorithm that needs so much away, both before and after."""
+    option = Option(KernelCost(ONLY, seconds, 0, Origin.ASSUMED), seconds, 0)
+    return Need(option, seconds, away_bytes, away_bytes)
+
+
+def stage(*needs: Need, sendable_bytes: int = MUCH, returnable_bytes: int = MUCH) -> Stage:
+    return Stage(needs, sendable_bytes, returnable_bytes)
+
+
+def chain_problem(capacity_bytes: int) -> Problem:
+    """Three kernels of forward, seven of backward (test_problem.py), 1 s each; 264 B are held throughout.
+
+    Together with what waits they take 284, 294, 296, 298, 298, 306, 306, 304, 304, 284 B.
+    """
+    workload = toy_workload(toy_chain(2))
+    return problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), capacity_bytes)
+
+
+def bound_s(problem: Problem, links: Links = LINKS) -> float:
+    return fluid_optimum(stages_of(problem, MUCH), links).seconds
+
+
+def test_what_need_not_leave_takes_what_kernels_take() -> None:
+    assert bound_s(chain_problem(306)) == pytest.approx(10.0, rel=1e-12)
+
+
+def test_what_leaves_beside_kernels_costs_nothing() -> None:
+    """At 305 B 1 B must be away for the kernels 5 and 6, which has left beside kernel 0, for it is of the input."""
+    assert bound_s(chain_problem(305)) == pytest.approx(10.0, rel=1e-12)
+
+
+def test_kernels_wait_for_what_must_have_left_and_be_back() -> None:
+    """At 286 B kernel 1 lacks 8 B, 2 lacks 10 B, 3 and 4 lack 12 B, 5 and 6 lack 20 B, 7 and 8 lack 18 B.
+
+    Beside kernel 0 leaves 1 B, so 1 waits until 8 s and ends at 9 s, when 9 B have left; 2 waits until 10 s, 3 until
+    12 s; 4 ends at 14 s, 5 waits until 20 s, and 6 ends at 22 s. Of the 20 B beside kernel 6 2 B come back beside 7 and
+    8. What is wanted behind kernel 9 is nothing, so 18 B come back before it: 22 + 2 + 18 + 1 s.
+    """
+    assert bound_s(chain_problem(286)) == pytest.approx(43.0, rel=1e-12)
+
+
+def test_each_direction_has_its_rate() -> None:
+    """As above; at 10 B/s back 18 B take 1.8 s."""
+    assert bound_s(chain_problem(286), Links(1.0, 10.0)) == pytest.approx(26.8, rel=1e-12)
+
+
+def test_nothing_leaves_before_it_is_made() -> None:
+    """The second kernel needs 4 B away, of which there are 3 B before the first kernel has made more: 3 B in 10 s.
+
+    Then it waits 1 s; of 5 s behind it 4 s suffice to come back.
+    """
+    stages = [stage(need(10.0), sendable_bytes=3), stage(need(1.0, 4)), stage(need(5.0))]
+
+    assert fluid_optimum(stages, LINKS).seconds == pytest.approx(17.0, rel=1e-12)
+
+
+def test_a_slower_algorithm_may_be_better_than_to_wait() -> None:
+    """In 1 s with 10 B away, which takes 9 s to leave and 9 s to return beside kernels of 1 s; or in 5 s with none."""
+    stages = [stage(need(1.0)), stage(need(1.0, 10), need(5.0)), stage(need(1.0))]
+    found = fluid_optimum(stages, LINKS)
+
+    assert found.seconds == pytest.approx(7.0, rel=1e-12)
+    assert [each.seconds for each in found.options] == [1.0, 5.0, 1.0]
+
+
+def test_one_slow_kernel_pays_for_several_fast_ones() -> None:
+    """Each of the three in the middle takes 1 s with 6 B away, or 4 s: 1 s beside the first, so 5 s of waiting a way.
+
+    Fast they take 1 + 5 + 3 + 5 + 1 = 15 s. Slow all take 14 s. Slow and then two fast: beside 1 + 4 s leave 5 B, 1 s
+    of waiting, and as long as above to come back: 1 + 4 + 1 + 2 + 5 + 1 = 14 s; slow, fast, slow: 1 + 4 + 1 + 1 + 1 + 4
+    + 1 = 13 s.
+    """
+    middle = [stage(need(1.0, 6), need(4.0)) for _ in range(3)]
+    found = fluid_optimum([stage(need(1.0)), *middle, stage(need(1.0))], LINKS)
+
+    assert found.seconds == pytest.approx(13.0, rel=1e-12)
+    assert [each.seconds for each in found.options] == [1.0, 4.0, 1.0, 4.0, 1.0]
+    assert (found.turn, found.away_bytes) == (2, 6)
+
+
+def test_merged_labels_are_better_than_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one label a kernel the bound stays one, though a lower one: at least the fastest kernels, at most 13 s."""
+    monkeypatch.setattr(fluid, "MOST_LABELS", 1)
+    middle = [stage(need(1.0, 6), need(4.0)) for _ in range(3)]
+    found = fluid_optimum([stage(need(1.0)), *middle, stage(need(1.0))], LINKS)
+
+    assert 5.0 <= found.seconds <= 13.0
+
+
+def test_what_no_schedule_can_run_is_named() -> None:
+    """At 283 B kernels 0, 1 and 7 to 9 hold more, 284 B each; the first that lacks most is forward of conv1."""
+    problem = chain_problem(283)
+
+    barred = impossible(problem, MUCH)
+
+    assert barred is not None
+    assert (barred.run.layer.name, barred.run.phase) == ("conv1", Phase.FORWARD)
+    assert impossible(chain_problem(284), MUCH) is None
+
+
+def test_the_host_holds_what_is_away() -> None:
+    """At 286 B 20 B are away at a time."""
+    problem = chain_problem(286)
+
+    assert impossible(problem, 20) is None
+    barred = impossible(problem, 19)
+    assert barred is not None
+    assert barred.run.layer.name == "fc"
+
+
+def test_granules_are_no_bytes_to_copy() -> None:
+    """In granules of 16 B 288 B are held throughout, every kernel holds 32 B of its own, and 16 B each that waits.
+
+    A copy of one moves 10 B, so that of n that wait 6 n B take no time to leave. At 336 B kernel 2 lacks 16 B beside
+    two of them, kernels 3 to 6 lack 32 B beside three, 7 and 8 lack 16 B beside two: 4 B, 14 B and 4 B to move. Kernel
+    2 waits until 4 s and ends at 5 s, 3 waits until 14 s, and 6 ends at 18 s. Before kernel 9 come back 4 B, beside 8
+    and 7 come 2 B, before 7 the other 8 B: 18 + 8 + 2 + 4 + 1 s.
+    """
+    workload = toy_workload(toy_chain(2))
+    table = toy_costs(workload, {}).table(workload)
+    problem = problem_of(iteration(workload), workload, table, 336, 16)
+
+    assert bound_s(problem) == pytest.approx(33.0, rel=1e-12)

@@ -1,0 +1,85 @@
+"""The fluid bound against a program that supposes nothing of it (`fluid_program.py`), on random chains."""
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.toy import ToyCosts, toy_workload
+from tests.unit.planning.fluid_program import fluid_seconds
+from vdnnsim.cost.table import KernelCost
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.schedule import Run, backward_layers, backward_of, forward
+from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
+from vdnnsim.planning.problem import Problem, problem_of
+
+MUCH = 10**9
+
+
+def random_chain(random: Random, layers: int, *, nested: bool) -> Problem:
+    """A chain of CONV layers with up to three algorithms each, in too little memory for all.
+
+    Nested, the weight gradient of a layer comes before its data gradient, so that no gradient ever waits; else it is
+    the other way round, and some layers have rectifiers.
+    """
+    net = GraphBuilder("chain", MapShape(random.randint(1, 40), 1, 1))
+    y = 0
+    for number in range(layers):
+        y = net.conv(f"conv{number}", y, random.randint(1, 40), 1, relu=not nested and random.random() < 0.4)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 2, relu=False)))
+    kernels = {}
+    for layer in workload.graph.layers:
+        for phase in workload.phases(layer):
+            count = random.randint(1, 3)
+            seconds = sorted(random.uniform(0.1, 10.0) for _ in range(count))
+            sizes = sorted((random.randint(0, 100) for _ in range(count)), reverse=True)
+            kernels[layer.index, phase] = tuple(
+                KernelCost(f"a{number}", each, size, Origin.ASSUMED)
+                for number, (each, size) in enumerate(zip(seconds, sizes, strict=True))
+            )
+    table = ToyCosts(kernels).table(workload)
+    runs: list[Run] = [*forward(workload)]
+    for layer in backward_layers(workload):
+        runs += reversed(backward_of(layer)) if nested else backward_of(layer)
+    problem = problem_of(runs, workload, table, 0)
+    least = max(each.held_bytes + each.options[-1].workspace_bytes for each in problem.kernels)
+    most = max(each.held_bytes + each.waiting_bytes + each.options[0].workspace_bytes for each in problem.kernels)
+    capacity = least + int(random.choice((0.0, 0.05, 0.3, 0.7)) * (most - least))
+    return problem_of(runs, workload, table, capacity)
+
+
+def found_and_expected(seed: int, most_layers: int, *, nested: bool) -> tuple[float, float]:
+    """Return the bound and the optimum, infinite where no schedule can run."""
+    random = Random(seed)  # noqa: S311 - the same on every run
+    problem = random_chain(random, random.randint(1, most_layers), nested=nested)
+    links = Links(*(random.choice((1.0, 10.0, 40.0)) for _ in range(2)))
+    possible = impossible(problem, MUCH) is None
+    found = fluid_optimum(stages_of(problem, MUCH), links).seconds if possible else np.inf
+    return found, fluid_seconds(problem, links)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_is_the_optimum_where_waits_are_nested(seed: int) -> None:
+    found, expected = found_and_expected(seed, most_layers=6, nested=True)
+
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_bound_is_never_above_the_optimum(seed: int) -> None:
+    """It may be below, where a gradient must leave behind the turn, or a map once more after it has come back."""
+    found, expected = found_and_expected(seed, most_layers=6, nested=False)
+
+    assert found <= expected * (1 + 1e-6)
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_so_it_is_on_longer_chains(seed: int) -> None:
+    """Minutes: `pytest -m benchmark tests/unit/planning`."""
+    found, expected = found_and_expected(seed, most_layers=30, nested=True)
+
+    assert found == pytest.approx(expected, rel=1e-4)

@@ -1,0 +1,164 @@
+"""What kernels hold, what waits beside them and what can move, on networks whose memory is counted by hand.
+
+Maps of conv layers, the input and their gradients hold 10 B, those of fc and of the loss 2 B. A CONV layer of the toy
+network has 5 x 5 + 5 weights, so that W and dW of it hold 60 B each; fc has 5 + 1, 12 B each. All that is held
+throughout is 2 x (60 + 60 + 12) = 264 B.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import ToyCosts, toy_chain, toy_costs, toy_workload
+from vdnnsim.cost.table import KernelCost
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.schedule import Offload, Run, Step, iteration
+from vdnnsim.planning.problem import Problem, problem_of
+
+CHAIN = toy_chain(2)
+
+
+def problem(graph: LayerGraph = CHAIN, *, granule_bytes: int = 1, moves_resident: bool = False) -> Problem:
+    """The problem of an iteration in its own order, on 1000 B."""
+    workload = toy_workload(graph)
+    costs = toy_costs(workload, {}).table(workload)
+    return problem_of(iteration(workload), workload, costs, 1000, granule_bytes, moves_resident=moves_resident)
+
+
+def waits(found: Problem) -> list[tuple[str, int, int, int, int]]:
+    """Waits with the names of their buffers."""
+    names = [each.name for each in found.workload.step.storages]
+    return [(names[each.buffer], each.nbytes, each.made, each.last, each.next) for each in found.waits]
+
+
+def test_what_kernels_hold_and_what_waits() -> None:
+    """By kernel, on top of 264 B, X and Y in forward, X or W and both gradients in backward.
+
+    0 conv1: X 10, Y 10          1 conv2: 10 + 10; the input waits     2 fc: 10 + 2; so does conv1
+    3 loss: 2 + 2; and conv2     4 loss, dX: Y 2, dX 2; the same 30 B   5 fc, dX: 2 + 10; the same 30 B
+    6 fc, dW: X 10, dY 2; input, conv1 and the gradient of conv2: 30 B
+    7 conv2, dX: 10 + 10; input and conv1        8 conv2, dW: 10 + 10; the input and the gradient of conv1
+    9 conv1, dW: the last two
+    """
+    found = problem()
+
+    assert [each.held_bytes - 264 for each in found.kernels] == [20, 20, 12, 4, 4, 12, 12, 20, 20, 20]
+    assert [each.waiting_bytes for each in found.kernels] == [0, 10, 20, 30, 30, 30, 30, 20, 20, 0]
+    assert [each.padding_bytes for each in found.kernels] == [0] * 10
+    assert waits(found) == [
+        ("map input", 10, -1, 0, 9),
+        ("map conv1", 10, 0, 1, 8),
+        ("map conv2", 10, 1, 2, 6),
+        ("gradient of conv2", 10, 5, 5, 7),
+        ("gradient of conv1", 10, 7, 7, 9),
+    ]
+    assert found.fastest_s == pytest.approx(10.0, rel=1e-15)
+
+
+def test_what_has_been_made_and_what_is_still_to_come_back() -> None:
+    """Of 50 B that ever wait the input is there at first, each 10 B follow once their kernel has ended.
+
+    Back for good come 10 B each for the kernels 6 to 9, for the last 20 B: after kernel 6 what the three behind read.
+    """
+    found = problem()
+
+    assert [each.sendable_bytes for each in found.kernels] == [10, 20, 30, 30, 30, 30, 40, 40, 50, 50]
+    assert [each.returnable_bytes for each in found.kernels] == [50] * 6 + [40, 30, 20, 0]
+
+
+def test_granules_are_held_and_no_copy_moves_them() -> None:
+    """In granules of 16 B a map takes 16 B, W 64 B and 16 B: 2 x (64 + 64 + 16) + 32 = 320 B in forward of conv1."""
+    found = problem(granule_bytes=16)
+
+    assert found.kernels[0].held_bytes == 320
+    assert (found.kernels[3].waiting_bytes, found.kernels[3].padding_bytes) == (48, 18)
+    assert {each.nbytes for each in found.waits} == {10}
+    assert found.kernels[3].sendable_bytes == 30
+
+
+def test_a_map_of_several_readers_waits_between_them() -> None:
+    """conv1 is read by conv2 to conv4, of which the last two take the same map, and by the sum: forward 1, 5.
+
+    Kernels: 0 to 3 conv1 to conv4, 4 their sum, 5 the sum of all, 6 fc, 7 loss, 8 loss dX, 9 fc dX, 10 fc dW,
+    11 and 12 backward of the sums, then dX and dW of conv4 (13, 14), conv3 (15, 16) and conv2 (17, 18), and dW of
+    conv1 (19). The map of conv1 waits from 1 to 5, as its last reader in forward, and from there to dW of conv2.
+    """
+    net = GraphBuilder("residual", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    branch = net.conv("conv2", y, 5, 1, relu=False)
+    left, right = (net.conv(name, branch, 5, 1, relu=False) for name in ("conv3", "conv4"))
+    both = net.add("branches", left, right, relu=False)
+    whole = net.add("sum", both, y, relu=False)
+    net.begin_classifier()
+    found = problem(net.build(net.fc("fc", whole, 1, relu=False)))
+
+    of = [each[2:] for each in waits(found) if each[0] == "map conv1"]
+    assert of == [(0, 1, 5), (0, 5, 18)]
+    # However often they wait, contents leave once.
+    assert found.kernels[-1].sendable_bytes == 10 * len({(each.buffer, each.made) for each in found.waits})
+
+
+def test_what_is_rewritten_in_place_is_another_content() -> None:
+    """conv1 makes the map, the rectifier behind it writes it over (kernel 1); conv2 reads it then and in backward."""
+    net = GraphBuilder("rectified", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=True)
+    y = net.conv("conv2", y, 5, 1, relu=False)
+    net.begin_classifier()
+    found = problem(net.build(net.fc("fc", y, 1, relu=False)))
+
+    (wait,) = (each for each in waits(found) if each[0] == "map conv1")
+    assert wait[2:4] == (1, 2)
+    # The input alone could leave before the rectifier has run.
+    assert [each.sendable_bytes for each in found.kernels[:3]] == [10, 10, 20]
+
+
+def test_what_is_held_throughout_may_be_away_as_well() -> None:
+    """W of conv2 waits for its forward (1), between both (7), and for the end; dW hold nothing before they are written.
+
+    Nor is dW wanted after that, as nothing reads it.
+    """
+    found = problem(moves_resident=True)
+
+    of = [each[2:] for each in waits(found) if each[0] == "weights of conv2"]
+    assert of == [(-1, -1, 1), (-1, 1, 7), (-1, 7, 10)]
+    assert not [each for each in waits(found) if each[0].startswith("weight gradient")]
+    # Forward of conv1: X, Y and W, 80 B; W of conv2 and of fc wait.
+    assert (found.kernels[0].held_bytes, found.kernels[0].waiting_bytes) == (80, 72)
+
+
+def test_inference_lets_every_map_go_after_its_last_reader() -> None:
+    workload = replace(toy_workload(CHAIN), mode=Mode.INFERENCE)
+    found = problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), 1000)
+
+    assert found.waits == ()
+    assert {each.waiting_bytes for each in found.kernels} == {0}
+
+
+def test_algorithms_are_those_that_are_slower_for_less_workspace() -> None:
+    """Of 1 s with 30 B, 2 s with 40 B, 3 s with 7 B and 4 s with 7 B, the second and the last are good for nothing."""
+    workload = toy_workload(CHAIN)
+    costs = toy_costs(workload, {})
+    first = tuple(
+        KernelCost(name, seconds, nbytes, Origin.ASSUMED)
+        for name, seconds, nbytes in (("a", 1.0, 30), ("b", 2.0, 40), ("c", 3.0, 7), ("d", 4.0, 7))
+    )
+    table = ToyCosts({**costs.kernels, (0, Phase.FORWARD): first}).table(workload)
+    (kernel, *_) = problem_of(iteration(workload), workload, table, 300, 8).kernels
+
+    assert [(each.kernel.algorithm, each.workspace_bytes) for each in kernel.options] == [("a", 32), ("c", 8)]
+    # It holds 2 x (64 + 64 + 16) of what is held throughout, and 2 x 16 of maps.
+    assert [kernel.away_bytes(each, 300) for each in kernel.options] == [52, 28]
+
+
+def test_copies_of_a_schedule_are_no_kernels() -> None:
+    workload = toy_workload(CHAIN)
+    runs: Sequence[Run] = iteration(workload)
+    steps: list[Step] = [*runs[:2], Offload((0,), runs[1].layer), *runs[2:]]
+    found = problem_of(steps, workload, toy_costs(workload, {}).table(workload), 1000)
+
+    assert [each.run for each in found.kernels] == list(runs)
