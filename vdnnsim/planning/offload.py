@@ -33,6 +33,11 @@ class Copies:
     best: Links
 
 
+def faster(one: Timetable | None, other: Timetable | None) -> Timetable | None:
+    """Return the faster of two, of which either may be missing."""
+    return min((each for each in (one, other) if each), key=lambda each: each.seconds, default=None)
+
+
 @dataclass(frozen=True)
 class OffloadSearch:
     """A problem whose fluid optimum is known.
@@ -62,14 +67,12 @@ class OffloadSearch:
         found: Timetable | None = None
         for turn in self._turns():
             for chunks in self._choices(turn, chunk_bytes):
-                found = self._faster(found, self._timetable(chunks, turn))
+                found = faster(found, self._timetable(chunks, turn))
         return self._exchanged(found) if chunk_bytes == WHOLE and found else found
 
     def _turns(self) -> list[int]:
         """Return where the turn may be: where the fluid has it, and where most waits."""
-        kernels = self.problem.kernels
-        most = max(range(len(kernels)), key=lambda each: kernels[each].waiting_bytes - kernels[each].fresh_bytes)
-        return list(dict.fromkeys((self.optimum.turn, most)))
+        return list(dict.fromkeys((self.optimum.turn, self.problem.fullest)))
 
     def _choices(self, turn: int, chunk_bytes: int | None) -> Iterator[list[Chunk]]:
         """Yield what may leave: as much as the fluid has away, and some more, as chunks round it."""
@@ -98,9 +101,6 @@ class OffloadSearch:
         links = Links(movement.nbytes / out_s, movement.nbytes / in_s) if chunks else self.copies.best
         options = fastest_around(movement.stages, links, turn)
         return movement.timetable(options) if options else None
-
-    def _faster(self, one: Timetable | None, other: Timetable | None) -> Timetable | None:
-        return min((each for each in (one, other) if each), key=lambda each: each.seconds, default=None)
 
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""

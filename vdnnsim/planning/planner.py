@@ -1,6 +1,6 @@
 """The planner: from a workload and a machine to the fastest schedule that fits, with what is proven of it."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from time import monotonic
@@ -17,15 +17,24 @@ from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
 from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.planning.fluid import Links, Optimum, Stage, fluid_optimum, stages_of
-from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch
+from vdnnsim.planning.dropping import DropSearch, Order
+from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
+from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
+from vdnnsim.planning.recomputation import Recomputation
+from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
-from vdnnsim.planning.timetable import Movement, Timetable, in_pieces, leaving
+from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
 
 MOST_ATTEMPTS: Final = 8
 """So often a plan that fits by its bytes and not by its addresses is made again for less memory."""
+
+
+NEAR: Final = 1e-3
+"""So near to what the kernels take by themselves, nothing is computed again."""
+SEARCH_SHARE: Final = 0.6
+"""Of the time limit, for what to compute again; the rest is for the bound and for the chunks."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,7 @@ class Planner:
     Attributes:
         costs: of the workload.
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
+        recompute: whether parts of forward may run again.
         time_limit_s: after which a search that could go on ends.
         label: under which plans are reported.
     """
@@ -44,40 +54,45 @@ class Planner:
     limits: MemoryLimits
     copies: HostCopies
     chunk_bytes: int | None
+    recompute: bool
     time_limit_s: float
     label: str
 
-    def plans(self) -> Iterator[TrainingPlan]:
-        """Yield the plans that are worth a trial, none of which is known to be slower than the others.
-
-        Where nothing fits, the only one is that which needs least.
-        """
-        until = monotonic() + self.time_limit_s
-        found = [plan for chunk in self._sizes() if (plan := self._fitting(chunk, until))]
-        if found:
-            yield from found
-        else:
-            yield self._plan(self._least(), self.optimum)
-
-    def _sizes(self) -> tuple[int | None, ...]:
-        if self.limits.model not in MODELS_WITH_EXTENTS:
-            return (WHOLE,) if self.chunk_bytes is None else (self.chunk_bytes,)
-        return (self.chunk_bytes,)
+    def plan(self) -> TrainingPlan:
+        """Return the fastest plan found; where nothing fits, the one that needs least."""
+        begin = monotonic()
+        orders, complete = self._order_as_it_is(), True
+        if self.recompute and (not orders or orders[0].optimum.seconds > self.problem.fastest_s * (1 + NEAR)):
+            search = DropSearch(
+                Recomputation(iteration(self.workload), self.workload, self.costs),
+                self._problem,
+                self._copies.best,
+                self._host_bytes,
+                begin + SEARCH_SHARE * self.time_limit_s,
+                self.problem.fastest_s,
+            )
+            orders += search.orders()
+            complete = search.is_complete
+        found: Timetable | None = None
+        for order in reversed(orders):
+            if found is None or order.optimum.seconds < found.seconds:
+                found = faster(found, self._fitting(order, begin + self.time_limit_s))
+        return self._certified(found or self._least(), complete=complete)
 
     @cached_property
     def problem(self) -> Problem:
         """The kernels in their order, with all memory that there is."""
-        return self._problem(iteration(self.workload), self.limits.device_bytes)
+        return self._problem(iteration(self.workload))
 
-    @cached_property
-    def stages(self) -> list[Stage]:
-        """What must be away for each kernel."""
-        return stages_of(self.problem, self._copies.best, self._host_bytes)
+    def _order_as_it_is(self) -> list[Order]:
+        """Return the order that computes nothing again; none where some kernel cannot run in this memory."""
+        problem = self.problem.around(self.problem.fullest)
+        optimum = self._optimum(problem)
+        return [Order(frozenset(), problem, optimum)] if optimum else []
 
-    @cached_property
-    def optimum(self) -> Optimum | None:
-        """The fluid optimum; None where some kernel cannot run in this memory, whatever is away."""
-        return fluid_optimum(self.stages, self._copies.best) if all(each.needs for each in self.stages) else None
+    def _optimum(self, problem: Problem) -> Optimum | None:
+        stages = stages_of(problem, self._copies.best, self._host_bytes)
+        return fluid_optimum(stages, self._copies.best) if all(each.needs for each in stages) else None
 
     @property
     def _host_bytes(self) -> int:
@@ -89,30 +104,34 @@ class Planner:
         best = Links(self.copies.best_bytes_per_s(Direction.D2H), self.copies.best_bytes_per_s(Direction.H2D))
         return Copies(partial(self.copies.seconds, Direction.D2H), partial(self.copies.seconds, Direction.H2D), best)
 
-    def _problem(self, runs: list[Run], capacity_bytes: int) -> Problem:
-        return problem_of(runs, self.workload, self.costs, capacity_bytes, self.limits.granule_bytes)
+    def _problem(self, runs: Sequence[Run]) -> Problem:
+        limits = self.limits
+        return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes)
 
-    def _fitting(self, chunk_bytes: int | None, until: float) -> TrainingPlan | None:
-        """Return the fastest plan whose addresses fit as well as its bytes, for some size of chunks."""
-        if self.optimum is None:
-            return None
-        problem, optimum = self.problem, self.optimum
+    def _fitting(self, order: Order, until: float) -> Timetable | None:
+        """Return the fastest timetable whose addresses fit as well as its bytes."""
+        problem, optimum = order.problem, order.optimum
         for _ in range(MOST_ATTEMPTS):
             search = OffloadSearch(problem, optimum, self._copies, self._granule_bytes, until)
-            timetable = search.best(chunk_bytes)
+            timetable = search.best(self._chunk_bytes)
             if timetable is None:
                 return None
-            plan = self._plan(timetable, self.optimum)
-            placed = place_plan(plan, self.limits)
+            placed = place_plan(self._lowered(timetable), self.limits)
             if isinstance(placed, Placement):
-                return plan
+                return timetable
             short = max(placed.requested_bytes - placed.largest_free_bytes, problem.capacity_bytes // 100)
             problem = replace(problem, capacity_bytes=problem.capacity_bytes - short)
-            stages = stages_of(problem, self._copies.best, self._host_bytes)
-            if not all(each.needs for each in stages):
+            less = self._optimum(problem)
+            if less is None:
                 return None
-            optimum = fluid_optimum(stages, self._copies.best)
+            optimum = less
         return None
+
+    @property
+    def _chunk_bytes(self) -> int | None:
+        """The size that was asked for; whole buffers where the memory model gives no parts of them back."""
+        gives_parts = self.limits.model in MODELS_WITH_EXTENTS
+        return WHOLE if self.chunk_bytes is None and not gives_parts else self.chunk_bytes
 
     @property
     def _granule_bytes(self) -> int:
@@ -122,30 +141,45 @@ class Planner:
     def _least(self) -> Timetable:
         """Return the timetable in which all is away that can be, and every kernel has the least workspace."""
         kernels = self.problem.kernels
-        turn = max(range(len(kernels)), key=lambda each: kernels[each].waiting_bytes - kernels[each].fresh_bytes)
-        moved = leaving(self.problem.waits, turn)
-        chunks = in_pieces(moved, max((nbytes for _, nbytes in moved), default=1))
+        turn = self.problem.fullest
+        chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(self.problem.waits, turn)]
         nothing = replace(self.problem, capacity_bytes=0)
         movement = Movement(nothing, turn, chunks, self._copies.out_s, self._copies.in_s)
         return movement.timetable([each.options[-1] for each in kernels])
 
-    def _of_all_rounds(self, seconds: float) -> float:
-        """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
-        updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
-        return self.workload.rounds * seconds - (self.workload.rounds - 1) * sum(
-            each.options[0].seconds for each in updates
-        )
-
-    def _plan(self, timetable: Timetable, optimum: Optimum | None) -> TrainingPlan:
+    def _lowered(self, timetable: Timetable) -> TrainingPlan:
         runs = [each.run for each in timetable.movement.problem.kernels]
         kernels = kernels_of(runs, timetable.options)
-        plan = lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
+        return lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
+
+    def _certified(self, timetable: Timetable, *, complete: bool) -> TrainingPlan:
+        plan = self._lowered(timetable)
+        runs = (each.run for each in timetable.movement.problem.kernels)
         certificate = Certificate(
-            bound_s=self._of_all_rounds(optimum.seconds) if optimum else 0.0,
-            holds_for=BoundClass.OFFLOAD,
+            bound_s=self._of_all_rounds(self._bound_s(timetable)),
+            holds_for=BoundClass.ANY if self.recompute else BoundClass.OFFLOAD,
             offloaded=offloaded(timetable, plan.buffer_names),
+            recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
             levers=levers(timetable, plan.buffer_names),
             stays=what_stays(self.problem, plan.buffers),
+            complete=complete,
         )
         return replace(plan, certificate=certificate)
+
+    def _bound_s(self, timetable: Timetable) -> float:
+        """Return what no micro-batch with its update is faster than, of all schedules that may be planned here."""
+        fastest_s = self.problem.fastest_s
+        if not self.recompute:
+            optimum = self._optimum(self.problem)
+            return optimum.seconds if optimum else fastest_s
+        if timetable.seconds <= fastest_s * (1 + NEAR):
+            return fastest_s
+        share_s = (1 - SEARCH_SHARE) * self.time_limit_s
+        return max(fastest_s, recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s))
+
+    def _of_all_rounds(self, seconds: float) -> float:
+        """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
+        updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
+        update_s = sum(each.options[0].seconds for each in updates)
+        return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s

@@ -156,20 +156,14 @@ class Movement:
         return list(accumulate((each.wait.made + 1 for each in self.chunks), max))
 
     def timetable(self, options: Sequence[Option]) -> "Timetable":
-        """Return what leaves and comes back when, for kernels by some algorithms."""
-        problem, count = self.problem, len(self.chunks)
-        released, fetched = [0] * len(options), [0] * len(options)
-        gone = 0
-        for number in range(self.turn + 1):
-            lacking = problem.kernels[number].away_bytes(options[number], problem.capacity_bytes)
-            gone = max(gone, self.away(number, lacking) or 0)
-            released[number] = gone
-        released[self.turn :] = [count] * (len(options) - self.turn)
-        away = 0
-        for number in reversed(range(self.turn + 1, len(options))):
-            lacking = problem.kernels[number].away_bytes(options[number], problem.capacity_bytes)
-            away = max(away, self.away(number, lacking) or 0)
-            fetched[number] = count - away
+        """Return what leaves and comes back when, for kernels by some algorithms; all that can, where it is too little."""
+        count, away = len(self.chunks), []
+        for number, (kernel, option) in enumerate(zip(self.problem.kernels, options, strict=True)):
+            enough = self.away(number, kernel.away_bytes(option, self.problem.capacity_bytes))
+            away.append(self._waiting[number] if enough is None else enough)
+        released = [*accumulate(away[: self.turn], max), *[count] * (len(options) - self.turn)]
+        kept_back = [*accumulate(reversed(away[self.turn + 1 :]), max)][::-1]
+        fetched = [*[0] * (self.turn + 1), *(count - each for each in kept_back)]
         return Timetable(self, tuple(options), tuple(released), tuple(fetched))
 
 
