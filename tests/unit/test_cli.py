@@ -326,6 +326,7 @@ def test_the_surface_is_frozen() -> None:
         "check": ["--policy-module"],
         "claims": ["--csv", "--paper", "--report"],
         "compare": sorted([*model, "--csv", "--out", "--policies", "--policy-module"]),
+        "frontier": sorted([*model, "--capacities", "--csv", "--out", "--policy", "--policy-module"]),
         "list hardware": ["--csv", "--sources", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
