@@ -4,11 +4,7 @@ from time import monotonic
 
 import pytest
 
-from tests.toy import ToyCosts
-from tests.unit.planning.chain_of_ten_kernels import COSTS, chain_problem
-from vdnnsim.cost.table import KernelCost
-from vdnnsim.dnn.layers import Phase
-from vdnnsim.hardware.server import Origin
+from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch
 from vdnnsim.planning.problem import Problem
@@ -70,5 +66,3 @@ def test_no_movement_fits_where_too_little_can_leave_before_it_is_touched() -> N
     """At 293 B kernel 8 lacks 11 B, and of what waits over the turn only the input waits then."""
     for chunk in (None, WHOLE, 3):
         assert search(chain_problem(293)).best(chunk) is None
-
-
