@@ -34,6 +34,8 @@ MOST_ATTEMPTS: Final = 8
 
 NEAR: Final = 1e-3
 """So near to what the kernels take by themselves, nothing is computed again."""
+SHORT: Final = 0.01
+"""Where memory costs more than this fraction, it is said what no schedule can move."""
 SEARCH_SHARE: Final = 0.6
 """Of the time limit, for what to compute again; the rest is for the bound and for the chunks."""
 
@@ -83,7 +85,7 @@ class Planner:
         for order in reversed(orders):
             if found is None or order.optimum.seconds < found.seconds:
                 found = faster(found, self._fitting(order, begin + self.time_limit_s))
-        return self._certified(found or self._least(), complete=complete)
+        return self._certified(found or self._least(), fits=found is not None, complete=complete)
 
     def _tell_of(self, seconds: float) -> None:
         above = seconds / self.problem.fastest_s - 1
@@ -178,8 +180,9 @@ class Planner:
         kernels = kernels_of(runs, timetable.options)
         return lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
 
-    def _certified(self, timetable: Timetable, *, complete: bool) -> TrainingPlan:
+    def _certified(self, timetable: Timetable, *, fits: bool, complete: bool) -> TrainingPlan:
         plan = self._lowered(timetable)
+        is_short = not fits or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         runs = (each.run for each in timetable.movement.problem.kernels)
         certificate = Certificate(
             bound_s=self._of_all_rounds(self._bound_s(timetable)),
@@ -188,7 +191,7 @@ class Planner:
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
             levers=levers(timetable, plan.buffer_names),
-            stays=what_stays(self.problem, plan.buffers),
+            stays=what_stays(self.problem, plan.buffers) if is_short else (),
             complete=complete,
         )
         return replace(plan, certificate=certificate)
