@@ -110,7 +110,7 @@ def test_a_policy_that_fits_nowhere_says_why() -> None:
     assert declined.policy == "vdnn_all(m)"
     assert "host memory" in declined.reason
 
-    with pytest.raises(PolicyError, match=r"vdnn_all\(m\): fits into no memory: .* of host memory"):
+    with pytest.raises(PolicyError, match=r"vdnn_all\(m\): fits into no memory: .* of pinned host memory"):
         find_frontier(replace(asked, server=replace(asked.server, host=host)), MOVE, 3, Steps())
 
 
