@@ -72,12 +72,18 @@ def links_of(server: Server, plan: TrainingPlan) -> Links:
 
 def begun_anywhere(problem: Problem) -> Problem:
     """The problem of a pager, which takes what is given when it is first touched and leaves it wherever it is."""
-    last = len(problem.kernels)
-    spare = [each for each in problem.waits if each.last < 0 or each.next == last]
     kernels = list(problem.kernels)
-    for wait in spare:
+    for wait in problem.waits:
+        if wait.last >= 0 and wait.next < len(kernels):
+            continue
         for at in range(wait.last + 1, wait.next):
-            kernels[at] = replace(kernels[at], waiting_bytes=kernels[at].waiting_bytes - wait.nbytes)
+            each = kernels[at]
+            kernels[at] = replace(
+                each,
+                waiting_bytes=each.waiting_bytes - wait.nbytes,
+                content_bytes=each.content_bytes - wait.nbytes,
+                fresh_bytes=each.fresh_bytes - wait.nbytes * (-1 < wait.made == wait.last == at - 1),
+            )
     return replace(problem, kernels=tuple(kernels))
 
 
@@ -94,8 +100,10 @@ def bound_s(case: Case, runs: Sequence[Run], placement: Placement, granule_bytes
         moves_resident=pages,
     )
     problem = begun_anywhere(problem) if pages else problem
-    assert impossible(problem, placement.host_bytes) is None
-    return fluid_optimum(stages_of(problem, placement.host_bytes), links_of(case.server, plan)).seconds
+    links = links_of(case.server, plan)
+    stages = stages_of(problem, links, placement.host_bytes)
+    assert impossible(problem, stages) is None
+    return fluid_optimum(stages, links).seconds
 
 
 @given(case=cases())

@@ -50,14 +50,15 @@ class Need(NamedTuple):
     """An algorithm of a kernel and what must have been sent before it, and must come back after it, in bytes.
 
     Attributes:
-        stall_s: for which the kernel waits at the least.
+        before_s, behind_s: of stalls before it and behind it, at the least.
     """
 
     option: Option
     seconds: float
     sent_bytes: int
     returned_bytes: int
-    stall_s: float = 0.0
+    before_s: float = 0.0
+    behind_s: float = 0.0
 
     @property
     def away_bytes(self) -> int:
@@ -66,7 +67,7 @@ class Need(NamedTuple):
 
     def mirrored(self) -> "Need":
         """Return it in reversed time."""
-        return self._replace(sent_bytes=self.returned_bytes, returned_bytes=self.sent_bytes)
+        return Need(self.option, self.seconds, self.returned_bytes, self.sent_bytes, self.behind_s, self.before_s)
 
 
 class Stage(NamedTuple):
@@ -129,8 +130,8 @@ def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -
         # Granules that a content does not fill are given back with it and never copied.
         away = max(0, kernel.away_bytes(option, problem.capacity_bytes) - padding_bytes)
         if away <= most:
-            stall_s = max(0, away + kernel.fresh_bytes - kernel.content_bytes) / links.out_bytes_per_s
-            yield Need(option, option.seconds, away, away, stall_s)
+            before_s = max(0, away + kernel.fresh_bytes - kernel.content_bytes) / links.out_bytes_per_s
+            yield Need(option, option.seconds, away, away, before_s)
 
 
 def impossible(problem: Problem, stages: Sequence[Stage]) -> Kernel | None:
@@ -223,14 +224,11 @@ def _solve(
         for need in allowed[turn]:
             if need.away_bytes < least:
                 continue
+            mirrored = need.mirrored()
             for before in ahead[turn]:
-                out_s = (
-                    before.seconds + need.seconds + max(0.0, need.sent_bytes - before.nbytes) / links.out_bytes_per_s
-                )
+                until_s = before.seconds + _wait_s(before, need, links.out_bytes_per_s) + need.seconds
                 for after in behind[turn]:
-                    seconds = (
-                        out_s + after.seconds + max(0.0, need.returned_bytes - after.nbytes) / links.in_bytes_per_s
-                    )
+                    seconds = until_s + _wait_s(after, mirrored, links.in_bytes_per_s) + after.seconds
                     if best is None or seconds < best[0]:
                         best = seconds, turn, before, after, need
     if best is None:
@@ -271,10 +269,16 @@ def _labels(kernels: Sequence[tuple[Sequence[Need], int]], rate: float) -> list[
     return found
 
 
+def _wait_s(label: _Label, need: Need, rate: float) -> float:
+    """Return for how long a kernel waits behind a label."""
+    return max(need.before_s, (need.sent_bytes - label.nbytes) / rate)
+
+
 def _after(label: _Label, need: Need, movable: int, rate: float) -> _Label:
-    wait_s = max(need.stall_s, (need.sent_bytes - label.nbytes) / rate)
-    seconds = wait_s + need.seconds
-    return _Label(label.seconds + seconds, min(movable, label.nbytes + rate * seconds), label, need)
+    seconds = _wait_s(label, need, rate) + need.seconds
+    nbytes = min(movable, label.nbytes + rate * seconds)
+    # In a stall behind the kernel what it touches can move as well; the next kernel waits for it no longer.
+    return _Label(label.seconds + seconds + need.behind_s, nbytes + rate * need.behind_s, label, need)
 
 
 def _insert(labels: list[_Label], new: _Label, rate: float) -> None:

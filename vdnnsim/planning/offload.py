@@ -86,7 +86,8 @@ class OffloadSearch:
             needs = [(at, kernel.away_bytes(each, self.problem.capacity_bytes)) for at, (kernel, each) in kernels]
             before = [need for at, need in needs if at <= turn]
             behind = [need for at, need in needs if at >= turn]
-            yield at_needs(leaving(waits, turn, away + self.granule_bytes), before, behind, self.granule_bytes)
+            moved = leaving(waits, turn, max(*before, *behind), self.granule_bytes)
+            yield at_needs(moved, before, behind, self.granule_bytes)
         else:
             for more in range(3):
                 yield in_pieces(leaving(waits, turn, away + more * chunk_bytes), chunk_bytes)

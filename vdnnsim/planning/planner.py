@@ -1,6 +1,6 @@
 """The planner: from a workload and a machine to the fastest schedule that fits, with what is proven of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from time import monotonic
@@ -26,6 +26,7 @@ from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
+from vdnnsim.units import format_seconds
 
 MOST_ATTEMPTS: Final = 8
 """So often a plan that fits by its bytes and not by its addresses is made again for less memory."""
@@ -47,6 +48,7 @@ class Planner:
         recompute: whether parts of forward may run again.
         time_limit_s: after which a search that could go on ends.
         label: under which plans are reported.
+        tell: is told in a line how far the search is.
     """
 
     workload: Workload
@@ -57,6 +59,7 @@ class Planner:
     recompute: bool
     time_limit_s: float
     label: str
+    tell: Callable[[str], object]
 
     def plan(self) -> TrainingPlan:
         """Return the fastest plan found; where nothing fits, the one that needs least."""
@@ -70,6 +73,7 @@ class Planner:
                 self._host_bytes,
                 begin + SEARCH_SHARE * self.time_limit_s,
                 self.problem.fastest_s,
+                self._tell_of,
             )
             orders += search.orders()
             complete = search.is_complete
@@ -78,6 +82,10 @@ class Planner:
             if found is None or order.optimum.seconds < found.seconds:
                 found = faster(found, self._fitting(order, begin + self.time_limit_s))
         return self._certified(found or self._least(), complete=complete)
+
+    def _tell_of(self, seconds: float) -> None:
+        above = seconds / self.problem.fastest_s - 1
+        self.tell(f"{self.label}: {format_seconds(seconds)}, {100 * above:.1f} % above its kernels alone")
 
     @cached_property
     def problem(self) -> Problem:

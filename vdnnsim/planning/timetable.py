@@ -29,15 +29,20 @@ class Chunk(NamedTuple):
     extent: range | None
 
 
-def leaving(waits: Sequence[Wait], turn: int, nbytes: int | None = None) -> list[tuple[Wait, int]]:
-    """Return who waits over a turn in the order in which they can leave, and how much of each, up to `nbytes`."""
+def leaving(
+    waits: Sequence[Wait], turn: int, nbytes: int | None = None, granule_bytes: int = 1
+) -> list[tuple[Wait, int]]:
+    """Return who waits over a turn in the order in which they can leave, and how much of each: all of it, or `nbytes`.
+
+    Of the last of them whole granules leave.
+    """
     found: list[tuple[Wait, int]] = []
     over = (each for each in waits if each.last < turn < each.next)
     for wait in sorted(over, key=lambda each: (each.last, -each.next)):
-        part = wait.nbytes if nbytes is None else min(wait.nbytes, nbytes - sum(size for _, size in found))
-        if part <= 0:
+        missing = wait.nbytes if nbytes is None else nbytes - sum(size for _, size in found)
+        if missing <= 0:
             break
-        found.append((wait, part))
+        found.append((wait, min(wait.nbytes, round_up(missing, granule_bytes))))
     return found
 
 
@@ -156,7 +161,7 @@ class Movement:
         return list(accumulate((each.wait.made + 1 for each in self.chunks), max))
 
     def timetable(self, options: Sequence[Option]) -> "Timetable":
-        """Return what leaves and comes back when, for kernels by some algorithms; all that can, where it is too little."""
+        """Return what leaves and comes back when, for kernels by some algorithms; where that is too little, all."""
         count, away = len(self.chunks), []
         for number, (kernel, option) in enumerate(zip(self.problem.kernels, options, strict=True)):
             enough = self.away(number, kernel.away_bytes(option, self.problem.capacity_bytes))

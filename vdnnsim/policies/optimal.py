@@ -56,6 +56,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             recompute=self.recompute and setting.workload.is_training,
             time_limit_s=parse_quantity(self.time_limit, Dimension.SECONDS),
             label=self.label,
+            tell=setting.tell,
         ).plan()
 
 

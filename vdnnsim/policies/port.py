@@ -11,7 +11,7 @@ policy into one line that names it.
 
 import traceback
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -84,6 +84,7 @@ class Setting:
         groups: their numbers by the switch on which they hang.
         server_trials: the port for trials of all of them; None for one GPU alone.
         known_copies: how long copies to and from the host take; None where that is kept from the policy, or not known.
+        tell: says in a line how far a search is, to whoever watches.
     """
 
     workload: Workload
@@ -94,6 +95,7 @@ class Setting:
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     server_trials: ServerTrialPort | None = None
     known_copies: HostCopies | None = None
+    tell: Callable[[str], object] = str
 
     @property
     def costs(self) -> CostTable:

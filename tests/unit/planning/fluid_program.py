@@ -94,7 +94,5 @@ def fluid_seconds(problem: Problem, links: Links) -> float:
         ]
         runs = zip(chosen[number], kernel.options, strict=True)
         workspace = [(column, float(option.workspace_bytes)) for column, option in runs]
-        program.at_most(
-            workspace + away, problem.capacity_bytes - kernel.held_bytes - kernel.waiting_bytes + kernel.padding_bytes
-        )
+        program.at_most(workspace + away, problem.capacity_bytes - kernel.held_bytes - kernel.content_bytes)
     return program.least()

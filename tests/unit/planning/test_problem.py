@@ -49,7 +49,7 @@ def test_what_kernels_hold_and_what_waits() -> None:
 
     assert [each.held_bytes - 264 for each in found.kernels] == [20, 20, 12, 4, 4, 12, 12, 20, 20, 20]
     assert [each.waiting_bytes for each in found.kernels] == [0, 10, 20, 30, 30, 30, 30, 20, 20, 0]
-    assert [each.padding_bytes for each in found.kernels] == [0] * 10
+    assert [each.content_bytes for each in found.kernels] == [each.waiting_bytes for each in found.kernels]
     assert waits(found) == [
         ("map input", 10, -1, 0, 9),
         ("map conv1", 10, 0, 1, 8),
@@ -60,15 +60,16 @@ def test_what_kernels_hold_and_what_waits() -> None:
     assert found.fastest_s == pytest.approx(10.0, rel=1e-15)
 
 
-def test_what_has_been_made_and_what_is_still_to_come_back() -> None:
-    """Of 50 B that ever wait the input is there at first, each 10 B follow once their kernel has ended.
+def test_what_has_been_made_and_what_can_leave_in_a_stall_alone() -> None:
+    """What waits for a later kernel than the next: of 50 B the input from the start, what others make behind them.
 
-    Back for good come 10 B each for the kernels 6 to 9, for the last 20 B: after kernel 6 what the three behind read.
+    The input until 7, before the kernel that reads it after the next one; conv1 from 1 to 6, conv2 from 2 to 4. The
+    gradient of conv2, made by 5, waits for 6 alone, and that of conv1, made by 7, for 8: no kernel runs meanwhile.
     """
     found = problem()
 
-    assert [each.sendable_bytes for each in found.kernels] == [10, 20, 30, 30, 30, 30, 40, 40, 50, 50]
-    assert [each.returnable_bytes for each in found.kernels] == [50] * 6 + [40, 30, 20, 0]
+    assert [each.sendable_bytes for each in found.kernels] == [10, 20, 30, 30, 30, 20, 20, 10, 0, 0]
+    assert [each.fresh_bytes for each in found.kernels] == [0, 0, 0, 0, 0, 0, 10, 0, 10, 0]
 
 
 def test_granules_are_held_and_no_copy_moves_them() -> None:
@@ -76,7 +77,7 @@ def test_granules_are_held_and_no_copy_moves_them() -> None:
     found = problem(granule_bytes=16)
 
     assert found.kernels[0].held_bytes == 320
-    assert (found.kernels[3].waiting_bytes, found.kernels[3].padding_bytes) == (48, 18)
+    assert (found.kernels[3].waiting_bytes, found.kernels[3].content_bytes) == (48, 30)
     assert {each.nbytes for each in found.waits} == {10}
     assert found.kernels[3].sendable_bytes == 30
 
@@ -99,8 +100,8 @@ def test_a_map_of_several_readers_waits_between_them() -> None:
 
     of = [each[2:] for each in waits(found) if each[0] == "map conv1"]
     assert of == [(0, 1, 5), (0, 5, 18)]
-    # However often they wait, contents leave once.
-    assert found.kernels[-1].sendable_bytes == 10 * len({(each.buffer, each.made) for each in found.waits})
+    # However often it waits a content leaves once: the input, conv1 and conv2.
+    assert found.kernels[2].sendable_bytes == 30
 
 
 def test_what_is_rewritten_in_place_is_another_content() -> None:
