@@ -173,7 +173,8 @@ def test_what_no_frontier_wrote_is_not_overwritten(folder: Path) -> None:
 def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
     """With its options; it is no policy beside itself."""
     (folder / "small.yaml").write_text(SMALL.replace("base(p), vdnn_all(m)", "{policy: optimal, chunk: whole}"))
-    done = vdnnsim("frontier", "small.yaml", "--capacities", "3", "--csv", "table.csv", folder=folder)
+    arguments = ("small.yaml", "--capacities", "3", "--time-limit", "5 s", "--csv", "table.csv")
+    done = vdnnsim("frontier", *arguments, folder=folder)
     assert done.returncode == 0
     with (folder / "table.csv").open() as file:
-        assert {row["policy"] for row in csv.DictReader(file)} == {"optimal(chunk=whole)"}
+        assert {row["policy"] for row in csv.DictReader(file)} == {"optimal(chunk=whole, time_limit=5 s)"}
