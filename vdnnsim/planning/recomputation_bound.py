@@ -30,7 +30,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from vdnnsim.errors import PolicyError
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, Wait, sums_of
@@ -47,17 +46,11 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, time_li
         links: of the GPU.
         host_bytes: that may be away at a time.
         time_limit_s: after which the solver ends with what it has proven.
-
-    Raises:
-        PolicyError: SciPy is not installed.
     """
-    try:
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-    except ImportError:
-        raise PolicyError(
-            "the bound of schedules that compute again: SciPy is missing; expected pip install 'vdnnsim[planning]'"
-        ) from None
+    # Late, for they take longer to import than most plans to make.
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
     begun_s = time.monotonic()
     unit_s = problem.fastest_s / max(1, len(problem.kernels)) or 1.0
     program = _program_of(problem, links, host_bytes, unit_s)
