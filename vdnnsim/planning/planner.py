@@ -12,6 +12,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
+from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.certificate import BoundClass, Certificate
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
@@ -24,6 +25,7 @@ from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
+from vdnnsim.planning.states import states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
 from vdnnsim.units import format_seconds
@@ -49,6 +51,7 @@ class Planner:
         place: says where the buffers of a plan come to lie.
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
         recompute: whether parts of forward may run again.
+        states_on_host: whether the states of the optimizer are on the host between iterations.
         time_limit_s: after which a search that could go on ends.
         label: under which plans are reported.
         tell: is told in a line how far the search is.
@@ -61,6 +64,7 @@ class Planner:
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     chunk_bytes: int | None
     recompute: bool
+    states_on_host: bool
     time_limit_s: float
     label: str
     tell: Callable[[str], object]
@@ -108,8 +112,8 @@ class Planner:
 
     @property
     def _host_bytes(self) -> int:
-        host = self.limits.host
-        return min(host.pinned_bytes, host.host_bytes - host.process_bytes)
+        host, states_bytes = self.limits.host, sum(each.nbytes for each in self.problem.stays)
+        return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - states_bytes
 
     @cached_property
     def _copies(self) -> Copies:
@@ -118,7 +122,14 @@ class Planner:
 
     def _problem(self, runs: Sequence[Run]) -> Problem:
         limits = self.limits
-        return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes)
+        return problem_of(
+            runs,
+            self.workload,
+            self.costs,
+            limits.device_bytes,
+            limits.granule_bytes,
+            states_on_host=self.states_on_host,
+        )
 
     def _fitting(self, order: Order, until: float) -> Timetable | None:
         """Return the fastest timetable whose addresses fit as well as its bytes.
@@ -178,15 +189,18 @@ class Planner:
     def _lowered(self, timetable: Timetable) -> TrainingPlan:
         runs = [each.run for each in timetable.movement.problem.kernels]
         kernels = kernels_of(runs, timetable.options)
-        return lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
+        buffers = IterationBuffers(self.workload, states_on_host=self.states_on_host)
+        return lower(
+            steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one", buffers=buffers
+        )
 
     def _certified(self, timetable: Timetable, *, fits: bool, complete: bool) -> TrainingPlan:
         plan = self._lowered(timetable)
         is_short = not fits or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         runs = (each.run for each in timetable.movement.problem.kernels)
         certificate = Certificate(
-            bound_s=self._of_all_rounds(self._bound_s(timetable)),
-            holds_for=BoundClass.ANY if self.recompute else BoundClass.OFFLOAD,
+            bound_s=self._bound_s(timetable),
+            holds_for=self._bound_class,
             offloaded=offloaded(timetable, plan.buffer_names),
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
@@ -196,19 +210,32 @@ class Planner:
         )
         return replace(plan, certificate=certificate)
 
-    def _bound_s(self, timetable: Timetable) -> float:
-        """Return what no micro-batch with its update is faster than, of all schedules that may be planned here."""
-        fastest_s = self.problem.fastest_s
-        if not self.recompute:
-            optimum = self._optimum(self.problem)
-            return optimum.seconds if optimum else fastest_s
-        if timetable.seconds <= fastest_s * (1 + NEAR):
-            return fastest_s
-        share_s = (1 - SEARCH_SHARE) * self.time_limit_s
-        return max(fastest_s, recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s))
+    @property
+    def _bound_class(self) -> BoundClass:
+        if self.states_on_host:
+            return BoundClass.ANY_AND_STATES if self.recompute else BoundClass.OFFLOAD_AND_STATES
+        return BoundClass.ANY if self.recompute else BoundClass.OFFLOAD
 
-    def _of_all_rounds(self, seconds: float) -> float:
-        """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
-        updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
+    def _bound_s(self, timetable: Timetable) -> float:
+        """Return what no iteration is faster than, of all schedules that may be planned here."""
+        problem, links = self.problem, self._copies.best
+        seconds = last_s = self._kernels_bound_s(problem, timetable)
+        if problem.stays:
+            until = self._problem([each.run for each in problem.kernels[: problem.stays[0].first + 1]])
+            last_s = max(last_s, states_bound(problem, self._kernels_bound_s(until, timetable), links))
+        # The problem has one micro-batch and the update.
+        updates = (each for each in problem.kernels if each.run.phase is Phase.UPDATE)
         update_s = sum(each.options[0].seconds for each in updates)
-        return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
+        others = self.workload.rounds - 1
+        return last_s + (others * (seconds - update_s) if others else 0.0)
+
+    def _kernels_bound_s(self, problem: Problem, timetable: Timetable) -> float:
+        """Return the bound of the kernels of a micro-batch and its update, or of those up to some kernel."""
+        fastest_s = problem.fastest_s
+        if not self.recompute:
+            optimum = self._optimum(problem)
+            return optimum.seconds if optimum else fastest_s
+        if timetable.seconds <= self.problem.fastest_s * (1 + NEAR):
+            return fastest_s
+        share_s = (1 - SEARCH_SHARE) * self.time_limit_s / (2 if problem.stays else 1)
+        return max(fastest_s, recomputation_bound(problem, self._copies.best, self._host_bytes, share_s))
