@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -12,6 +13,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
+from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.certificate import BoundClass, Certificate
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
@@ -37,7 +39,7 @@ NEAR: Final = 1e-3
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
 SEARCH_SHARE: Final = 0.6
-"""Of the time limit, for what to compute again; the rest is for the bound and for the chunks."""
+"""Of the time limit, for what to compute again; the rest is for the bound."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +71,30 @@ class Planner:
         """Return the fastest plan found; where nothing fits, the one that needs least."""
         begin = monotonic()
         orders, complete = self._order_as_it_is(), True
-        if self.recompute and (not orders or orders[0].optimum.seconds > self.problem.fastest_s * (1 + NEAR)):
+        bound_s = self.problem.fastest_s
+        if self.recompute and (not orders or orders[0].optimum.seconds > bound_s * (1 + NEAR)):
+            share_s = (1 - SEARCH_SHARE) * self.time_limit_s
+            relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s)
+            bound_s = max(bound_s, relaxed.seconds)
             search = DropSearch(
                 Recomputation(iteration(self.workload), self.workload, self.costs),
                 self._problem,
                 self._copies.best,
                 self._host_bytes,
-                begin + SEARCH_SHARE * self.time_limit_s,
-                self.problem.fastest_s,
+                begin + self.time_limit_s,
+                bound_s,
                 self._tell_of,
             )
-            orders += search.orders()
+            orders += search.orders(relaxed.again)
             complete = search.is_complete
+        elif not self.recompute and (optimum := self._optimum(self.problem)):
+            bound_s = optimum.seconds
         found: Timetable | None = None
         for order in reversed(orders):
             if found is None or order.optimum.seconds < found.seconds:
                 found = faster(found, self._fitting(order, begin + self.time_limit_s))
-        return self._certified(found or self._least(), fits=found is not None, complete=complete)
+        plan = self._lowered(found or self._least())
+        return replace(plan, certificate=self._certificate(found, bound_s, complete=complete))
 
     def _tell_of(self, seconds: float) -> None:
         above = seconds / self.problem.fastest_s - 1
@@ -180,32 +189,22 @@ class Planner:
         kernels = kernels_of(runs, timetable.options)
         return lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
 
-    def _certified(self, timetable: Timetable, *, fits: bool, complete: bool) -> TrainingPlan:
-        plan = self._lowered(timetable)
-        is_short = not fits or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
+    def _certificate(self, found: Timetable | None, bound_s: float, *, complete: bool) -> Certificate:
+        """Return what is proven of a timetable; where none fits, of none."""
+        timetable = found or self._least()
+        names = [each.name for each in IterationBuffers(self.workload).buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
-        certificate = Certificate(
-            bound_s=self._of_all_rounds(self._bound_s(timetable)),
+        is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
+        return Certificate(
+            bound_s=self._of_all_rounds(bound_s) if bound_s < inf else 0.0,
             holds_for=BoundClass.ANY if self.recompute else BoundClass.OFFLOAD,
-            offloaded=offloaded(timetable, plan.buffer_names),
+            offloaded=offloaded(timetable, names),
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
-            levers=levers(timetable, plan.buffer_names),
-            stays=what_stays(self.problem, plan.buffers) if is_short else (),
+            levers=levers(timetable, names),
+            stays=what_stays(self.problem) if is_short else (),
             complete=complete,
         )
-        return replace(plan, certificate=certificate)
-
-    def _bound_s(self, timetable: Timetable) -> float:
-        """Return what no micro-batch with its update is faster than, of all schedules that may be planned here."""
-        fastest_s = self.problem.fastest_s
-        if not self.recompute:
-            optimum = self._optimum(self.problem)
-            return optimum.seconds if optimum else fastest_s
-        if timetable.seconds <= fastest_s * (1 + NEAR):
-            return fastest_s
-        share_s = (1 - SEARCH_SHARE) * self.time_limit_s
-        return max(fastest_s, recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s))
 
     def _of_all_rounds(self, seconds: float) -> float:
         """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
