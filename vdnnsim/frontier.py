@@ -1,7 +1,7 @@
 """The frontier of a scenario: its iteration as fast as a planner makes it by capacity, and its policies beside it.
 
-Capacities are those of the GPU, from the least into which the planner fits to what its plan takes where nothing has to
-leave; the machine's own is among them where it lies between. A policy that looks at no memory is one point, the memory
+Capacities are those of the GPU, from what the plan takes that needs least to what it takes where nothing has to leave;
+the machine's own is among them where it lies between. A policy that looks at no memory is one point, the memory
 that it takes on a GPU without a capacity; any other is run at every capacity.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import dropwhile
 from math import ceil
-from typing import Final, Protocol
+from typing import Protocol
 
 from vdnnsim.analysis.comparison import Declined
 from vdnnsim.analysis.frontier import Bound, Frontier, PlannedTime, PolicyTimes, Searched, frontier_points
@@ -23,9 +23,6 @@ from vdnnsim.memory.requests import UNLIMITED_BYTES
 from vdnnsim.policies.port import DecidedBy, Policy
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
-
-_LEAST_TO: Final = 1 / 256
-"""To what part of the most the least capacity is known."""
 
 
 class Progress(Protocol):
@@ -48,7 +45,7 @@ def find_frontier(scenario: Scenario, planner: Policy, count: int, progress: Pro
         progress: is told of every replay.
 
     Raises:
-        PolicyError: the planner has no plan for the workload, whatever the memory.
+        PolicyError: the planner has no plan for the workload that fits, whatever the memory of the GPU.
     """
     return _Search(scenario, progress).run(planner, count)
 
@@ -64,18 +61,24 @@ class _Search:
         self._declined: dict[str, str] = {}
 
     def run(self, planner: Policy, count: int) -> Frontier:
+        gpu = self._scenario.server.gpu
         others = [each for each in self._scenario.policies if each.label != planner.label]
         deciding = [each for each in others if each.decided_by is not DecidedBy.COSTS]
         roomy = self._run(planner, UNLIMITED_BYTES)
+        refusal = _slowest(roomy).refusal
+        if refusal is not None:
+            raise PolicyError(f"{planner.label}: fits into no memory: {refusal.explain()}")
         most = self._taken_bytes(roomy)
-        capacities = _capacities(self._least(planner, most), most, self._scenario.server.gpu.memory_bytes, count)
+        # Where nothing fits a planner's plan is the one that needs least.
+        least = self._taken_bytes(self._run(planner, gpu.context_bytes))
+        capacities = _capacities(min(least, most), most, gpu.memory_bytes, count)
         self._progress.expect(len(others) - len(deciding) + len(capacities) * (1 + len(deciding)))
         searched = [_searched(each, _slowest(self._run(planner, each))) for each in capacities[:-1]]
         searched.append(_searched(most, _slowest(roomy)))
         times = {each.label: self._times(each, capacities) for each in others}
         return Frontier(
             planner.label,
-            frontier_points(tuple(dropwhile(lambda each: each.plan is None, searched))),
+            frontier_points(list(dropwhile(lambda each: each.plan is None, searched))),
             tuple(PolicyTimes(label, found) for label, found in times.items() if found),
             tuple(Declined(label, reason) for label, reason in self._declined.items()),
             joined_origins(self._launched),
@@ -85,15 +88,6 @@ class _Search:
         server = self._scenario.server
         gpu = replace(server.gpu, memory_bytes=capacity_bytes)
         return simulator_of(replace(self._scenario, server=replace(server, gpu=gpu)), self._costs)
-
-    def _least(self, planner: Policy, most: int) -> int:
-        """Return the least capacity, to a part of the most, into which the planner fits."""
-        low, high = self._scenario.server.gpu.context_bytes, most
-        while high - low > max(1, _LEAST_TO * most):
-            middle = (low + high) // 2
-            fits = self._simulator(middle).refusal(planner) is None
-            low, high = (low, middle) if fits else (middle, high)
-        return high
 
     def _times(self, policy: Policy, capacities: Sequence[int]) -> tuple[tuple[int, float], ...]:
         """Return where a policy fits and how long it takes there; note why it fits nowhere."""

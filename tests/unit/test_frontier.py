@@ -15,6 +15,7 @@ import pytest
 from tests.unit.test_cli import SMALL, vdnnsim
 from tests.unit.test_compare import Picky
 from tests.unit.test_largest_batch import BASE, LEAST, NONE, scenario
+from vdnnsim.errors import PolicyError
 from vdnnsim.experiment import run_scenario
 from vdnnsim.frontier import find_frontier
 from vdnnsim.plan.certificate import BoundClass, Certificate
@@ -78,7 +79,7 @@ def test_the_frontier_of_two_plans() -> None:
     assert 1070 in [each.capacity_bytes for each in found.points]
     assert len(found.points) == 6
     assert run_at(asked, MOVE, first.capacity_bytes) == (True, first.plan.iteration_s)
-    assert not run_at(asked, MOVE, first.capacity_bytes - 1080 // 256 - 1)[0]
+    assert not run_at(asked, MOVE, first.capacity_bytes - 1)[0]
     assert run_at(asked, NONE, 1080) == (True, last.plan.iteration_s)
     assert first.plan.iteration_s > last.plan.iteration_s
     assert first.plan.offloaded_bytes > last.plan.offloaded_bytes == 0
@@ -108,6 +109,9 @@ def test_a_policy_that_fits_nowhere_says_why() -> None:
     (declined,) = found.declined
     assert declined.policy == "vdnn_all(m)"
     assert "host memory" in declined.reason
+
+    with pytest.raises(PolicyError, match=r"vdnn_all\(m\): fits into no memory: .* of pinned host memory"):
+        find_frontier(replace(asked, server=replace(asked.server, host=host)), MOVE, 3, Steps())
 
 
 def test_no_policy_is_below_the_bound_and_more_memory_is_never_slower() -> None:
@@ -169,7 +173,8 @@ def test_what_no_frontier_wrote_is_not_overwritten(folder: Path) -> None:
 def test_the_planner_is_that_of_the_scenario(folder: Path) -> None:
     """With its options; it is no policy beside itself."""
     (folder / "small.yaml").write_text(SMALL.replace("base(p), vdnn_all(m)", "{policy: optimal, chunk: whole}"))
-    done = vdnnsim("frontier", "small.yaml", "--capacities", "3", "--csv", "table.csv", folder=folder)
+    arguments = ("small.yaml", "--capacities", "3", "--time-limit", "5 s", "--csv", "table.csv")
+    done = vdnnsim("frontier", *arguments, folder=folder)
     assert done.returncode == 0
     with (folder / "table.csv").open() as file:
-        assert {row["policy"] for row in csv.DictReader(file)} == {"optimal(chunk=whole)"}
+        assert {row["policy"] for row in csv.DictReader(file)} == {"optimal(chunk=whole, time_limit=5 s)"}

@@ -1,18 +1,19 @@
 """The command `frontier`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.options import CSV, POLICY_MODULE, TIME_LIMIT, FilePath, limited, policies_with
 from vdnnsim.cli.output import check_file, check_folder, has_all, print_result
 
 if TYPE_CHECKING:
-    from vdnnsim.policies.port import Policy
     from vdnnsim.policies.registry import PolicyTypes
+    from vdnnsim.scenario.scenario import Scenario
 
 _PLANNER: Final = "optimal"
 _CAPACITIES: Final = 20
@@ -31,6 +32,7 @@ _CAPACITIES: Final = 20
 )
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
 @CSV
+@TIME_LIMIT
 @POLICY_MODULE
 def frontier(
     scenario: Path | None,
@@ -38,6 +40,7 @@ def frontier(
     capacities: int,
     out: Path | None,
     csv_file: Path | None,
+    time_limit: str | None,
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
@@ -57,14 +60,15 @@ def frontier(
     from vdnnsim.report.tables.terminal import titled_table
 
     types = policies_with(policy_modules)
-    asked = asked_for(scenario, words, types, policies).scenario
+    asked = limited(_with_planner(asked_for(scenario, words, types, policies).scenario, types), time_limit)
     folder = Path("reports") / asked.name if out is None else out
     check_folder(folder)
     refuse_foreign(folder)
     if csv_file is not None:
         check_file(csv_file)
+    planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
-        found = find_frontier(asked, _planner(asked.policies, types), capacities, bar)
+        found = find_frontier(asked, planner, capacities, bar)
     written = write_frontier(asked, found, folder)
     if csv_file is not None:
         write_csv(csv_file, tuple(FRONTIER), tuple(frontier_rows(found)))
@@ -74,8 +78,10 @@ def frontier(
     print_result(titled_table(f"{caption(asked)}, by memory", table, (), said), talk)
 
 
-def _planner(policies: Sequence["Policy"], types: "PolicyTypes") -> "Policy":
-    """Return the first of the policies that plans with a bound, with its options; else it as it is by default."""
+def _with_planner(scenario: "Scenario", types: "PolicyTypes") -> "Scenario":
+    """Return a scenario with the policy that plans with a bound, as it is by default if none of its own does."""
     from vdnnsim.policies.registry import resolve_policy
 
-    return next((each for each in policies if each.name == _PLANNER), None) or resolve_policy(_PLANNER, types)
+    if any(each.name == _PLANNER for each in scenario.policies):
+        return scenario
+    return replace(scenario, policies=(*scenario.policies, resolve_policy(_PLANNER, types)))

@@ -50,6 +50,7 @@ class DropSearch:
         host_bytes: as of the fluid bound.
         until: when it ends, by `time.monotonic`.
         goal_s: what no iteration is faster than; who is that near it searches no more.
+        tell: is told the seconds of every better order.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class DropSearch:
         host_bytes: int,
         until: float,
         goal_s: float,
+        tell: Callable[[float], None],
     ) -> None:
         self._recomputation = recomputation
         self._problem_of = problem_of
@@ -67,6 +69,7 @@ class DropSearch:
         self._host_bytes = host_bytes
         self._until = until
         self._goal_s = goal_s
+        self._tell = tell
         self._tried: set[frozenset[int]] = set()
         self._found: list[Order] = []
 
@@ -129,6 +132,7 @@ class DropSearch:
         if optimum.seconds >= best_s * (1 - MARGIN):
             return False
         self._found.append(Order(buffers, problem, optimum))
+        self._tell(optimum.seconds)
         return True
 
     def _refine(self) -> None:

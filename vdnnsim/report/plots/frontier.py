@@ -24,6 +24,8 @@ _PLAN, _GAP, _IMPOSSIBLE = COLORS[0], "#a9cbe3", "#ececec"
 _POLICIES: Final = COLORS[1:]
 _TALLEST: Final = 1.75
 """Times beyond so many times the fastest stand at the upper edge, or the others could not be told apart."""
+_STEEPEST: Final = 6.0
+"""Beyond so many times the fastest the curve leaves the slide."""
 _BELOW, _ABOVE = 0.22, 0.25
 """Room below the fastest and above the slowest that are shown, of what lies between them."""
 _LABEL_WIDTH = 26
@@ -72,7 +74,8 @@ def _heights(frontier: Frontier) -> tuple[float, float]:
     curve = [each.plan.iteration_s for each in frontier.points]
     fastest = min([*curve, *(each.bound.seconds for each in frontier.points if each.bound is not None)])
     others = (seconds for each in frontier.policies for _, seconds in each.times)
-    highest = max([*curve, *(seconds for seconds in others if seconds <= _TALLEST * fastest)])
+    shown = [seconds for seconds in others if seconds <= _TALLEST * fastest]
+    highest = max([min(max(curve), _STEEPEST * fastest), *shown])
     room = highest - fastest or 0.1 * fastest
     return fastest - _BELOW * room, highest + _ABOVE * room
 
