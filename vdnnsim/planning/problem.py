@@ -117,11 +117,11 @@ class Problem:
         count, granule = len(self.kernels), self.granule_bytes
         waits = tuple(each for each in self.waits if each.last < turn < each.next)
         spans = [(each.last + 1, each.next) for each in waits]
-        waiting = _sums(
+        waiting = sums_of(
             [(*span, round_up(each.nbytes, granule)) for span, each in zip(spans, waits, strict=True)], count
         )
-        content = _sums([(*span, each.nbytes) for span, each in zip(spans, waits, strict=True)], count)
-        sendable = _sums([(each.made + 1, each.next - 1, each.nbytes) for each in waits], count)
+        content = sums_of([(*span, each.nbytes) for span, each in zip(spans, waits, strict=True)], count)
+        sendable = sums_of([(each.made + 1, each.next - 1, each.nbytes) for each in waits], count)
         kernels = tuple(
             replace(
                 each,
