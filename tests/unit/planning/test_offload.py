@@ -35,8 +35,8 @@ def test_where_all_fits_nothing_leaves() -> None:
 def test_chunks_that_end_where_needs_do_reach_the_bound() -> None:
     """At 299 B the kernels 5 and 6 lack 7 B, 7 and 8 lack 5 B; kernel 9 is the first to touch the input again.
 
-    7 B of the input leave until 7 s, so that 5 waits from 5 to 7 and 6 ends at 9. 2 B come back beside 7 and 8 until 11,
-    5 B until 16, and 9 ends at 17.
+    7 B of the input leave until 7 s, so that 5 waits from 5 to 7 and 6 ends at 9. 2 B come back beside 7 and 8 until
+    11 s, 5 B until 16 s, and 9 ends at 17.
     """
     found = search(chain_problem(299)).best(None)
 
