@@ -101,6 +101,7 @@ class Simulator:
             groups=self._groups(),
             server_trials=self if self.gpus > 1 else None,
             known_copies=HostCopies(self.server, self.gpus),
+            placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
             tell=self.tell,
         )
 

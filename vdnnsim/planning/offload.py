@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from vdnnsim.planning.fluid import Links, Optimum, fastest_around
+from vdnnsim.planning.fluid import TOLERANCE, Links, Optimum, fastest_around
 from vdnnsim.planning.problem import Problem, Wait
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
 
 WHOLE: Final = 0
 """In place of the bytes of a chunk: buffers move as a whole."""
+_GAIN: Final = 1e-5
+"""A fraction of an iteration; an exchange that gains less is not made."""
 MORE_BUFFERS: Final = 4
 """So many whole buffers beyond those that must be away are tried."""
 
@@ -111,11 +113,11 @@ class OffloadSearch:
         while improved:
             improved = False
             for chosen in _neighbours({each.wait for each in found.movement.chunks}, everyone):
-                if monotonic() > self.until:
+                if monotonic() > self.until or found.seconds <= self.optimum.seconds * (1 + TOLERANCE):
                     return found
                 chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
                 other = self._timetable(chunks, turn)
-                if other and other.seconds < found.seconds:
+                if other and other.seconds < found.seconds * (1 - _GAIN):
                     found, improved = other, True
                     break
         return found

@@ -14,7 +14,7 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.plan.certificate import BoundClass, Certificate
 from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.dropping import DropSearch, Order
@@ -29,11 +29,13 @@ from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
 from vdnnsim.units import format_seconds
 
 MOST_ATTEMPTS: Final = 8
-"""So often a plan that fits by its bytes and not by its addresses is made again for less memory."""
+"""So often a plan that fits by its bytes and not by its addresses is made again, for less memory."""
 
 
 NEAR: Final = 1e-3
 """So near to what the kernels take by themselves, nothing is computed again."""
+SHORT: Final = 0.01
+"""Where memory costs more than this fraction, it is said what no schedule can move."""
 SEARCH_SHARE: Final = 0.6
 """Of the time limit, for what to compute again; the rest is for the bound and for the chunks."""
 
@@ -44,6 +46,7 @@ class Planner:
 
     Attributes:
         costs: of the workload.
+        place: says where the buffers of a plan come to lie.
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
         recompute: whether parts of forward may run again.
         time_limit_s: after which a search that could go on ends.
@@ -55,6 +58,7 @@ class Planner:
     costs: CostTable
     limits: MemoryLimits
     copies: HostCopies
+    place: Callable[[TrainingPlan], Placement | DoesNotFit]
     chunk_bytes: int | None
     recompute: bool
     time_limit_s: float
@@ -81,7 +85,7 @@ class Planner:
         for order in reversed(orders):
             if found is None or order.optimum.seconds < found.seconds:
                 found = faster(found, self._fitting(order, begin + self.time_limit_s))
-        return self._certified(found or self._least(), complete=complete)
+        return self._certified(found or self._least(), fits=found is not None, complete=complete)
 
     def _tell_of(self, seconds: float) -> None:
         above = seconds / self.problem.fastest_s - 1
@@ -117,23 +121,39 @@ class Planner:
         return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes)
 
     def _fitting(self, order: Order, until: float) -> Timetable | None:
-        """Return the fastest timetable whose addresses fit as well as its bytes."""
+        """Return the fastest timetable whose addresses fit as well as its bytes.
+
+        Where they do not in all the memory that there is, they may in less of it: in how much is found by bisection.
+        """
+        capacity = order.problem.capacity_bytes
+        found = self._timetable(order, capacity, until)
+        if found is None or self._fits(found):
+            return found
+        fits, overflows = 0, capacity
+        best: Timetable | None = None
+        for attempt in range(MOST_ATTEMPTS):
+            less = (fits + overflows) // 2 if best else overflows - (capacity >> (MOST_ATTEMPTS - 1 - attempt))
+            found = self._timetable(order, less, until)
+            if found is None:
+                return best
+            if self._fits(found):
+                best, fits = faster(found, best), less
+            else:
+                overflows = less
+        return best
+
+    def _timetable(self, order: Order, capacity_bytes: int, until: float) -> Timetable | None:
         problem, optimum = order.problem, order.optimum
-        for _ in range(MOST_ATTEMPTS):
-            search = OffloadSearch(problem, optimum, self._copies, self._granule_bytes, until)
-            timetable = search.best(self._chunk_bytes)
-            if timetable is None:
-                return None
-            placed = place_plan(self._lowered(timetable), self.limits)
-            if isinstance(placed, Placement):
-                return timetable
-            short = max(placed.requested_bytes - placed.largest_free_bytes, problem.capacity_bytes // 100)
-            problem = replace(problem, capacity_bytes=problem.capacity_bytes - short)
+        if capacity_bytes < problem.capacity_bytes:
+            problem = replace(problem, capacity_bytes=capacity_bytes)
             less = self._optimum(problem)
             if less is None:
                 return None
             optimum = less
-        return None
+        return OffloadSearch(problem, optimum, self._copies, self._granule_bytes, until).best(self._chunk_bytes)
+
+    def _fits(self, timetable: Timetable) -> bool:
+        return isinstance(self.place(self._lowered(timetable)), Placement)
 
     @property
     def _chunk_bytes(self) -> int | None:
@@ -160,8 +180,9 @@ class Planner:
         kernels = kernels_of(runs, timetable.options)
         return lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
 
-    def _certified(self, timetable: Timetable, *, complete: bool) -> TrainingPlan:
+    def _certified(self, timetable: Timetable, *, fits: bool, complete: bool) -> TrainingPlan:
         plan = self._lowered(timetable)
+        is_short = not fits or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         runs = (each.run for each in timetable.movement.problem.kernels)
         certificate = Certificate(
             bound_s=self._of_all_rounds(self._bound_s(timetable)),
@@ -170,7 +191,7 @@ class Planner:
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
             levers=levers(timetable, plan.buffer_names),
-            stays=what_stays(self.problem, plan.buffers),
+            stays=what_stays(self.problem, plan.buffers) if is_short else (),
             complete=complete,
         )
         return replace(plan, certificate=certificate)

@@ -184,8 +184,8 @@ class _Survey:
         self._granule_bytes = granule_bytes
         self._moves_resident = moves_resident
         self._count = count = len(runs)
-        self._held: list[_Span] = []
-        self._waiting: list[_Span] = []
+        self._held: list[Span] = []
+        self._waiting: list[Span] = []
         self.waits: list[Wait] = []
         self._read: dict[int, list[int]] = defaultdict(list)
         self._written: dict[int, list[int]] = defaultdict(list)
@@ -198,13 +198,13 @@ class _Survey:
         for life in self._lives(runs):
             self._enter(*life)
         self.waits.sort(key=lambda each: (each.last, -each.next))
-        self.held, self.waiting = _sums(self._held, count), _sums(self._waiting, count)
-        self.content = _sums([(each.last + 1, each.next, each.nbytes) for each in self.waits], count)
+        self.held, self.waiting = sums_of(self._held, count), sums_of(self._waiting, count)
+        self.content = sums_of([(each.last + 1, each.next, each.nbytes) for each in self.waits], count)
         made_just_before = (each for each in self.waits if -1 < each.made == each.last)
-        self.fresh = _sums([(each.made + 1, each.made + 2, each.nbytes) for each in made_just_before], count)
+        self.fresh = sums_of([(each.made + 1, each.made + 2, each.nbytes) for each in made_just_before], count)
         # A content that waits several times leaves once.
         contents = {(each.buffer, each.made): each for each in self.waits}
-        self.sendable = _sums([(each.made + 1, each.next - 1, each.nbytes) for each in contents.values()], count)
+        self.sendable = sums_of([(each.made + 1, each.next - 1, each.nbytes) for each in contents.values()], count)
 
     def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
         """Yield each buffer, the kernel that makes it, the last that touches it; -1 and the end for no kernel."""
@@ -237,11 +237,11 @@ class _Survey:
                 self.waits.append(Wait(buffer, found.nbytes, made, before, after))
 
 
-_Span = tuple[int, int, int]
+Span = tuple[int, int, int]
 """Bytes from one kernel to another, the latter not included: the two, and the bytes."""
 
 
-def _sums(spans: Iterable[_Span], count: int) -> list[int]:
+def sums_of(spans: Iterable[Span], count: int) -> list[int]:
     """Return by kernel the bytes of the spans that it is in."""
     changes = [0] * (count + 2)
     for start, stop, nbytes in spans:

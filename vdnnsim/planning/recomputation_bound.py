@@ -1,9 +1,239 @@
-"""Placeholder until the branch bounds is merged."""
+"""A bound for any schedule of an order of kernels: anything may be offloaded, and computed again any number of times.
 
+Take any schedule, and of each wait (`vdnnsim.planning.problem.Wait`) the bytes that are ever away. They come back by
+the link, or because the kernel that made them runs again: let r be the fraction of a wait for which the latter is true
+at least once. The linear program below then has a solution that costs no more than the schedule takes, for each of its
+constraints is true of any schedule:
+
+- A kernel runs by one of its algorithms, after a stall, which is what passes since the kernel before it. Copies go on
+  beside both, at the best rates of the link.
+- Of the bytes that the link ever brings back, S have left for the first time when a kernel starts, and Q have come back
+  for the last time when it ends. All bytes that are away while it runs and come back by the link are among S - Q, for
+  memory is taken and given back between kernels. The others are at most the sum of r over the waits that it is in. What
+  is left of all that waits has room beside what the kernel holds and its workspace.
+- S is at most what has been made, and what comes back behind a kernel at most what waits to be touched behind it, each
+  less what r says where it waits once. Where a kernel writes over what it reads, what leaves may be what was there
+  before, and come back to be written over again.
+- A fraction r costs r times the seconds of the kernel that made it, by its fastest algorithm, in the stalls between the
+  first kernel of the wait and its end: a whole run, for a part of a kernel does not exist. Where kernels wrote one over
+  the other all of them run again. A run serves all contents that a kernel makes, so each pays by its size; but not two
+  waits, of which one has ended when the other begins. What the kernel reads is taken to be there.
+
+With every r = 0 this is the fluid model of `vdnnsim.planning.fluid`, and where waits are nested the bound is not above
+the one there. Algorithms are chosen whole, which is a mixed-integer program; when time is up, what the solver has
+proven so far is a bound, too.
+"""
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from vdnnsim.errors import PolicyError
+from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.planning.fluid import Links
-from vdnnsim.planning.problem import Problem
+from vdnnsim.planning.problem import Problem, Wait, sums_of
+
+_TOLERANCE: Final = 1e-6
+"""By what fraction the solver's tolerances may raise a bound."""
 
 
 def recomputation_bound(problem: Problem, links: Links, host_bytes: int, time_limit_s: float) -> float:
-    """Return the seconds of the kernels alone."""
-    return problem.fastest_s
+    """Return seconds that no schedule is below, infinite where none can run.
+
+    Args:
+        problem: of an order in which nothing is computed again yet.
+        links: of the GPU.
+        host_bytes: that may be away at a time.
+        time_limit_s: after which the solver ends with what it has proven.
+
+    Raises:
+        PolicyError: SciPy is not installed.
+    """
+    try:
+        from scipy.optimize import Bounds, LinearConstraint, milp
+        from scipy.sparse import csr_array
+    except ImportError:
+        raise PolicyError(
+            "the bound of schedules that compute again: SciPy is missing; expected pip install 'vdnnsim[planning]'"
+        ) from None
+    begun_s = time.monotonic()
+    unit_s = problem.fastest_s / max(1, len(problem.kernels)) or 1.0
+    program = _program_of(problem, links, host_bytes, unit_s)
+    if program is None:
+        return math.inf
+    rows, columns, factors = zip(*program.entries, strict=True)
+    matrix = csr_array((factors, (rows, columns)), shape=(len(program.most), len(program.costs)))
+    best = problem.fastest_s / unit_s
+    # Stopped early, the second may have proven nothing; the first takes a fraction of its time.
+    for whole in (False, True):
+        found = milp(
+            program.costs,
+            integrality=program.whole if whole else None,
+            bounds=Bounds(0, program.bounds),
+            constraints=LinearConstraint(matrix, program.least, program.most),
+            options={"time_limit": max(0.0, time_limit_s - (time.monotonic() - begun_s))},
+        )
+        proven = found.mip_dual_bound if whole else found.fun
+        best = max(best, (proven or 0.0) * (1 - _TOLERANCE))
+    return best * unit_s
+
+
+class _Content(NamedTuple):
+    """What a buffer holds between two writes, where it ever waits with it.
+
+    Attributes:
+        waits: in their order.
+        first: the kernel behind which its bytes may leave at the earliest; -1 where an iteration begins with it.
+        again_s: what it takes to compute all of it again; 0 where no kernels make it.
+    """
+
+    waits: tuple[Wait, ...]
+    first: int
+    again_s: float
+
+    @property
+    def nbytes(self) -> int:
+        return self.waits[0].nbytes
+
+    @property
+    def next(self) -> int:
+        return self.waits[-1].next
+
+
+def _contents(problem: Problem) -> list[_Content]:
+    buffers = IterationBuffers(problem.workload)
+    touched = [buffers.touched(each.run) for each in problem.kernels]
+    written = defaultdict[int, list[int]](list)
+    for position, (_, writes) in enumerate(touched):
+        for each in dict.fromkeys(writes):
+            written[each].append(position)
+    waits = defaultdict[tuple[int, int], list[Wait]](list)
+    for wait in problem.waits:
+        waits[wait.buffer, wait.made].append(wait)
+    # The kernels that make a content, the last first; -1 behind those that write over what was given.
+    chains: dict[tuple[int, int], list[int]] = {}
+    made_bytes = defaultdict[int, int](int)
+    for (buffer, made), found in waits.items():
+        chain = chains[buffer, made] = []
+        for position in (each for each in reversed(written[buffer]) if each <= made):
+            chain.append(position)
+            made_bytes[position] += found[0].nbytes
+            if buffer not in touched[position][0]:
+                break
+        else:
+            chain.append(-1)
+    contents = []
+    for content, found in waits.items():
+        chain, nbytes = chains[content], found[0].nbytes
+        shares = (problem.kernels[each].options[0].seconds * nbytes / (made_bytes[each] or 1) for each in chain)
+        contents.append(_Content(tuple(found), chain[-1], 0.0 if chain[-1] < 0 else sum(shares)))
+    return contents
+
+
+_Term = tuple[int, float]
+"""A column and its factor."""
+
+
+class _Program:
+    """Columns from 0 to a bound, and rows between two limits, as they come."""
+
+    def __init__(self) -> None:
+        self.costs: list[float] = []
+        self.bounds: list[float] = []
+        self.whole: list[bool] = []
+        self.entries: list[tuple[int, int, float]] = []
+        self.least: list[float] = []
+        self.most: list[float] = []
+
+    def column(self, cost: float = 0.0, bound: float = math.inf, *, whole: bool = False) -> int:
+        self.costs.append(cost)
+        self.bounds.append(bound)
+        self.whole.append(whole)
+        return len(self.costs) - 1
+
+    def row(self, terms: Iterable[_Term], most: float = 0.0, least: float = -math.inf) -> None:
+        self.entries += ((len(self.most), column, factor) for column, factor in terms)
+        self.most.append(most)
+        self.least.append(least)
+
+    def grow(self, totals: Sequence[int], at: int, beside: Iterable[_Term], rate: float) -> None:
+        """Let a total not fall from one position to the next, and rise by at most a rate times some terms."""
+        step = [(totals[at], 1.0), *([(totals[at - 1], -1.0)] if at else [])]
+        self.row([*step, *((column, -rate * factor) for column, factor in beside)])
+        self.row((column, -factor) for column, factor in step)
+
+    def sums(self, spans: Iterable[tuple[int, int, _Term]], count: int) -> list[int]:
+        """Return for each of so many positions a column that is the sum of the terms of the spans that it is in.
+
+        A span is its first position, the one behind its last, and a term.
+        """
+        changes: list[list[_Term]] = [[] for _ in range(count + 1)]
+        for start, stop, (column, factor) in spans:
+            if start < stop:
+                changes[start].append((column, -factor))
+                changes[min(stop, count)].append((column, factor))
+        found = [self.column() for _ in range(count)]
+        for at, each in enumerate(found):
+            before = [(found[at - 1], -1.0)] if at else []
+            self.row([(each, 1.0), *before, *changes[at]], 0.0, 0.0)
+        return found
+
+
+def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) -> _Program | None:
+    """Return the program in units of time and of the largest content; None where it has no solution.
+
+    Position k of a list is kernel k, and behind the last the end of the iteration.
+    """
+    program, end = _Program(), len(problem.kernels)
+    unit_bytes = max((each.nbytes for each in problem.waits), default=0) or 1
+    out_rate, in_rate = (each * unit_s / unit_bytes for each in (links.out_bytes_per_s, links.in_bytes_per_s))
+    contents = _contents(problem)
+    again = {wait: program.column(bound=1.0) for each in contents if each.again_s for wait in each.waits}
+    computable = sums_of(((each.last + 1, each.next, each.nbytes) for each in again), end)
+    stall = [program.column(1.0) for _ in range(end + 1)]
+    computed = [program.column() for _ in range(end + 1)]
+    # Up to the start of a kernel, 2 k, and up to its end.
+    left, back = ([program.column() for _ in range(2 * end + 1)] for _ in range(2))
+    absent = program.sums(((w.last + 1, w.next, (column, w.nbytes / unit_bytes)) for w, column in again.items()), end)
+    for number, kernel in enumerate(problem.kernels):
+        room = problem.capacity_bytes - kernel.held_bytes
+        # Without a limit of time all that can be computed again is, and all else is on the host, as far as that goes.
+        staying_bytes = max(0, kernel.content_bytes - computable[number] - host_bytes)
+        fitting = [each for each in kernel.options if each.workspace_bytes + staying_bytes <= room]
+        if not fitting:
+            return None
+        chosen = [program.column(each.seconds / unit_s, 1.0, whole=len(fitting) > 1) for each in fitting]
+        program.row([(column, 1.0) for column in chosen], 1.0, 1.0)
+        run = [(column, each.seconds / unit_s) for column, each in zip(chosen, fitting, strict=True)]
+        program.grow(left, 2 * number + 1, run, out_rate)
+        program.grow(back, 2 * number + 1, run, in_rate)
+        # What lacks room and is not computed again is away by the link.
+        lacking = [(column, each.workspace_bytes / unit_bytes) for column, each in zip(chosen, fitting, strict=True)]
+        lacking.append((absent[number], -1.0))
+        spare = (room - kernel.content_bytes) / unit_bytes
+        away = [(left[2 * number], -1.0), (back[2 * number + 1], 1.0)]
+        program.row(away)
+        program.row([*lacking, *away], spare)
+        if kernel.content_bytes > host_bytes:
+            program.row(lacking, spare + host_bytes / unit_bytes)
+    took = [(wait, (again[wait], each.again_s / unit_s)) for each in contents if each.again_s for wait in each.waits]
+    due = program.sums(((wait.next, end + 1, term) for wait, term in took), end + 1)
+    begun = program.sums(((wait.last + 2, end + 1, term) for wait, term in took), end + 1)
+    alone = [each for each in contents if each.again_s and len(each.waits) == 1]
+    once = [(each, (again[each.waits[0]], each.nbytes / unit_bytes)) for each in alone]
+    made = program.sums(((each.first + 1, end + 1, term) for each, term in once), end + 1)
+    behind = program.sums(((0, each.next, term) for each, term in once), end + 1)
+    for at in range(end + 1):
+        paused = [(stall[at], 1.0)]
+        program.grow(left, 2 * at, paused, out_rate)
+        program.grow(back, 2 * at, paused, in_rate)
+        program.grow(computed, at, paused, 1.0)
+        program.row([(due[at], 1.0), (computed[at], -1.0)])
+        program.row([(computed[at], 1.0), (begun[at], -1.0)])
+        ready = sum(each.nbytes for each in contents if each.first < at) / unit_bytes
+        program.row([(left[min(2 * at + 1, 2 * end)], 1.0), (made[at], 1.0)], ready)
+        coming = sum(each.nbytes for each in contents if each.next > at) / unit_bytes
+        program.row([(left[-1], 1.0), (back[2 * at], -1.0), (behind[at], 1.0)], coming)
+    return program

@@ -37,7 +37,7 @@ def leaving(
     Of the last of them whole granules leave.
     """
     found: list[tuple[Wait, int]] = []
-    over = (each for each in waits if each.last < turn < each.next)
+    over = (each for each in waits if each.last < turn < each.next and each.nbytes)
     for wait in sorted(over, key=lambda each: (each.last, -each.next)):
         missing = wait.nbytes if nbytes is None else nbytes - sum(size for _, size in found)
         if missing <= 0:

@@ -52,6 +52,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             costs=setting.costs,
             limits=setting.limits,
             copies=setting.copies,
+            place=setting.place,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
             recompute=self.recompute and setting.workload.is_training,
             time_limit_s=parse_quantity(self.time_limit, Dimension.SECONDS),

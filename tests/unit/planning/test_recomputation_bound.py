@@ -1,0 +1,117 @@
+"""The bound of schedules that may compute again, on cases worked out by hand and against the fluid bound."""
+
+import math
+import sys
+from random import Random
+
+import pytest
+
+from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.unit.planning.test_fluid_program import random_chain
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.errors import PolicyError
+from vdnnsim.plan.schedule import iteration
+from vdnnsim.planning import recomputation_bound as module
+from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
+from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.planning.recomputation_bound import recomputation_bound
+
+MUCH = 10**9
+NO_LINK = Links(1e-4, 1e-4)
+
+
+def chain_problem(capacity_bytes: int) -> Problem:
+    """Ten kernels of 1 s, as in test_problem.py; they take 284, 294, 296, 298, 298, 306, 306, 304, 304 and 284 B.
+
+    Kernels 5 and 6 are dX and dW of fc, 7 and 8 those of conv2.
+    """
+    workload = toy_workload(toy_chain(2))
+    return problem_of(iteration(workload), workload, toy_costs(workload, {}).table(workload), capacity_bytes)
+
+
+def bound_s(problem: Problem, links: Links = NO_LINK, host_bytes: int = MUCH) -> float:
+    return recomputation_bound(problem, links, host_bytes, time_limit_s=60)
+
+
+def test_what_fits_takes_what_kernels_take() -> None:
+    assert bound_s(chain_problem(306)) == pytest.approx(10.0, rel=1e-4)
+
+
+def test_what_is_computed_again_takes_its_seconds() -> None:
+    """At 296 B kernels 3 and 4 lack 2 B, 5 and 6 lack 10 B, 7 and 8 lack 8 B.
+
+    conv1 waits from kernel 2 to 7: all of it away lets all of these run but 8, for 1 s of forward of conv1. While 8
+    runs the gradient of conv1 waits, 8 of 10 B of which take 0.8 s of the data gradient of conv2. The input is given.
+    """
+    assert bound_s(chain_problem(296)) == pytest.approx(11.8, rel=1e-4)
+
+
+def test_a_fast_link_spares_computing() -> None:
+    assert bound_s(chain_problem(296), Links(1e6, 1e6)) == pytest.approx(10.0, rel=1e-4)
+
+
+def test_the_host_may_hold_too_little() -> None:
+    """With 4 B of the input there, conv1 gives up 6 B for kernels 5 to 7, the gradient of conv1 4 B for kernel 8."""
+    fast = Links(1e6, 1e6)
+
+    assert bound_s(chain_problem(296), fast, host_bytes=4) == pytest.approx(10 + 0.6 + 0.4, rel=1e-4)
+    assert bound_s(chain_problem(296), fast, host_bytes=10) == pytest.approx(10.0, rel=1e-4)
+
+
+def rectified_problem(capacity_bytes: int) -> Problem:
+    """conv1 of 5 s, a rectifier that writes over its map, fc and the loss: 9 kernels of 13 s.
+
+    2 x (60 + 12) B are held throughout. Together with what waits kernels take 164, 164, 166, 168, 168, 176, 176, 174
+    and 164 B; 5 and 6 are dX and dW of fc, 7 backward of the rectifier, beside which the input alone waits.
+    """
+    net = GraphBuilder("rectified", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=True)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    table = toy_costs(workload, {("conv1", Phase.FORWARD): 5.0}).table(workload)
+    return problem_of(iteration(workload), workload, table, capacity_bytes)
+
+
+def test_what_was_written_over_is_computed_by_all_that_wrote_it() -> None:
+    """At 174 B kernels 5 and 6 lack 2 B.
+
+    For 5 they are of conv1, a fifth of whose map takes a fifth of 5 + 1 s. It is read by 6, for which they are of the
+    gradient of conv1, a fifth of what 5 has made in 1 s.
+    """
+    assert bound_s(rectified_problem(174)) == pytest.approx(13 + 1.2 + 0.2, rel=1e-4)
+
+
+def test_where_nothing_can_run_the_bound_is_infinite() -> None:
+    """At 173 B kernel 7 lacks 1 B, which the host must take; at 163 B kernel 0 does not fit by itself."""
+    assert bound_s(rectified_problem(173), host_bytes=0) == math.inf
+    assert bound_s(rectified_problem(163)) == math.inf
+
+
+def test_without_time_the_bound_is_what_kernels_take() -> None:
+    assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, time_limit_s=0.0) == pytest.approx(
+        13.0, rel=1e-12
+    )
+
+
+def test_without_scipy_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+
+    with pytest.raises(PolicyError, match=r"SciPy is missing; expected pip install 'vdnnsim\[planning\]'"):
+        bound_s(rectified_problem(174))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_it_is_not_above_the_fluid_bound(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Where nothing can be computed again both are the same."""
+    random = Random(seed)  # noqa: S311 - the same on every run
+    problem = random_chain(random, random.randint(2, 5), nested=True)
+    links = Links(10.0, 10.0)
+    stages = stages_of(problem, links, MUCH)
+    fluid_s = math.inf if impossible(problem, stages) else fluid_optimum(stages, links).seconds
+
+    assert bound_s(problem, links) <= fluid_s * (1 + 1e-6)
+    contents = module._contents  # noqa: SLF001 - a world in which it cannot
+    monkeypatch.setattr(module, "_contents", lambda of: [each._replace(again_s=0.0) for each in contents(of)])
+    assert bound_s(problem, links) == pytest.approx(fluid_s, rel=1e-4)
