@@ -48,7 +48,7 @@ class Machine:
 def machines(draw: st.DrawFn) -> Machine:
     """Chains and branches of kernels with up to three algorithms; links from slow to fast; from little memory to all.
 
-    The memory is a fifth to all of what the network takes when nothing leaves; in less hardly any of them can be trained.
+    The memory is a fifth to all of what the network takes when nothing leaves; in less hardly any can be trained.
     """
     rates, latencies = st.sampled_from((0.5, 1.0, 4.0, 64.0)), st.sampled_from((0.0, 0.125, 2.0))
     workload = replace(

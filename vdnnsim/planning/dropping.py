@@ -1,12 +1,13 @@
 """Which buffers to drop and compute again, so that the iteration with what still leaves and comes back is shortest.
 
 Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth. Sets are
-tried in three rounds: those that cost least time for their bytes, in growing number; of those made one after the other
-one in so many kept and the rest dropped, over more or less of forward; then, from the best of these, ranges of buffers
-are dropped or kept instead, large ranges first, as long as that helps and there is time.
+tried in four rounds: those that the linear program of the bound computes again, rounded; those that cost least time for
+their bytes, in growing number; of those made one after the other one in so many kept and the rest dropped, over more or
+less of forward; then, from the best of these, ranges of buffers are dropped or kept instead, large ranges first, as
+long as that helps and there is time.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -22,6 +23,8 @@ SHARES: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """Of the bytes that could be dropped, in the first two rounds."""
 INTERVALS: Final = (2, 3, 4, 6, 8, 12, 16, 24)
 """One in so many is kept in the second round."""
+THRESHOLDS: Final = (0.99, 0.5, 0.2, 0.01)
+"""From which fraction on what the relaxed problem computes again in part is dropped."""
 MARGIN: Final = 5e-4
 """A fraction of an iteration; what gains less is no gain."""
 
@@ -73,13 +76,16 @@ class DropSearch:
         self._tried: set[frozenset[int]] = set()
         self._found: list[Order] = []
 
-    def orders(self) -> list[Order]:
+    def orders(self, again: Mapping[int, float]) -> list[Order]:
         """Return the orders found, each better than those before it; none where none fits.
 
         A user who interrupts the search gets those found so far.
+
+        Args:
+            again: by buffer the fraction of it that a relaxed problem computes again (`recomputation_bound`).
         """
         with suppress(KeyboardInterrupt):
-            for dropped in self._proposals():
+            for dropped in self._proposals(again):
                 self._try(dropped)
                 if self._is_over():
                     return self._found
@@ -91,9 +97,11 @@ class DropSearch:
         """Whether the search came to its end before its time."""
         return monotonic() <= self._until
 
-    def _proposals(self) -> Iterator[Iterable[int]]:
+    def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
         yield ()
         order = self._recomputation.droppable
+        for least in THRESHOLDS:
+            yield (each for each in order if again.get(each, 0.0) >= least)
         cheapest = sorted(order, key=self._recomputation.price)
         for share in SHARES:
             yield self._share(cheapest, share)

@@ -90,6 +90,8 @@ class OffloadSearch:
             behind = [need for at, need in needs if at >= turn]
             moved = leaving(waits, turn, max(*before, *behind), self.granule_bytes)
             yield at_needs(moved, before, behind, self.granule_bytes)
+            # Each copy has its latency: where that is much, no cuts are better than many.
+            yield in_pieces(moved, max((nbytes for _, nbytes in moved), default=1))
         else:
             for more in range(3):
                 yield in_pieces(leaving(waits, turn, away + more * chunk_bytes), chunk_bytes)

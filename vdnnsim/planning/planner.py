@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -39,7 +40,7 @@ NEAR: Final = 1e-3
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
 SEARCH_SHARE: Final = 0.6
-"""Of the time limit, for what to compute again; the rest is for the bound and for the chunks."""
+"""Of the time limit, for what to compute again; the rest is for the bound."""
 
 
 @dataclass(frozen=True)
@@ -73,23 +74,30 @@ class Planner:
         """Return the fastest plan found; where nothing fits, the one that needs least."""
         begin = monotonic()
         orders, complete = self._order_as_it_is(), True
-        if self.recompute and (not orders or orders[0].optimum.seconds > self.problem.fastest_s * (1 + NEAR)):
+        bound_s = self.problem.fastest_s
+        if self.recompute and (not orders or orders[0].optimum.seconds > bound_s * (1 + NEAR)):
+            share_s = (1 - SEARCH_SHARE) * self.time_limit_s
+            relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s)
+            bound_s = max(bound_s, relaxed.seconds)
             search = DropSearch(
                 Recomputation(iteration(self.workload), self.workload, self.costs),
                 self._problem,
                 self._copies.best,
                 self._host_bytes,
-                begin + SEARCH_SHARE * self.time_limit_s,
-                self.problem.fastest_s,
+                begin + self.time_limit_s,
+                bound_s,
                 self._tell_of,
             )
-            orders += search.orders()
+            orders += search.orders(relaxed.again)
             complete = search.is_complete
+        elif not self.recompute and (optimum := self._optimum(self.problem)):
+            bound_s = optimum.seconds
         found: Timetable | None = None
         for order in reversed(orders):
             if found is None or order.optimum.seconds < found.seconds:
                 found = faster(found, self._fitting(order, begin + self.time_limit_s))
-        return self._certified(found or self._least(), fits=found is not None, complete=complete)
+        plan = self._lowered(found or self._least())
+        return replace(plan, certificate=self._certificate(found, bound_s, complete=complete))
 
     def _tell_of(self, seconds: float) -> None:
         above = seconds / self.problem.fastest_s - 1
@@ -194,21 +202,25 @@ class Planner:
             steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one", buffers=buffers
         )
 
-    def _certified(self, timetable: Timetable, *, fits: bool, complete: bool) -> TrainingPlan:
-        plan = self._lowered(timetable)
-        is_short = not fits or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
+    def _certificate(self, found: Timetable | None, bound_s: float, *, complete: bool) -> Certificate:
+        """Return what is proven of a timetable; where none fits, of none."""
+        timetable = found or self._least()
+        names = [each.name for each in IterationBuffers(self.workload).buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
-        certificate = Certificate(
-            bound_s=self._bound_s(timetable),
+        problem, states_s = self.problem, 0.0
+        if problem.stays and bound_s < inf:
+            states_s = states_bound(problem, bound_s, self._copies.best, recompute=self.recompute) - bound_s
+        is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
+        return Certificate(
+            bound_s=self._of_all_rounds(bound_s) + states_s if bound_s < inf else 0.0,
             holds_for=self._bound_class,
-            offloaded=offloaded(timetable, plan.buffer_names),
+            offloaded=offloaded(timetable, names),
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
-            levers=levers(timetable, plan.buffer_names),
-            stays=what_stays(self.problem, plan.buffers) if is_short else (),
+            levers=levers(timetable, names, states_s),
+            stays=what_stays(problem) if is_short else (),
             complete=complete,
         )
-        return replace(plan, certificate=certificate)
 
     @property
     def _bound_class(self) -> BoundClass:
@@ -216,26 +228,8 @@ class Planner:
             return BoundClass.ANY_AND_STATES if self.recompute else BoundClass.OFFLOAD_AND_STATES
         return BoundClass.ANY if self.recompute else BoundClass.OFFLOAD
 
-    def _bound_s(self, timetable: Timetable) -> float:
-        """Return what no iteration is faster than, of all schedules that may be planned here."""
-        problem, links = self.problem, self._copies.best
-        seconds = last_s = self._kernels_bound_s(problem, timetable)
-        if problem.stays:
-            until = self._problem([each.run for each in problem.kernels[: problem.stays[0].first + 1]])
-            last_s = max(last_s, states_bound(problem, self._kernels_bound_s(until, timetable), links))
-        # The problem has one micro-batch and the update.
-        updates = (each for each in problem.kernels if each.run.phase is Phase.UPDATE)
+    def _of_all_rounds(self, seconds: float) -> float:
+        """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
+        updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
         update_s = sum(each.options[0].seconds for each in updates)
-        others = self.workload.rounds - 1
-        return last_s + (others * (seconds - update_s) if others else 0.0)
-
-    def _kernels_bound_s(self, problem: Problem, timetable: Timetable) -> float:
-        """Return the bound of the kernels of a micro-batch and its update, or of those up to some kernel."""
-        fastest_s = problem.fastest_s
-        if not self.recompute:
-            optimum = self._optimum(problem)
-            return optimum.seconds if optimum else fastest_s
-        if timetable.seconds <= self.problem.fastest_s * (1 + NEAR):
-            return fastest_s
-        share_s = (1 - SEARCH_SHARE) * self.time_limit_s / (2 if problem.stays else 1)
-        return max(fastest_s, recomputation_bound(problem, self._copies.best, self._host_bytes, share_s))
+        return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s

@@ -61,6 +61,11 @@ class Kernel:
     fresh_bytes: int
     sendable_bytes: int
 
+    @property
+    def padding_bytes(self) -> int:
+        """Return what is given back with what waits, and never copied."""
+        return self.waiting_bytes - self.content_bytes
+
     def away_bytes(self, option: Option, capacity_bytes: int) -> int:
         """Return how much must be away while it runs by an algorithm; below 0 what could be there beside."""
         return self.held_bytes + self.waiting_bytes + option.workspace_bytes - capacity_bytes

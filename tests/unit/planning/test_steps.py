@@ -38,6 +38,8 @@ def told(steps: list[Step]) -> list[str]:
                 words.append(f"{buffer}{_bytes(extent)} comes{' late' if late else ''} for {layer.name}")
             case Wait(what=what, extent=extent):
                 words.append(f"wait {what}{_bytes(extent)}")
+            case _:
+                raise AssertionError(step)
     return words
 
 

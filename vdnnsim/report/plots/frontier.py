@@ -119,11 +119,13 @@ class _Named:
     """A policy in the units of the axes.
 
     Attributes:
-        places: where it fits; those above the slide at its upper edge.
+        places: where it is drawn.
+        looks: whether it looks at the memory, and so was tried in several.
     """
 
     name: str
     places: tuple[_Place, ...]
+    looks: bool
 
     @property
     def place(self) -> _Place:
@@ -132,19 +134,20 @@ class _Named:
 
 
 def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, seconds: Scale) -> _Named:
-    """Draw a policy: a point, or points that a line joins."""
+    """Draw a policy: a point, or points that a line joins; at the upper edge where all are above the slide."""
     bottom, top = axes.get_ylim()
-    top -= _EDGE_HEIGHT * (top - bottom)
+    edge = top - _EDGE_HEIGHT * (top - bottom)
     found = [(nbytes / memory.factor, time_s / seconds.factor) for nbytes, time_s in policy.times]
-    places = tuple((x, min(y, top)) for x, y in found)
-    cut = all(y > top for _, y in found)
+    inside = tuple((x, y) for x, y in found if y <= edge)
+    cut, looks = not inside, len(found) > 1
+    places = inside or tuple((x, edge) for x, _ in found)
     axes.plot(
         *zip(*places, strict=True),
         color=_POLICIES[number % len(_POLICIES)],
         linewidth=1.5,
         # What fits into less memory fits into more.
         drawstyle="steps-post",
-        marker="^" if cut else MARKERS[(number + 1) % len(MARKERS)] if len(places) == 1 else ".",
+        marker="^" if cut else "." if looks else MARKERS[(number + 1) % len(MARKERS)],
         markersize=12,
         markeredgecolor="white",
         clip_on=False,
@@ -153,7 +156,7 @@ def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, se
     name = policy.policy
     if cut:
         name += f" {format_seconds(min(time_s for _, time_s in policy.times))}"
-    return _Named(name, places)
+    return _Named(name, places, looks)
 
 
 def _draw_limit(axes: Axes, asked: Question, memory: Scale) -> list[float]:
@@ -187,7 +190,7 @@ def _write_names(
         return float(x), float(y)
 
     places = [pixels(each.place) for each in named]
-    groups = near_groups(places, [len(each.places) > 1 for each in named])
+    groups = near_groups(places, [each.looks for each in named])
     texts = [
         figure.text(
             *(0.5, 0.5, fold_label(", ".join(named[number].name for number in group), _LABEL_WIDTH)),
@@ -214,10 +217,10 @@ def _write_legend(figure: Figure, frontier: Frontier, named: list[_Named], left_
     if any(each.bound is not None for each in frontier.points):
         handles.append(Line2D([], [], color=INK, label="bound", **_DASHED))
     point: Any = {"color": MUTED, "markersize": 12, "markeredgecolor": "white"}
-    if any(len(each.places) == 1 for each in named):
+    if any(not each.looks for each in named):
         label = "policy, where it just fits"
         handles.append(Line2D([], [], linestyle="", marker=MARKERS[1], label=label, **point))
-    if any(len(each.places) > 1 for each in named):
+    if any(each.looks for each in named):
         handles.append(Line2D([], [], linewidth=1.5, marker=".", label="policy that looks at memory", **point))
     if left_out:
         handles.append(Line2D([], [], linestyle="", label=f"{left_out} without a name"))
