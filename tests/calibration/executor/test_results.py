@@ -12,6 +12,7 @@ from calibration.kernels.pytorch import PyTorchLibrary
 from calibration.reference import run_reference
 from tests.calibration.executor.bench import (
     NETWORKS,
+    SERVER,
     UNLIMITED,
     Bench,
     assert_order_is_the_plans,
@@ -21,7 +22,9 @@ from tests.calibration.executor.bench import (
     every_second_explicit,
     framework_first,
 )
+from tests.toy import ReplayTrials
 from vdnnsim.cost.table import ONLY
+from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
@@ -44,7 +47,8 @@ from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.checkpoint import Checkpoint
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.policies.vdnn import VdnnAll, VdnnDyn
@@ -191,6 +195,28 @@ def test_weight_gradients_that_are_kept_are_cleared_before_each_iteration(bench:
     for _ in range(2):
         run = executor.execute(plan, UNLIMITED)
         assert isinstance(run, Execution)
+        assert_results_are_the_references(bench, workload, plan, run)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_states_that_are_on_the_host_come_for_the_update(bench: Bench, share: float) -> None:
+    """In all the memory and in less than the states take beside the rest, so that some leave before others come.
+
+    Two iterations of one executor begin with the same states.
+    """
+    workload = replace(bench.workload(tiny_residual), optimizer=Optimizer.ADAM)
+    costs = bench.costs(framework_first)
+    placed = place_plan(bench.plan(workload, Base()), UNLIMITED)
+    assert isinstance(placed, Placement)
+    limits = replace(UNLIMITED, device_bytes=int(share * placed.pool_bytes))
+    setting = Setting(workload, costs, limits, ReplayTrials(costs, limits, SERVER), known_copies=HostCopies(SERVER))
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(setting)
+    executor = Executor(bench.device, workload, bench.library)
+
+    for _ in range(2):
+        run = executor.execute(plan, limits)
+        assert isinstance(run, Execution)
+        assert run.weights
         assert_results_are_the_references(bench, workload, plan, run)
 
 
