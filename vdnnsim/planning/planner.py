@@ -208,11 +208,13 @@ class Planner:
         names = [each.name for each in IterationBuffers(self.workload).buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
         problem, states_s = self.problem, 0.0
+        whole_s = self._of_all_rounds(bound_s) if bound_s < inf else 0.0
         if problem.stays and bound_s < inf:
-            states_s = states_bound(problem, bound_s, self._copies.best, recompute=self.recompute) - bound_s
+            others_s, links = whole_s - bound_s, self._copies.best
+            states_s = states_bound(problem, bound_s, others_s, links, recompute=self.recompute) - whole_s
         is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
         return Certificate(
-            bound_s=self._of_all_rounds(bound_s) + states_s if bound_s < inf else 0.0,
+            bound_s=whole_s + states_s,
             holds_for=self._bound_class,
             offloaded=offloaded(timetable, names),
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),

@@ -18,8 +18,8 @@ from vdnnsim.planning.problem import Problem, Stay
 from vdnnsim.planning.timetable import Timetable
 
 
-def states_bound(problem: Problem, bound_s: float, links: Links, *, recompute: bool) -> float:
-    """Return seconds that no schedule is below that begins and ends with the states on the host.
+def states_bound(problem: Problem, bound_s: float, others_s: float, links: Links, *, recompute: bool) -> float:
+    """Return seconds that no schedule is below that has each state on the host but for its update.
 
     All copies of a plan run on one stream, one after the other, at the best rates of the link; if both ways ran at
     once, this would be no bound.
@@ -30,30 +30,33 @@ def states_bound(problem: Problem, bound_s: float, links: Links, *, recompute: b
     - The first kernel that touches states ends no sooner than by the bound of all kernels less those behind it by their
       fastest algorithms: for where these need nothing away, and no wait goes on, they could follow it without a stall.
       Elsewhere no sooner than by the fastest algorithms of the kernels up to it.
-    - All states come and leave, and so does what some kernel needs away by its least workspace, unless it may be
-      computed again.
+    - All states come, all that change leave, and so does, and comes back, what some kernel needs away by its least
+      workspace, unless it may be computed again.
 
     Args:
         problem: an iteration with states.
-        bound_s: what no schedule is below in which the states come and leave in no time.
+        bound_s: what no schedule is below in which the states come and leave in no time; of a micro-batch with the
+            update.
+        others_s: likewise, of the micro-batches before it.
         links: of the GPU.
         recompute: whether anything may be computed again.
     """
     first, kernels = problem.stays[0].first, problem.kernels
     fastest_s = [each.options[0].seconds for each in kernels]
     capacity = problem.capacity_bytes
-    now_s = sum(fastest_s[: first + 1])
+    now_s = others_s + sum(fastest_s[: first + 1])
     is_calm = all(each.away_bytes(each.options[0], capacity) <= 0 for each in kernels[first + 1 :])
     if is_calm and all(each.next <= first for each in problem.waits):
-        now_s = max(now_s, bound_s - sum(fastest_s[first + 1 :]))
+        now_s = max(now_s, others_s + bound_s - sum(fastest_s[first + 1 :]))
     to_come, to_leave = [0] * len(kernels), [0] * len(kernels)
     for each in problem.stays:
         to_come[each.first] += each.nbytes
         to_leave[each.last] += each.nbytes * each.changes
     coming, leaving = sum(to_come), sum(to_leave)
     most_away = max(each.away_bytes(each.options[-1], capacity) - each.padding_bytes for each in kernels)
-    moved = 0 if recompute else max(0, most_away)
-    seconds = max(bound_s, (coming + moved) / links.in_bytes_per_s + (leaving + moved) / links.out_bytes_per_s)
+    moved = 0 if recompute else max(0, most_away) * problem.workload.rounds
+    copies_s = (coming + moved) / links.in_bytes_per_s + (leaving + moved) / links.out_bytes_per_s
+    seconds = max(others_s + bound_s, copies_s)
     for number in range(first, len(kernels)):
         coming -= to_come[number]
         room = max(0, capacity - kernels[number].held_bytes - kernels[number].options[-1].workspace_bytes)
