@@ -16,6 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 from vdnnsim.entry import LONGEST_TEXT
 from vdnnsim.errors import ProfileError
 from vdnnsim.messages import file_name, not_one_of, one_line, quote
+from vdnnsim.regular_file import UnreadableError, read_regular_file
 
 Choice = TypeVar("Choice", bound=Enum)
 Row = TypeVar("Row")
@@ -23,6 +24,7 @@ Lines: TypeAlias = Iterator[tuple[int, Sequence[str]]]
 """Rows with the number of their line."""
 
 MOST_ROWS: Final = 100_000
+_LARGEST_BYTES: Final = 64 * 2**20
 _COUNT = re.compile(r"0|[1-9][0-9]{0,18}")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 
@@ -38,6 +40,18 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return text.getvalue()
+
+
+def read_table(path: Path) -> bytes:
+    """Return the content of a file that holds a table.
+
+    Raises:
+        ProfileError: it cannot be read, or is larger than 64 MiB.
+    """
+    try:
+        return read_regular_file(path, _LARGEST_BYTES, "expected a table as `vdnnsim calibrate` writes it")
+    except UnreadableError as failure:
+        raise ProfileError(f"{file_name(path)}: {failure}") from failure
 
 
 def parse_table(

@@ -8,7 +8,6 @@ splits the text into events, and this module builds the values, so that no const
 
 import hashlib
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import InputError
 from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line, quote
+from vdnnsim.regular_file import UnreadableError, read_regular_file
 
 if TYPE_CHECKING:
     import yaml
@@ -50,10 +50,10 @@ def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
     """
     name = file_name(path)
     try:
-        data = _read_bytes(path)
+        data = read_regular_file(path, LARGEST_FILE_BYTES, "expected a short YAML file")
         value = _parse(_decode(data))
-    except _RefusedError as refused:
-        raise error(f"{name}: {refused}") from None
+    except (UnreadableError, _RefusedError) as refused:
+        raise error(f"{name}: {refused}") from refused
     return YamlFile(name, hashlib.sha256(data).hexdigest(), Entry(name, "", value, error))
 
 
@@ -67,22 +67,6 @@ def read_yaml_text(text: str, name: str, error: type[InputError]) -> Entry:
         return Entry(name, "", _parse(_decode(text.encode())), error)
     except _RefusedError as refused:
         raise error(f"{name}: {refused}") from None
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise _RefusedError("is a folder, expected a file" if stat.S_ISDIR(mode) else "is not a regular file")
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as failure:
-        raise _RefusedError(f"cannot be read: {(failure.strerror or 'unknown error').lower()}") from None
-    except ValueError:
-        raise _RefusedError("cannot be read: no file can have this name") from None
-    if len(data) > LARGEST_FILE_BYTES:
-        raise _RefusedError(f"is larger than {LARGEST_FILE_BYTES // 2**10} KiB, expected a short YAML file")
-    return data
 
 
 def _decode(data: bytes) -> str:

@@ -10,8 +10,9 @@ from distributed import LocalCluster
 
 from tests.study.kills import study_file
 from tests.unit.test_cli import vdnnsim
+from vdnnsim.replace import replace_file
 from vdnnsim.study.file.read import read_study
-from vdnnsim.study.results.export import write_results
+from vdnnsim.study.results.export import results_csv
 from vdnnsim.study.results.rows import progress_of, study_rows
 from vdnnsim.study.results.store import writing
 from vdnnsim.study.sweep import sweep
@@ -51,7 +52,7 @@ def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path,
     with writing(tmp_path / "cluster") as store:
         sweep(study, store, cluster_workers(cluster.scheduler_address), watcher)
         assert progress_of(study_rows(study, store)).done == 200
-        write_results(tmp_path / "cluster" / "results.csv", study, store)
+        replace_file(tmp_path / "cluster" / "results.csv", results_csv(study, store))
 
     assert watcher.points == 200
     assert (tmp_path / "cluster" / "results.csv").read_bytes() == (tmp_path / "local" / "results.csv").read_bytes()

@@ -336,7 +336,7 @@ def test_the_surface_is_frozen() -> None:
         "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module"]),
         "sweep": [
             *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),
-            *("--status", "--workers", "--yes"),
+            *("--retry-failed", "--status", "--workers", "--yes"),
         ],
         "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
         "whatif": sorted([*model, "--csv", "--policy", "--policy-module", "--set"]),

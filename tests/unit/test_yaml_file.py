@@ -132,10 +132,10 @@ def test_twenty_levels_are_allowed(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("missing.yaml", "cannot be read: no such file or directory"),
-        (".", "is a folder, expected a file"),
+        (".", "is a folder, expected a short YAML file"),
         ("x.yaml/y.yaml", "cannot be read: not a directory"),
         ("n" * 300, "cannot be read: file name too long"),
-        ("pipe", "is not a regular file"),
+        ("pipe", "is no regular file, expected a short YAML file"),
     ],
 )
 def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, message: str) -> None:

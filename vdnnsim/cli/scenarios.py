@@ -12,7 +12,7 @@ from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import print_result, write_result
 
 if TYPE_CHECKING:
-    from vdnnsim.report.run.write import Written
+    from vdnnsim.report.folder import Written
 
 _LARGE_BYTES = 10 * 2**20
 
@@ -42,13 +42,14 @@ def run(
     from vdnnsim.analysis.columns import RUN, result_rows
     from vdnnsim.experiment import run_scenario
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.run.write import ALWAYS, refuse_foreign, write_report
+    from vdnnsim.report.folder import refuse_foreign
+    from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.report.tables.terminal import result_table
 
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, policies)
     folder = Path("reports") / asked.scenario.name if out is None else out
-    refuse_foreign(folder, ALWAYS)
+    refuse_foreign(folder, ALWAYS, RUN_WRITER)
     result = run_scenario(asked.scenario)
     result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture))
     written = write_report(result, folder)

@@ -24,6 +24,7 @@ from vdnnsim.csv_table import (
     count_cell,
     number_cell,
     parse_table,
+    read_table,
     table_text,
     text_cell,
 )
@@ -40,7 +41,6 @@ COLUMNS: Final = (
     *("flop", "moved_bytes", "origin", "note"),
 )
 _SHAPE_COLUMNS: Final = 6
-_LARGEST_BYTES: Final = 64 * 2**20
 _INPUT = re.compile(r"(?:([1-9][0-9]{0,9})x)?([1-9][0-9]{0,9})x([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")
 
 
@@ -58,7 +58,7 @@ def read_kernel_table(path: Path) -> tuple[KernelRow, ...]:
     Raises:
         ProfileError: the file cannot be read, or a row of it is wrong; the message names the line.
     """
-    return parse_table(path, _read_bytes(path), COLUMNS, _rows)
+    return parse_table(path, read_table(path), COLUMNS, _rows)
 
 
 def read_measured_kernels(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
@@ -67,7 +67,7 @@ def read_measured_kernels(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
     Raises:
         ProfileError: as `read_kernel_table`, or the table is no longer what it was when the profile was read.
     """
-    data = _read_bytes(kernels.table)
+    data = read_table(kernels.table)
     if hashlib.sha256(data).hexdigest() != kernels.sha256:
         raise ProfileError(f"{file_name(kernels.table)}: has changed since its profile was read, expected it to stay")
     return parse_table(kernels.table, data, COLUMNS, _rows)
@@ -81,18 +81,6 @@ def _cells(row: KernelRow) -> tuple[str, ...]:
         *("" if row.seconds is None else repr(row.seconds), repr(row.spread), str(row.count)),
         *(str(row.workspace_bytes), str(row.flop), str(row.nbytes), row.origin.value, row.note),
     )
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
-    except OSError as failure:
-        reason = (failure.strerror or "unknown error").lower()
-        raise ProfileError(f"{file_name(path)}: cannot be read: {reason}; expected a table of kernels") from None
-    if len(data) > _LARGEST_BYTES:
-        raise ProfileError(f"{file_name(path)}: is larger than {_LARGEST_BYTES // 2**20} MiB")
-    return data
 
 
 def _rows(lines: Lines) -> Iterator[KernelRow]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from vdnnsim.csv_table import read_table
 from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
 from vdnnsim.file_kind import FileKind, check_kind
@@ -195,11 +196,13 @@ def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
     if not _TABLE.fullmatch(name):
         raise entry.expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
     table = folder / name
+    if table.is_symlink() and table.resolve().parent != folder.resolve():
+        # A profile of a stranger must not have another's file read, and parts of it printed.
+        raise entry.wrong(f"{file_name(table)} is a link to another folder, expected a file beside the profile")
     try:
-        return table, table.read_bytes()
-    except OSError as failure:
-        reason = (failure.strerror or "unknown error").lower()
-        raise entry.wrong(f"{file_name(table)} cannot be read: {reason}") from None
+        return table, read_table(table)
+    except ProfileError as failure:
+        raise entry.wrong(str(failure)) from failure
 
 
 def _provenance(entry: Entry) -> tuple[tuple[str, str], ...]:

@@ -83,7 +83,7 @@ def test_a_wrong_section_is_refused(tmp_path: Path, section: object, message: st
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     message = refusal(write(tmp_path, {"table": "other.csv"}))
-    assert message == f"copies.table: {tmp_path / 'other.csv'} cannot be read: no such file or directory"
+    assert message == f"copies.table: {tmp_path / 'other.csv'}: cannot be read: no such file or directory"
 
 
 @pytest.mark.parametrize(

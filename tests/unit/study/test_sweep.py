@@ -37,7 +37,11 @@ def test_every_point_is_a_row_in_the_order_of_the_file_and_those_that_fail_say_w
     """Two links and two policies on one GPU; a second GPU, which the machine lacks, on one link."""
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--csv", "copy.csv", folder=folder)
 
-    assert done.returncode == 0
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1] == (
+        "vdnnsim: s.yaml: 2 points failed, the first: titan_x_maxwell: found 2 GPUs, but it has 1; "
+        "--retry-failed tries them again"
+    )
     assert done.stdout.split() == ["done", "failed", "missing", "4", "2", "0"]
     found = rows(folder / "reports" / "s" / "results.csv")
     assert (folder / "copy.csv").read_bytes() == (folder / "reports" / "s" / "results.csv").read_bytes()
@@ -73,7 +77,7 @@ def test_status_computes_nothing_and_an_extended_study_computes_what_is_new(fold
 
 def test_two_processes_write_the_bytes_of_one(folder: Path) -> None:
     for workers in ("1", "2"):
-        assert vdnnsim("sweep", "s.yaml", "--workers", workers, "--out", workers, folder=folder).returncode == 0
+        assert vdnnsim("sweep", "s.yaml", "--workers", workers, "--out", workers, folder=folder).returncode == 1
 
     assert (folder / "1" / "results.csv").read_bytes() == (folder / "2" / "results.csv").read_bytes()
 
