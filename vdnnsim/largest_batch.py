@@ -206,10 +206,11 @@ def _hold_against_trials(simulators: _Simulators, policy: Policy, batch: int) ->
 
 def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
     limits = simulator.limits
+    device_bytes, host_bytes = max(1, limits.device_bytes), max(1, limits.host_bytes)
     shares, fits = [], True
     for plan in _distinct(simulator.completed(plans)):
         unlimited = simulator.place_unlimited(plan)
-        shares += [unlimited.pool_bytes / limits.device_bytes, unlimited.host_bytes / limits.host_bytes]
+        shares += [unlimited.pool_bytes / device_bytes, unlimited.host_bytes / host_bytes]
         fits = fits and isinstance(simulator.place(plan), Placement)
     return Need(fits, max(shares))
 
