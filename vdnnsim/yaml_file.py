@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LARGEST_FILE_BYTES: Final = 256 * 2**10
 DEEPEST_NESTING: Final = 20
+MOST_VALUES: Final = 50_000
+"""Of which PyYAML reads some 25,000 in a second."""
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.IGNORECASE)
 _WORDS: dict[str, YamlValue] = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -43,7 +45,7 @@ class YamlFile:
 
 
 def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
-    """Read one YAML file of at most 256 KiB, which takes PyYAML some two seconds at worst.
+    """Read one YAML file of at most 256 KiB and 50,000 values, which takes PyYAML some two seconds at worst.
 
     Raises:
         error: the file cannot be read, or is not YAML as this module accepts it.
@@ -83,7 +85,7 @@ def _decode(data: bytes) -> str:
 def _parse(text: str) -> YamlValue:
     import yaml  # not at the top: half of the time in which `vdnnsim --help` must answer
 
-    events = yaml.parse(text, Loader=yaml.SafeLoader)
+    events = _counted(yaml.parse(text, Loader=yaml.SafeLoader))
     try:
         next(events)
         if isinstance(next(events), yaml.StreamEndEvent):
@@ -101,6 +103,14 @@ def _parse(text: str) -> YamlValue:
         # PyYAML lets the errors of chr() and int() through: "\UFFFFFFFF", %YAML with 5000 digits.
         raise _RefusedError("is not YAML: found a character code or a version that is out of range") from None
     return value
+
+
+def _counted(events: "Iterator[yaml.Event]") -> "Iterator[yaml.Event]":
+    """Yield events, and refuse the one after so many."""
+    for count, event in enumerate(events):
+        if count > MOST_VALUES:
+            raise _refused(event, f"found more than {MOST_VALUES} values, expected a short YAML file")
+        yield event
 
 
 def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> YamlValue:

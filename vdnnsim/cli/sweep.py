@@ -55,7 +55,7 @@ def sweep(  # noqa: PLR0913  # one for each option
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.study.file.read import read_study
     from vdnnsim.study.results.report import SWEEP_WRITER, file_names
-    from vdnnsim.study.results.rows import progress_of, study_rows
+    from vdnnsim.study.results.rows import study_rows
     from vdnnsim.study.results.store import Store, writing
     from vdnnsim.study.study import MOST_POINTS
 
@@ -65,7 +65,7 @@ def sweep(  # noqa: PLR0913  # one for each option
     folder = Path("reports") / asked.name if out is None else out
     if status:
         with Store.reading(folder) as store:
-            _print(progress_of(study_rows(asked, store)), csv_file)
+            _print(_progress(asked, store), csv_file)
         return
     _check(csv_file, parquet)
     refuse_foreign(folder, file_names(asked), SWEEP_WRITER)
@@ -74,26 +74,31 @@ def sweep(  # noqa: PLR0913  # one for each option
             kept.forget([row.resolved.key for row in study_rows(asked, kept) if row.error])
         faults = _compute(asked, kept, _workers(workers, cluster))
         _write(asked, kept, folder, csv_file, parquet)
-        progress = progress_of(study_rows(asked, kept))
-        failed = next((row.error for row in study_rows(asked, kept) if row.error), "")
+        progress = _progress(asked, kept)
     _print(progress, None)
     click.echo(f"wrote {folder / _RESULTS}", err=True)
     if progress.missing:
         why = faults.reason or f"{folder} no longer has them"
         raise StudyError(f"{study}: {progress.missing} points are missing: {why}; the same command tries them again")
-    if failed:
-        raise StudyError(
-            f"{study}: {progress.failed} points failed, the first: {failed}; --retry-failed tries them again"
-        )
+    if progress.failed:
+        why = f"{progress.failed} points failed, the first: {progress.first_error}"
+        raise StudyError(f"{study}: {why}; --retry-failed tries them again")
+
+
+def _progress(study: "Study", store: "Store") -> "Progress":
+    from vdnnsim.cli.progress import LookingBar
+    from vdnnsim.study.results.rows import progress_of, study_rows
+
+    with LookingBar(study.grid_size) as bar:
+        return progress_of(bar.watched(study_rows(study, store)))
 
 
 def _compute(study: "Study", store: "Store", workers: "Workers") -> "Faults":
     from vdnnsim.cli.progress import StudyBar
-    from vdnnsim.study.results.rows import progress_of, study_rows
     from vdnnsim.study.sweep import Faults
     from vdnnsim.study.sweep import sweep as compute
 
-    before = progress_of(study_rows(study, store))
+    before = _progress(study, store)
     if not before.missing:
         return Faults()
     try:

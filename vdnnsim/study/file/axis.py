@@ -39,12 +39,12 @@ def _list(key: Key, entry: Entry) -> tuple[Value, ...]:
     kinds = ", or a range {from, to, step | factor | count}" if key.is_number else ""
     if not isinstance(entry.value, list) or not entry.value:
         raise entry.expected(f"a list of values{kinds}")
-    values: list[Value] = []
+    values: dict[Value, None] = {}
     for item in entry.items("values"):
         value = key.read(item)
         if value in values:
             raise item.wrong(f"{shown(value)} stands in this axis already, expected it once")
-        values.append(value)
+        values[value] = None
     return tuple(values)
 
 

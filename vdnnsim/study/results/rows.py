@@ -56,11 +56,16 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a study is: points computed, points that failed, points that are missing."""
+    """How far a study is: points computed, points that failed, points that are missing.
+
+    Attributes:
+        first_error: of the points that failed.
+    """
 
     done: int
     failed: int
     missing: int
+    first_error: str = ""
 
 
 def study_rows(study: Study, store: Store, points: Iterable[Point] | None = None) -> Iterator[StudyRow]:
@@ -76,14 +81,16 @@ def study_rows(study: Study, store: Store, points: Iterable[Point] | None = None
 def progress_of(rows: Iterable[StudyRow]) -> Progress:
     """Count what is done, what failed and what is missing."""
     done = failed = missing = 0
+    first_error = ""
     for row in rows:
         if row.outcome is None:
             missing += 1
         elif row.error:
             failed += 1
+            first_error = first_error or row.error
         else:
             done += 1
-    return Progress(done, failed, missing)
+    return Progress(done, failed, missing, first_error)
 
 
 def table_header(study: Study) -> tuple[str, ...]:
