@@ -129,7 +129,7 @@ def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> Y
         text = str(event.value)
         if found := _UNPRINTABLE.search(text):
             raise _refused(event, f"found the character {found[0]!r}, expected text")
-        return _plain(text) if event.implicit[0] else text
+        return plain_value(text) if event.implicit[0] else text
     if depth == DEEPEST_NESTING:
         raise _refused(event, f"nested deeper than {DEEPEST_NESTING} levels")
     if isinstance(event, yaml.SequenceStartEvent):
@@ -147,7 +147,8 @@ def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> Y
     return members
 
 
-def _plain(text: str) -> YamlValue:
+def plain_value(text: str) -> YamlValue:
+    """Return what text without quotes means: a number, true, false, nothing, or itself."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) <= LONGEST_SHOWN and _INTEGER.fullmatch(text):

@@ -1,6 +1,7 @@
 """The command line as scripts rely on it: commands, options, streams and exit codes."""
 
 import csv
+import os
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -252,6 +253,19 @@ def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
     assert done.returncode == 0
     assert "mine(p)" in done.stdout
     del sys.modules["own"]
+
+
+def test_a_module_beside_a_policy_takes_the_place_of_no_library(scenario: Path) -> None:
+    """A file of somebody's is called as a library is that a run imports after the policy."""
+    (scenario.parent / "own.py").write_text(OWN_POLICY)
+    (scenario.parent / "simpy.py").write_text("raise ImportError('mine')")
+    scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
+    code = "from vdnnsim.cli import main; main()"
+    command = (sys.executable, "-P", "-c", code, "run", "small.yaml", "--policy-module", "own")
+    done = subprocess.run(
+        command, cwd=scenario.parent, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,15 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import MeasuredKernels, Origin
+from vdnnsim.hardware.stated import (
+    MEASURED_BATCH,
+    MEASURED_BYTES,
+    MEASURED_TIME,
+    MEASURED_WORK,
+    MOVED_BYTES,
+    RUNS,
+    SPREAD,
+)
 from vdnnsim.messages import file_name, not_one_of, quote
 
 COLUMNS: Final = (
@@ -102,8 +111,6 @@ def _rows(lines: Lines) -> Iterator[KernelRow]:
 def _shape(cells: Sequence[str]) -> KernelShape:
     operator, phase_text, batch_text, type_text, inputs_text, gradients = cells[:_SHAPE_COLUMNS]
     phase = choice_cell("phase", phase_text, Phase)
-    if (batch_size := count_cell("batch_size", batch_text)) == 0:
-        raise WrongCellError("batch_size: found 0, expected 1 or more")
     inputs = tuple(map(_input, inputs_text.split("+")))
     letters = len(inputs) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else 0
     if len(gradients) != letters or not GRADIENT_LETTERS.issuperset(gradients):
@@ -112,7 +119,7 @@ def _shape(cells: Sequence[str]) -> KernelShape:
     shape = KernelShape(
         operator=_operator(operator),
         phase=phase,
-        batch_size=batch_size,
+        batch_size=count_cell("batch_size", batch_text, MEASURED_BATCH),
         element_type=choice_cell("element_type", type_text, ElementType),
         inputs=inputs,
         gradients=gradients,
@@ -134,23 +141,19 @@ def _operator(cell: str) -> str:
 
 def _row(shape: KernelShape, cells: Sequence[str]) -> KernelRow:
     algorithm, family, time_text, spread, runs, workspace, flop, moved, origin, note = cells[_SHAPE_COLUMNS:]
-    seconds = number_cell("time_s", time_text) if time_text else None
-    if seconds == 0:
-        raise WrongCellError(f"time_s: found {time_text!r}, expected a time above 0")
+    seconds = number_cell("time_s", time_text, MEASURED_TIME) if time_text else None
     if seconds is None and not note:
         raise WrongCellError("time_s: found nothing, expected a time, or a note that says why there is none")
-    if moved == "0":
-        raise WrongCellError("moved_bytes: found 0, expected 1 or more, for every kernel reads or writes")
     return KernelRow(
         shape=shape,
         algorithm=text_cell("algorithm", algorithm),
         family=text_cell("family", family, optional=True),
         seconds=seconds,
-        spread=number_cell("spread_fraction", spread),
-        count=count_cell("timed_runs", runs),
-        workspace_bytes=count_cell("workspace_bytes", workspace),
-        flop=count_cell("flop", flop),
-        nbytes=count_cell("moved_bytes", moved),
+        spread=number_cell("spread_fraction", spread, SPREAD),
+        count=count_cell("timed_runs", runs, RUNS),
+        workspace_bytes=count_cell("workspace_bytes", workspace, MEASURED_BYTES),
+        flop=count_cell("flop", flop, MEASURED_WORK),
+        nbytes=count_cell("moved_bytes", moved, MOVED_BYTES),
         origin=choice_cell("origin", origin, Origin),
         note=text_cell("note", note, optional=True),
     )

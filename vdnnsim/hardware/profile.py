@@ -31,7 +31,7 @@ from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import Figures, keys_of
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power, Server
-from vdnnsim.hardware.stated import ANY_NUMBER
+from vdnnsim.hardware.stated import parameter_range
 from vdnnsim.hardware.topology_section import host_link, read_topology
 from vdnnsim.messages import file_name, not_one_of, quote
 from vdnnsim.yaml_file import read_yaml
@@ -171,7 +171,7 @@ def _cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float
     for name in parameters:
         if not _PARAMETER.fullmatch(name):
             raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
-    return kind, {name: figures.number(figure, ANY_NUMBER) for name, figure in parameters.items()}
+    return kind, {name: figures.number(figure, parameter_range(name)) for name, figure in parameters.items()}
 
 
 def _kernels(entry: Entry, folder: Path) -> MeasuredKernels:

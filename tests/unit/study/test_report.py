@@ -74,6 +74,22 @@ def test_a_machine_that_is_wrong_fails_its_points_alone(tmp_path: Path) -> None:
     assert manifest["points"] == {"done": 2, "failed": 2, "missing": 0}
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kind: lines", "kind: heat_map, value: refusal", "value: 'refusal' holds no numbers, expected a column that"),
+        ("y: images_per_s", "y: 2 * policy", "y: 'policy' holds no numbers, expected a column to reckon with"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_before_anything_is_computed(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    code, output, out = swept(tmp_path, (STUDY + PICTURE).replace(old, new))
+    assert (code, output.count("\n")) == (1, 1)
+    assert message in output
+    assert not out.exists()
+
+
 def test_a_study_without_pictures_has_none(tmp_path: Path) -> None:
     code, output, out = swept(tmp_path, STUDY)
     assert code == 0, output

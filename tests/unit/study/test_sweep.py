@@ -200,6 +200,24 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
     assert line.endswith(" fitted to measurements")
 
 
+@pytest.mark.parametrize("number", ["1_0", "\uff11\uff10"])
+def test_what_if_takes_no_number_that_a_file_would_not(folder: Path, number: str) -> None:
+    """Python reads both as ten: underscores, and digits as wide as ideographs."""
+    (folder / "small.yaml").write_text(SMALL)
+    for setting in (f"workload.batch_size={number}", f"gpu.memory={number} GiB"):
+        done = vdnnsim("whatif", "small.yaml", "--set", setting, folder=folder)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert f"found '{number}" in done.stderr
+
+
+def test_what_if_says_in_one_short_line_what_may_be_set(folder: Path) -> None:
+    (folder / "small.yaml").write_text(SMALL)
+    done = vdnnsim("whatif", "small.yaml", "--set", "colour=red", folder=folder)
+    assert done.returncode == 1
+    assert len(done.stderr) < 700
+    assert done.stderr.endswith(" more\n")
+
+
 def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: Path) -> None:
     """On the other card nothing was measured; it states workspaces of float32 alone."""
     (folder / "small.yaml").write_text(SMALL)

@@ -16,6 +16,7 @@ from vdnnsim.messages import not_one_of, quote
 from vdnnsim.study.file.keys import Key
 from vdnnsim.study.points.resolve import Value, shown
 from vdnnsim.study.study import Condition
+from vdnnsim.yaml_file import plain_value
 
 _TOKEN = re.compile(r"\s*(?:(==|!=|<=|>=|<|>|\(|\))|'([^']*)'|\"([^\"]*)\"|([A-Za-z0-9_.+/-]+))")
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -157,13 +158,3 @@ class _Reader:
     def _found(self) -> str:
         kind, text = self._peek()
         return "the end" if kind == "end" else quote(text)
-
-
-def plain_value(text: str) -> YamlValue:
-    """Return a number if text is one, as YAML would have it, else the text."""
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text

@@ -21,6 +21,8 @@ from vdnnsim.study.study import Study
 Item = TypeVar("Item")
 
 _ALWAYS: Final = ("network", "batch_size", "hardware", "gpus", "policy")
+WORDS: Final = ("network", "hardware", "policy", "algorithms", "fits", "refusal", "error")
+"""Columns that hold no numbers, beside those of axes."""
 _POSITION: Final = {name: 1 + index for index, name in enumerate(OUTCOME)}
 _AT_ONCE: Final = 500
 
