@@ -278,7 +278,7 @@ def test_a_module_beside_a_policy_takes_the_place_of_no_library(scenario: Path) 
 def test_a_policy_that_cannot_plan_is_named_first(scenario: Path, body: str, first_line: str, *, frames: bool) -> None:
     """Of an exception that its author did not foresee the frames follow."""
     (scenario.parent / "own.py").write_text(f"{OWN_POLICY}\n    def plan(self, setting):\n        {body}\n")
-    scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
+    scenario.write_text(SMALL.replace("base(p), vdnn_all(m)", "mine(p)"))
 
     done = vdnnsim("run", "small.yaml", "--policy-module", "own", folder=scenario.parent)
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy import TOY_SERVER
 from tests.unit.test_cli import SMALL, vdnnsim
-from vdnnsim.analysis.comparison import Declined
+from vdnnsim.analysis.results import Declined
 from vdnnsim.compare import compare_policies
 from vdnnsim.errors import PolicyError
 from vdnnsim.plan.training_plan import TrainingPlan

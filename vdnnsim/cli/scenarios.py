@@ -45,11 +45,14 @@ def run(
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.report.tables.terminal import result_table
+    from vdnnsim.scenario.check import refuse_misfits
 
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, policies)
     folder = Path("reports") / asked.scenario.name if out is None else out
     refuse_foreign(folder, ALWAYS, RUN_WRITER)
+    if scenario is not None:
+        refuse_misfits(scenario, asked.scenario)
     result = run_scenario(asked.scenario)
     result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture))
     written = write_report(result, folder)
