@@ -176,7 +176,7 @@ def _writer() -> "Writer":
     return Writer(
         noun="run on a pretended GPU",
         manifest="run.json",
-        wrote=lambda content: {"command", "findings", "processes"} <= content.keys(),
+        wrote=lambda content: {"command", "findings", "processes", "files"} <= content.keys(),
         names=re.compile(r"run\.json|steps\.csv|again\.log|[\w.-]+\.pickle"),
     )
 

@@ -10,7 +10,7 @@ import click
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import check_file, print_list
 from vdnnsim.cli.study_help import STUDY, StudyCommand
-from vdnnsim.errors import StudyError
+from vdnnsim.errors import InputError, OutputError, StudyError
 
 if TYPE_CHECKING:
     from vdnnsim.study.results.rows import Progress
@@ -73,7 +73,12 @@ def sweep(  # noqa: PLR0913  # one for each option
         if retry_failed:
             kept.forget([row.resolved.key for row in study_rows(asked, kept) if row.error])
         faults = _compute(asked, kept, _workers(workers, cluster))
-        _write(asked, kept, folder, csv_file, parquet)
+        try:
+            _write(asked, kept, folder, csv_file, parquet)
+        except OutputError:
+            raise
+        except InputError as failure:  # a picture that cannot be drawn of what came out
+            raise StudyError(f"{study}: {failure}") from None
         progress = _progress(asked, kept)
     _print(progress, None)
     click.echo(f"wrote {folder / _RESULTS}", err=True)

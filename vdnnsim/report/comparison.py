@@ -19,7 +19,7 @@ COMPARISON_FILES: Final = (_MANIFEST, _TABLE, _PICTURE)
 COMPARISON_WRITER: Final = Writer(
     noun="comparison",
     manifest=_MANIFEST,
-    wrote=lambda content: {"format_version", "compared"} <= content.keys(),
+    wrote=lambda content: {"format_version", "compared", "files"} <= content.keys(),
     names=re.compile("|".join(map(re.escape, COMPARISON_FILES))),
 )
 FORMAT_VERSION: Final = 1

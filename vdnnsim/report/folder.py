@@ -56,9 +56,9 @@ def earlier_files(folder: Path, writer: Writer) -> frozenset[str]:
     content = _manifest(folder / writer.manifest)
     if content is None or not writer.wrote(content):
         return frozenset()
-    names = content.get("files")
+    names = content.get("files", [path.name for path in folder.iterdir()])
     if not isinstance(names, list):
-        names = [path.name for path in folder.iterdir()]
+        return frozenset()
     texts = (name for name in names if isinstance(name, str))
     return frozenset((writer.manifest, *(name for name in texts if writer.names.fullmatch(name))))
 

@@ -71,7 +71,11 @@ def test_a_trace_that_another_run_did_not_name_is_somebody_elses(
 
 @pytest.mark.parametrize(
     "content",
-    ["no JSON", "[]", '{"format_version": 1, "study": "s", "files": ["results.csv"]}', "[" * 100_000],
+    [
+        *("no JSON", "[]", '{"format_version": 1, "study": "s", "files": ["results.csv"]}', "[" * 100_000),
+        '{"format_version": 1, "scenario": {}, "results": []}',
+        '{"format_version": 1, "scenario": {}, "results": [], "files": "results.csv"}',
+    ],
 )
 def test_a_manifest_of_something_else_makes_nothing_ours(result: ScenarioResult, tmp_path: Path, content: str) -> None:
     """A sweep names its files as well, and its results.csv is not a run's."""

@@ -23,7 +23,7 @@ ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "policies.png", "memory.p
 RUN_WRITER: Final = Writer(
     noun="run",
     manifest=MANIFEST,
-    wrote=lambda content: {"format_version", "scenario", "results"} <= content.keys(),
+    wrote=lambda content: {"format_version", "scenario", "results", "files"} <= content.keys(),
     names=re.compile(
         "|".join(
             (*map(re.escape, ALWAYS), r"trace_[\w.]+\.json", r"snapshot_[\w.]+\.pickle", r"(gpus|links)_[\w.]+\.png")

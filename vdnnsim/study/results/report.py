@@ -32,7 +32,7 @@ MOST_DRAWN: Final = 20_000
 SWEEP_WRITER: Final = Writer(
     noun="sweep",
     manifest="run.json",
-    wrote=lambda content: {"study", "axes"} <= content.keys(),
+    wrote=lambda content: {"study", "axes", "files"} <= content.keys(),
     names=re.compile(r"run\.json|results\.csv|\w+\.png"),
 )
 

@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 VALIDATION_WRITER: Final = Writer(
     noun="validation",
     manifest="run.json",
-    wrote=lambda content: {"method", "requirements"} <= content.keys(),
+    wrote=lambda content: {"method", "requirements", "files"} <= content.keys(),
     names=re.compile(r"README\.md|validation\.csv|run\.json|\w+\.png"),
 )
 
