@@ -207,10 +207,10 @@ def manifest(folder: Path, draw: Random) -> tuple[str, Command]:
     _write(out, "run.json", sound, draw)
     ours = {"run.json": json.dumps(sound).encode(), "results.csv": b"ours"}
     try:
-        named = set(json.loads((out / "run.json").read_bytes())["files"])
+        named = json.loads((out / "run.json").read_bytes())["files"]
     except (ValueError, KeyError, TypeError):
-        named = set()
-    allowed = ("out/run.json", *(f"out/{name}" for name in FILES if name in named))
+        named = []
+    allowed = ("out/run.json", *(f"out/{name}" for name in FILES if isinstance(named, list) and name in named))
     return "out", Command(call=partial(write_folder, out, ours, RUN_WRITER), writes=allowed)
 
 

@@ -65,10 +65,14 @@ class Profile:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies."""
+        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies.
+
+        Where vdnnsim is installed is no part of the name of what came with it.
+        """
         tables = (self.server.kernels, self.server.link.copies)
         read = ((file_name(each.table), each.sha256) for each in tables if each is not None)
-        return ((self.file, self.sha256), *read)
+        shipped = f"{file_name(_shipped_folder().parent)}/"
+        return tuple((name.removeprefix(shipped), sha256) for name, sha256 in ((self.file, self.sha256), *read))
 
 
 def is_profile_name(text: str) -> bool:
