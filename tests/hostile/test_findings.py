@@ -1,9 +1,11 @@
 """What attacks found, as fixed cases."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.recorded_traces import new_trace
 from tests.unit.test_cli import vdnnsim
 from vdnnsim.hardware.profile import load_profile, shipped_profiles
 
@@ -27,6 +29,16 @@ def test_a_machine_without_room_is_a_result(tmp_path: Path, setting: str) -> Non
     assert (done.returncode, done.stderr) == (0, "")
     if setting != "host.memory=1 B" and not setting.startswith("host.process"):
         assert "NO *" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [b'{"External id": "\xad"}', b"[" * 900 + b"]" * 900])
+def test_an_event_whose_arguments_are_none_counts_without_them(tmp_path: Path, arguments: bytes) -> None:
+    """They are looked at one by one, after the file was found to be JSON: not UTF-8, or nested deep."""
+    trace = json.dumps(new_trace(), separators=(",", ":")).encode()
+    at = trace.index(b'"args":') + len(b'"args":')
+    (tmp_path / "trace.json").write_bytes(trace[:at] + arguments + trace[trace.index(b"}", at) + 1 :])
+    done = vdnnsim("read", "trace.json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_where_vdnnsim_is_installed_stands_in_no_result(tmp_path: Path) -> None:
