@@ -168,7 +168,13 @@ def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Pl
 def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
     """Place a plan on a GPU and a host without a capacity."""
     roomy = replace(
-        limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES, total_bytes=None, pinned_bytes=None
+        limits,
+        device_bytes=UNLIMITED_BYTES,
+        host_bytes=UNLIMITED_BYTES,
+        total_bytes=None,
+        pinned_bytes=None,
+        handle_bytes=0,
+        process_bytes=0,
     )
     placement = place_plan(plan, roomy)
     assert isinstance(placement, Placement)

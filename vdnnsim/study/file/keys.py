@@ -22,6 +22,7 @@ from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
+from vdnnsim.hardware.stated import parameter_range
 from vdnnsim.memory.choices import PinnedMemory, read_memory_model
 from vdnnsim.messages import not_one_of, one_line
 from vdnnsim.plan.operations import Aggregation
@@ -119,8 +120,9 @@ def _figures() -> Iterator[Key]:
 
 
 def _figure(name: str, figure: Definition) -> Key:
-    limits, unit = figure.stated.range, figure.stated.range.dimension.suffix
     path = figure.path if figure.below is None else name
+    limits = parameter_range(name.rpartition(".")[2]) if figure.below is str else figure.stated.range
+    unit = limits.dimension.suffix
 
     def read(entry: Entry) -> Value:
         members = {"value": entry.value, "origin": Origin.ASSUMED.value, "source": "a study"}
