@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -141,9 +142,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
         PolicyError: the plan gives back extents of buffers, which the memory model cannot.
     """
     pieces = Pieces(plan)
-    asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
-    if is_of_pytorch(limits.model) and isinstance(plan.workload, CapturedWorkload):
-        asked = repeated(plan, asked, ITERATIONS)
+    asked = list(chain.from_iterable(_asked(plan, limits, pieces)))
     host = walk_host(plan, limits.host, pieces)
     answer = _serve(plan, limits, asked)
     if isinstance(answer, Overflow) and (isinstance(host, int) or asked[answer.position].operation < host.operation):
@@ -159,10 +158,15 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     return Placement(changes, answer.pool_bytes, host)
 
 
+def asked_by_iteration(plan: TrainingPlan, limits: MemoryLimits) -> list[list[Asked]]:
+    """Return what `place_plan` asks of a memory model: in each iteration, from an empty pool on until it is empty."""
+    return _asked(plan, limits, Pieces(plan))
+
+
 def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Placed | Overflow:
     """Ask a memory model, empty at first, for the device memory of so many iterations in a row."""
     asked = device_requests(plan, limits.model, limits.granule_bytes, Pieces(plan))
-    return _serve(plan, limits, repeated(plan, asked, times))
+    return _serve(plan, limits, list(chain.from_iterable(repeated(plan, asked, times))))
 
 
 def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
@@ -178,6 +182,13 @@ def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
 def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
     """Return the peak of a plan by its lifetimes, wherever its buffers come to lie."""
     return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
+
+
+def _asked(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[list[Asked]]:
+    asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
+    if is_of_pytorch(limits.model) and isinstance(plan.workload, CapturedWorkload):
+        return repeated(plan, asked, ITERATIONS)
+    return [asked]
 
 
 def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> Placed | Overflow:

@@ -2,13 +2,16 @@
 
 import pickle
 import pickletools
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.captured_steps import chain
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.experiment import run_scenario
@@ -57,6 +60,22 @@ def run_of(
     )
 
 
+def run_of_captured() -> ScenarioResult:
+    """Replay the captured chain, whose first products take workspaces of cuBLAS, with an update that makes states."""
+    server = read_profile(find_profile("rtx_4090", Path()))
+    return run_scenario(
+        Scenario(
+            name="chain",
+            workload=CapturedWorkload.of(chain()),
+            server=server,
+            policies=(resolve_policy("pytorch", known_policies()),),
+            memory_model=MemoryModel.PYTORCH,
+            pinned_memory=PinnedMemory.ARENA,
+            sources=(),
+        )
+    )
+
+
 def written(result: ScenarioResult, folder: Path) -> Path:
     path = folder / "s.pickle"
     path.write_bytes(snapshot_pickle(result, result.by_policy[0]))
@@ -82,6 +101,29 @@ def test_what_a_run_wrote_is_replayed_to_the_same_peaks(tmp_path: Path, words: s
     agreement = compare(recording, start, settings)
     assert agreement is not None
     assert agreement.whole
+
+
+def test_a_captured_step_is_written_as_often_as_it_is_placed(tmp_path: Path) -> None:
+    """Three iterations, of which the first takes what stays: both workspaces of cuBLAS once, each output three times.
+
+    What is read again reserves what the run does, and goes to the same addresses.
+    """
+    result = run_of_captured()
+    (row,) = result.results
+    (recording,) = read_recordings(written(result, tmp_path))
+    start = start_of(recording, parse_settings(recording.settings), "s.pickle")
+    peaks = replay(recording, start, MemoryModel.PYTORCH).peaks
+
+    assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.max_memory_bytes, row.trace.pool_bytes)
+    agreement = compare(recording, start, parse_settings(recording.settings))
+    assert agreement is not None
+    assert agreement.whole
+    content: Any = pickle.loads(snapshot_pickle(result, result.results))  # noqa: S301  # our own
+    taken = [each for each in content["device_traces"][0] if each["action"] == "alloc"]
+    times = Counter(each["frames"][0]["name"] for each in taken)
+    assert times["forward, workspace of cuBLAS for forward"] == 1
+    assert times["forward, conv"] == 3
+    assert [each["time_us"] for each in taken] == sorted(each["time_us"] for each in taken)
 
 
 def test_a_plan_that_does_not_fit_is_written_as_on_a_gpu_without_a_limit(tmp_path: Path) -> None:

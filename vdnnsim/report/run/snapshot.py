@@ -1,4 +1,6 @@
-"""What PyTorch's allocator would do in an iteration, as a memory snapshot that https://pytorch.org/memory_viz opens.
+"""What PyTorch's allocator would do in the iterations that are placed, as a memory snapshot.
+
+https://pytorch.org/memory_viz opens it.
 
 It is what `torch.cuda.memory._dump_snapshot` writes: segments and blocks at the end, and the history from an empty
 memory on. The one frame of each request names the layer, the position of the operation in the plan, its phase and the
@@ -19,7 +21,7 @@ from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES
 from vdnnsim.plan.operations import Allocate
-from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.placement import MemoryLimits, asked_by_iteration
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
 
@@ -32,7 +34,7 @@ _Entry = dict[str, Any]
 
 
 def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> bytes:
-    """Return the iteration of one policy on all GPUs as a pickled snapshot; the memory model is PyTorch's allocator."""
+    """Return the iterations of a policy on all GPUs as a pickled snapshot; the memory model is PyTorch's allocator."""
     model = result.memory_model
     settings = settings_of(model)
     assert settings is not None, "another memory model has no snapshot"
@@ -47,7 +49,7 @@ def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> byt
 
 
 class _History:
-    """What the allocator of one GPU is asked in an iteration, and does.
+    """What the allocator of one GPU is asked, iteration by iteration, and does.
 
     Attributes:
         events: as a snapshot has them.
@@ -65,15 +67,17 @@ class _History:
         # By buffer, the block, what was asked for and by whom.
         self._held: dict[int, tuple[Block, int, list[_Entry]]] = {}
         self.events: list[_Entry] = []
-        for change in row.trace.memory:
-            nbytes = plan.buffers[change.buffer].nbytes
-            if not nbytes:
-                continue
-            if change.buffer in self._held:
-                self._give_back(change.buffer, change.time_s)
-            else:
-                frames = _frames(row.trace, change.operation, change.buffer)
-                self._take(change.buffer, round_up(nbytes, limits.granule_bytes), nbytes, frames, change.time_s)
+        times = {change.operation: change.time_s for change in row.trace.memory}
+        for iteration, asked in enumerate(asked_by_iteration(plan, limits)):
+            begun_s = time_s = iteration * row.trace.iteration_s
+            for operation, (buffer, nbytes, _) in asked:
+                # What only the first iteration takes, it takes later than the one whose times these are.
+                time_s = max(time_s, begun_s + times[operation])
+                if nbytes is None:
+                    self._give_back(buffer, time_s)
+                elif nbytes:
+                    frames = _frames(row.trace, operation, buffer)
+                    self._take(buffer, round_up(nbytes, limits.granule_bytes), nbytes, frames, time_s)
 
     def segments(self) -> list[_Entry]:
         """Return what is held at the end."""
@@ -123,6 +127,8 @@ class _History:
         self._note("alloc", block.start, asked, frames, time_s)
 
     def _give_back(self, buffer: int, time_s: float) -> None:
+        if buffer not in self._held:  # Of no bytes.
+            return
         block, asked, frames = self._held.pop(buffer)
         self._allocator.give_back(block)
         for action in ("free_requested", "free_completed"):
