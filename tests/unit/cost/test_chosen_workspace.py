@@ -5,13 +5,11 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from vdnnsim.cost.chosen_workspace import chosen_workspaces
+from vdnnsim.cost.chosen_workspace import A100, H100, chosen_workspaces
 from vdnnsim.dnn.captured_step import ConvolutionWork
-from vdnnsim.units import MIB
+from vdnnsim.units import KIB, MIB
 
 BACKWARD = ("input", "weight")
-A100 = (8, 0)
-H100 = (9, 0)
 
 
 def work(c: int, side: int, k: int, window: int = 3, n: int = 16) -> ConvolutionWork:
@@ -138,7 +136,7 @@ def test_an_a100_copies_what_forward_writes_where_channels_are_few_or_odd(c: int
     """Fewer than 32 of one map, or none of 16 x n; not where both maps have words of channels, nor of one pixel."""
     x, y = (16 * each * 32 * 32 * 4 for each in (c, k))
     assert chosen_workspaces(work(c, 32, k), 4, A100) == (x + y + 4 * c * k * 9,)
-    assert chosen_workspaces(work(c, 32, k, window=1), 4, A100) == (x + 4 * c * k,)
+    assert chosen_workspaces(work(c, 32, k, window=1), 4, H100) == (x + 4 * c * k,)
     assert chosen_workspaces(work(32, 32, 48), 4, A100) == (16 * 32 * 32 * 32 * 4 + 4 * 32 * 48 * 9,)
 
 
@@ -153,8 +151,50 @@ def test_an_a100_copies_nothing_for_small_data_gradients_nor_for_dw_of_pixels_le
     assert chosen_workspaces(full, 4, A100, 1) == (16 * 4 * (64 * 32 * 32 + 96 * 16 * 16) + 4 * 64 * 96,)
 
 
-def test_16_bits_and_channels_last_are_the_same_on_an_a100() -> None:
-    """In 16 bits either card copies what it writes; how maps lie as N, H, W, C was asked of one card alone."""
-    last = msgspec.structs.replace(work(64, 56, 64), channels_last=True, computes=BACKWARD)
-    for convolution, element_bytes in ((work(64, 56, 64), 2), (last, 4)):
-        assert chosen_workspaces(convolution, element_bytes, A100) == chosen_workspaces(convolution, element_bytes)
+def test_wide_depthwise_filters_take_eight_maps_on_an_a100() -> None:
+    """ConvNeXt's second stage: 16 images of 128 channels of 14 x 14 under 7 x 7 are 1.53125 MiB; PyTorch took 12.25 X.
+
+    Not forward, nor for dX, nor of 64 channels, of 5 x 5, of ten images, in 16 bits, or where maps lie as N, C, H, W.
+    """
+    wide = msgspec.structs.replace(work(128, 14, 128, 7), groups=128, channels_last=True, computes=BACKWARD)
+    assert chosen_workspaces(wide, 4, A100) == (0, 8 * 1.53125 * MIB)
+    assert chosen_workspaces(msgspec.structs.replace(wide, computes=()), 4, A100) == (0,)
+    few = msgspec.structs.replace(wide, input_channels=64, output_channels=64, groups=64)
+    narrow = msgspec.structs.replace(wide, kernel=(5, 5), padding=(2, 2))
+    for other in (
+        few,
+        narrow,
+        *(msgspec.structs.replace(wide, **each) for each in ({"batch_size": 10}, {"channels_last": False})),
+    ):
+        assert chosen_workspaces(other, 4, A100) == (0, 0)
+    assert chosen_workspaces(wide, 2, A100) == chosen_workspaces(wide, 4, H100) == (0, 0)
+
+
+def test_an_a100_reads_the_channels_of_a_pixel_where_they_lie_at_middle_batches() -> None:
+    """Of 96 channels, which do not fill 64, at 16 to 127 images; X of 8 x 8 is 24 KiB an image."""
+    pixels = {n: chosen_workspaces(work(96, 8, 64, window=1, n=n), 4, A100) for n in (15, 16, 127, 128)}
+    copied = {n: (n * 24 * KIB + 4 * 96 * 64,) for n in (15, 128)}
+    assert pixels == {**copied, 16: (0,), 127: (0,)}
+    assert chosen_workspaces(work(64, 8, 64, window=1), 4, A100) == (16 * 16 * KIB + 4 * 64 * 64,)
+
+
+def test_an_a100_copies_channels_last_too() -> None:
+    """X and dY of 12.25 MiB, W of 144 KiB; for dW of 576 x 64 five tiles, 21 parts of which fill 108. An H100 does not.
+
+    In two groups W is half as large, and what is written is copied, too; of ten tiles there are ten parts.
+    """
+    x, w = 12.25 * MIB, 144 * KIB
+    last = msgspec.structs.replace(work(64, 56, 64), channels_last=True)
+    backward = msgspec.structs.replace(last, computes=BACKWARD)
+    assert chosen_workspaces(last, 4, A100) == (x + w,)
+    assert chosen_workspaces(backward, 4, A100, 108) == (x + w, 2 * x + 21 * w)
+    assert chosen_workspaces(backward, 4, H100, 108) == chosen_workspaces(backward, 4) == (0, 2 * w)
+    groups = msgspec.structs.replace(backward, groups=2)
+    assert chosen_workspaces(msgspec.structs.replace(last, groups=2), 4, A100) == (2 * x + w / 2,)
+    assert chosen_workspaces(groups, 4, A100, 60) == (2 * x + w / 2, 2 * x + 10 * w / 2)
+
+
+def test_16_bits_are_the_same_on_an_a100() -> None:
+    """Either card copies what it writes."""
+    convolution = work(64, 56, 64)
+    assert chosen_workspaces(convolution, 2, A100) == chosen_workspaces(convolution, 2)
