@@ -91,17 +91,31 @@ def chosen_workspaces(
         compute_capability: of the GPU; that of an RTX 4090 unless given.
         multiprocessors: over which the GPU spreads tiles.
     """
-    word, channels = WORD_BYTES // element_bytes, (work.input_channels, work.output_channels)
-    pixels = [work.batch_size * prod(each) for each in (work.input_size, _output_size(work))]
-    x, y = (element_bytes * -(-each // word) * word * number for each, number in zip(channels, pixels, strict=True))
-    copies = _Copies(x, y, element_bytes * prod(channels) // work.groups * prod(work.kernel), pixels[1])
+    copies = _copies(work, element_bytes)
     if element_bytes == _SUM_BYTES and _knows_more(work, compute_capability):
         taken = _for_float32_of_servers(work, copies, multiprocessors, is_a100=compute_capability == A100)
     else:
-        taken = _usually(work, copies, is_narrow=element_bytes < _SUM_BYTES, word=word)
+        taken = _usually(work, copies, element_bytes)
     if not work.computes:
         return (taken["forward"],)
     return tuple(taken[each] for each in ("input", "weight") if each in work.computes) or (0,)
+
+
+def searched_bytes(work: ConvolutionWork, element_bytes: int) -> int:
+    """Return the largest workspace of all kernels that cuDNN names: half as much again as copies of X, Y and W.
+
+    Of 345 convolutions on an A100 (see above) it is that in the median, from 1.1 to 2 times the copies for half of
+    them, and up to 17 times where images have three channels; on an RTX 4090 alike.
+    """
+    x, y, w, _ = _copies(work, element_bytes)
+    return (x + y + w) * 3 // 2
+
+
+def _copies(work: ConvolutionWork, element_bytes: int) -> _Copies:
+    word, channels = WORD_BYTES // element_bytes, (work.input_channels, work.output_channels)
+    pixels = [work.batch_size * prod(each) for each in (work.input_size, _output_size(work))]
+    x, y = (element_bytes * -(-each // word) * word * number for each, number in zip(channels, pixels, strict=True))
+    return _Copies(x, y, element_bytes * prod(channels) // work.groups * prod(work.kernel), pixels[1])
 
 
 def _knows_more(work: ConvolutionWork, compute_capability: tuple[int, int] | None) -> bool:
@@ -109,8 +123,9 @@ def _knows_more(work: ConvolutionWork, compute_capability: tuple[int, int] | Non
     return compute_capability == A100 or (compute_capability == H100 and not work.channels_last)
 
 
-def _usually(work: ConvolutionWork, copies: _Copies, *, is_narrow: bool, word: int) -> Counter[str]:
+def _usually(work: ConvolutionWork, copies: _Copies, element_bytes: int) -> Counter[str]:
     x, y, w, _ = copies
+    is_narrow = element_bytes < _SUM_BYTES
     sums = PARTS * w * (not is_narrow)
     is_few = not is_narrow and max(work.input_channels, work.output_channels) <= FEW_CHANNELS
     if work.groups == work.input_channels > 1 or is_few:
@@ -118,7 +133,7 @@ def _usually(work: ConvolutionWork, copies: _Copies, *, is_narrow: bool, word: i
     if work.channels_last:
         return Counter(weight=sums)
     w *= prod(work.kernel) > 1 or not is_narrow
-    has_words = work.input_channels >= word
+    has_words = work.input_channels * element_bytes >= WORD_BYTES
     return Counter(forward=(x + w + y * is_narrow) * has_words, input=y + w + x * is_narrow, weight=x + y + sums)
 
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch, settings_of
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
 from vdnnsim.plan.device_requests import Asked, device_requests
@@ -25,6 +25,7 @@ from vdnnsim.plan.host_memory import Budget, HostLimits, HostOverflow, walk_host
 from vdnnsim.plan.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.repetition import repeated
+from vdnnsim.plan.searches import searches
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
@@ -92,11 +93,13 @@ class Placement:
         changes: the allocations and releases by position of their operation in the plan.
         pool_bytes: device memory that the model needed, gaps included.
         host_bytes: pinned host memory in use at its maximum.
+        peaks_in_search: whether the pool is as large for a search for convolutions alone.
     """
 
     changes: dict[int, PlacedChange]
     pool_bytes: int
     host_bytes: int
+    peaks_in_search: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +157,9 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     changes = {
         operation: PlacedChange(operation, request.key, delta, offset)
         for (operation, request), delta, offset in zip(asked, answer.deltas, answer.offsets, strict=True)
+        if not request.searches
     }
-    return Placement(changes, answer.pool_bytes, host)
+    return Placement(changes, answer.pool_bytes, host, answer.peaks_in_search)
 
 
 def asked_by_iteration(plan: TrainingPlan, limits: MemoryLimits) -> list[list[Asked]]:
@@ -186,9 +190,10 @@ def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
 
 def _asked(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[list[Asked]]:
     asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
-    if is_of_pytorch(limits.model) and isinstance(plan.workload, CapturedWorkload):
-        return repeated(plan, asked, ITERATIONS)
-    return [asked]
+    settings, workload = settings_of(limits.model), plan.workload
+    if settings is None or not isinstance(workload, CapturedWorkload):
+        return [asked]
+    return repeated(plan, asked, ITERATIONS, searches(plan, workload) if settings.cudnn_benchmark else ())
 
 
 def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> Placed | Overflow:

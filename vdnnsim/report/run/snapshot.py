@@ -11,6 +11,7 @@ Source: github.com/pytorch/pytorch, torch/utils/viz/MemoryViz.js, for what the v
 
 import pickle
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -20,7 +21,7 @@ from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES
-from vdnnsim.plan.operations import Allocate
+from vdnnsim.plan.operations import Allocate, Compute
 from vdnnsim.plan.placement import MemoryLimits, asked_by_iteration
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
@@ -43,7 +44,7 @@ def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> byt
     content = {
         "segments": [segment for each in histories for segment in each.segments()],
         "device_traces": [each.events for each in histories],
-        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": settings.words},
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": replace(settings, cudnn_benchmark=False).words},
     }
     return pickle.dumps(content, protocol=_PROTOCOL)
 
@@ -70,14 +71,21 @@ class _History:
         times = {change.operation: change.time_s for change in row.trace.memory}
         for iteration, asked in enumerate(asked_by_iteration(plan, limits)):
             begun_s = time_s = iteration * row.trace.iteration_s
-            for operation, (buffer, nbytes, _) in asked:
+            for operation, (buffer, nbytes, _, searches) in asked:
                 # What only the first iteration takes, it takes later than the one whose times these are.
-                time_s = max(time_s, begun_s + times[operation])
+                time_s = max(time_s, begun_s + times.get(operation, 0.0))
                 if nbytes is None:
                     self._give_back(buffer, time_s)
-                elif nbytes:
-                    frames = _frames(row.trace, operation, buffer)
-                    self._take(buffer, round_up(nbytes, limits.granule_bytes), nbytes, frames, time_s)
+                    continue
+                frames = _frames(row.trace, operation, buffer)
+                wanted = nbytes
+                while wanted and not self._take(buffer, round_up(wanted, limits.granule_bytes), wanted, frames, time_s):
+                    assert searches, "the replay had room"
+                    wanted //= 2
+                if searches:
+                    self._give_back(buffer, time_s)
+                    self._allocator.empty_cache()
+                    self._note_ranges(frames, time_s)
 
     def segments(self) -> list[_Entry]:
         """Return what is held at the end."""
@@ -117,14 +125,14 @@ class _History:
             "blocks": inside,
         }
 
-    def _take(self, buffer: int, nbytes: int, asked: int, frames: list[_Entry], time_s: float) -> None:
+    def _take(self, buffer: int, nbytes: int, asked: int, frames: list[_Entry], time_s: float) -> bool:
         block = self._allocator.take(nbytes)
-        assert block is not None, "the replay had room"
-        if self._allocator.segment_changes != self._changes:
-            self._changes = self._allocator.segment_changes
-            self._note_ranges(frames, time_s)
+        self._note_ranges(frames, time_s)
+        if block is None:
+            return False
         self._held[buffer] = block, asked, frames
         self._note("alloc", block.start, asked, frames, time_s)
+        return True
 
     def _give_back(self, buffer: int, time_s: float) -> None:
         if buffer not in self._held:  # Of no bytes.
@@ -136,6 +144,9 @@ class _History:
 
     def _note_ranges(self, frames: list[_Entry], time_s: float) -> None:
         """Note which segments, or which pages of them, were given back and taken."""
+        if self._allocator.segment_changes == self._changes:
+            return
+        self._changes = self._allocator.segment_changes
         before, self._ranges = self._ranges, set(self._allocator.ranges)
         gone, come = sorted(before - self._ranges), sorted(self._ranges - before)
         given, taken = ("segment_unmap", "segment_map") if self._grows else ("segment_free", "segment_alloc")
@@ -176,6 +187,7 @@ def _frames(trace: IterationTrace, operation: int, buffer: int) -> list[_Entry]:
     """Return on whose behalf a request is made, as if it were a place in a program: `conv1_1:17:forward, conv1_1 Y`."""
     plan = trace.plan
     made = plan.operations[operation]
-    assert isinstance(made, Allocate)
-    name = f"{made.phase.value}, {plan.buffers[buffer].name}"
+    assert isinstance(made, Allocate | Compute)
+    what = plan.buffers[buffer].name if buffer < len(plan.buffers) else "search for the fastest convolution"
+    name = f"{made.phase.value}, {what}"
     return [{"filename": plan.layers[made.layer], "line": operation, "name": name}]
