@@ -49,8 +49,7 @@ class Series:
         batches_ahead: what its loader holds of images, in batches of float32, beside the one that trains. While timm's
             copies a batch to the GPU, as bytes first, the one before it waits and the one before that is still held
             (timm/data/loader.py, PrefetchLoader): two batches and a quarter.
-        cudnn_benchmark: whether cuDNN's search for the fastest convolutions is replayed, of captured networks alone.
-            timm's benchmark searches too, but in PyTorch 1.12 by an older interface of cuDNN's.
+        cudnn_benchmark: whether cuDNN's search is replayed, of captured networks; that of PyTorch 1.12 is another.
     """
 
     title: str
