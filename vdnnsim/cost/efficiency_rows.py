@@ -27,9 +27,9 @@ Which rows of the sources stand there:
     triosim    every operator of the step but the optimizer; Kineto: every operator, of 2021-01 to fit, of 2021-06 to
                check; the same layers share a row with their median
     DeepBench  all convolutions with square strides and padding, 8 channels and 30 us or more
-    timm       training in both layouts and inference channels last of nine networks: ResNet-18, SelecSLS-60, MnasNet,
-               GERNet-L, ConvNeXt-T, Mixer-B/16, Xception-41, and of those with groups RegNetX-800MF and 6.4GF; streams
-               of one kind in one row with their mean bytes
+    timm       training in both layouts and inference channels last of ResNet-18, SelecSLS-60, MnasNet, GERNet-L,
+               ConvNeXt-T, Mixer-B/16 and Xception-41, training of four RegNets, which have groups: X-800MF, X-3.2GF,
+               X-6.4GF, Y-1.6GF; streams of one kind in one row with their mean bytes
 """
 
 import csv

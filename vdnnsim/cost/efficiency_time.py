@@ -18,11 +18,11 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
                  through DRAM. Where maps lie as N, H, W, C the data gradient of a stride has a rate of its own, some
                  fifty times lower, by the channels of its group from 2 to 64.
     grouped      one product for each 32 channels where groups are as ResNeXt's: 32 or more, in eights, of as many
-                 channels in as out, which divide 32. Others as depthwise, channels of a group padded to 32, where cuDNN
-                 has no kernel for tensor cores: before Ampere for no groups; channels last for weight gradients and
-                 the data gradients of strides, all else if a group has fewer than 32 channels that do not divide 32.
-                 So PyTorch 1.12 (cuDNN 8.3) computes gradients and PyTorch 2.4 (cuDNN 9) forward passes; gradients of
-                 later libraries may be faster.
+                 channels in as out, which divide 32. Others as depthwise where cuDNN has no kernel for tensor cores:
+                 before Ampere for no groups; channels last for weight gradients and the data gradients of strides, and
+                 all else if a group has fewer than 32 channels that do not divide 32. Channels of a group are then
+                 padded to 32, but in gradients channels last. So PyTorch 1.12 (cuDNN 8.3) computes gradients and
+                 PyTorch 2.4 (cuDNN 9) forward passes; gradients of later libraries may be faster.
     stream       bytes at the fraction of bandwidth of its kind (`vdnnsim.cost.operator_kinds`). Batch normalization
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
                  multiprocessors busy; so it is of N, H, W, C, too, turned around before and after, where channels do
@@ -235,6 +235,7 @@ class EfficientGpu:
         fraction = p.depthwise_flop_fraction
         if phase is Phase.BACKWARD_WEIGHTS:
             fraction = p.depthwise_weights_flop_fraction
+            channels = shape.c if channels_last else channels
         elif phase is Phase.BACKWARD_DATA and channels_last and shape.stride != (1, 1):
             fraction = p.depthwise_strided_flop_fraction
             fewest, most = _STRIDED_CHANNELS
