@@ -28,8 +28,8 @@ Which rows of the sources stand there:
                check; the same layers share a row with their median
     DeepBench  all convolutions with square strides and padding, 8 channels and 30 us or more
     timm       training in both layouts and inference channels last of ResNet-18, SelecSLS-60, MnasNet, GERNet-L,
-               ConvNeXt-T, Mixer-B/16 and Xception-41, training of four RegNets, which have groups: X-800MF, X-3.2GF,
-               X-6.4GF, Y-1.6GF; streams of one kind in one row with their mean bytes
+               ConvNeXt-T, Mixer-B/16 and Xception-41; training of two networks with groups, RegNetX-800MF and 6.4GF;
+               streams of one kind in one row with their mean bytes
 """
 
 import csv
