@@ -221,7 +221,7 @@ def test_what_if_says_in_one_short_line_what_may_be_set(folder: Path) -> None:
 def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: Path) -> None:
     """On the other card nothing was measured; it states workspaces of float32 alone."""
     (folder / "small.yaml").write_text(SMALL)
-    settings = ("--set", "hardware=rtx_4090", "--set", "workload.element_type=float16")
+    settings = ("--set", "hardware=h200", "--set", "workload.element_type=float16")
 
     done = vdnnsim("whatif", "small.yaml", *settings, folder=folder)
 
@@ -230,7 +230,7 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
     assert "fitted to measurements - after: Kernel times: " in lines
     assert "from assumed rates - after:" in lines
     assert lines.endswith(
-        "after: Kernels: rtx_4090.kernels.csv times no kernel in float16, only in float32; its cost model stands "
+        "after: Kernels: h200.kernels.csv times no kernel in float16, only in float32; its cost model stands "
         "in; the model of efficiencies knows no workspaces, so none count"
     )
 
