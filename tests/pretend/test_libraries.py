@@ -165,6 +165,7 @@ def test_a_backward_takes_the_workspaces_of_its_gradients_in_turn(monkeypatch: p
 def test_a_search_empties_the_pool_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first convolution of its sizes takes one workspace for all trials, and gives back all that is free."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    torch.cuda.empty_cache()
     x, w = torch.empty(24, 192, 24, 24, device="cuda"), torch.empty(320, 192, 3, 3, device="cuda")
     y_bytes = 24 * 320 * 24 * 24 * 4
 
