@@ -152,13 +152,16 @@ def _memory_cells(errors: Errors) -> tuple[str, str, str]:
 
 
 _FALLS_SHORT = """\
-- Inference on an RTX 4090 comes out 6 to 10 % too slow: what fits into its L2 of 72 MB is timed as if it did not. On
-  an RTX 3090 `cait`, with its own attention, takes half as long here.
-- Training of `mixnet` and `ghostnet` channels last takes half as long here, and so do gradients of groups of 16
-  channels (`regnety_008`): how cuDNN 8.3 computes groups is a rule here (`vdnnsim/cost/efficiency_time.py`), no fit.
+- Of an RTX 4090 products and pointwise kernels seem to stream at the peak of its DRAM: no L2 is modelled, and its 72 MB
+  are in that. Inference of `cait`, with its own attention, takes half to two thirds as long here.
+- `mixnet` takes a fifth to a third less time here: it splits maps along their channels, and what PyTorch copies of them
+  before it convolves is not counted. How cuDNN 8.3 computes groups channels last is a rule here with one fitted rate
+  (`vdnnsim/cost/efficiency_time.py`): training steps of such networks are off by 18 % on average.
 - Grouped convolutions of `resnext101` with twelve images on an A100 40 GB take two thirds as long here. No convolution
   in float16 of an A100 40 GB, an RTX 2080 Ti or a TITAN RTX was there to fit.
-- `titan_xp` keeps the cost model and the host of an earlier paper: small batches do not wait for PyTorch there.
+- `titan_xp` keeps the cost model and the host of an earlier paper, where small batches wait for no PyTorch. Those of
+  `gtx_1080ti`, of the same chip, would do no better (26 to 44 % too fast): the machine that was measured takes longer
+  than a GTX 1080 Ti, which has fewer multiprocessors (ResNet-18, inference: 11.7 ms, and 6.4).
 - Peaks that are 1 to 2 GiB too low are of single batches, which a larger one does not show again (`eca_resnext26ts`,
   `hgnetv2_b1`); nothing that takes as much is known. Of the rest two in five are too low by 2 to 13 %. PyTorch's own
   code, for an A100 that was not there, tells of five of these networks that it is not what the search of
