@@ -176,9 +176,9 @@ _ASSUMED = """\
   out. timm's benchmark has the same optimizer; torchvision's rows have none.
 - Names mean what they mean in today's timm: a network whose number of parameters is another than when it was measured
   is left out, and so is under PyTorch 1.12 one that has fused attention today, which that PyTorch had not.
-- Fitted on are steps of timm in `rtx_3090.fit.csv`, steps of torchvision in `hosts.fit.csv`, the trace of the H100,
-  and peaks at batches of 8 and 32 of networks whose names have an even SHA-256. What is left of torchvision's rows is
-  of the same hosts; the V100 was fitted to an earlier trace of the same network.
+- Fitted on are steps of timm in `rtx_3090.fit.csv` and `rtx_4090.fit.csv`, steps of torchvision in `hosts.fit.csv`,
+  the trace of the H100, and peaks at batches of 8 and 32 of networks whose names have an even SHA-256. What is left of
+  torchvision's rows is of the same hosts; the V100 was fitted to an earlier trace of the same network.
 - Before PyTorch 2.0 gradients are kept, zeroed one by one and added to; torchvision's script copies its images within
   the step, from pageable memory. Both as `vdnnsim.cost.host_fit` has it.
 - Under CUDA 11.3, and with GPUMemNet, which does not say, the context has all kernels loaded.
