@@ -152,13 +152,16 @@ def _memory_cells(errors: Errors) -> tuple[str, str, str]:
 
 
 _FALLS_SHORT = """\
-- Inference on an RTX 4090 comes out 6 to 10 % too slow: what fits into its L2 of 72 MB is timed as if it did not. On
-  an RTX 3090 `cait`, with its own attention, takes half as long here.
-- Training of `mixnet` and `ghostnet` channels last takes half as long here, and so do gradients of groups of 16
-  channels (`regnety_008`): how cuDNN 8.3 computes groups is a rule here (`vdnnsim/cost/efficiency_time.py`), no fit.
+- Of an RTX 4090 products and pointwise kernels seem to stream at the peak of its DRAM: no L2 is modelled, and its 72 MB
+  are in that. Inference of `cait`, with its own attention, takes half to two thirds as long here.
+- `mixnet` takes a fifth to a third less time here: it splits maps along their channels, and what PyTorch copies of them
+  before it convolves is not counted. How cuDNN 8.3 computes groups channels last is a rule here with one fitted rate
+  (`vdnnsim/cost/efficiency_time.py`): training steps of such networks are off by 18 % on average.
 - Grouped convolutions of `resnext101` with twelve images on an A100 40 GB take two thirds as long here. No convolution
   in float16 of an A100 40 GB, an RTX 2080 Ti or a TITAN RTX was there to fit.
-- `titan_xp` keeps the cost model and the host of an earlier paper: small batches do not wait for PyTorch there.
+- `titan_xp` keeps the cost model and the host of an earlier paper, where small batches wait for no PyTorch. Those of
+  `gtx_1080ti`, of the same chip, would do no better (26 to 44 % too fast): the machine that was measured takes longer
+  than a GTX 1080 Ti, which has fewer multiprocessors (ResNet-18, inference: 11.7 ms, and 6.4).
 - Peaks that are 0.2 to 2 GiB too low are of single batches, which a larger one does not show again
   (`eca_resnext26ts`, `hgnetv2_b1`); nothing that takes as much is known. Most others that are too low lack 2 to 4 %,
   and small networks in batches of 64 and 128 come out up to 20 % too high (`regnety_006`). What their convolutions take
@@ -177,9 +180,9 @@ _ASSUMED = """\
   out. timm's benchmark has the same optimizer; torchvision's rows have none.
 - Names mean what they mean in today's timm: a network whose number of parameters is another than when it was measured
   is left out, and so is under PyTorch 1.12 one that has fused attention today, which that PyTorch had not.
-- Fitted on are steps of timm in `rtx_3090.fit.csv`, steps of torchvision in `hosts.fit.csv`, the trace of the H100,
-  and peaks at batches of 8 and 32 of networks whose names have an even SHA-256. What is left of torchvision's rows is
-  of the same hosts; the V100 was fitted to an earlier trace of the same network.
+- Fitted on are steps of timm in `rtx_3090.fit.csv` and `rtx_4090.fit.csv`, steps of torchvision in `hosts.fit.csv`,
+  the trace of the H100, and peaks at batches of 8 and 32 of networks whose names have an even SHA-256. What is left of
+  torchvision's rows is of the same hosts; the V100 was fitted to an earlier trace of the same network.
 - Before PyTorch 2.0 gradients are kept, zeroed one by one and added to; torchvision's script copies its images within
   the step, from pageable memory. Both as `vdnnsim.cost.host_fit` has it.
 - Under CUDA 11.3, and with GPUMemNet, which does not say, the context has all kernels loaded.
