@@ -1,6 +1,7 @@
 """What a study may vary: the values of a scenario, and the figures of its machine, by key path.
 
-`link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs.
+`link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs. There
+`link.latency` is that of the whole way of GPU 0 to host memory, of which each link keeps its share.
 Where copies were measured by size, what a figure of the link does to latency plus bytes over bandwidth it does to them.
 `gpu.compute_speed` is a factor: every kernel takes its time over it, whether it was measured or predicted.
 `workload.element_type` is what `workload.precision` was called before it could be mixed.
