@@ -86,7 +86,7 @@ class _Content(NamedTuple):
     Attributes:
         waits: in their order.
         first: the kernel behind which its bytes may leave at the earliest; -1 where an iteration begins with it.
-        again_s: what it takes to compute all of it again; 0 where no kernels make it.
+        again_s: what it takes to compute all of it again; infinite where no kernels make it.
     """
 
     waits: tuple[Wait, ...]
@@ -128,7 +128,7 @@ def _contents(problem: Problem) -> list[_Content]:
     for content, found in waits.items():
         chain, nbytes = chains[content], found[0].nbytes
         shares = (problem.kernels[each].options[0].seconds * nbytes / (made_bytes[each] or 1) for each in chain)
-        contents.append(_Content(tuple(found), chain[-1], 0.0 if chain[-1] < 0 else sum(shares)))
+        contents.append(_Content(tuple(found), chain[-1], math.inf if chain[-1] < 0 else sum(shares)))
     return contents
 
 
@@ -190,7 +190,7 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
     unit_bytes = max((each.nbytes for each in problem.waits), default=0) or 1
     out_rate, in_rate = (each * unit_s / unit_bytes for each in (links.out_bytes_per_s, links.in_bytes_per_s))
     contents = _contents(problem)
-    again = {wait: program.column(bound=1.0) for each in contents if each.again_s for wait in each.waits}
+    again = {wait: program.column(bound=1.0) for each in contents if each.again_s < math.inf for wait in each.waits}
     computable = sums_of(((each.last + 1, each.next, each.nbytes) for each in again), end)
     stall = [program.column(1.0) for _ in range(end + 1)]
     computed = [program.column() for _ in range(end + 1)]
@@ -218,10 +218,15 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
         program.row([*lacking, *away], spare)
         if kernel.content_bytes > host_bytes:
             program.row(lacking, spare + host_bytes / unit_bytes)
-    took = [(wait, (again[wait], each.again_s / unit_s)) for each in contents if each.again_s for wait in each.waits]
+    took = [
+        (wait, (again[wait], each.again_s / unit_s))
+        for each in contents
+        if each.again_s < math.inf
+        for wait in each.waits
+    ]
     due = program.sums(((wait.next, end + 1, term) for wait, term in took), end + 1)
     begun = program.sums(((wait.last + 2, end + 1, term) for wait, term in took), end + 1)
-    alone = [each for each in contents if each.again_s and len(each.waits) == 1]
+    alone = [each for each in contents if each.again_s < math.inf and len(each.waits) == 1]
     once = [(each, (again[each.waits[0]], each.nbytes / unit_bytes)) for each in alone]
     made = program.sums(((each.first + 1, end + 1, term) for each, term in once), end + 1)
     behind = program.sums(((0, each.next, term) for each, term in once), end + 1)

@@ -83,6 +83,15 @@ def test_what_was_written_over_is_computed_by_all_that_wrote_it() -> None:
     assert bound_s(rectified_problem(174)) == pytest.approx(13 + 1.2 + 0.2, rel=1e-4)
 
 
+def test_what_takes_no_time_is_computed_again_in_none() -> None:
+    """As above at 296 B, but that forward of conv1 and the data gradient of conv2 take none: eight kernels of 1 s."""
+    workload = toy_workload(toy_chain(2))
+    costs = toy_costs(workload, {("conv1", Phase.FORWARD): 0.0, ("conv2", Phase.BACKWARD_DATA): 0.0})
+    problem = problem_of(iteration(workload), workload, costs.table(workload), 296)
+
+    assert bound_s(problem) == pytest.approx(8.0, rel=1e-4)
+
+
 def test_where_nothing_can_run_the_bound_is_infinite() -> None:
     """At 173 B kernel 7 lacks 1 B, which the host must take; at 163 B kernel 0 does not fit by itself."""
     assert bound_s(rectified_problem(173), host_bytes=0) == math.inf
@@ -113,5 +122,5 @@ def test_it_is_not_above_the_fluid_bound(monkeypatch: pytest.MonkeyPatch, seed: 
 
     assert bound_s(problem, links) <= fluid_s * (1 + 1e-6)
     contents = module._contents  # noqa: SLF001 - a world in which it cannot
-    monkeypatch.setattr(module, "_contents", lambda of: [each._replace(again_s=0.0) for each in contents(of)])
+    monkeypatch.setattr(module, "_contents", lambda of: [each._replace(again_s=math.inf) for each in contents(of)])
     assert bound_s(problem, links) == pytest.approx(fluid_s, rel=1e-4)
