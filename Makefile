@@ -53,7 +53,7 @@ $(VENV)/ready-to-run: $(VENV)/created pyproject.toml constraints.txt
 
 $(VENV)/ready-to-test: $(VENV)/created pyproject.toml constraints.txt
 	@echo "Installing vdnnsim, torch and the tools for tests into $(VENV)"
-	$(PIP) install -c constraints.txt -e '.[calibrate,fit,test]'
+	$(PIP) install -c constraints.txt -e '.[calibrate,test]'
 	touch $(VENV)/ready-to-run $@
 
 # Not bound by constraints.txt, which names the CPU build: the package index has PyTorch for CUDA.

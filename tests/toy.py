@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vdnnsim.cost.table import ONLY, CostModel, CostTable, KernelCost
+from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
@@ -132,9 +133,11 @@ class ReplayTrials:
         return Trial(trace, trace.iteration_s)
 
 
-def toy_setting(workload: Workload, costs: CostModel, limits: MemoryLimits = TOY_LIMITS) -> Setting:
-    """What a policy is given on the toy machine."""
-    return Setting(workload, costs, limits, ReplayTrials(costs, limits))
+def toy_setting(
+    workload: Workload, costs: CostModel, limits: MemoryLimits = TOY_LIMITS, server: Server = TOY_SERVER
+) -> Setting:
+    """What a policy is given on the toy machine, or on one of a test's own."""
+    return Setting(workload, costs, limits, ReplayTrials(costs, limits, server), known_copies=HostCopies(server))
 
 
 def replay(

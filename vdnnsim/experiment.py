@@ -1,5 +1,8 @@
 """One scenario, all parts together: each of its policies in the simulator, against the oracular baseline."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from vdnnsim.analysis.kernel_origins import kernel_origins
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -10,9 +13,14 @@ from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
 
 
-def run_scenario(scenario: Scenario) -> ScenarioResult:
-    """Replay every policy of a scenario and compare each with the oracular base(p)."""
-    simulator = simulator_of(scenario)
+def run_scenario(scenario: Scenario, tell: Callable[[str], object] = str) -> ScenarioResult:
+    """Replay every policy of a scenario and compare each with the oracular base(p).
+
+    Args:
+        scenario: the question.
+        tell: is told in a line how far a search is.
+    """
+    simulator = replace(simulator_of(scenario), tell=tell)
     oracle = simulator.oracle()
     rows = tuple(row for policy in scenario.policies for row in simulator.run(policy, oracle))
     return scenario_result(scenario, simulator, oracle, rows)

@@ -198,7 +198,7 @@ def _hold_against_trials(simulators: _Simulators, policy: Policy, batch: int) ->
         kernels = kernel_origins(plans, simulator.cost_model)
     more = batch + policy.batch_multiple
     if more <= LARGEST_BATCH:
-        refusal = _refusal(simulators[more], policy)
+        refusal = simulators[more].refusal(policy)
         if refusal is None:
             return None
     return LargestBatch(policy.label, batch, images_per_s, refusal, kernels=kernels)
@@ -212,14 +212,6 @@ def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
         shares += [unlimited.pool_bytes / limits.device_bytes, unlimited.host_bytes / limits.host_bytes]
         fits = fits and isinstance(simulator.place(plan), Placement)
     return Need(fits, max(shares))
-
-
-def _refusal(simulator: Simulator, policy: Policy) -> DoesNotFit | None:
-    """Return what does not fit on the first GPU where something does not."""
-    placements = (
-        simulator.place(plan) for plan in _distinct(simulator.completed(make_plans(policy, simulator.setting())))
-    )
-    return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 
 
 def _distinct(plans: Sequence[TrainingPlan]) -> list[TrainingPlan]:

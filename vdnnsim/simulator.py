@@ -39,6 +39,7 @@ class Simulator:
         gpus: how many GPUs train together, the first of the machine's.
         gradients: how they add up their gradients; None where there is nothing to add up.
         execution: how the framework runs the workload.
+        tell: says in a line how far a policy's search is, to whoever watches.
     """
 
     workload: Workload
@@ -49,6 +50,7 @@ class Simulator:
     gpus: int = 1
     gradients: Aggregation | None = None
     execution: Execution = Execution.EAGER
+    tell: Callable[[str], object] = str
 
     @classmethod
     def of(
@@ -99,6 +101,8 @@ class Simulator:
             groups=self._groups(),
             server_trials=self if self.gpus > 1 else None,
             known_copies=HostCopies(self.server, self.gpus),
+            placed=lambda plan: self.place(self.completed((plan,) * self.gpus)[0]),
+            tell=self.tell,
         )
 
     def run(self, policy: Policy, oracle: RunMetrics) -> tuple[PolicyResult, ...]:
@@ -139,6 +143,11 @@ class Simulator:
                 )
             )
         return tuple(rows)
+
+    def refusal(self, policy: Policy) -> DoesNotFit | None:
+        """Plan one policy, and return what does not fit on the first GPU where something does not; replay nothing."""
+        placements = _once(self.place, self.completed(make_plans(policy, self.setting())))
+        return next((each for each in placements if isinstance(each, DoesNotFit)), None)
 
     def oracle(self) -> RunMetrics:
         """Return what base(p) would do on GPUs without a capacity: of several, the one that is done last."""

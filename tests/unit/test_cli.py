@@ -326,6 +326,7 @@ def test_the_surface_is_frozen() -> None:
         "check": ["--policy-module"],
         "claims": ["--csv", "--paper", "--report"],
         "compare": sorted([*model, "--csv", "--out", "--policies", "--policy-module"]),
+        "frontier": sorted([*model, "--capacities", "--csv", "--out", "--policy", "--policy-module", "--time-limit"]),
         "list hardware": ["--csv", "--sources", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
@@ -333,7 +334,7 @@ def test_the_surface_is_frozen() -> None:
         "pretend": ["--csv", "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"],
         # Its options are those of what it reads: `test_cli_read`.
         "read": [],
-        "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module"]),
+        "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module", "--time-limit"]),
         "sweep": [
             *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),
             *("--status", "--workers", "--yes"),

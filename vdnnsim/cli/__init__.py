@@ -18,6 +18,7 @@ try:
     from vdnnsim.cli.capture import capture
     from vdnnsim.cli.claims import claims
     from vdnnsim.cli.compare import compare
+    from vdnnsim.cli.frontier import frontier
     from vdnnsim.cli.lists import list_
     from vdnnsim.cli.max_batch import max_batch
     from vdnnsim.cli.output import forget_output
@@ -64,6 +65,21 @@ def cli() -> None:
 
 
 for _command in (
-    *(run, compare, max_batch, list_, check, claims, calibrate, validate, sweep, what_if, pretend, capture, read),
+    *(
+        run,
+        compare,
+        max_batch,
+        frontier,
+        list_,
+        check,
+        claims,
+        calibrate,
+        validate,
+        sweep,
+        what_if,
+        pretend,
+        capture,
+        read,
+    ),
 ):
     cli.add_command(_command)

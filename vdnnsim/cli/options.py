@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
+    from vdnnsim.scenario.scenario import Scenario
 
 
 class FilePath(click.Path):
@@ -34,6 +36,36 @@ POLICY_MODULE = click.option(
     multiple=True,
     help="Import policies of your own from a Python module; may be given several times.",
 )
+
+
+TIME_LIMIT = click.option(
+    "--time-limit",
+    metavar="TIME",
+    help="End the search of each policy that searches after TIME, as 60 s, with the best plan found.",
+)
+
+
+def limited(scenario: "Scenario", time_limit: str | None) -> "Scenario":
+    """Return a scenario whose policies that search do so for some time and no longer.
+
+    Raises:
+        InputError: it is no time, or none of the policies searches.
+    """
+    import msgspec
+
+    if time_limit is None:
+        return scenario
+    searching = {each for each in scenario.policies if hasattr(each, "time_limit")}
+    if not searching:
+        raise InputError("--time-limit: none of the policies searches, expected one with the option time_limit")
+    try:
+        policies = tuple(
+            msgspec.structs.replace(each, time_limit=time_limit) if each in searching else each
+            for each in scenario.policies
+        )
+    except ValueError as failure:
+        raise InputError(f"--{str(failure).replace('_', '-', 1)}") from None
+    return replace(scenario, policies=policies)
 
 
 def policies_with(modules: Sequence[str]) -> "PolicyTypes":

@@ -61,6 +61,17 @@ class ProgressBar(_Bar):
         self._progress.update(self._task, description=name, advance=1, refresh=True)
 
 
+class SearchLine(_Bar):
+    """Shows how far a search is that nobody knows the length of, and since when it runs."""
+
+    def __init__(self) -> None:
+        super().__init__(TimeElapsedColumn(), total=None, auto_refresh=True)
+
+    def tell(self, line: str) -> None:
+        """Show a line."""
+        self._progress.update(self._task, description=line)
+
+
 class _Rate(ProgressColumn):
     """Steps in a second, as far as that is known."""
 

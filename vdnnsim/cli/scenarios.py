@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.options import CSV, POLICY_MODULE, TIME_LIMIT, FilePath, limited, policies_with
 from vdnnsim.cli.output import print_result, write_result
 
 if TYPE_CHECKING:
@@ -23,12 +23,14 @@ _LARGE_BYTES = 10 * 2**20
 @POLICY
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
 @CSV
+@TIME_LIMIT
 @POLICY_MODULE
 def run(
     scenario: Path | None,
     policies: Sequence[str],
     out: Path | None,
     csv_file: Path | None,
+    time_limit: str | None,
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
@@ -40,6 +42,7 @@ def run(
     """
     from vdnnsim.advice import advice
     from vdnnsim.analysis.columns import RUN, result_rows
+    from vdnnsim.cli.progress import SearchLine
     from vdnnsim.experiment import run_scenario
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.run.write import ALWAYS, refuse_foreign, write_report
@@ -49,7 +52,8 @@ def run(
     asked = asked_for(scenario, words, types, policies)
     folder = Path("reports") / asked.scenario.name if out is None else out
     refuse_foreign(folder, ALWAYS)
-    result = run_scenario(asked.scenario)
+    with SearchLine() as line:
+        result = run_scenario(limited(asked.scenario, time_limit), line.tell)
     result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture))
     written = write_report(result, folder)
     if csv_file is not None:

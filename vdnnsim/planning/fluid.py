@@ -89,7 +89,7 @@ class Optimum:
     """The best that there is.
 
     Attributes:
-        seconds: the bound; less than the optimum by a fraction of `TOLERANCE` at most.
+        seconds: the bound.
         away_bytes: what must be away for the turn.
         turn: its position.
         options: the algorithm of each kernel.
@@ -140,8 +140,14 @@ def impossible(problem: Problem, stages: Sequence[Stage]) -> Kernel | None:
     return max(barred, key=lambda each: each.held_bytes + each.options[-1].workspace_bytes, default=None)
 
 
-def fluid_optimum(stages: Sequence[Stage], links: Links) -> Optimum:
-    """Return the fastest fluid schedule of kernels each of which has an algorithm that can run."""
+def fluid_optimum(stages: Sequence[Stage], links: Links, tolerance: float = TOLERANCE) -> Optimum:
+    """Return the fastest fluid schedule of kernels each of which has an algorithm that can run.
+
+    Args:
+        stages: the kernels.
+        links: on which bytes move.
+        tolerance: the fraction by which the bound may be below the optimum.
+    """
     amounts = sorted({each.away_bytes for stage in stages for each in stage.needs})
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
     tie = count()
@@ -161,7 +167,7 @@ def fluid_optimum(stages: Sequence[Stage], links: Links) -> Optimum:
     while True:
         seconds, _, first, last, found = heappop(heap)
         assert best is not None, "what was popped was entered"
-        if found.is_schedule or best.seconds <= seconds * (1 + TOLERANCE):
+        if found.is_schedule or best.seconds <= seconds * (1 + tolerance):
             chosen = found if found.is_schedule else best
             return Optimum(
                 seconds, chosen.needs[chosen.turn].away_bytes, chosen.turn, tuple(each.option for each in chosen.needs)

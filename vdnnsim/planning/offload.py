@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from vdnnsim.planning.fluid import Links, Optimum, fastest_around
+from vdnnsim.planning.fluid import TOLERANCE, Links, Optimum, fastest_around
 from vdnnsim.planning.problem import Problem, Wait
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
 
 WHOLE: Final = 0
 """In place of the bytes of a chunk: buffers move as a whole."""
+_GAIN: Final = 1e-5
+"""A fraction of an iteration; an exchange that gains less is not made."""
 MORE_BUFFERS: Final = 4
 """So many whole buffers beyond those that must be away are tried."""
 
@@ -31,6 +33,11 @@ class Copies:
     out_s: Callable[[int], float]
     in_s: Callable[[int], float]
     best: Links
+
+
+def faster(one: Timetable | None, other: Timetable | None) -> Timetable | None:
+    """Return the faster of two, of which either may be missing."""
+    return min((each for each in (one, other) if each), key=lambda each: each.seconds, default=None)
 
 
 @dataclass(frozen=True)
@@ -62,14 +69,12 @@ class OffloadSearch:
         found: Timetable | None = None
         for turn in self._turns():
             for chunks in self._choices(turn, chunk_bytes):
-                found = self._faster(found, self._timetable(chunks, turn))
+                found = faster(found, self._timetable(chunks, turn))
         return self._exchanged(found) if chunk_bytes == WHOLE and found else found
 
     def _turns(self) -> list[int]:
         """Return where the turn may be: where the fluid has it, and where most waits."""
-        kernels = self.problem.kernels
-        most = max(range(len(kernels)), key=lambda each: kernels[each].waiting_bytes - kernels[each].fresh_bytes)
-        return list(dict.fromkeys((self.optimum.turn, most)))
+        return list(dict.fromkeys((self.optimum.turn, self.problem.fullest)))
 
     def _choices(self, turn: int, chunk_bytes: int | None) -> Iterator[list[Chunk]]:
         """Yield what may leave: as much as the fluid has away, and some more, as chunks round it."""
@@ -83,7 +88,10 @@ class OffloadSearch:
             needs = [(at, kernel.away_bytes(each, self.problem.capacity_bytes)) for at, (kernel, each) in kernels]
             before = [need for at, need in needs if at <= turn]
             behind = [need for at, need in needs if at >= turn]
-            yield at_needs(leaving(waits, turn, away + self.granule_bytes), before, behind, self.granule_bytes)
+            moved = leaving(waits, turn, max(*before, *behind), self.granule_bytes)
+            yield at_needs(moved, before, behind, self.granule_bytes)
+            # Each copy has its latency: where that is much, no cuts are better than many.
+            yield in_pieces(moved, max((nbytes for _, nbytes in moved), default=1))
         else:
             for more in range(3):
                 yield in_pieces(leaving(waits, turn, away + more * chunk_bytes), chunk_bytes)
@@ -99,9 +107,6 @@ class OffloadSearch:
         options = fastest_around(movement.stages, links, turn)
         return movement.timetable(options) if options else None
 
-    def _faster(self, one: Timetable | None, other: Timetable | None) -> Timetable | None:
-        return min((each for each in (one, other) if each), key=lambda each: each.seconds, default=None)
-
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""
         turn = found.movement.turn
@@ -110,11 +115,11 @@ class OffloadSearch:
         while improved:
             improved = False
             for chosen in _neighbours({each.wait for each in found.movement.chunks}, everyone):
-                if monotonic() > self.until:
+                if monotonic() > self.until or found.seconds <= self.optimum.seconds * (1 + TOLERANCE):
                     return found
                 chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
                 other = self._timetable(chunks, turn)
-                if other and other.seconds < found.seconds:
+                if other and other.seconds < found.seconds * (1 - _GAIN):
                     found, improved = other, True
                     break
         return found

@@ -1,8 +1,9 @@
 """The planner: from a workload and a machine to the fastest schedule that fits, with what is proven of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -12,20 +13,33 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
+from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.certificate import BoundClass, Certificate
 from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.planning.fluid import Links, Optimum, Stage, fluid_optimum, stages_of
-from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch
+from vdnnsim.planning.dropping import DropSearch, Order
+from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
+from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
+from vdnnsim.planning.recomputation import Recomputation
+from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
-from vdnnsim.planning.timetable import Movement, Timetable, in_pieces, leaving
+from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
+from vdnnsim.units import format_seconds
 
 MOST_ATTEMPTS: Final = 8
-"""So often a plan that fits by its bytes and not by its addresses is made again for less memory."""
+"""So often a plan that fits by its bytes and not by its addresses is made again, for less memory."""
+
+
+NEAR: Final = 1e-3
+"""So near to what the kernels take by themselves, nothing is computed again."""
+SHORT: Final = 0.01
+"""Where memory costs more than this fraction, it is said what no schedule can move."""
+SEARCH_SHARE: Final = 0.6
+"""Of the time limit, for what to compute again; the rest is for the bound."""
 
 
 @dataclass(frozen=True)
@@ -34,50 +48,72 @@ class Planner:
 
     Attributes:
         costs: of the workload.
+        place: says where the buffers of a plan come to lie.
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
+        recompute: whether parts of forward may run again.
         time_limit_s: after which a search that could go on ends.
         label: under which plans are reported.
+        tell: is told in a line how far the search is.
     """
 
     workload: Workload
     costs: CostTable
     limits: MemoryLimits
     copies: HostCopies
+    place: Callable[[TrainingPlan], Placement | DoesNotFit]
     chunk_bytes: int | None
+    recompute: bool
     time_limit_s: float
     label: str
+    tell: Callable[[str], object]
 
-    def plans(self) -> Iterator[TrainingPlan]:
-        """Yield the plans that are worth a trial, none of which is known to be slower than the others.
+    def plan(self) -> TrainingPlan:
+        """Return the fastest plan found; where nothing fits, the one that needs least."""
+        begin = monotonic()
+        orders, complete = self._order_as_it_is(), True
+        bound_s = self.problem.fastest_s
+        if self.recompute and (not orders or orders[0].optimum.seconds > bound_s * (1 + NEAR)):
+            share_s = (1 - SEARCH_SHARE) * self.time_limit_s
+            relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s)
+            bound_s = max(bound_s, relaxed.seconds)
+            search = DropSearch(
+                Recomputation(iteration(self.workload), self.workload, self.costs),
+                self._problem,
+                self._copies.best,
+                self._host_bytes,
+                begin + self.time_limit_s,
+                bound_s,
+                self._tell_of,
+            )
+            orders += search.orders(relaxed.again)
+            complete = search.is_complete
+        elif not self.recompute and (optimum := self._optimum(self.problem)):
+            bound_s = optimum.seconds
+        found: Timetable | None = None
+        for order in reversed(orders):
+            if found is None or order.optimum.seconds < found.seconds:
+                found = faster(found, self._fitting(order, begin + self.time_limit_s))
+        plan = self._lowered(found or self._least())
+        return replace(plan, certificate=self._certificate(found, bound_s, complete=complete))
 
-        Where nothing fits, the only one is that which needs least.
-        """
-        until = monotonic() + self.time_limit_s
-        found = [plan for chunk in self._sizes() if (plan := self._fitting(chunk, until))]
-        if found:
-            yield from found
-        else:
-            yield self._plan(self._least(), self.optimum)
-
-    def _sizes(self) -> tuple[int | None, ...]:
-        if self.limits.model not in MODELS_WITH_EXTENTS:
-            return (WHOLE,) if self.chunk_bytes is None else (self.chunk_bytes,)
-        return (self.chunk_bytes,)
+    def _tell_of(self, seconds: float) -> None:
+        above = seconds / self.problem.fastest_s - 1
+        self.tell(f"{self.label}: {format_seconds(seconds)}, {100 * above:.1f} % above its kernels alone")
 
     @cached_property
     def problem(self) -> Problem:
         """The kernels in their order, with all memory that there is."""
-        return self._problem(iteration(self.workload), self.limits.device_bytes)
+        return self._problem(iteration(self.workload))
 
-    @cached_property
-    def stages(self) -> list[Stage]:
-        """What must be away for each kernel."""
-        return stages_of(self.problem, self._copies.best, self._host_bytes)
+    def _order_as_it_is(self) -> list[Order]:
+        """Return the order that computes nothing again; none where some kernel cannot run in this memory."""
+        problem = self.problem.around(self.problem.fullest)
+        optimum = self._optimum(problem)
+        return [Order(frozenset(), problem, optimum)] if optimum else []
 
-    @cached_property
-    def optimum(self) -> Optimum | None:
-        """The fluid optimum; None where some kernel cannot run in this memory, whatever is away."""
-        return fluid_optimum(self.stages, self._copies.best) if all(each.needs for each in self.stages) else None
+    def _optimum(self, problem: Problem) -> Optimum | None:
+        stages = stages_of(problem, self._copies.best, self._host_bytes)
+        return fluid_optimum(stages, self._copies.best) if all(each.needs for each in stages) else None
 
     @property
     def _host_bytes(self) -> int:
@@ -89,30 +125,50 @@ class Planner:
         best = Links(self.copies.best_bytes_per_s(Direction.D2H), self.copies.best_bytes_per_s(Direction.H2D))
         return Copies(partial(self.copies.seconds, Direction.D2H), partial(self.copies.seconds, Direction.H2D), best)
 
-    def _problem(self, runs: list[Run], capacity_bytes: int) -> Problem:
-        return problem_of(runs, self.workload, self.costs, capacity_bytes, self.limits.granule_bytes)
+    def _problem(self, runs: Sequence[Run]) -> Problem:
+        limits = self.limits
+        return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes)
 
-    def _fitting(self, chunk_bytes: int | None, until: float) -> TrainingPlan | None:
-        """Return the fastest plan whose addresses fit as well as its bytes, for some size of chunks."""
-        if self.optimum is None:
-            return None
-        problem, optimum = self.problem, self.optimum
-        for _ in range(MOST_ATTEMPTS):
-            search = OffloadSearch(problem, optimum, self._copies, self._granule_bytes, until)
-            timetable = search.best(chunk_bytes)
-            if timetable is None:
+    def _fitting(self, order: Order, until: float) -> Timetable | None:
+        """Return the fastest timetable whose addresses fit as well as its bytes.
+
+        Where they do not in all the memory that there is, they may in less of it: in how much is found by bisection.
+        """
+        capacity = order.problem.capacity_bytes
+        found = self._timetable(order, capacity, until)
+        if found is None or self._fits(found):
+            return found
+        fits, overflows = 0, capacity
+        best: Timetable | None = None
+        for attempt in range(MOST_ATTEMPTS):
+            less = (fits + overflows) // 2 if best else overflows - (capacity >> (MOST_ATTEMPTS - 1 - attempt))
+            found = self._timetable(order, less, until)
+            if found is None:
+                return best
+            if self._fits(found):
+                best, fits = faster(found, best), less
+            else:
+                overflows = less
+        return best
+
+    def _timetable(self, order: Order, capacity_bytes: int, until: float) -> Timetable | None:
+        problem, optimum = order.problem, order.optimum
+        if capacity_bytes < problem.capacity_bytes:
+            problem = replace(problem, capacity_bytes=capacity_bytes)
+            less = self._optimum(problem)
+            if less is None:
                 return None
-            plan = self._plan(timetable, self.optimum)
-            placed = place_plan(plan, self.limits)
-            if isinstance(placed, Placement):
-                return plan
-            short = max(placed.requested_bytes - placed.largest_free_bytes, problem.capacity_bytes // 100)
-            problem = replace(problem, capacity_bytes=problem.capacity_bytes - short)
-            stages = stages_of(problem, self._copies.best, self._host_bytes)
-            if not all(each.needs for each in stages):
-                return None
-            optimum = fluid_optimum(stages, self._copies.best)
-        return None
+            optimum = less
+        return OffloadSearch(problem, optimum, self._copies, self._granule_bytes, until).best(self._chunk_bytes)
+
+    def _fits(self, timetable: Timetable) -> bool:
+        return isinstance(self.place(self._lowered(timetable)), Placement)
+
+    @property
+    def _chunk_bytes(self) -> int | None:
+        """The size that was asked for; whole buffers where the memory model gives no parts of them back."""
+        gives_parts = self.limits.model in MODELS_WITH_EXTENTS
+        return WHOLE if self.chunk_bytes is None and not gives_parts else self.chunk_bytes
 
     @property
     def _granule_bytes(self) -> int:
@@ -122,30 +178,36 @@ class Planner:
     def _least(self) -> Timetable:
         """Return the timetable in which all is away that can be, and every kernel has the least workspace."""
         kernels = self.problem.kernels
-        turn = max(range(len(kernels)), key=lambda each: kernels[each].waiting_bytes - kernels[each].fresh_bytes)
-        moved = leaving(self.problem.waits, turn)
-        chunks = in_pieces(moved, max((nbytes for _, nbytes in moved), default=1))
+        turn = self.problem.fullest
+        chunks = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(self.problem.waits, turn)]
         nothing = replace(self.problem, capacity_bytes=0)
         movement = Movement(nothing, turn, chunks, self._copies.out_s, self._copies.in_s)
         return movement.timetable([each.options[-1] for each in kernels])
 
+    def _lowered(self, timetable: Timetable) -> TrainingPlan:
+        runs = [each.run for each in timetable.movement.problem.kernels]
+        kernels = kernels_of(runs, timetable.options)
+        return lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
+
+    def _certificate(self, found: Timetable | None, bound_s: float, *, complete: bool) -> Certificate:
+        """Return what is proven of a timetable; where none fits, of none."""
+        timetable = found or self._least()
+        names = [each.name for each in IterationBuffers(self.workload).buffers]
+        runs = (each.run for each in timetable.movement.problem.kernels)
+        is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
+        return Certificate(
+            bound_s=self._of_all_rounds(bound_s) if bound_s < inf else 0.0,
+            holds_for=BoundClass.ANY if self.recompute else BoundClass.OFFLOAD,
+            offloaded=offloaded(timetable, names),
+            recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
+            slower=slower_kernels(timetable),
+            levers=levers(timetable, names),
+            stays=what_stays(self.problem) if is_short else (),
+            complete=complete,
+        )
+
     def _of_all_rounds(self, seconds: float) -> float:
         """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
         updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
-        return self.workload.rounds * seconds - (self.workload.rounds - 1) * sum(
-            each.options[0].seconds for each in updates
-        )
-
-    def _plan(self, timetable: Timetable, optimum: Optimum | None) -> TrainingPlan:
-        runs = [each.run for each in timetable.movement.problem.kernels]
-        kernels = kernels_of(runs, timetable.options)
-        plan = lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
-        certificate = Certificate(
-            bound_s=self._of_all_rounds(optimum.seconds) if optimum else 0.0,
-            holds_for=BoundClass.OFFLOAD,
-            offloaded=offloaded(timetable, plan.buffer_names),
-            slower=slower_kernels(timetable),
-            levers=levers(timetable, plan.buffer_names),
-            stays=what_stays(self.problem, plan.buffers),
-        )
-        return replace(plan, certificate=certificate)
+        update_s = sum(each.options[0].seconds for each in updates)
+        return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s

@@ -9,7 +9,7 @@ again, and that backward reverses forward is what makes plans good, but no bound
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -91,17 +91,49 @@ class Problem:
     Attributes:
         waits: every wait of every buffer that a kernel runs in, in the order in which they begin.
         capacity_bytes: device memory for buffers.
+        granule_bytes: in which they take it.
     """
 
     workload: Workload
     kernels: tuple[Kernel, ...]
     waits: tuple[Wait, ...]
     capacity_bytes: int
+    granule_bytes: int
 
     @property
     def fastest_s(self) -> float:
         """Return what the kernels take by their fastest algorithms, nothing beside."""
         return sum(each.options[0].seconds for each in self.kernels)
+
+    @property
+    def fullest(self) -> int:
+        """Return the position of the kernel beside which most waits that could have left without a stall."""
+        return max(
+            range(len(self.kernels)), key=lambda at: self.kernels[at].content_bytes - self.kernels[at].fresh_bytes
+        )
+
+    def around(self, turn: int) -> "Problem":
+        """Return the problem in which only what waits over a kernel may be away, and all else is held."""
+        count, granule = len(self.kernels), self.granule_bytes
+        waits = tuple(each for each in self.waits if each.last < turn < each.next)
+        spans = [(each.last + 1, each.next) for each in waits]
+        waiting = sums_of(
+            [(*span, round_up(each.nbytes, granule)) for span, each in zip(spans, waits, strict=True)], count
+        )
+        content = sums_of([(*span, each.nbytes) for span, each in zip(spans, waits, strict=True)], count)
+        sendable = sums_of([(each.made + 1, each.next - 1, each.nbytes) for each in waits], count)
+        kernels = tuple(
+            replace(
+                each,
+                held_bytes=each.held_bytes + each.waiting_bytes - waiting[at],
+                waiting_bytes=waiting[at],
+                content_bytes=content[at],
+                fresh_bytes=0,
+                sendable_bytes=sendable[at],
+            )
+            for at, each in enumerate(self.kernels)
+        )
+        return replace(self, kernels=kernels, waits=waits)
 
 
 def problem_of(
@@ -130,7 +162,7 @@ def problem_of(
         Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)
         for run, *bytes_of in figures
     )
-    return Problem(workload, kernels, tuple(survey.waits), capacity_bytes)
+    return Problem(workload, kernels, tuple(survey.waits), capacity_bytes, granule_bytes)
 
 
 def _options(costs: Sequence[KernelCost], run: Run, workload: Workload, granule_bytes: int) -> tuple[Option, ...]:

@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Final
 
 from vdnnsim.plan.certificate import SlowerKernel
-from vdnnsim.plan.training_plan import Buffer
 from vdnnsim.planning.problem import RESIDENT, Kernel, Problem
 from vdnnsim.planning.timetable import Timetable
 from vdnnsim.units import format_bytes, format_seconds
@@ -76,11 +75,11 @@ def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, 
         yield stall_s, f"{_name(kernel)} waits {format_seconds(stall_s)} until {what}: the link is the limit"
 
 
-def what_stays(problem: Problem, buffers: Sequence[Buffer]) -> tuple[str, ...]:
+def what_stays(problem: Problem) -> tuple[str, ...]:
     """Return below which memory no schedule of the order gets, and for whom."""
     tightest = max(problem.kernels, key=_floor_bytes)
     floor = _floor_bytes(tightest)
-    resident = sum(each.nbytes for each in buffers if each.kind in RESIDENT)
+    resident = sum(each.nbytes for each in problem.workload.step.storages if each.kind in RESIDENT)
     sentence = (
         f"{_name(tightest)} needs {format_bytes(floor)} whatever is away, {format_bytes(resident)} of them weights, "
         "their gradients and states: no schedule of this order fits less memory"

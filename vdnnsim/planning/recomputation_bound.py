@@ -30,7 +30,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from vdnnsim.errors import PolicyError
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, Wait, sums_of
@@ -39,33 +38,39 @@ _TOLERANCE: Final = 1e-6
 """By what fraction the solver's tolerances may raise a bound."""
 
 
-def recomputation_bound(problem: Problem, links: Links, host_bytes: int, time_limit_s: float) -> float:
-    """Return seconds that no schedule is below, infinite where none can run.
+class Relaxed(NamedTuple):
+    """What the program says.
+
+    Attributes:
+        seconds: that no schedule is below; infinite where none can run.
+        again: by buffer that may be computed again, the fraction of it for which that serves best, were it divisible.
+    """
+
+    seconds: float
+    again: dict[int, float]
+
+
+def recomputation_bound(problem: Problem, links: Links, host_bytes: int, time_limit_s: float) -> Relaxed:
+    """Return seconds that no schedule is below.
 
     Args:
         problem: of an order in which nothing is computed again yet.
         links: of the GPU.
         host_bytes: that may be away at a time.
         time_limit_s: after which the solver ends with what it has proven.
-
-    Raises:
-        PolicyError: SciPy is not installed.
     """
-    try:
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import csr_array
-    except ImportError:
-        raise PolicyError(
-            "the bound of schedules that compute again: SciPy is missing; expected pip install 'vdnnsim[planning]'"
-        ) from None
+    # Late, for they take longer to import than most plans to make.
+    from scipy.optimize import Bounds, LinearConstraint, milp
+    from scipy.sparse import csr_array
+
     begun_s = time.monotonic()
     unit_s = problem.fastest_s / max(1, len(problem.kernels)) or 1.0
     program = _program_of(problem, links, host_bytes, unit_s)
     if program is None:
-        return math.inf
+        return Relaxed(math.inf, {})
     rows, columns, factors = zip(*program.entries, strict=True)
     matrix = csr_array((factors, (rows, columns)), shape=(len(program.most), len(program.costs)))
-    best = problem.fastest_s / unit_s
+    best, again = problem.fastest_s / unit_s, dict[int, float]()
     # Stopped early, the second may have proven nothing; the first takes a fraction of its time.
     for whole in (False, True):
         found = milp(
@@ -75,9 +80,12 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, time_li
             constraints=LinearConstraint(matrix, program.least, program.most),
             options={"time_limit": max(0.0, time_limit_s - (time.monotonic() - begun_s))},
         )
-        proven = found.mip_dual_bound if whole else found.fun
+        # What a linear program has come to when its time is up proves nothing.
+        proven = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
         best = max(best, (proven or 0.0) * (1 - _TOLERANCE))
-    return best * unit_s
+        if found.x is not None:
+            again = {wait.buffer: float(found.x[column]) for wait, column in program.again.items()}
+    return Relaxed(best * unit_s, again)
 
 
 class _Content(NamedTuple):
@@ -140,6 +148,7 @@ class _Program:
     """Columns from 0 to a bound, and rows between two limits, as they come."""
 
     def __init__(self) -> None:
+        self.again: dict[Wait, int] = {}
         self.costs: list[float] = []
         self.bounds: list[float] = []
         self.whole: list[bool] = []
@@ -191,6 +200,7 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
     out_rate, in_rate = (each * unit_s / unit_bytes for each in (links.out_bytes_per_s, links.in_bytes_per_s))
     contents = _contents(problem)
     again = {wait: program.column(bound=1.0) for each in contents if each.again_s < math.inf for wait in each.waits}
+    program.again |= again
     computable = sums_of(((each.last + 1, each.next, each.nbytes) for each in again), end)
     stall = [program.column(1.0) for _ in range(end + 1)]
     computed = [program.column() for _ in range(end + 1)]

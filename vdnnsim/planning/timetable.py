@@ -29,15 +29,20 @@ class Chunk(NamedTuple):
     extent: range | None
 
 
-def leaving(waits: Sequence[Wait], turn: int, nbytes: int | None = None) -> list[tuple[Wait, int]]:
-    """Return who waits over a turn in the order in which they can leave, and how much of each, up to `nbytes`."""
+def leaving(
+    waits: Sequence[Wait], turn: int, nbytes: int | None = None, granule_bytes: int = 1
+) -> list[tuple[Wait, int]]:
+    """Return who waits over a turn in the order in which they can leave, and how much of each: all of it, or `nbytes`.
+
+    Of the last of them whole granules leave.
+    """
     found: list[tuple[Wait, int]] = []
-    over = (each for each in waits if each.last < turn < each.next)
+    over = (each for each in waits if each.last < turn < each.next and each.nbytes)
     for wait in sorted(over, key=lambda each: (each.last, -each.next)):
-        part = wait.nbytes if nbytes is None else min(wait.nbytes, nbytes - sum(size for _, size in found))
-        if part <= 0:
+        missing = wait.nbytes if nbytes is None else nbytes - sum(size for _, size in found)
+        if missing <= 0:
             break
-        found.append((wait, part))
+        found.append((wait, min(wait.nbytes, round_up(missing, granule_bytes))))
     return found
 
 
@@ -156,20 +161,14 @@ class Movement:
         return list(accumulate((each.wait.made + 1 for each in self.chunks), max))
 
     def timetable(self, options: Sequence[Option]) -> "Timetable":
-        """Return what leaves and comes back when, for kernels by some algorithms."""
-        problem, count = self.problem, len(self.chunks)
-        released, fetched = [0] * len(options), [0] * len(options)
-        gone = 0
-        for number in range(self.turn + 1):
-            lacking = problem.kernels[number].away_bytes(options[number], problem.capacity_bytes)
-            gone = max(gone, self.away(number, lacking) or 0)
-            released[number] = gone
-        released[self.turn :] = [count] * (len(options) - self.turn)
-        away = 0
-        for number in reversed(range(self.turn + 1, len(options))):
-            lacking = problem.kernels[number].away_bytes(options[number], problem.capacity_bytes)
-            away = max(away, self.away(number, lacking) or 0)
-            fetched[number] = count - away
+        """Return what leaves and comes back when, for kernels by some algorithms; where that is too little, all."""
+        count, away = len(self.chunks), []
+        for number, (kernel, option) in enumerate(zip(self.problem.kernels, options, strict=True)):
+            enough = self.away(number, kernel.away_bytes(option, self.problem.capacity_bytes))
+            away.append(self._waiting[number] if enough is None else enough)
+        released = [*accumulate(away[: self.turn], max), *[count] * (len(options) - self.turn)]
+        kept_back = [*accumulate(reversed(away[self.turn + 1 :]), max)][::-1]
+        fetched = [*[0] * (self.turn + 1), *(count - each for each in kept_back)]
         return Timetable(self, tuple(options), tuple(released), tuple(fetched))
 
 

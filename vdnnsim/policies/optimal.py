@@ -1,8 +1,7 @@
 """`optimal`: the fastest schedule that fits, found by search, with a bound on how much faster any could be.
 
-What leaves, when it leaves and comes back, and by which algorithm each kernel runs are decided together
-(`vdnnsim.planning`). The plan carries a certificate: no schedule of the same order is faster than its bound. It knows
-the machine's link; where more than one way of copying is worth it, a trial iteration of each decides.
+What leaves and when it comes back, what is computed again, and by which algorithm each kernel runs are decided together
+(`vdnnsim.planning`). The plan carries a certificate: no schedule of the same order is faster than its bound.
 """
 
 from typing import ClassVar, Final
@@ -22,6 +21,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
     """Search for the fastest schedule.
 
     Attributes:
+        recompute: whether parts of forward may run again.
         chunk: the most that a copy moves, as `64 MiB`; `auto` cuts where memory is short, which needs a memory model
             that gives back parts of buffers and is `whole` under others; `whole` moves whole buffers.
         time_limit: after which the search ends with the best that it has found.
@@ -30,6 +30,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
     name: ClassVar[str] = "optimal"
     summary: ClassVar[str] = "the fastest schedule that fits, found by search, with a bound that certifies it"
 
+    recompute: bool = True
     chunk: str = AUTO
     time_limit: str = "20 s"
 
@@ -44,23 +45,20 @@ class Optimal(Policy, frozen=True, kw_only=True):
         _positive("time_limit", self.time_limit, Dimension.SECONDS, "")
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Search, and try what is worth a trial."""
-        plans = list(self._planner(setting).plans())
-        if len(plans) == 1:
-            return plans[0]
-        return min(plans, key=lambda each: setting.trials.run_trial(each).cost_s)
-
-    def _planner(self, setting: Setting) -> Planner:
+        """Search for what is fastest in the memory that there is."""
         sizes = {AUTO: None, WHOLE_BUFFERS: WHOLE}
         return Planner(
             workload=setting.workload,
             costs=setting.costs,
             limits=setting.limits,
             copies=setting.copies,
+            place=setting.place,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
+            recompute=self.recompute and setting.workload.is_training,
             time_limit_s=parse_quantity(self.time_limit, Dimension.SECONDS),
             label=self.label,
-        )
+            tell=setting.tell,
+        ).plan()
 
 
 def _positive(name: str, text: str, dimension: Dimension, others: str) -> None:

@@ -11,7 +11,7 @@ policy into one line that names it.
 
 import traceback
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -25,7 +25,7 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.messages import describe, describe_exception
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 
@@ -84,6 +84,8 @@ class Setting:
         groups: their numbers by the switch on which they hang.
         server_trials: the port for trials of all of them; None for one GPU alone.
         known_copies: how long copies to and from the host take; None where that is kept from the policy, or not known.
+        placed: says where the buffers of a plan come to lie beside what no policy knows of; None for nothing beside.
+        tell: says in a line how far a search is, to whoever watches.
     """
 
     workload: Workload
@@ -94,6 +96,8 @@ class Setting:
     groups: tuple[tuple[int, ...], ...] = ((0,),)
     server_trials: ServerTrialPort | None = None
     known_copies: HostCopies | None = None
+    placed: Callable[[TrainingPlan], Placement | DoesNotFit] | None = None
+    tell: Callable[[str], object] = str
 
     @property
     def costs(self) -> CostTable:
@@ -137,6 +141,10 @@ class Setting:
             raise _undeclared("copies", DecidedBy.TRIALS)
         return self.known_copies
 
+    def place(self, plan: TrainingPlan) -> Placement | DoesNotFit:
+        """Say whether a plan fits, without running it."""
+        return place_plan(plan, self.limits) if self.placed is None else self.placed(plan)
+
     def run_on_all_gpus(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
         """Run a trial iteration of all GPUs."""
         if self.server_trials is not None:
@@ -148,7 +156,7 @@ class Setting:
         if decided_by is DecidedBy.TRIALS:
             return self
         limits = self.known_limits if decided_by is DecidedBy.MEMORY else None
-        return replace(self, known_limits=limits, known_trials=None, server_trials=None, known_copies=None)
+        return replace(self, known_limits=limits, known_trials=None, server_trials=None, known_copies=None, placed=None)
 
 
 def _undeclared(name: str, decided_by: DecidedBy) -> PolicyError:

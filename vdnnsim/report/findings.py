@@ -52,9 +52,9 @@ class Question(Protocol):
         """How the framework runs it."""
 
 
-def workload_text(result: ScenarioResult) -> str:
+def workload_text(asked: Question) -> str:
     """The network and its batch size as the papers write them: `vgg416 (32)`."""
-    return f"{_name(result.workload)} ({result.workload.batch_size})"
+    return f"{_name(asked.workload)} ({asked.workload.batch_size})"
 
 
 def _name(workload: Workload) -> str:

@@ -7,7 +7,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from tests.toy import ReplayTrials, toy_costs
+from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
@@ -35,7 +35,7 @@ def setting_of(network: str, mode: Mode = Mode.TRAINING) -> Setting:
     optimizer = Optimizer.MOMENTUM if mode is Mode.TRAINING else Optimizer.NONE
     workload = Workload(build_network(network), 2, optimizer=optimizer, mode=mode)
     costs = toy_costs(workload, {})
-    return Setting(workload, costs, AMPLE, ReplayTrials(costs, AMPLE))
+    return toy_setting(workload, costs, AMPLE)
 
 
 @cache

@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Any, Final
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
@@ -17,7 +16,7 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption
 from vdnnsim.report.labels import fold_label
-from vdnnsim.report.plots.label_places import Box, place_labels
+from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, around, near_groups, write_names
 from vdnnsim.report.plots.style import ALARM, INK, MUTED, house_style, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.report.tables.comparison import comparison_title
@@ -27,14 +26,8 @@ _FRONT, _OTHER = "#0072b2", "#8fb8d4"
 _POINTS: Final = {True: 14, False: 11}
 """Size of type of what is on the front, and of what is not."""
 _LABEL_WIDTH = 26
-_MARKER_PIXELS = 9.0
-_LINE_PIXELS = 3.0
-_NEAR_PIXELS = 3.0
-"""Points no further apart share a name."""
 _LOGARITHMIC_FROM = 6.0
 """Ratio of largest to least from which an axis is logarithmic."""
-_FAR_PIXELS = 14.0
-"""Names further away have a line to their point."""
 
 
 def draw_comparison(comparison: Comparison) -> bytes:
@@ -146,56 +139,21 @@ def _draw_front(axes: Axes, front: list[_Mark]) -> None:
 
 def _write_names(figure: Figure, axes: Axes, marks: list[_Mark], limit: float) -> int:
     """Write the names of the points where there is room for them; return how many there is none for."""
-    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     transformed = (axes.transData.transform((mark.x, mark.y)) for mark in marks)
     places = [(float(x), float(y)) for x, y in transformed]
-    groups: list[list[int]] = []
-    for number, (x, y) in enumerate(places):
-        for group in groups:
-            other_x, other_y = places[group[0]]
-            same = marks[group[0]].on_front, marks[group[0]].fits
-            if (
-                same == (marks[number].on_front, marks[number].fits)
-                and max(abs(x - other_x), abs(y - other_y)) <= _NEAR_PIXELS
-            ):
-                group.append(number)
-                break
-        else:
-            groups.append([number])
+    groups = near_groups(places, [(mark.on_front, mark.fits) for mark in marks])
     points = [places[group[0]] for group in groups]
     texts = [_name(figure, [marks[number] for number in group]) for group in groups]
-    sizes = []
-    for text in texts:
-        extent = text.get_window_extent(renderer)
-        sizes.append((extent.width + 4, extent.height + 2))
     line_x = axes.transData.transform((limit, 1))[0]
-    window = axes.get_window_extent(renderer)
-    dots = [_around((x, y), (x, y), _MARKER_PIXELS) for x, y in places]
-    lines = [_around((line_x, window.y0), (line_x, window.y1), _LINE_PIXELS)]
+    window = axes.get_window_extent()
+    dots = [around((x, y), (x, y), MARKER_PIXELS) for x, y in places]
+    lines = [around((line_x, window.y0), (line_x, window.y1), LINE_PIXELS)]
     stairs = sorted(place for place, mark in zip(places, marks, strict=True) if mark.on_front)
     for (x, y), (next_x, next_y) in pairwise(stairs):
-        lines.append(_around((x, y), (next_x, y), _LINE_PIXELS))
-        lines.append(_around((next_x, next_y), (next_x, y), _LINE_PIXELS))
-    frame = Box(window.x0 + 4, window.y0 + 4, window.x1, window.y1)
-    boxes = place_labels(points, sizes, frame, dots, lines)
-    left_out = 0
-    for text, box, (x, y), group in zip(texts, boxes, points, groups, strict=True):
-        if box is None:
-            text.remove()
-            left_out += len(group)
-            continue
-        to_figure = figure.transFigure.inverted().transform
-        middle_x, middle_y = to_figure(((box.left + box.right) / 2, (box.bottom + box.top) / 2))
-        text.set_position((middle_x, middle_y))
-        end = box.nearest(x, y)
-        if max(abs(end[0] - x), abs(end[1] - y)) > _FAR_PIXELS:
-            (from_x, from_y), (to_x, to_y) = to_figure((x, y)), to_figure(end)
-            figure.add_artist(Line2D([from_x, to_x], [from_y, to_y], color=MUTED, linewidth=0.8, zorder=3))
-    return left_out
-
-
-def _around(low: tuple[float, float], high: tuple[float, float], margin: float) -> Box:
-    return Box(low[0] - margin, low[1] - margin, high[0] + margin, high[1] + margin)
+        lines.append(around((x, y), (next_x, y), LINE_PIXELS))
+        lines.append(around((next_x, next_y), (next_x, y), LINE_PIXELS))
+    written = write_names(figure, axes, points, texts, dots, lines)
+    return sum(len(group) for group, is_written in zip(groups, written, strict=True) if not is_written)
 
 
 def _name(figure: Figure, marks: list[_Mark]) -> Text:

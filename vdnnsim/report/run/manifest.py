@@ -114,7 +114,19 @@ def _policy(result: ScenarioResult, row: PolicyResult) -> dict[str, Any]:
         "host_issue_s": row.trace.host_issue_s,
         "passes": [{"name": one.name, "fits": one.fits, "cost_s": one.cost_s} for one in passes],
         "passes_s": sum(one.cost_s for one in passes),
+        **_certificate(row),
     }
+
+
+def _certificate(row: PolicyResult) -> dict[str, Any]:
+    """Return what is proven of a plan; nothing where nothing is. What does not fit has no distance from its bound."""
+    certificate = row.trace.plan.certificate
+    if certificate is None:
+        return {}
+    content: dict[str, Any] = msgspec.to_builtins(certificate)
+    content["offloaded"] = [{"name": name, "bytes": nbytes} for name, nbytes in certificate.offloaded]
+    content["gap_ratio"] = certificate.gap(row.metrics.iteration_s) if row.fits else None
+    return {"certificate": content}
 
 
 def _of_several(result: PolicyResult, server: Server) -> dict[str, Any]:

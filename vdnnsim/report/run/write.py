@@ -4,7 +4,6 @@ A folder is that of one run. Only what an earlier run wrote there, by the word o
 removed; whatever else is there comes from somebody else.
 """
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from vdnnsim.errors import OutputError
 from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.replace import replace_files
 from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.earlier import named_files, refuse_others
 from vdnnsim.report.labels import file_names
 from vdnnsim.report.provenance import source_commit
 from vdnnsim.report.run.manifest import manifest_text
@@ -31,26 +31,12 @@ ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "policies.png", "memory.p
 _OF_POLICIES: Final = re.compile(r"trace_[\w.]+\.json|snapshot_[\w.]+\.pickle|(gpus|links)_[\w.]+\.png")
 """Names that a run gives to its other files; a manifest that names yet others is not believed."""
 
-_LARGEST_BYTES: Final = 64 * 2**20
-
 
 def earlier_files(folder: Path) -> frozenset[str]:
     """Return the names of the files that an earlier run wrote into a folder; none where there was none."""
-    path = folder / MANIFEST
-    try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
-            return frozenset()
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return frozenset()
     # A sweep writes a file of this name as well, but it has no scenario.
-    if not isinstance(content, dict) or not {"format_version", "scenario", "results"} <= content.keys():
-        return frozenset()
-    names = content.get("files")
-    if not isinstance(names, list):
-        return frozenset()
-    texts = (name for name in names if isinstance(name, str))
-    return frozenset(name for name in texts if name in ALWAYS or _OF_POLICIES.fullmatch(name))
+    named = named_files(folder / MANIFEST, frozenset(("format_version", "scenario", "results")))
+    return frozenset(name for name in named if name in ALWAYS or _OF_POLICIES.fullmatch(name))
 
 
 def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
@@ -61,10 +47,7 @@ def refuse_foreign(folder: Path, names: Iterable[str]) -> None:
             trace that a run before that has left, as those of older versions did.
     """
     ours = earlier_files(folder)
-    for name in names:
-        path = folder / name
-        if name not in ours and (path.exists() or path.is_symlink()) and not (ours and _is_trace(path)):
-            raise OutputError(f"{path}: was not written by an earlier run; move it away, or write elsewhere")
+    refuse_others(folder, (name for name in names if not (ours and _is_trace(folder / name))), ours)
 
 
 def _is_trace(path: Path) -> bool:

@@ -13,6 +13,7 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.budgets import budgets
 from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics
+from vdnnsim.report.certificates import certificates
 from vdnnsim.report.findings import caption, conclusions, profiling, refusals
 from vdnnsim.report.scale import per_second
 from vdnnsim.report.tables.comparison import FRONT, comparison_columns, comparison_title, unranked
@@ -47,7 +48,7 @@ def result_table(result: ScenarioResult) -> RenderableType:
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
     known = *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
-    said = *conclusions(result), budgets(result)
+    said = *conclusions(result), budgets(result), *certificates(result)
     findings = *said, *known, *contention_lines(result), *refusals(result), *profiling(result)
     lines.extend(_hanging(line) for line in findings)
     if result.advice:

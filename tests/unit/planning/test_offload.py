@@ -1,0 +1,117 @@
+"""The search on the chain of ten kernels: copies of 1 B/s, and machines on which whole buffers fill a need badly."""
+
+from time import monotonic
+
+import pytest
+
+from tests.toy import toy_costs, toy_workload
+from tests.unit.planning.chain_of_ten_kernels import chain_problem
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.plan.schedule import iteration
+from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
+from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
+from vdnnsim.planning.problem import Problem, problem_of
+
+COPIES = Copies(float, float, Links(1.0, 1.0))
+
+
+def optimum_of(problem: Problem) -> Optimum:
+    return fluid_optimum(stages_of(problem, COPIES.best, 10**6), COPIES.best)
+
+
+def search(problem: Problem, *, seconds: float = 10.0) -> OffloadSearch:
+    return OffloadSearch(problem, optimum_of(problem), COPIES, 1, monotonic() + seconds)
+
+
+def test_where_all_fits_nothing_leaves() -> None:
+    for chunk in (None, WHOLE, 3):
+        found = search(chain_problem(306)).best(chunk)
+        assert found is not None
+        assert (found.movement.chunks, found.seconds) == ((), 10)
+
+
+def test_chunks_that_end_where_needs_do_reach_the_bound() -> None:
+    """At 299 B the kernels 5 and 6 lack 7 B, 7 and 8 lack 5 B; kernel 9 is the first to touch the input again.
+
+    7 B of the input leave until 7 s, so that 5 waits from 5 to 7 and 6 ends at 9. 2 B come back beside 7 and 8 until
+    11 s, 5 B until 16 s, and 9 ends at 17.
+    """
+    found = search(chain_problem(299)).best(None)
+
+    assert found is not None
+    assert found.seconds == 17
+    assert optimum_of(chain_problem(299)).seconds == pytest.approx(17, rel=1e-4)
+    assert {each.wait.nbytes for each in found.movement.chunks} == {10}
+
+
+def test_chunks_of_a_size_lose_what_rounding_loses() -> None:
+    """At 299 B 7 B leave as 4 B and 3 B until 7 s, and 6 ends at 9.
+
+    Behind it 5 B are needed away, that is both: they come back for kernel 9 from 11 to 18. 19 s.
+    """
+    found = search(chain_problem(299)).best(4)
+
+    assert found is not None
+    assert [each.nbytes for each in found.movement.chunks] == [4, 3]
+    assert found.seconds == 19
+
+
+def test_whole_buffers_leave_as_a_whole() -> None:
+    """At 299 B the input: 5 waits from 5 to 10, 6 ends at 12, 8 at 14, and 9 begins at 24."""
+    found = search(chain_problem(299)).best(WHOLE)
+
+    assert found is not None
+    assert [each.extent for each in found.movement.chunks] == [None]
+    assert found.seconds == 25
+
+
+def test_no_movement_fits_where_too_little_can_leave_before_it_is_touched() -> None:
+    """At 293 B kernel 8 lacks 11 B, and of what waits over the turn only the input waits then."""
+    for chunk in (None, WHOLE, 3):
+        assert search(chain_problem(293)).best(chunk) is None
+
+
+def uneven_problem() -> Problem:
+    """The chain of ten kernels with a map of 40 B behind conv1, and a kernel 5 that takes 60 B of workspace.
+
+    Without biases W and dW of conv1, conv2 and fc hold 2 x (200 + 200 + 12) = 824 B. Kernel 5 needs 2 + 10 B for itself
+    and 10 + 40 + 10 B wait: with its workspace 956 B. The kernels 7 and 8 hold 40 + 10 B, and 10 + 40 B wait: 924 B.
+    """
+    net = GraphBuilder("uneven", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 20, 1, bias=False, relu=False)
+    y = net.conv("conv2", y, 5, 1, bias=False, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    costs = toy_costs(workload, {}, workspace_bytes={("fc", Phase.BACKWARD_DATA): 60})
+    return problem_of(iteration(workload), workload, costs.table(workload), 924)
+
+
+def test_other_buffers_are_tried_in_place_of_the_first() -> None:
+    """At 924 B kernel 5 alone lacks anything, 32 B: the map of conv1 is enough, but the input is the first to leave.
+
+    conv1 leaves from 1 to 41, kernel 5 ends at 42, conv1 comes back until 82, for kernel 8, and 9 ends at 84.
+    """
+    found = search(uneven_problem()).best(WHOLE)
+
+    assert found is not None
+    assert [each.nbytes for each in found.movement.chunks] == [40]
+    assert found.seconds == 84
+
+
+def test_a_search_that_has_no_time_returns_the_first_buffers() -> None:
+    """Both leave until 50, kernel 5 ends at 51; conv1 comes back until 91, the input until 101, and 9 ends at 102."""
+    found = search(uneven_problem(), seconds=-1.0).best(WHOLE)
+
+    assert found is not None
+    assert [each.nbytes for each in found.movement.chunks] == [10, 40]
+    assert found.seconds == 102
+
+
+def test_of_two_that_may_be_missing_the_faster_one_counts() -> None:
+    slow, fast = (search(uneven_problem(), seconds=seconds).best(WHOLE) for seconds in (-1.0, 10.0))
+
+    assert faster(slow, fast) is fast
+    assert faster(None, slow) is slow
+    assert faster(None, None) is None

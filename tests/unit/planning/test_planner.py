@@ -1,0 +1,140 @@
+"""Plans of the chain of ten kernels, without recomputation: copies of 1 B/s, in little memory."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, ToyCosts, toy_setting
+from tests.unit.planning.chain_of_ten_kernels import COSTS, WORKLOAD
+from vdnnsim.cost.table import CostModel, KernelCost
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Origin
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plan.certificate import BoundClass, Certificate, SlowerKernel
+from vdnnsim.plan.operations import AllocateExtent, Offload
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Pool
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.policies.port import Trial
+
+FLOOR = (
+    "forward of conv1 needs 284 B whatever is away, 264 B of them weights, their gradients and states: "
+    "no schedule of this order fits less memory"
+)
+
+
+def limits(device_bytes: int, pinned_bytes: int = 1000, model: MemoryModel = MemoryModel.IDEAL) -> MemoryLimits:
+    return replace(TOY_LIMITS, device_bytes=device_bytes, pinned_bytes=pinned_bytes, model=model)
+
+
+def planned(
+    memory: MemoryLimits, costs: CostModel = COSTS, chunk: str = "auto"
+) -> tuple[TrainingPlan, Certificate, Trial]:
+    """A plan, what it proves, and its replay."""
+    setting = toy_setting(WORKLOAD, costs, memory)
+    plan = Optimal(recompute=False, chunk=chunk).plan(setting)
+    assert plan.certificate is not None
+    return plan, plan.certificate, setting.trials.run_trial(plan)
+
+
+def with_algorithms(layer: int, phase: Phase, *algorithms: tuple[str, float, int]) -> ToyCosts:
+    """Kernels of 1 s, but for one with algorithms by name, seconds and workspace."""
+    options = tuple(KernelCost(*each, Origin.ASSUMED) for each in algorithms)
+    return ToyCosts({**COSTS.kernels, (layer, phase): options})
+
+
+def test_where_all_fits_nothing_leaves_and_nothing_is_to_be_said() -> None:
+    plan, certificate, trial = planned(limits(306))
+
+    assert trial.cost_s == 10
+    assert not any(isinstance(each, Offload) for each in plan.operations)
+    assert certificate == Certificate(10, BoundClass.OFFLOAD)
+
+
+def test_a_certificate_says_what_leaves_and_who_waits_for_it() -> None:
+    """At 299 B 7 B of the input leave (test_offload.py): kernel 5 waits until 7 s, kernel 9 from 11 to 16 s."""
+    _, certificate, trial = planned(limits(299))
+
+    assert trial.cost_s == 17
+    assert certificate.gap(trial.cost_s) == pytest.approx(0, abs=1e-4)
+    assert certificate.offloaded == (("map input", 7),)
+    assert certificate.levers == (
+        "backward weights of conv1 waits 5.00 s until map input has come back: the link is the limit",
+        "backward data of fc waits 2.00 s until 7 B have left: the link is the limit",
+    )
+
+
+def test_a_certificate_says_which_workspace_competes_with_what() -> None:
+    """At 306 B without a workspace all fits. The fast kernel 5 takes 100 B of it, and can take none that leaves.
+
+    At most 10 + 10 + 10 B can leave for it, so it takes 3 s and not 1.
+    """
+    costs = with_algorithms(2, Phase.BACKWARD_DATA, ("fast", 1.0, 100), ("small", 3.0, 0))
+
+    plan, certificate, trial = planned(limits(306), costs)
+
+    assert trial.cost_s == certificate.bound_s == 12
+    assert certificate.slower == (SlowerKernel("fc", "backward data", "small", "fast", 2.0, 100),)
+    assert certificate.levers == (
+        "backward data of fc runs small and not fast, 2.00 s slower: 100 B of workspace compete with 30 B that wait",
+    )
+    assert plan.certificate == certificate
+
+
+def test_a_refusal_names_the_kernel_that_no_schedule_can_run() -> None:
+    """Forward of conv1 needs 264 + 20 B."""
+    _, certificate, trial = planned(limits(283))
+
+    assert isinstance(trial.outcome, DoesNotFit)
+    assert trial.outcome.explain() == (
+        "forward of conv1 asked for 10 B (map conv1) of GPU memory; 9 B of 283 B were free; held: weights 132 B, "
+        "weight gradients 132 B, feature maps 10 B"
+    )
+    assert certificate.stays == (FLOOR,)
+    assert certificate.bound_s == 10
+
+
+def test_a_plan_that_nothing_can_be_chosen_for_is_that_which_needs_least() -> None:
+    """Kernel 8 lacks 11 B at 293 B, and of what is away before the turn only the input can still be away then."""
+    plan, certificate, trial = planned(limits(293))
+
+    assert isinstance(trial.outcome, DoesNotFit)
+    assert (trial.outcome.layer, trial.outcome.phase) == (1, Phase.BACKWARD_WEIGHTS)
+    assert certificate.bound_s > 28, "what test_timetable.py needs at 294 B"
+    assert [name for name, _ in certificate.offloaded] == ["map input", "map conv1", "map conv2"]
+    assert {each.extent for each in plan.operations if isinstance(each, Offload)} == {None}
+
+
+def test_pinned_memory_is_a_second_capacity() -> None:
+    """At 304 B 7 B must be away for kernel 5, unless it runs without its workspace of 5 B: then 2 B."""
+    costs = with_algorithms(2, Phase.BACKWARD_DATA, ("fast", 1.0, 5), ("small", 9.0, 0))
+
+    assert planned(limits(304), costs)[1].slower == ()
+    _, certificate, trial = planned(limits(304, pinned_bytes=6), costs)
+
+    assert trial.fits
+    assert certificate.offloaded == (("map input", 2),)
+    assert [each.chosen for each in certificate.slower] == ["small"]
+
+
+def test_too_little_pinned_memory_is_named() -> None:
+    """At 299 B 7 B must leave."""
+    trial = planned(limits(299, pinned_bytes=6))[2]
+
+    assert isinstance(trial.outcome, DoesNotFit)
+    assert trial.outcome.pool is Pool.PINNED
+    assert planned(limits(299, pinned_bytes=7))[2].fits
+
+
+@pytest.mark.parametrize(
+    ("model", "chunk", "parts"),
+    [(MemoryModel.IDEAL, "auto", True), (MemoryModel.BEST_FIT, "auto", False), (MemoryModel.IDEAL, "whole", False)],
+)
+def test_parts_of_buffers_leave_where_the_memory_model_gives_them_back(
+    model: MemoryModel, chunk: str, *, parts: bool
+) -> None:
+    """At 299 B 7 B of the input are enough; as a whole it takes 25 s (test_offload.py)."""
+    plan, _, trial = planned(limits(299, model=model), chunk=chunk)
+
+    assert any(isinstance(each, AllocateExtent) for each in plan.operations) is parts
+    assert trial.cost_s == (17 if parts else 25)

@@ -1,0 +1,107 @@
+"""Options of `optimal`, and machines that it knows of: a link of its own, a shared one, none."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, toy_setting
+from tests.two_gpus import SERVER
+from tests.unit.planning.chain_of_ten_kernels import COSTS, WORKLOAD
+from vdnnsim.cost.transfer import HostCopies
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.engine.simulate import simulate_server
+from vdnnsim.errors import PolicyError
+from vdnnsim.hardware.server import Link
+from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.plan.operations import Offload
+from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.policies.port import Setting
+from vdnnsim.policies.registry import known_policies, resolve_policy
+
+TYPES = known_policies()
+AT_299 = replace(TOY_LIMITS, device_bytes=299)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("chunk", "0 B", "found '0 B', expected more than 0, auto or whole"),
+        ("chunk", "half", "found 'half', expected a number with one of the units .* TiB, auto or whole"),
+        ("chunk", 64, "found 64, expected text, as 'auto'"),
+        ("time_limit", "0 s", "found '0 s', expected more than 0"),
+        ("time_limit", "soon", "found 'soon', expected a number with one of the units s, ms, us, ns"),
+        ("recompute", "no", "found 'no', expected true or false, as true"),
+    ],
+)
+def test_what_is_no_option_is_refused(option: str, value: object, message: str) -> None:
+    with pytest.raises(PolicyError, match=f"^optimal: {option}: {message}$"):
+        resolve_policy({"policy": "optimal", option: value}, TYPES)
+
+
+def test_labels_say_what_is_not_as_usual() -> None:
+    assert resolve_policy("optimal", TYPES).label == "optimal"
+    assert resolve_policy({"policy": "optimal", "chunk": "whole", "recompute": False}, TYPES).label == (
+        "optimal(recompute=False, chunk=whole)"
+    )
+
+
+def test_chunks_are_of_the_size_that_is_given() -> None:
+    """At 299 B 7 B must leave (test_offload.py): as 4 B and 3 B, in 19 s."""
+    setting = toy_setting(WORKLOAD, COSTS, AT_299)
+
+    plan = Optimal(recompute=False, chunk="4 B").plan(setting)
+
+    extents = [each.extent for each in plan.operations if isinstance(each, Offload)]
+    assert extents == [range(4), range(4, 7)]
+    assert setting.trials.run_trial(plan).cost_s == 19
+
+
+def test_it_knows_how_long_a_copy_waits_for_the_link() -> None:
+    """At 4 B/s 7 B leave in 1.75 s, with 4 s before each copy: so they leave as one, and kernel 5 waits until 5.75 s.
+
+    At 299 B 5 B must still be away for kernel 8, which ends at 9.75 s: they come back until 15.5 s, for kernel 9.
+    """
+    server = replace(TOY_SERVER, link=Link("late", 4.0, 4.0, latency_s=4.0))
+    setting = toy_setting(WORKLOAD, COSTS, AT_299, server)
+
+    plan = Optimal(recompute=False).plan(setting)
+
+    assert setting.trials.run_trial(plan).cost_s == 16.5
+
+
+def test_gpus_that_share_a_link_plan_for_their_part_of_it() -> None:
+    """Two GPUs share 10 B/s: 7 B leave in 1.4 s. At 299 B 5 B come back from 9 to 10 s, for kernel 9.
+
+    The bound, which holds for whatever the other GPU does, counts on 10 B/s: 5 B come back in 0.5 s.
+    """
+    setting = Setting(
+        WORKLOAD, COSTS, AT_299, ReplayTrials(COSTS, AT_299), gpus=2, known_copies=HostCopies(SERVER, gpus=2)
+    )
+
+    plan = Optimal(recompute=False).plan(setting)
+
+    placement = place_plan(plan, AT_299)
+    assert isinstance(placement, Placement)
+    both = simulate_server([(plan, placement)] * 2, COSTS, SERVER, PinnedMemory.ARENA)
+    assert [each.iteration_s for each in both.gpus] == [11, 11]
+    assert plan.certificate is not None
+    assert plan.certificate.bound_s == pytest.approx(10.5, rel=1e-4)
+
+
+def test_inference_has_nothing_to_move_or_to_compute_again() -> None:
+    workload = replace(WORKLOAD, mode=Mode.INFERENCE)
+    setting = toy_setting(workload, COSTS)
+
+    plan = Optimal().plan(setting)
+
+    assert setting.trials.run_trial(plan).cost_s == 4
+    assert plan.certificate is not None
+    assert plan.certificate.bound_s == 4
+
+
+def test_a_machine_whose_link_nobody_tells_is_refused() -> None:
+    setting = replace(toy_setting(WORKLOAD, COSTS), known_copies=None)
+
+    with pytest.raises(PolicyError, match=r"found a look at setting.copies"):
+        Optimal().plan(setting)

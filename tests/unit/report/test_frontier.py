@@ -1,0 +1,169 @@
+"""A frontier of three capacities, in words and as a slide.
+
+`toy` on a GPU with 1000 B: 8 s in 600 B, 6 s in 1000 B, 5 s from 2000 B on; bounds of 7.92, 5.97 and 5 s, so that the
+gaps are 1.0101 %, 0.5025 % and none. `small` takes 9 s from 500 B on, `large` in 5.5 s from 2500 B on, `slow` in
+50 s from 550 B on; `wary` looks at the memory and takes 70 s in 600 B, 7 s in 1000 B and 6 s in 2000 B.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from vdnnsim.analysis.comparison import Declined
+from vdnnsim.analysis.frontier import Bound, Frontier, FrontierPoint, PlannedTime, PolicyTimes
+from vdnnsim.analysis.kernel_origins import KernelOrigins
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.hardware.server import Origin
+from vdnnsim.plan.certificate import BoundClass
+from vdnnsim.report.plots.frontier import frontier_figure
+from vdnnsim.report.plots.style import house_style
+from vdnnsim.report.tables.frontier import findings, frontier_rows, headline, proven, shown_rows
+
+OFFLOAD = BoundClass.OFFLOAD
+POINTS = (
+    FrontierPoint(600, PlannedTime(8.0, 600, offloaded_bytes=300, recomputed_layers=1), Bound(7.92, OFFLOAD)),
+    FrontierPoint(1000, PlannedTime(6.0, 1000, offloaded_bytes=200), Bound(5.97, OFFLOAD)),
+    FrontierPoint(2000, PlannedTime(5.0, 2000), Bound(5.0, OFFLOAD)),
+)
+POLICIES = (
+    PolicyTimes("small", ((500, 9.0),)),
+    PolicyTimes("large", ((2500, 5.5),)),
+    PolicyTimes("slow", ((550, 50.0),)),
+    PolicyTimes("wary", ((600, 70.0), (1000, 7.0), (2000, 6.0))),
+)
+FRONTIER = Frontier("optimal", POINTS, POLICIES)
+
+
+def unproven(frontier: Frontier) -> Frontier:
+    """The same without bounds."""
+    return replace(frontier, points=tuple(replace(each, bound=None) for each in frontier.points))
+
+
+def test_what_it_says(result: ScenarioResult) -> None:
+    """At 1000 B 6 s are 1.2 times 5 s, and the 7 s of wary 1.4 times; 0.5025 % is within 0.6 %."""
+    assert findings(result, replace(FRONTIER, declined=(Declined("picky", "expects two GPUs"),))) == (
+        "toy (1) in 1000 B instead of 1.95 KiB: optimal 20.0 % slower, wary 40.0 % slower.",
+        "There optimal takes 6.00 s per iteration, 0.1667 images/s.",
+        (
+            "optimal fits into 600 B at the least, with 8.00 s per iteration, 0.125 images/s; from 1.95 KiB on nothing "
+            "leaves, with 5.00 s per iteration, 0.2 images/s."
+        ),
+        (
+            "Every plan is within 1.1 % of its bound, which holds for schedules of this order that compute nothing "
+            "again and keep weights, their gradients and states."
+        ),
+        "Not in the picture: picky: expects two GPUs",
+    )
+    assert proven(result, FRONTIER) == "optimal within 0.6 % of its bound"
+
+
+def test_what_it_says_of_little(result: ScenarioResult) -> None:
+    """No bounds, no policies, one point that a time limit ended, on a GPU with more memory than is needed."""
+    short = (replace(POINTS[0], plan=replace(POINTS[0].plan, complete=False)),)
+    assert findings(result, unproven(Frontier("optimal", short))) == (
+        "toy (1) needs no more than 600 B.",
+        (
+            "optimal fits into 600 B at the least, with 8.00 s per iteration, 0.125 images/s; from 600 B on nothing "
+            "leaves, with 8.00 s per iteration, 0.125 images/s."
+        ),
+        "The time limit ended the search for some of the plans.",
+    )
+
+
+def test_what_no_reader_would_notice_is_no_slower(result: ScenarioResult) -> None:
+    """5.002 s are 0.04 % more than 5 s."""
+    near = replace(FRONTIER, points=(replace(POINTS[1], plan=PlannedTime(5.002, 1000)), POINTS[2]), policies=())
+    assert headline(result, near) == "toy (1) in 1000 B instead of 1.95 KiB: optimal no slower"
+
+
+@pytest.mark.parametrize("memory_bytes", [100, 5000])
+def test_a_machine_that_is_not_on_the_frontier(result: ScenarioResult, memory_bytes: int) -> None:
+    """Then the least memory is shown that costs no more than a tenth: 5.4 s are 8 % more than 5 s, 6 s 20 %."""
+    server = replace(result.server, gpu=replace(result.server.gpu, memory_bytes=memory_bytes))
+    points = *POINTS[:2], FrontierPoint(1500, PlannedTime(5.4, 1500), None), POINTS[2]
+    asked, frontier = replace(result, server=server), replace(FRONTIER, points=points, policies=())
+    assert headline(asked, frontier) == "toy (1) in 1.46 KiB instead of 1.95 KiB: optimal 8.0 % slower"
+    assert proven(asked, frontier) == ""
+
+
+def test_datasheet_peaks_claim_nothing(result: ScenarioResult) -> None:
+    kernels = KernelOrigins({(0, Phase.FORWARD, "gemm", 1): Origin.DATASHEET})
+    assert headline(result, replace(FRONTIER, kernels=kernels)) == "toy (1): time of an iteration by memory"
+
+
+def test_the_table_that_people_read() -> None:
+    assert shown_rows(FRONTIER) == [
+        ("0.59 KiB", "8.000 s", "60.0 %", "7.920 s", "1.1 %", "small", "9.000 s"),
+        ("0.98 KiB", "6.000 s", "20.0 %", "5.970 s", "0.6 %", "wary", "7.000 s"),
+        ("1.95 KiB", "5.000 s", "0.0 %", "5.000 s", "0.00 %", "wary", "6.000 s"),
+    ]
+    assert shown_rows(unproven(Frontier("optimal", POINTS[:1]))) == [
+        ("600 B", "8.000 s", "0.0 %", "", "", "none", ""),
+    ]
+
+
+def test_the_rows_of_the_csv() -> None:
+    """Of a point without a bound the cells of the bound are empty, of a policy all but where it fits and its time."""
+    rows = list(frontier_rows(FRONTIER))
+    assert rows[0] == ("optimal", 600, 8.0, 7.92, 8.0 / 7.92 - 1, OFFLOAD.value, 600, 300, 1, True)
+    assert rows[3] == ("small", 500, 9.0, *[""] * 7)
+    assert [row[:3] for row in rows[-2:]] == [("wary", 1000, 7.0), ("wary", 2000, 6.0)]
+    assert next(frontier_rows(unproven(FRONTIER)))[3:6] == ("", "", "")
+
+
+def drawn(result: ScenarioResult, frontier: Frontier) -> Figure:
+    """The slide."""
+    with house_style():
+        figure = frontier_figure(result, frontier)
+        figure.canvas.draw()
+        return figure
+
+
+def test_the_slide_names_every_policy_and_cuts_what_is_far_above(result: ScenarioResult) -> None:
+    """Above 8 s, the highest of the curve, and a quarter of 3 s a time stands beside the name."""
+    figure = drawn(result, FRONTIER)
+    names = {text.get_text() for text in figure.texts}
+    assert {"small 9.00 s", "large", "slow 50.0 s", "wary"} <= names
+    assert figure.axes[0].get_ylim()[1] == pytest.approx(8.75)
+    boxes = [text.get_window_extent() for text in figure.texts if text.get_position() != (0.5, 0.5)]
+    assert not any(one.overlaps(other) for one in boxes for other in boxes if one is not other)
+    wary = figure.axes[0].lines[-2]
+    assert np.asarray(wary.get_ydata()).tolist() == [7.0, 6.0], (
+        "what is above the slide is left out where the rest is on it"
+    )
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "optimal",
+        "bound",
+        "policy, where it just fits",
+        "policy that looks at memory",
+    ]
+    assert legend.get_window_extent().width < figure.bbox.width
+    said = [text.get_text() for text in figure.axes[0].texts]
+    assert said == ["no schedule of this order that computes nothing again is faster", "capacity 1000 B"]
+
+
+@pytest.mark.parametrize(("memory_bytes", "alignment"), [(620, "left"), (1000, "center"), (1950, "right")])
+def test_the_capacity_is_named_on_the_slide(result: ScenarioResult, memory_bytes: int, alignment: str) -> None:
+    server = replace(result.server, gpu=replace(result.server.gpu, memory_bytes=memory_bytes))
+    figure = drawn(replace(result, server=server), Frontier("optimal", POINTS))
+    assert figure.axes[0].texts[-1].get_horizontalalignment() == alignment
+
+
+def test_a_slide_of_little(result: ScenarioResult) -> None:
+    """One point, without a bound and policies, and a capacity that is not on it."""
+    figure = drawn(result, unproven(Frontier("optimal", POINTS[:1])))
+    assert len(figure.axes[0].texts) == 0
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["optimal"]
+
+
+def test_a_crowd_of_policies_says_how_many_have_no_name(result: ScenarioResult) -> None:
+    """Twenty-five policies at as many places, four pixels apart, whose names do not find room."""
+    crowd = tuple(PolicyTimes(f"policy_with_a_name_{number:02}", ((1000 + 5 * number, 7.0),)) for number in range(25))
+    figure = drawn(result, replace(FRONTIER, policies=crowd))
+    (legend,) = figure.legends
+    assert legend.get_texts()[-1].get_text().endswith(" without a name")

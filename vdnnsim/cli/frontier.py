@@ -1,0 +1,87 @@
+"""The command `frontier`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from vdnnsim.cli.model import POLICY, asked_for, takes_model
+from vdnnsim.cli.options import CSV, POLICY_MODULE, TIME_LIMIT, FilePath, limited, policies_with
+from vdnnsim.cli.output import check_file, check_folder, has_all, print_result
+
+if TYPE_CHECKING:
+    from vdnnsim.policies.registry import PolicyTypes
+    from vdnnsim.scenario.scenario import Scenario
+
+_PLANNER: Final = "optimal"
+_CAPACITIES: Final = 20
+
+
+@click.command()
+@click.argument("scenario", type=FilePath(), required=False)
+@takes_model
+@POLICY
+@click.option(
+    "--capacities",
+    metavar="N",
+    type=click.IntRange(3, 200),
+    default=_CAPACITIES,
+    help=f"For how many sizes of memory to plan; {_CAPACITIES} by default.",
+)
+@click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
+@CSV
+@TIME_LIMIT
+@POLICY_MODULE
+def frontier(
+    scenario: Path | None,
+    policies: Sequence[str],
+    capacities: int,
+    out: Path | None,
+    csv_file: Path | None,
+    time_limit: str | None,
+    policy_modules: Sequence[str],
+    **words: object,
+) -> None:
+    """Show what memory buys: the time of an iteration from the least GPU memory that can do to all that it needs.
+
+    For each size the plan of the policy `optimal`, as SCENARIO has it, and the bound that no schedule is below; beside
+    them the other policies of SCENARIO, where they fit. One table here; page, table and picture in DIR.
+    """
+    from vdnnsim.cli.progress import ProgressBar
+    from vdnnsim.frontier import find_frontier
+    from vdnnsim.report.caveats import capture_lines, kernel_times
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.findings import caption
+    from vdnnsim.report.frontier import refuse_foreign, write_frontier
+    from vdnnsim.report.tables.fitted import plain_table
+    from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, shown_rows
+    from vdnnsim.report.tables.terminal import titled_table
+
+    types = policies_with(policy_modules)
+    asked = limited(_with_planner(asked_for(scenario, words, types, policies).scenario, types), time_limit)
+    folder = Path("reports") / asked.name if out is None else out
+    check_folder(folder)
+    refuse_foreign(folder)
+    if csv_file is not None:
+        check_file(csv_file)
+    planner = next(each for each in asked.policies if each.name == _PLANNER)
+    with ProgressBar() as bar:
+        found = find_frontier(asked, planner, capacities, bar)
+    written = write_frontier(asked, found, folder)
+    if csv_file is not None:
+        write_csv(csv_file, tuple(FRONTIER), tuple(frontier_rows(found)))
+    table = plain_table(SHOWN, shown_rows(found), has_all(csv_file), ("its time", "slower", "gap"))
+    said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
+    talk = f"wrote {', '.join(path.name for path in written)} to {folder}/"
+    print_result(titled_table(f"{caption(asked)}, by memory", table, (), said), talk)
+
+
+def _with_planner(scenario: "Scenario", types: "PolicyTypes") -> "Scenario":
+    """Return a scenario with the policy that plans with a bound, as it is by default if none of its own does."""
+    from vdnnsim.policies.registry import resolve_policy
+
+    if any(each.name == _PLANNER for each in scenario.policies):
+        return scenario
+    return replace(scenario, policies=(*scenario.policies, resolve_policy(_PLANNER, types)))

@@ -1,0 +1,165 @@
+"""Which buffers to drop and compute again, so that the iteration with what still leaves and comes back is shortest.
+
+Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth. Sets are
+tried in four rounds: those that the linear program of the bound computes again, rounded; those that cost least time for
+their bytes, in growing number; of those made one after the other one in so many kept and the rest dropped, over more or
+less of forward; then, from the best of these, ranges of buffers are dropped or kept instead, large ranges first, as
+long as that helps and there is time.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import Final
+
+from vdnnsim.plan.schedule import Run
+from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
+from vdnnsim.planning.problem import Problem
+from vdnnsim.planning.recomputation import Recomputation
+
+SHARES: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+"""Of the bytes that could be dropped, in the first two rounds."""
+INTERVALS: Final = (2, 3, 4, 6, 8, 12, 16, 24)
+"""One in so many is kept in the second round."""
+THRESHOLDS: Final = (0.99, 0.5, 0.2, 0.01)
+"""From which fraction on what the relaxed problem computes again in part is dropped."""
+MARGIN: Final = 5e-4
+"""A fraction of an iteration; what gains less is no gain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The kernels of an iteration in which some buffers are dropped and restored.
+
+    Attributes:
+        problem: in which only what waits over one kernel may be away.
+        optimum: of what leaves and comes back beside.
+    """
+
+    dropped: frozenset[int]
+    problem: Problem
+    optimum: Optimum
+
+
+class DropSearch:
+    """A search for the best order.
+
+    Args:
+        recomputation: of the iteration.
+        problem_of: makes the problem of an order of kernels.
+        links: as of the fluid bound.
+        host_bytes: as of the fluid bound.
+        until: when it ends, by `time.monotonic`.
+        goal_s: what no iteration is faster than; who is that near it searches no more.
+        tell: is told the seconds of every better order.
+    """
+
+    def __init__(
+        self,
+        recomputation: Recomputation,
+        problem_of: Callable[[list[Run]], Problem],
+        links: Links,
+        host_bytes: int,
+        until: float,
+        goal_s: float,
+        tell: Callable[[float], None],
+    ) -> None:
+        self._recomputation = recomputation
+        self._problem_of = problem_of
+        self._links = links
+        self._host_bytes = host_bytes
+        self._until = until
+        self._goal_s = goal_s
+        self._tell = tell
+        self._tried: set[frozenset[int]] = set()
+        self._found: list[Order] = []
+
+    def orders(self, again: Mapping[int, float]) -> list[Order]:
+        """Return the orders found, each better than those before it; none where none fits.
+
+        A user who interrupts the search gets those found so far.
+
+        Args:
+            again: by buffer the fraction of it that a relaxed problem computes again (`recomputation_bound`).
+        """
+        with suppress(KeyboardInterrupt):
+            for dropped in self._proposals(again):
+                self._try(dropped)
+                if self._is_over():
+                    return self._found
+            self._refine()
+        return self._found
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the search came to its end before its time."""
+        return monotonic() <= self._until
+
+    def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
+        yield ()
+        order = self._recomputation.droppable
+        for least in THRESHOLDS:
+            yield (each for each in order if again.get(each, 0.0) >= least)
+        cheapest = sorted(order, key=self._recomputation.price)
+        for share in SHARES:
+            yield self._share(cheapest, share)
+        for share in SHARES[::-1]:
+            for interval in INTERVALS:
+                for begin in (order, order[::-1]):
+                    part = self._share(begin, share)
+                    yield (each for at, each in enumerate(part, start=1) if at % interval)
+
+    def _share(self, order: Sequence[int], share: float) -> list[int]:
+        """Return the first of an order, as far as a share of all bytes goes."""
+        left = share * sum(self._recomputation.nbytes(each) for each in order)
+        part = []
+        for each in order:
+            left -= self._recomputation.nbytes(each)
+            if left < 0 and share < 1:
+                break
+            part.append(each)
+        return part
+
+    def _try(self, dropped: Iterable[int]) -> bool:
+        """Try a set, and return whether it is the best so far."""
+        buffers = frozenset(dropped)
+        if buffers in self._tried:
+            return False
+        self._tried.add(buffers)
+        whole = self._problem_of(self._recomputation.order(buffers))
+        problem = whole.around(whole.fullest)
+        best_s = self._found[-1].optimum.seconds if self._found else inf
+        if problem.fastest_s >= best_s * (1 - MARGIN):
+            return False
+        stages = stages_of(problem, self._links, self._host_bytes)
+        if not all(each.needs for each in stages):
+            return False
+        optimum = fluid_optimum(stages, self._links, MARGIN)
+        if optimum.seconds >= best_s * (1 - MARGIN):
+            return False
+        self._found.append(Order(buffers, problem, optimum))
+        self._tell(optimum.seconds)
+        return True
+
+    def _refine(self) -> None:
+        """Drop or keep ranges of buffers the other way, halving their length whenever none helps."""
+        order = self._recomputation.droppable
+        length = max(1, len(order) // 4)
+        while self._found:
+            helped = False
+            for start in range(0, len(order), max(1, length // 2)):
+                part, now = set(order[start : start + length]), self._found[-1].dropped
+                for changed in (now - part, now | part, now ^ part):
+                    helped |= self._try(changed)
+                    if self._is_over():
+                        return
+            if not helped:
+                if length == 1:
+                    return
+                length = max(1, length // 2)
+
+    def _is_over(self) -> bool:
+        near = self._found and self._found[-1].optimum.seconds <= self._goal_s * (1 + MARGIN)
+        return bool(near) or monotonic() > self._until

@@ -1,0 +1,104 @@
+"""The files of a frontier: its page, its table, its picture, and the manifest that says what they depend on."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from vdnnsim.analysis.frontier import Frontier
+from vdnnsim.replace import replace_files
+from vdnnsim.report import markdown
+from vdnnsim.report.caveats import capture_lines, kernel_times
+from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.earlier import named_files, refuse_others
+from vdnnsim.report.findings import caption
+from vdnnsim.report.provenance import origin, source_commit
+from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, headline, shown_rows
+from vdnnsim.scenario.scenario import Scenario
+
+FORMAT_VERSION: Final = 1
+"""Of `frontier.json`; raised when a key is renamed or removed."""
+
+MANIFEST, PAGE, TABLE, PICTURE = FILES = ("frontier.json", "frontier.md", "frontier.csv", "frontier.png")
+_KEYS: Final = frozenset(("format_version", "scenario", "frontier"))
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Refuse to write over what no earlier frontier wrote.
+
+    Raises:
+        OutputError: a file of one of the names is there, and no earlier frontier says that it is its own.
+    """
+    refuse_others(folder, FILES, named_files(folder / MANIFEST, _KEYS))
+
+
+def write_frontier(scenario: Scenario, frontier: Frontier, folder: Path) -> tuple[Path, ...]:
+    """Write page, table, picture and manifest in the place of those of an earlier frontier.
+
+    Raises:
+        OutputError: the folder or a file in it cannot be written, or is not from an earlier one.
+    """
+    # Matplotlib takes longer to import than many a frontier to compute.
+    from vdnnsim.report.plots.frontier import draw_frontier
+
+    refuse_foreign(folder)
+    texts = {
+        MANIFEST: _manifest_text(scenario, frontier),
+        PAGE: _page_text(scenario, frontier),
+        TABLE: csv_text(tuple(FRONTIER), tuple(frontier_rows(frontier))),
+    }
+    contents = {name: text.encode() for name, text in texts.items()}
+    return replace_files(folder, contents | {PICTURE: draw_frontier(scenario, frontier)})
+
+
+def _page_text(scenario: Scenario, frontier: Frontier) -> str:
+    notes = (*kernel_times(frontier.kernels), *capture_lines(scenario.captured))
+    return markdown.page(
+        (
+            markdown.heading(f"{scenario.name}: time of an iteration by memory", 1),
+            markdown.escape(f"{caption(scenario)}."),
+            markdown.bullets(findings(scenario, frontier)),
+            markdown.image(headline(scenario, frontier), PICTURE),
+            markdown.table(SHOWN, shown_rows(frontier), left=0),
+            *(markdown.escape(f"{note}.") for note in notes),
+            markdown.heading(f"What do the columns of {TABLE} mean?"),
+            markdown.definitions(FRONTIER.items()),
+            *markdown.section(
+                "Where do the numbers come from?",
+                (
+                    "times are simulated; between two capacities the picture joins them",
+                    f"{MANIFEST}: versions, inputs with their hashes, every number",
+                    *(f"input {name}, SHA-256 {sha256}" for name, sha256 in scenario.sources),
+                ),
+            ),
+        )
+    )
+
+
+def _manifest_text(scenario: Scenario, frontier: Frontier) -> str:
+    workload = scenario.workload
+    content: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        **origin(source_commit(), scenario.sources),
+        # Nothing is drawn by chance.
+        "seed": None,
+        "scenario": {
+            "name": scenario.name,
+            "network": workload.graph.name,
+            "batch_size": workload.batch_size,
+            "precision": workload.precision.value,
+            "optimizer": workload.optimizer.value,
+            "mode": workload.mode.value,
+            "hardware": scenario.server.name,
+            "memory_bytes": scenario.server.gpu.memory_bytes,
+            "memory_model": scenario.memory_model.value,
+            "gpus": scenario.gpus,
+        },
+        "kernel_times": {found.value: count for found, count in frontier.kernels.counts.items()},
+        "frontier": [
+            {name: None if value == "" else value for name, value in zip(FRONTIER, row, strict=True)}
+            for row in frontier_rows(frontier)
+        ],
+        "declined": {each.policy: each.reason for each in frontier.declined},
+        "files": sorted(FILES),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

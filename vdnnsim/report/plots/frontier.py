@@ -1,0 +1,228 @@
+"""The trade between memory and time as a slide: the plan's curve, the bound under it, and policies as points."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from vdnnsim.analysis.columns import COLUMNS
+from vdnnsim.analysis.frontier import Frontier, PolicyTimes
+from vdnnsim.plan.certificate import BoundClass
+from vdnnsim.report.caveats import peaks_note
+from vdnnsim.report.findings import Question, caption
+from vdnnsim.report.labels import fold_label
+from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, along, around, near_groups, write_names
+from vdnnsim.report.plots.series import COLORS, MARKERS
+from vdnnsim.report.plots.style import ALARM, INK, MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.scale import Scale, byte_scale, time_scale
+from vdnnsim.report.tables.frontier import headline, proven
+from vdnnsim.units import format_bytes, format_seconds
+
+_PLAN, _GAP, _IMPOSSIBLE = COLORS[0], "#a9cbe3", "#ececec"
+_POLICIES: Final = COLORS[1:]
+_TALLEST: Final = 1.75
+"""Times beyond so many times the fastest stand at the upper edge, or the others could not be told apart."""
+_STEEPEST: Final = 6.0
+"""Beyond so many times the fastest the curve leaves the slide."""
+_BELOW, _ABOVE = 0.22, 0.25
+"""Room below the fastest and above the slowest that are shown, of what lies between them."""
+_LABEL_WIDTH = 26
+_EDGE = 0.1
+"""Of the width, how near to an edge a name stands on one side of its line."""
+_CURVE: Final[Any] = {"linewidth": 4, "marker": "o", "markersize": 8, "markeredgecolor": "white"}
+_SENTENCE_PIXELS = 36.0
+"""Above the lower edge, where a sentence stands."""
+_EDGE_HEIGHT = 0.025
+"""Of the height, how far below the upper edge stands what is above it."""
+_DASHED: Final[Any] = {"linewidth": 1.6, "linestyle": (0, (3, 2))}
+_OF_CLASS: Final = {BoundClass.OFFLOAD: " that computes nothing again", BoundClass.ANY: ""}
+
+_Place = tuple[float, float]
+
+
+def draw_frontier(asked: Question, frontier: Frontier) -> bytes:
+    """Draw the slide as PNG, in the style of the house; equal data give equal bytes."""
+    with house_style():
+        return png(frontier_figure(asked, frontier))
+
+
+def frontier_figure(asked: Question, frontier: Frontier) -> Figure:
+    """Draw the plan's curve, under it what no schedule reaches, and every policy where it fits."""
+    notes = caption(asked), proven(asked, frontier)
+    figure = new_figure(headline(asked, frontier), "; ".join(filter(None, notes)) + peaks_note(frontier.kernels))
+    axes = figure.add_axes((0.075, 0.16, 0.9, 0.68))
+    sizes = [
+        *(each.capacity_bytes for each in frontier.points),
+        *(nbytes for each in frontier.policies for nbytes, _ in each.times),
+    ]
+    memory, seconds = byte_scale(sizes), time_scale(each.plan.iteration_s for each in frontier.points)
+    _draw_axes(axes, sizes, _heights(frontier), memory, seconds)
+    curves = _draw_curves(axes, frontier, memory, seconds)
+    named = [
+        _draw_policy(axes, each, number, memory, seconds) for number, each in enumerate(frontier.policies) if each.times
+    ]
+    limits = _draw_limit(axes, asked, memory)
+    left_out = _write_names(figure, axes, named, curves, limits)
+    _write_legend(figure, frontier, named, left_out)
+    return figure
+
+
+def _heights(frontier: Frontier) -> tuple[float, float]:
+    """Return the least and the most time that the slide shows."""
+    curve = [each.plan.iteration_s for each in frontier.points]
+    fastest = min([*curve, *(each.bound.seconds for each in frontier.points if each.bound is not None)])
+    others = (seconds for each in frontier.policies for _, seconds in each.times)
+    shown = [seconds for seconds in others if seconds <= _TALLEST * fastest]
+    highest = max([min(max(curve), _STEEPEST * fastest), *shown])
+    room = highest - fastest or 0.1 * fastest
+    return fastest - _BELOW * room, highest + _ABOVE * room
+
+
+def _draw_axes(axes: Axes, sizes: list[int], heights: tuple[float, float], memory: Scale, seconds: Scale) -> None:
+    low, high = min(sizes) / memory.factor, max(sizes) / memory.factor
+    margin = 0.04 * (high - low) or 0.1 * high
+    axes.set_xlim(low - margin, high + margin)
+    axes.set_ylim(heights[0] / seconds.factor, heights[1] / seconds.factor)
+    axes.set_xlabel(f"GPU memory, {memory.unit}")
+    axes.set_ylabel(f"{COLUMNS['iteration_s'].label}, {seconds.unit}")
+    ruled(axes, "both")
+
+
+def _draw_curves(axes: Axes, frontier: Frontier, memory: Scale, seconds: Scale) -> list[list[_Place]]:
+    """Draw plan and bound; return their points, both to the right edge, for more memory changes nothing there."""
+    edge = axes.get_xlim()[1]
+    points = [(each.capacity_bytes / memory.factor, each) for each in frontier.points]
+    points.append((edge, points[-1][1]))
+    plan = [(x, each.plan.iteration_s / seconds.factor) for x, each in points]
+    axes.plot(*zip(*plan, strict=True), color=_PLAN, zorder=6, markevery=slice(len(plan) - 1), **_CURVE)
+    bound = [(x, each.bound.seconds / seconds.factor) for x, each in points if each.bound is not None]
+    bounds = [each.bound for _, each in points if each.bound is not None]
+    if bounds:
+        across, up = zip(*bound, strict=True)
+        axes.fill_between(across, axes.get_ylim()[0], up, color=_IMPOSSIBLE, linewidth=0, zorder=1)
+        axes.fill_between(across, up, [y for x, y in plan if x in across], color=_GAP, linewidth=0, zorder=2)
+        axes.plot(across, up, color=INK, zorder=8, **_DASHED)
+        axes.text(
+            *(0.99, 0.025, f"no schedule of this order{_OF_CLASS[bounds[0].holds_for]} is faster"),
+            transform=axes.transAxes,
+            ha="right",
+            va="bottom",
+            color=MUTED,
+            zorder=2,
+        )
+    return [plan, bound]
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A policy in the units of the axes.
+
+    Attributes:
+        places: where it is drawn.
+        looks: whether it looks at the memory, and so was tried in several.
+    """
+
+    name: str
+    places: tuple[_Place, ...]
+    looks: bool
+
+    @property
+    def place(self) -> _Place:
+        """Where its name stands."""
+        return self.places[len(self.places) // 2]
+
+
+def _draw_policy(axes: Axes, policy: PolicyTimes, number: int, memory: Scale, seconds: Scale) -> _Named:
+    """Draw a policy: a point, or points that a line joins; at the upper edge where all are above the slide."""
+    bottom, top = axes.get_ylim()
+    edge = top - _EDGE_HEIGHT * (top - bottom)
+    found = [(nbytes / memory.factor, time_s / seconds.factor) for nbytes, time_s in policy.times]
+    inside = tuple((x, y) for x, y in found if y <= edge)
+    cut, looks = not inside, len(found) > 1
+    places = inside or tuple((x, edge) for x, _ in found)
+    axes.plot(
+        *zip(*places, strict=True),
+        color=_POLICIES[number % len(_POLICIES)],
+        linewidth=1.5,
+        # What fits into less memory fits into more.
+        drawstyle="steps-post",
+        marker="^" if cut else "." if looks else MARKERS[(number + 1) % len(MARKERS)],
+        markersize=12,
+        markeredgecolor="white",
+        clip_on=False,
+        zorder=5,
+    )
+    name = policy.policy
+    if cut:
+        name += f" {format_seconds(min(time_s for _, time_s in policy.times))}"
+    return _Named(name, places, looks)
+
+
+def _draw_limit(axes: Axes, asked: Question, memory: Scale) -> list[float]:
+    """Draw the machine's own memory, where it is on the slide, and return where."""
+    gpu, (left, right) = asked.server.gpu, axes.get_xlim()
+    limit = gpu.memory_bytes / memory.factor
+    if not left < limit < right:
+        return []
+    axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=3)
+    share = (limit - left) / (right - left)
+    axes.annotate(
+        f"capacity {format_bytes(gpu.memory_bytes)}",
+        (limit, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 10),
+        textcoords="offset points",
+        ha="left" if share < _EDGE else "right" if share > 1 - _EDGE else "center",
+        color=ALARM,
+        fontweight="bold",
+    )
+    return [limit]
+
+
+def _write_names(
+    figure: Figure, axes: Axes, named: list[_Named], curves: list[list[_Place]], limits: list[float]
+) -> int:
+    """Write the names of policies where they cover neither points nor lines; return how many have no room."""
+
+    def pixels(place: _Place) -> _Place:
+        x, y = axes.transData.transform(place)
+        return float(x), float(y)
+
+    places = [pixels(each.place) for each in named]
+    groups = near_groups(places, [each.looks for each in named])
+    texts = [
+        figure.text(
+            *(0.5, 0.5, fold_label(", ".join(named[number].name for number in group), _LABEL_WIDTH)),
+            fontsize=14,
+            ha="center",
+            va="center",
+            linespacing=1.1,
+            zorder=9,
+        )
+        for group in groups
+    ]
+    bottom, top = axes.get_ylim()
+    joined = [*curves, *(each.places for each in named), *([(x, bottom), (x, top)] for x in limits)]
+    lines = [box for line in joined for box in along([pixels(place) for place in line], LINE_PIXELS)]
+    left, right = axes.get_xlim()
+    lines.append(around(pixels((left, bottom)), pixels((right, bottom)), _SENTENCE_PIXELS))
+    dots = [around(place, place, MARKER_PIXELS) for line in joined for place in map(pixels, line)]
+    written = write_names(figure, axes, [places[group[0]] for group in groups], texts, dots, lines)
+    return sum(len(group) for group, is_written in zip(groups, written, strict=True) if not is_written)
+
+
+def _write_legend(figure: Figure, frontier: Frontier, named: list[_Named], left_out: int) -> None:
+    handles = [Line2D([], [], color=_PLAN, label=frontier.planner, **_CURVE)]
+    if any(each.bound is not None for each in frontier.points):
+        handles.append(Line2D([], [], color=INK, label="bound", **_DASHED))
+    point: Any = {"color": MUTED, "markersize": 12, "markeredgecolor": "white"}
+    if any(not each.looks for each in named):
+        label = "policy, where it just fits"
+        handles.append(Line2D([], [], linestyle="", marker=MARKERS[1], label=label, **point))
+    if any(each.looks for each in named):
+        handles.append(Line2D([], [], linewidth=1.5, marker=".", label="policy that looks at memory", **point))
+    if left_out:
+        handles.append(Line2D([], [], linestyle="", label=f"{left_out} without a name"))
+    figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False, fontsize=14)
