@@ -37,6 +37,8 @@ POLICIES = known_policies()
 IN_PLACE = {"layrub_intra", "layrub_hybrid"}
 """Policies that lay what a kernel writes over what it reads; the bounds do not hold for these."""
 NETWORKS = {"alexnet": 128, "googlenet": 32, "resnet18": 16, "gpt2_small": 2}
+# A staggered swap tries each of its intervals, for seconds on the others.
+CASES = [(name, network) for name in POLICIES for network in NETWORKS if (name, network == "alexnet") != ("staggered_swap", False)]
 
 
 def runs_of(plan: TrainingPlan) -> list[Run]:
@@ -143,8 +145,7 @@ def simulator_of(network: str) -> Simulator:
     return Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(("name", "network"), CASES)
 def test_no_schedule_of_a_policy_is_faster(name: str, network: str) -> None:
     """On 12 GiB and, where that decides, on less, down to what the plan does not fit: then in what it takes."""
     simulator, policy = simulator_of(network), POLICIES[name]()
