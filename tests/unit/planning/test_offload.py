@@ -50,8 +50,8 @@ def test_chunks_that_end_where_needs_do_reach_the_bound() -> None:
 def test_no_cut_is_made_that_costs_more_than_it_saves() -> None:
     """At 294 B, where each copy takes 1 s more: uncut the input leaves until 11 s, and 2 B of conv1 until 14 s.
 
-    Kernel 2 waits from 2 until 11, 5 begins at 14, and 6 ends at 16. 2 B are back at 19, so that 8 waits from 17 to 19, and
-    the input at 31 for kernel 9. Cut at the needs of kernels 2 and 3, each cut would add 1 s each way.
+    Kernel 2 waits from 2 until 11, 5 begins at 14, and 6 ends at 16. 2 B are back at 19, so that 8 waits from 17 to 19,
+    and the input at 31 for kernel 9. Cut at the needs of kernels 2 and 3, each cut would add 1 s each way.
     """
     problem = chain_problem(294)
 
