@@ -98,6 +98,8 @@ class OffloadSearch:
         options = found.options if found else self.optimum.options
         served: frozenset[int] = frozenset()
         for _ in range(MOST_CUTS):
+            if found and self._is_near(found):
+                break
             # Each copy has its latency, so that few cuts may be better than many.
             other = self._timetable(self._chunks(turn, options, served), turn)
             if other is None:
@@ -125,6 +127,10 @@ class OffloadSearch:
         options = fastest_around(movement.stages, links, turn)
         return movement.timetable(options) if options else None
 
+    def _is_near(self, found: Timetable) -> bool:
+        """Whether the fluid is next to no faster."""
+        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE)
+
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""
         turn = found.movement.turn
@@ -133,7 +139,7 @@ class OffloadSearch:
         while improved:
             improved = False
             for chosen in _neighbours({each.wait for each in found.movement.chunks}, everyone):
-                if monotonic() > self.until or found.seconds <= self.optimum.seconds * (1 + TOLERANCE):
+                if monotonic() > self.until or self._is_near(found):
                     return found
                 chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
                 other = self._timetable(chunks, turn)
