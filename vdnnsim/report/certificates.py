@@ -10,7 +10,7 @@ from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.messages import listed
-from vdnnsim.plan.certificate import BoundClass, Certificate
+from vdnnsim.plan.certificate import Certificate
 from vdnnsim.units import format_bytes, format_seconds
 
 _SMALL_PERCENT: Final = 0.1
@@ -35,7 +35,7 @@ def certificates(result: ScenarioResult) -> tuple[str, ...]:
 
 def certified(certificate: Certificate, iteration_s: float) -> str:
     """Return how near an iteration is to the best: `certified: within 0.3 % of the best schedule of this order`."""
-    whatever = ", with anything offloaded or computed again" if certificate.holds_for is BoundClass.ANY else ""
+    whatever = ", with anything offloaded or computed again" if certificate.holds_for.recomputes else ""
     ended = "" if certificate.complete else "; the time limit ended the search"
     gap = gap_text(certificate.gap(iteration_s))
     return f"certified: within {gap} of the best schedule of this order{whatever}{ended}"
