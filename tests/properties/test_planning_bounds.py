@@ -106,7 +106,7 @@ def bound_of_any_s(case: Case, placement: Placement, granule_bytes: int = 1) -> 
     """The bound of any schedule in that memory: of the order of the kernels that are not computed again."""
     first_runs = [each for each in runs_of(case.plan) if not each.repeat]
     problem = problem_of_plan(case, placement, granule_bytes, first_runs)
-    return recomputation_bound(problem, links_of(case.server, case.plan), placement.host_bytes, time_limit_s=10)
+    return recomputation_bound(problem, links_of(case.server, case.plan), placement.host_bytes, time_limit_s=10).seconds
 
 
 def problem_of_plan(case: Case, placement: Placement, granule_bytes: int, runs: Sequence[Run]) -> Problem:

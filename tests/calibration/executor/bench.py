@@ -14,7 +14,7 @@ from calibration.executor import Executor
 from calibration.kernels.port import Kernel, KernelLibrary
 from calibration.reference import run_reference
 from tests.calibration.kernels.plain_network import run_plainly
-from tests.toy import ReplayTrials
+from tests.toy import toy_setting
 from vdnnsim.cost.table import CostModel, CostTable, KernelCost
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.dnn.graph import LayerGraph
@@ -29,7 +29,7 @@ from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch,
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import IterationTrace
@@ -123,7 +123,7 @@ class Bench:
         self, workload: Workload, policy: Policy, seconds: Seconds = framework_first, limits: MemoryLimits = UNLIMITED
     ) -> TrainingPlan:
         costs = self.costs(seconds)
-        return policy.plan(Setting(workload, costs, limits, ReplayTrials(costs, limits, SERVER)))
+        return policy.plan(toy_setting(workload, costs, limits, SERVER))
 
     def tight_limits(self, workload: Workload, seconds: Seconds) -> MemoryLimits:
         """Return as much memory as vdnn_all(m) needs and a tenth more, so that a dynamic policy must offload."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.calibration.executor.bench import (
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer
@@ -44,6 +46,7 @@ from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.checkpoint import Checkpoint
+from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
@@ -107,6 +110,22 @@ def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], L
     limits = bench.tight_limits(workload, framework_first)
     plan = bench.plan(workload, VdnnDyn(), framework_first, limits)
     assert any(isinstance(operation, Prefetch) for operation in plan.operations)
+
+    check(bench, network, plan, limits)
+
+
+@pytest.mark.parametrize("chunk", ["4 KiB", "auto"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_the_fastest_schedule_in_little_memory(bench: Bench, recompute: bool, chunk: str) -> None:  # noqa: FBT001
+    """Of ResNet-20's maps some must leave, or be computed again, in seven tenths of what all of them take."""
+    network = partial(build_network, "resnet20")
+    workload, policy = bench.workload(network), Optimal(recompute=recompute, chunk=chunk)
+    everything = place_plan(bench.plan(workload, Optimal(), framework_first), UNLIMITED)
+    assert isinstance(everything, Placement)
+    limits = replace(UNLIMITED, device_bytes=everything.pool_bytes * 7 // 10)
+    plan = bench.plan(workload, policy, framework_first, limits)
+    assert plan.certificate is not None
+    assert plan.certificate.recomputed if recompute else plan.certificate.offloaded
 
     check(bench, network, plan, limits)
 
