@@ -137,5 +137,5 @@ def _bound(searched: Sequence[Searched]) -> Bound | None:
     if own is None:
         return None
     bounds = [each.bound for each in searched if each.bound is not None]
-    holding = [each for each in bounds if each.holds_for in (own.holds_for, BoundClass.ANY)]
+    holding = [each for each in bounds if each.holds_for.includes(own.holds_for)]
     return max(holding, key=lambda each: each.seconds)

@@ -1,7 +1,7 @@
 """The buffers of one iteration, one for each storage of the workload's step, and which of them each kernel touches."""
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, WeightGradients
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, WeightGradients
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.plan.schedule import Run, runs_of
 from vdnnsim.plan.training_plan import Buffer
@@ -17,7 +17,13 @@ class IterationBuffers:
             statistics), with the index of their layer.
     """
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, *, states_on_host: bool = False) -> None:
+        """Take the storages of a workload.
+
+        Args:
+            workload: the workload.
+            states_on_host: whether the states of the optimizer that the update alone touches are given on the host.
+        """
         self._step = workload.step
         # What training writes anew for its backward, and what it makes and holds to its end.
         self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
@@ -26,8 +32,9 @@ class IterationBuffers:
         self._operands: dict[tuple[int, Phase, int, bool], tuple[Operand, ...]] = {}
         self._touched: dict[tuple[int, Phase, int | None, bool], tuple[list[int], list[int]]] = {}
         storages = self._step.storages
+        on_host = states_of_update(self._step) if states_on_host else frozenset()
         self.buffers = [
-            Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, storage=number)
+            Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, number, number in on_host)
             for number, each in enumerate(storages)
         ]
         maps = {each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP}
@@ -46,10 +53,11 @@ class IterationBuffers:
     def held(self, *, with_statistics: bool) -> list[tuple[int, int]]:
         """Return those resident, with the statistics that training writes anew for its backward or without.
 
-        Weight gradients that are dropped live from backward to the end.
+        Weight gradients that are dropped live from backward to the end; what is given on the host is not held.
         """
         others = self._made if with_statistics else self._made | self._brief
-        return [each for each in self.resident if self.buffers[each[0]].kind not in others]
+        found = ((self.buffers[buffer], (buffer, owner)) for buffer, owner in self.resident)
+        return [each for buffer, each in found if buffer.kind not in others and not buffer.given_on_host]
 
     @property
     def results(self) -> frozenset[int]:
@@ -95,6 +103,18 @@ class IterationBuffers:
                 writes += (each.memory for each in operands if each.access.writes)
             self._touched[key] = reads, writes
         return self._touched[key]
+
+
+def states_of_update(step: Step) -> frozenset[int]:
+    """Return the states that operations of the update touch and no others do, as those of a scaler are."""
+    touched: dict[bool, set[int]] = {True: set(), False: set()}
+    for operation in step.operations:
+        tensors = (step.tensors[each.memory] for each in operation.operands)
+        touched[operation.phase is Phase.UPDATE].update(each.storage for each in tensors)
+    states = touched[True] - touched[False]
+    return frozenset(
+        each for each in states if step.storages[each].given and step.storages[each].kind is BufferKind.OPTIMIZER_STATE
+    )
 
 
 def _is_sum(operand: Operand) -> bool:

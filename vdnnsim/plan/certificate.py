@@ -9,6 +9,24 @@ class BoundClass(Enum):
 
     OFFLOAD = "schedules of this order that compute nothing again and keep weights, their gradients and states"
     ANY = "schedules of this order, with anything offloaded or computed again"
+    OFFLOAD_AND_STATES = (
+        "schedules of this order that compute nothing again, keep weights and their gradients, and begin and end with "
+        "the states of the optimizer on the host"
+    )
+    ANY_AND_STATES = (
+        "schedules of this order, with anything offloaded or computed again, that begin and end with the states of the "
+        "optimizer on the host"
+    )
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether schedules that compute something again are among them."""
+        return self in (BoundClass.ANY, BoundClass.ANY_AND_STATES)
+
+    def includes(self, other: "BoundClass") -> bool:
+        """Say whether all schedules of a class are among them."""
+        wider = {BoundClass.OFFLOAD: BoundClass.ANY, BoundClass.OFFLOAD_AND_STATES: BoundClass.ANY_AND_STATES}
+        return self in (other, wider.get(other))
 
 
 @dataclass(frozen=True, slots=True)

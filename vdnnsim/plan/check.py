@@ -8,7 +8,7 @@
 - What was offloaded and released is read again only after a prefetch. A prefetch that keeps the copy may be followed by
   others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
 - A buffer may have several copies on the host, by their numbers; each is offloaded once and good for one prefetch.
-- What a Release gives up is gone; only a copy on the host brings it back.
+- What a Release gives up is gone; only a copy on the host brings it back. What is given there is there at the end.
 - What is true of a buffer is true of every piece of it: a kernel needs all of them, a copy those that it moves. An
   extent is given back and taken again in turn, and what was in it is gone.
 - What lies in the bytes of another buffer covers it. The kernel that first writes it may still read what was there, as
@@ -80,7 +80,10 @@ class _Checker:
         self._plan = plan
         self._pieces = Pieces(plan)
         self._states = [
-            _BufferState([_Piece(name) for name in self._pieces.names(buffer)]) for buffer in range(len(plan.buffers))
+            _BufferState(
+                [_Piece(name, on_host=frozenset(range(each.given_on_host))) for name in self._pieces.names(at)]
+            )
+            for at, each in enumerate(plan.buffers)
         ]
         self._position = 0
         self._order = StreamOrder()
@@ -92,6 +95,8 @@ class _Checker:
         for state, buffer in zip(self._states, self._plan.buffers, strict=True):
             if state.allocated:
                 raise self._error(f"{buffer.name} is still allocated at the end")
+            if buffer.given_on_host and not all(0 in each.on_host for each in state.pieces):
+                raise self._error(f"{buffer.name} is not on the host at the end, where it was at the beginning")
 
     def _visit(self, operation: Operation) -> None:
         match operation:
@@ -168,9 +173,10 @@ class _Checker:
         self._order.reach(Stream.COMPUTE)
         if state.allocated:
             raise self._error(f"{self._name(buffer)} is allocated twice")
-        given = self._plan.buffers[buffer].given and not state.released
-        pieces = [self._taken(each, written=given) for each in state.pieces]
-        self._states[buffer] = _BufferState(pieces, allocated=True)
+        is_there = self._plan.buffers[buffer].given_on_gpu and not state.released
+        self._states[buffer] = _BufferState(
+            [self._taken(each, written=is_there) for each in state.pieces], allocated=True
+        )
 
     def _taken(self, piece: _Piece, *, written: bool = False) -> _Piece:
         # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.

@@ -1,13 +1,14 @@
 """Host memory that a plan takes for its copies, walked in issue order.
 
-An offload takes the bytes that it moves unless it has them, a prefetch gives them back unless it keeps the copy.
+What is given on the host has its bytes from the beginning on. An offload takes the bytes that it moves unless it has
+them, a prefetch gives them back unless it keeps the copy.
 Systems of the papers pin what is in use; PyTorch pins blocks of powers of two and keeps them
 (`vdnnsim.memory.process`).
 """
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol
+from typing import Protocol
 
 from vdnnsim.memory.process import PinnedBlocks
 from vdnnsim.plan.operations import Offload, Prefetch
@@ -41,15 +42,16 @@ class HostLimits:
 
 @dataclass(frozen=True, slots=True)
 class HostOverflow:
-    """An offload that found no room.
+    """An offload that found no room, or what is given on the host.
 
     Attributes:
-        operation: its position in the plan.
+        operation: its position in the plan; the first of all for what is given.
         held: bytes of the copies on the host by buffer, as they were asked for.
     """
 
     budget: Budget
     operation: int
+    buffer: int
     requested_bytes: int
     free_bytes: int
     capacity_bytes: int
@@ -82,39 +84,58 @@ class _PinnedBytes:
         self.taken_bytes -= nbytes
 
 
-_COPIES: Final = frozenset({Offload, Prefetch})
+_Part = tuple[int, int, int]
+"""A piece of a copy of a buffer: the buffer, the number of the copy, the number of the piece."""
 
 
 def walk_host(plan: TrainingPlan, limits: HostLimits, pieces: Pieces) -> int | HostOverflow:
-    """Return the maximum of pinned host memory, or the offload that found no room."""
-    pinned: _Pinned = PinnedBlocks() if limits.of_pytorch else _PinnedBytes()
-    # By buffer, copy and piece.
-    held: dict[tuple[int, int, int], int] = {}
-    peak = 0
+    """Return the maximum of pinned host memory, or what found no room in it."""
+    host = _Host(limits, pieces)
+    overflow: HostOverflow | None = None
+    for buffer, each in enumerate(plan.buffers):
+        if each.given_on_host:
+            overflow = overflow or host.take(0, buffer)
     for position, operation in enumerate(plan.operations):
-        if type(operation) not in _COPIES:
-            continue
-        match operation:
-            case Offload(buffer=buffer, extent=extent, copy=copy):
-                ranges = pieces.ranges(buffer)
-                coming = {(buffer, copy, each): len(ranges[each]) for each in pieces.covered(buffer, extent)}
-                new = [nbytes for each, nbytes in coming.items() if each not in held]
-                missing = pinned.missing_bytes(*new)
-                for budget, capacity, others in (
-                    (Budget.PINNED, limits.pinned_bytes, 0),
-                    (Budget.HOST, limits.host_bytes, limits.process_bytes),
-                ):
-                    free = max(0, capacity - others - pinned.taken_bytes)
-                    if missing > free:
-                        copies = tuple((each, size) for (each, _, _), size in held.items())
-                        return HostOverflow(budget, position, missing, free, capacity, copies)
-                for nbytes in new:
-                    pinned.take(nbytes)
-                held |= coming
-                peak = max(peak, pinned.taken_bytes)
-            case Prefetch(buffer=buffer, keeps_copy=False, extent=extent, copy=copy):
-                for each in pieces.covered(buffer, extent):
-                    pinned.give_back(held.pop((buffer, copy, each)))
-            case _:
-                pass
-    return peak
+        if overflow is not None:
+            return overflow
+        if type(operation) is Offload:
+            overflow = host.take(position, operation.buffer, operation.copy, operation.extent)
+        elif type(operation) is Prefetch and not operation.keeps_copy:
+            host.give_back(operation)
+    return overflow or host.peak_bytes
+
+
+class _Host:
+    """The copies on the host as a plan goes on."""
+
+    def __init__(self, limits: HostLimits, pieces: Pieces) -> None:
+        self._limits = limits
+        self._pieces = pieces
+        self._pinned: _Pinned = PinnedBlocks() if limits.of_pytorch else _PinnedBytes()
+        self._held: dict[_Part, int] = {}
+        self.peak_bytes = 0
+
+    def take(self, operation: int, buffer: int, copy: int = 0, extent: range | None = None) -> HostOverflow | None:
+        """Take what a copy needs beyond what it has; return what is missing, if there is no room."""
+        ranges, pinned, limits = self._pieces.ranges(buffer), self._pinned, self._limits
+        coming = {(buffer, copy, each): len(ranges[each]) for each in self._pieces.covered(buffer, extent)}
+        new = [nbytes for each, nbytes in coming.items() if each not in self._held]
+        missing = pinned.missing_bytes(*new)
+        for budget, capacity, others in (
+            (Budget.PINNED, limits.pinned_bytes, 0),
+            (Budget.HOST, limits.host_bytes, limits.process_bytes),
+        ):
+            free = max(0, capacity - others - pinned.taken_bytes)
+            if missing > free:
+                held = tuple((each, size) for (each, _, _), size in self._held.items())
+                return HostOverflow(budget, operation, buffer, missing, free, capacity, held)
+        for nbytes in new:
+            pinned.take(nbytes)
+        self._held |= coming
+        self.peak_bytes = max(self.peak_bytes, pinned.taken_bytes)
+        return None
+
+    def give_back(self, copy: Prefetch) -> None:
+        """Give back what a copy took that does not stay."""
+        for each in self._pieces.covered(copy.buffer, copy.extent):
+            self._pinned.give_back(self._held.pop((copy.buffer, copy.copy, each)))

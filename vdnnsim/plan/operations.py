@@ -257,7 +257,7 @@ def describe(operation: Operation, buffer_names: tuple[str, ...], layer_names: t
 def _copy_words(copy: Offload | Prefetch) -> tuple[str, str]:
     if isinstance(copy.mechanism, Paged):
         return "page-out" if isinstance(copy, Offload) else "page-in", "for"
-    when = f"during {'backward' if copy.phase.is_backward else 'forward'} of"
+    when = f"during {'backward' if copy.phase.is_backward else copy.phase.value} of"
     if isinstance(copy, Offload):
         return "offload", when
     return "fetch on demand" if copy.on_demand else "prefetch", when

@@ -191,15 +191,17 @@ def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> 
 
 
 def _host_overflow(plan: TrainingPlan, overflow: HostOverflow) -> DoesNotFit:
-    operation = plan.operations[overflow.operation]
-    assert isinstance(operation, Offload)
+    operation, given = plan.operations[overflow.operation], plan.buffers[overflow.buffer].given_on_host
+    assert given or isinstance(operation, Offload)
+    # What is given is there on behalf of the first layer, as memory of the GPU is.
+    layer, phase = (operation.layer, operation.phase) if isinstance(operation, Offload) else (0, Phase.FORWARD)
     return DoesNotFit(
         plan=plan,
         pool=Pool(overflow.budget.value),
         operation=overflow.operation,
-        buffer=operation.buffer,
-        layer=operation.layer,
-        phase=operation.phase,
+        buffer=overflow.buffer,
+        layer=layer,
+        phase=phase,
         requested_bytes=overflow.requested_bytes,
         free_bytes=overflow.free_bytes,
         largest_free_bytes=overflow.free_bytes,

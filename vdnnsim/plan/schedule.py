@@ -111,10 +111,9 @@ Schedule = Sequence[Step]
 
 
 def in_rounds(schedule: Schedule, rounds: int) -> Schedule:
-    """Return a schedule that does what stands before the update as often as there are micro-batches."""
-    update_at = next(
-        (at for at, step in enumerate(schedule) if isinstance(step, Run) and step.phase is Phase.UPDATE), len(schedule)
-    )
+    """Return a schedule that does what stands before the update, and what comes for it, once for each micro-batch."""
+    of_update = (isinstance(step, Run | Fetch) and step.phase is Phase.UPDATE for step in schedule)
+    update_at = next((at for at, is_of_update in enumerate(of_update) if is_of_update), len(schedule))
     return [*schedule[:update_at]] * rounds + [*schedule[update_at:]]
 
 

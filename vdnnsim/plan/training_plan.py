@@ -20,6 +20,8 @@ class Buffer:
         given: whether its content is there when an iteration begins: the input batch, W and optimizer states.
         storage: the storage of the workload's step that it holds; None for a workspace, for memory into which others
             are laid, and for what the step does not know.
+        given_on_host: whether what is given lies on the host when an iteration begins, and must when it ends; its
+            memory on the GPU is empty when it is allocated.
     """
 
     name: str
@@ -28,6 +30,12 @@ class Buffer:
     stage: Stage
     given: bool = False
     storage: int | None = None
+    given_on_host: bool = False
+
+    @property
+    def given_on_gpu(self) -> bool:
+        """Whether its content is in its memory when that is first allocated."""
+        return self.given and not self.given_on_host
 
 
 @dataclass(frozen=True, slots=True)

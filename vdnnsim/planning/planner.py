@@ -26,6 +26,7 @@ from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
+from vdnnsim.planning.states import states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
 from vdnnsim.units import format_seconds
@@ -51,6 +52,7 @@ class Planner:
         place: says where the buffers of a plan come to lie.
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
         recompute: whether parts of forward may run again.
+        states_on_host: whether the states of the optimizer are on the host between iterations.
         time_limit_s: after which a search that could go on ends.
         label: under which plans are reported.
         tell: is told in a line how far the search is.
@@ -63,6 +65,7 @@ class Planner:
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     chunk_bytes: int | None
     recompute: bool
+    states_on_host: bool
     time_limit_s: float
     label: str
     tell: Callable[[str], object]
@@ -117,8 +120,8 @@ class Planner:
 
     @property
     def _host_bytes(self) -> int:
-        host = self.limits.host
-        return min(host.pinned_bytes, host.host_bytes - host.process_bytes)
+        host, states_bytes = self.limits.host, sum(each.nbytes for each in self.problem.stays)
+        return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - states_bytes
 
     @cached_property
     def _copies(self) -> Copies:
@@ -127,7 +130,14 @@ class Planner:
 
     def _problem(self, runs: Sequence[Run]) -> Problem:
         limits = self.limits
-        return problem_of(runs, self.workload, self.costs, limits.device_bytes, limits.granule_bytes)
+        return problem_of(
+            runs,
+            self.workload,
+            self.costs,
+            limits.device_bytes,
+            limits.granule_bytes,
+            states_on_host=self.states_on_host,
+        )
 
     def _fitting(self, order: Order, until: float) -> Timetable | None:
         """Return the fastest timetable whose addresses fit as well as its bytes.
@@ -187,7 +197,10 @@ class Planner:
     def _lowered(self, timetable: Timetable) -> TrainingPlan:
         runs = [each.run for each in timetable.movement.problem.kernels]
         kernels = kernels_of(runs, timetable.options)
-        return lower(steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one")
+        buffers = IterationBuffers(self.workload, states_on_host=self.states_on_host)
+        return lower(
+            steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one", buffers=buffers
+        )
 
     def _certificate(self, found: Timetable | None, bound_s: float, *, complete: bool) -> Certificate:
         """Return what is proven of a timetable; where none fits, of none."""
@@ -196,8 +209,8 @@ class Planner:
         runs = (each.run for each in timetable.movement.problem.kernels)
         is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
         return Certificate(
-            bound_s=self._of_all_rounds(bound_s) if bound_s < inf else 0.0,
-            holds_for=BoundClass.ANY if self.recompute else BoundClass.OFFLOAD,
+            bound_s=self._of_iteration(bound_s) if bound_s < inf else 0.0,
+            holds_for=self._bound_class,
             offloaded=offloaded(timetable, names),
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
@@ -206,8 +219,20 @@ class Planner:
             complete=complete,
         )
 
-    def _of_all_rounds(self, seconds: float) -> float:
+    @property
+    def _bound_class(self) -> BoundClass:
+        if self.states_on_host:
+            return BoundClass.ANY_AND_STATES if self.recompute else BoundClass.OFFLOAD_AND_STATES
+        return BoundClass.ANY if self.recompute else BoundClass.OFFLOAD
+
+    def _of_iteration(self, seconds: float) -> float:
         """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
-        updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
-        update_s = sum(each.options[0].seconds for each in updates)
-        return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
+        problem, last_s = self.problem, seconds
+        if problem.stays:
+            until = self._problem([each.run for each in problem.kernels[: problem.stays[0].first + 1]])
+            optimum = None if self.recompute else self._optimum(until)
+            until_s = optimum.seconds if optimum else until.fastest_s
+            last_s = max(last_s, states_bound(problem, until_s, self._copies.best))
+        updates = (each for each in problem.kernels if each.run.phase is Phase.UPDATE)
+        others = self.workload.rounds - 1
+        return last_s + others * (seconds - sum(each.options[0].seconds for each in updates))

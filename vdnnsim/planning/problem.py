@@ -1,7 +1,8 @@
 """What a planner decides about: the kernels of an iteration in their order, what each must find, and what may be away.
 
 Between two kernels that touch it, a buffer waits; while it waits it may be on the host. What is held throughout (W, dW,
-the states of an optimizer) never waits here: schedules that move them are of another class (`moves_resident`).
+the states of an optimizer) never waits here: schedules that move them are of another class (`moves_resident`). States
+that are given on the host stay on the GPU for the update alone (`Stay`), and are held only by kernels that touch them.
 
 A problem supposes nothing of the order of kernels. In training it rises to a moment at which most waits and falls
 again, and that backward reverses forward is what makes plans good, but no bound rests on it.
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.step import BufferKind
@@ -82,14 +83,30 @@ class Wait:
     next: int
 
 
+class Stay(NamedTuple):
+    """Where a buffer that is given on the host is wanted on the GPU.
+
+    Attributes:
+        first, last: the kernels that touch it first and last, by position.
+        changes: whether one of them writes it, so that it must leave again.
+    """
+
+    buffer: int
+    nbytes: int
+    first: int
+    last: int
+    changes: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An iteration on a machine.
 
-    An iteration begins with what is given on the GPU, and ends with what is held throughout there.
+    An iteration begins with what is given on the GPU or on the host, and ends with what is held throughout there.
 
     Attributes:
         waits: every wait of every buffer that a kernel runs in, in the order in which they begin.
+        stays: those of states that are given on the host, in the order in which they begin.
         capacity_bytes: device memory for buffers.
         granule_bytes: in which they take it.
     """
@@ -97,6 +114,7 @@ class Problem:
     workload: Workload
     kernels: tuple[Kernel, ...]
     waits: tuple[Wait, ...]
+    stays: tuple[Stay, ...]
     capacity_bytes: int
     granule_bytes: int
 
@@ -144,6 +162,7 @@ def problem_of(
     granule_bytes: int = 1,
     *,
     moves_resident: bool = False,
+    states_on_host: bool = False,
 ) -> Problem:
     """Return what is to be decided about kernels in an order.
 
@@ -154,15 +173,17 @@ def problem_of(
         capacity_bytes: device memory for buffers.
         granule_bytes: in which a buffer takes memory.
         moves_resident: whether what is held throughout may be away too, while no kernel touches it.
+        states_on_host: whether the states of the optimizer are given on the host.
     """
     runs = [each for each in by_operation(schedule, workload.step) if isinstance(each, Run)]
-    survey = _Survey(runs, workload, granule_bytes, moves_resident=moves_resident)
+    buffers = IterationBuffers(workload, states_on_host=states_on_host)
+    survey = _Survey(runs, buffers, granule_bytes, moves_resident=moves_resident)
     figures = zip(runs, survey.held, survey.waiting, survey.content, survey.fresh, survey.sendable, strict=True)
     kernels = tuple(
         Kernel(run, _options(costs.options(run.layer.index, run.phase), run, workload, granule_bytes), *bytes_of)
         for run, *bytes_of in figures
     )
-    return Problem(workload, kernels, tuple(survey.waits), capacity_bytes, granule_bytes)
+    return Problem(workload, kernels, tuple(survey.waits), tuple(survey.stays), capacity_bytes, granule_bytes)
 
 
 def _options(costs: Sequence[KernelCost], run: Run, workload: Workload, granule_bytes: int) -> tuple[Option, ...]:
@@ -179,18 +200,21 @@ def _options(costs: Sequence[KernelCost], run: Run, workload: Workload, granule_
 class _Survey:
     """Who is touched when: by kernel the bytes that must be there, those that may be away, and what moves when."""
 
-    def __init__(self, runs: Sequence[Run], workload: Workload, granule_bytes: int, *, moves_resident: bool) -> None:
-        self._buffers = IterationBuffers(workload)
+    def __init__(
+        self, runs: Sequence[Run], buffers: IterationBuffers, granule_bytes: int, *, moves_resident: bool
+    ) -> None:
+        self._buffers = buffers
         self._granule_bytes = granule_bytes
         self._moves_resident = moves_resident
         self._count = count = len(runs)
         self._held: list[Span] = []
         self._waiting: list[Span] = []
         self.waits: list[Wait] = []
+        self.stays: list[Stay] = []
         self._read: dict[int, list[int]] = defaultdict(list)
         self._written: dict[int, list[int]] = defaultdict(list)
         for position, run in enumerate(runs):
-            reads, writes = self._buffers.touched(run)
+            reads, writes = buffers.touched(run)
             for each in dict.fromkeys(reads):
                 self._read[each].append(position)
             for each in dict.fromkeys(writes):
@@ -198,6 +222,7 @@ class _Survey:
         for life in self._lives(runs):
             self._enter(*life)
         self.waits.sort(key=lambda each: (each.last, -each.next))
+        self.stays.sort(key=lambda each: (each.first, each.last))
         self.held, self.waiting = sums_of(self._held, count), sums_of(self._waiting, count)
         self.content = sums_of([(each.last + 1, each.next, each.nbytes) for each in self.waits], count)
         made_just_before = (each for each in self.waits if -1 < each.made == each.last)
@@ -220,15 +245,21 @@ class _Survey:
 
     def _enter(self, buffer: int, first: int, last: int) -> None:
         found = self._buffers.buffers[buffer]
-        size = round_up(found.nbytes, self._granule_bytes)
-        if not self._moves_resident and (last == self._count or found.kind in RESIDENT):
+        size, stays = round_up(found.nbytes, self._granule_bytes), found.given_on_host
+        if not stays and not self._moves_resident and (last == self._count or found.kind in RESIDENT):
             self._held.append((max(0, first), last + 1, size))
             return
         read = [each for each in self._read[buffer] if first <= each <= last]
         written = [each for each in self._written[buffer] if first <= each <= last]
         touched = sorted({*read, *written})
+        if stays:
+            self.stays.append(Stay(buffer, found.nbytes, touched[0], touched[-1], bool(written)))
         self._held += ((each, each + 1, size) for each in touched)
-        ends = [*([-1] if first < 0 else []), *touched, *([last] if last == self._count and found.given else [])]
+        ends = [
+            *([-1] if first < 0 and not stays else []),
+            *touched,
+            *([last] if last == self._count and found.given else []),
+        ]
         for before, after in pairwise(ends):
             # What is written anew after a wait, as a weight gradient that has memory throughout, holds nothing in it.
             if after - before > 1 and (after == self._count or after in read):

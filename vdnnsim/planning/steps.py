@@ -6,12 +6,13 @@ from vdnnsim.cost.table import KernelChoice, KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait
 from vdnnsim.planning.problem import Option
+from vdnnsim.planning.states import Streaming
 from vdnnsim.planning.timetable import Chunk, Timetable
 
 
 def steps_of(timetable: Timetable) -> list[Step]:
     """Return the kernels with the copies between them."""
-    movement, steps = timetable.movement, list[Step]()
+    movement, states, steps = timetable.movement, Streaming(timetable), list[Step]()
     runs = [each.run for each in movement.problem.kernels]
     sent = released = fetched = 0
     for number, run in enumerate(runs):
@@ -28,7 +29,7 @@ def steps_of(timetable: Timetable) -> list[Step]:
                 Fetch((chunk.wait.buffer,), run.layer, run.phase, chunk.wait.next == number, extent=chunk.extent)
             )
         fetched = max(fetched, timetable.fetched[number])
-        steps.append(run)
+        steps += [*states.before(number), run, *states.behind(number)]
     return steps
 
 

@@ -125,6 +125,10 @@ class Movement:
         count = bisect_left(sums, nbytes)
         return count if count <= self._waiting[kernel] else None
 
+    def away_bytes(self, left: int, to_return: int) -> int:
+        """Return the bytes that are away when so many chunks have left and so many have yet to come back."""
+        return self._sent[left] + self._kept_back[to_return] - self.nbytes
+
     @cached_property
     def _waiting(self) -> list[int]:
         """By kernel, how many chunks wait then: from the first on before the turn, from the last on behind it."""
@@ -190,6 +194,21 @@ class Timetable:
     def seconds(self) -> float:
         """What the iteration takes, the host aside."""
         return sum(self.stalls) + sum(each.seconds for each in self.options)
+
+    @property
+    def all_fetched(self) -> int:
+        """The kernel before which the last copy back has been issued; the first where nothing is away."""
+        return bisect_left(self.fetched, len(self.movement.chunks))
+
+    @property
+    def free_bytes(self) -> list[int]:
+        """By kernel, the memory that is left beside it; below 0 where some is lacking."""
+        move, count = self.movement, len(self.movement.chunks)
+        free = []
+        for number, (kernel, option) in enumerate(zip(move.problem.kernels, self.options, strict=True)):
+            away = move.away_bytes(self.released[number], count - self.fetched[number])
+            free.append(away - kernel.away_bytes(option, move.problem.capacity_bytes))
+        return free
 
     @cached_property
     def stalls(self) -> list[float]:

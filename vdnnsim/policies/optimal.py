@@ -6,7 +6,8 @@ What leaves and when it comes back, what is computed again, and by which algorit
 
 from typing import ClassVar, Final
 
-from vdnnsim.errors import InputError
+from vdnnsim.errors import InputError, PolicyError
+from vdnnsim.plan.buffers import states_of_update
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
@@ -24,6 +25,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
         recompute: whether parts of forward may run again.
         chunk: the most that a copy moves, as `64 MiB`; `auto` cuts where memory is short, which needs a memory model
             that gives back parts of buffers and is `whole` under others; `whole` moves whole buffers.
+        offload_optimizer: whether the states of the optimizer are on the host between iterations, in pinned memory.
         time_limit: after which the search ends with the best that it has found.
     """
 
@@ -32,6 +34,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
 
     recompute: bool = True
     chunk: str = AUTO
+    offload_optimizer: bool = False
     time_limit: str = "20 s"
 
     def __post_init__(self) -> None:
@@ -45,7 +48,16 @@ class Optimal(Policy, frozen=True, kw_only=True):
         _positive("time_limit", self.time_limit, Dimension.SECONDS, "")
 
     def plan(self, setting: Setting) -> TrainingPlan:
-        """Search for what is fastest in the memory that there is."""
+        """Search for what is fastest in the memory that there is.
+
+        Raises:
+            PolicyError: states of the optimizer are to be on the host, and there are none.
+        """
+        if self.offload_optimizer and not states_of_update(setting.workload.step):
+            raise PolicyError(
+                f"{self.label}: offload_optimizer: found a workload whose update keeps nothing between iterations, "
+                "expected an optimizer with states, as momentum or adam, or offload_optimizer: false"
+            )
         sizes = {AUTO: None, WHOLE_BUFFERS: WHOLE}
         return Planner(
             workload=setting.workload,
@@ -55,6 +67,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             place=setting.place,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
             recompute=self.recompute and setting.workload.is_training,
+            states_on_host=self.offload_optimizer,
             time_limit_s=parse_quantity(self.time_limit, Dimension.SECONDS),
             label=self.label,
             tell=setting.tell,

@@ -10,13 +10,9 @@ from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.messages import listed
-from vdnnsim.plan.certificate import BoundClass, Certificate
+from vdnnsim.plan.certificate import Certificate
 from vdnnsim.units import format_bytes, format_seconds
 
-_OF_CLASS: Final = {
-    BoundClass.OFFLOAD: " that computes nothing again",
-    BoundClass.ANY: ", with anything offloaded or computed again",
-}
 _SMALL_PERCENT: Final = 0.1
 """Below it two digits are told."""
 _NOISE_PERCENT: Final = 1e-7
@@ -39,10 +35,12 @@ def certificates(result: ScenarioResult) -> tuple[str, ...]:
 
 def certified(certificate: Certificate, iteration_s: float) -> str:
     """Return how near an iteration is to the best: `certified: within 0.3 % of the best schedule of this order ...`."""
+    again = certificate.holds_for.recomputes
+    of_class = ", with anything offloaded or computed again" if again else " that computes nothing again"
     ended = "" if certificate.complete else "; the time limit ended the search"
     return (
-        f"certified: within {gap_text(certificate.gap(iteration_s))} of the best schedule of this order"
-        f"{_OF_CLASS[certificate.holds_for]}, which takes {format_seconds(certificate.bound_s)} or more{ended}"
+        f"certified: within {gap_text(certificate.gap(iteration_s))} of the best schedule of this order{of_class}, "
+        f"which takes {format_seconds(certificate.bound_s)} or more{ended}"
     )
 
 

@@ -9,7 +9,6 @@ from matplotlib.lines import Line2D
 
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.analysis.frontier import Frontier, PolicyTimes
-from vdnnsim.plan.certificate import BoundClass
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import Question, caption
 from vdnnsim.report.labels import fold_label
@@ -37,7 +36,6 @@ _SENTENCE_PIXELS = 36.0
 _EDGE_HEIGHT = 0.025
 """Of the height, how far below the upper edge stands what is above it."""
 _DASHED: Final[Any] = {"linewidth": 1.6, "linestyle": (0, (3, 2))}
-_OF_CLASS: Final = {BoundClass.OFFLOAD: " that computes nothing again", BoundClass.ANY: ""}
 
 _Place = tuple[float, float]
 
@@ -101,11 +99,12 @@ def _draw_curves(axes: Axes, frontier: Frontier, memory: Scale, seconds: Scale) 
     bounds = [each.bound for _, each in points if each.bound is not None]
     if bounds:
         across, up = zip(*bound, strict=True)
+        of_class = "" if bounds[0].holds_for.recomputes else " that computes nothing again"
         axes.fill_between(across, axes.get_ylim()[0], up, color=_IMPOSSIBLE, linewidth=0, zorder=1)
         axes.fill_between(across, up, [y for x, y in plan if x in across], color=_GAP, linewidth=0, zorder=2)
         axes.plot(across, up, color=INK, zorder=8, **_DASHED)
         axes.text(
-            *(0.99, 0.025, f"no schedule of this order{_OF_CLASS[bounds[0].holds_for]} is faster"),
+            *(0.99, 0.025, f"no schedule of this order{of_class} is faster"),
             transform=axes.transAxes,
             ha="right",
             va="bottom",

@@ -1,0 +1,120 @@
+"""Optimizer states that are on the host between iterations: they come for the update and leave again, one by one.
+
+They come in the order in which the update touches them, as far ahead as memory is free, after the last map is on its
+way back; where it is not, at least those of the next kernel beside those of the running one, for which the compute
+stream waits until others have left. A copy on the host keeps its memory while the states are on the GPU. Weight
+gradients stay there until the update: to take them out and in would put as many bytes again on the link that the states
+wait for.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from itertools import accumulate
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plan.schedule import Fetch, Offload, Step, Wait
+from vdnnsim.planning.fluid import Links
+from vdnnsim.planning.problem import Problem, Stay
+from vdnnsim.planning.timetable import Timetable
+
+
+def states_bound(problem: Problem, before_s: float, links: Links) -> float:
+    """Return seconds that no schedule is below that begins and ends with the states on the host.
+
+    While a kernel runs, states that no kernel has touched yet are on the GPU only as far as they have room beside what
+    it holds, all that may be away being away, and its least workspace. The others have to come after it ends, and all
+    that it or a later kernel changes has to leave after that. All copies of a plan run on one stream, one after the
+    other, at the best rates of the link; if both ways ran at once, this would be no bound. Nothing takes less than all
+    of the copies, nor than the kernels up to the first one that touches states and those behind it by their fastest
+    algorithms.
+
+    Args:
+        problem: an iteration with states.
+        before_s: what it takes, at the least, until the first kernel that touches states ends.
+        links: of the GPU.
+    """
+    first = problem.stays[0].first
+    kernels = problem.kernels
+    to_come, to_leave = [0] * len(kernels), [0] * len(kernels)
+    for each in problem.stays:
+        to_come[each.first] += each.nbytes
+        to_leave[each.last] += each.nbytes * each.changes
+    behind = [*list(accumulate(reversed(to_come)))[-2::-1], 0]
+    leaving = list(accumulate(reversed(to_leave)))[::-1]
+    now_s = before_s - kernels[first].options[0].seconds
+    best_s = sum(to_come) / links.in_bytes_per_s + leaving[first] / links.out_bytes_per_s
+    for number in range(first, len(kernels)):
+        kernel = kernels[number]
+        now_s += kernel.options[0].seconds
+        room = problem.capacity_bytes - kernel.held_bytes - kernel.options[-1].workspace_bytes
+        coming_s = max(0, behind[number] - max(0, room)) / links.in_bytes_per_s
+        best_s = max(best_s, now_s + coming_s + leaving[number] / links.out_bytes_per_s)
+    return best_s
+
+
+class Streaming:
+    """The copies of states, asked for kernel by kernel in their order; where there are none, it never has a step.
+
+    Args:
+        timetable: what else leaves and comes back.
+    """
+
+    def __init__(self, timetable: Timetable) -> None:
+        problem = timetable.movement.problem
+        self._granule_bytes = problem.granule_bytes
+        self._runs = [each.run for each in problem.kernels]
+        self._coming = deque(problem.stays)
+        self._begin = timetable.all_fetched
+        if problem.workload.rounds > 1:
+            # All that stands before the update is done in each round.
+            self._begin = next((at for at, run in enumerate(self._runs) if run.phase is Phase.UPDATE), 0)
+        # What is on the GPU beside what the timetable knows of: those that came ahead are subtracted at once.
+        self._free = timetable.free_bytes
+        self._leaving: deque[Stay] = deque()
+        self._leaving_bytes = 0
+        # The kernel for which the last of those that came did.
+        self._reached = 0
+        self._last = defaultdict[int, list[Stay]](list)
+        for each in problem.stays:
+            self._last[each.last].append(each)
+
+    def before(self, number: int) -> Iterator[Step]:
+        """Yield what stands right before a kernel: what must have left by then, and what begins to come."""
+        yield from self._room_for(0, number)
+        while self._coming:
+            stay, nbytes = self._coming[0], self._size(self._coming[0])
+            if stay.first > number:
+                if number < self._begin or min(self._free[number : stay.first]) < nbytes:
+                    return
+                is_next = self._reached <= number or self._reached == stay.first
+                if not is_next and self._free[number] - self._leaving_bytes < nbytes:
+                    return
+                yield from self._room_for(nbytes, number)
+                for at in range(number, stay.first):
+                    self._free[at] -= nbytes
+            run = self._runs[stay.first]
+            yield Fetch((stay.buffer,), run.layer, run.phase, stay.first == number, keeps_copy=True)
+            self._reached = stay.first
+            self._coming.popleft()
+
+    def behind(self, number: int) -> Iterator[Step]:
+        """Yield what stands right behind a kernel: what begins to leave, and behind the last, a wait for all of it."""
+        run = self._runs[number]
+        for stay in self._last[number]:
+            if stay.changes:
+                yield Offload((stay.buffer,), run.layer, run.phase)
+                self._leaving.append(stay)
+                self._leaving_bytes += self._size(stay)
+        if number == len(self._runs) - 1 and self._leaving:
+            yield Wait(tuple(each.buffer for each in self._leaving))
+
+    def _room_for(self, nbytes: int, number: int) -> Iterator[Step]:
+        """Yield waits for those that leave, the first that began to, until there is room or all have left."""
+        while self._leaving and self._free[number] - self._leaving_bytes < nbytes:
+            stay = self._leaving.popleft()
+            self._leaving_bytes -= self._size(stay)
+            yield Wait((stay.buffer,))
+
+    def _size(self, stay: Stay) -> int:
+        return round_up(stay.nbytes, self._granule_bytes)
