@@ -9,19 +9,21 @@ Where buffers move as a whole, that order does not fill well what must be away w
 tried in their place, one after the other, as long as the iteration gets shorter and there is time.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
 from vdnnsim.planning.fluid import TOLERANCE, Links, Optimum, fastest_around
-from vdnnsim.planning.problem import Problem, Wait
+from vdnnsim.planning.problem import Option, Problem, Wait
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
 
 WHOLE: Final = 0
 """In place of the bytes of a chunk: buffers move as a whole."""
 _GAIN: Final = 1e-5
 """A fraction of an iteration; an exchange that gains less is not made."""
+MOST_CUTS: Final = 5
+"""So often cuts are made where they are found to be missing."""
 MORE_BUFFERS: Final = 4
 """So many whole buffers beyond those that must be away are tried."""
 
@@ -68,6 +70,9 @@ class OffloadSearch:
             return self._movement((), self.optimum.turn).timetable(self.optimum.options)
         found: Timetable | None = None
         for turn in self._turns():
+            if chunk_bytes is None:
+                found = faster(found, self._cut(turn))
+                continue
             for chunks in self._choices(turn, chunk_bytes):
                 found = faster(found, self._timetable(chunks, turn))
         return self._exchanged(found) if chunk_bytes == WHOLE and found else found
@@ -76,25 +81,40 @@ class OffloadSearch:
         """Return where the turn may be: where the fluid has it, and where most waits."""
         return list(dict.fromkeys((self.optimum.turn, self.problem.fullest)))
 
-    def _choices(self, turn: int, chunk_bytes: int | None) -> Iterator[list[Chunk]]:
+    def _choices(self, turn: int, chunk_bytes: int) -> Iterator[list[Chunk]]:
         """Yield what may leave: as much as the fluid has away, and some more, as chunks round it."""
         waits, away = self.problem.waits, self.optimum.away_bytes
         if chunk_bytes == WHOLE:
             everyone = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(waits, turn)]
             least = len(leaving(waits, turn, away))
             yield from (everyone[:count] for count in range(least, min(least + MORE_BUFFERS, len(everyone)) + 1))
-        elif chunk_bytes is None:
-            kernels = enumerate(zip(self.problem.kernels, self.optimum.options, strict=True))
-            needs = [(at, kernel.away_bytes(each, self.problem.capacity_bytes)) for at, (kernel, each) in kernels]
-            before = [need for at, need in needs if at <= turn]
-            behind = [need for at, need in needs if at >= turn]
-            moved = leaving(waits, turn, max(*before, *behind), self.granule_bytes)
-            yield at_needs(moved, before, behind, self.granule_bytes)
-            # Each copy has its latency: where that is much, no cuts are better than many.
-            yield in_pieces(moved, max((nbytes for _, nbytes in moved), default=1))
         else:
             for more in range(3):
                 yield in_pieces(leaving(waits, turn, away + more * chunk_bytes), chunk_bytes)
+
+    def _cut(self, turn: int) -> Timetable | None:
+        """Return the fastest with chunks that end where kernels need it: all of them, or only those whom it helps."""
+        found = self._timetable(self._chunks(turn, self.optimum.options, range(len(self.problem.kernels))), turn)
+        options = found.options if found else self.optimum.options
+        served: frozenset[int] = frozenset()
+        for _ in range(MOST_CUTS):
+            if found and self._is_near(found):
+                break
+            # Each copy has its latency, so that few cuts may be better than many.
+            other = self._timetable(self._chunks(turn, options, served), turn)
+            if other is None:
+                break
+            found, served = faster(found, other), served | other.hindered
+        return found
+
+    def _chunks(self, turn: int, options: Sequence[Option], served: Collection[int]) -> list[Chunk]:
+        """Return as much as kernels need by some algorithms, cut at the needs of some of them."""
+        kernels = zip(self.problem.kernels, options, strict=True)
+        needs = [kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels]
+        moved = leaving(self.problem.waits, turn, max(needs), self.granule_bytes)
+        before = (needs[at] for at in served if at <= turn)
+        behind = (needs[at] for at in served if at >= turn)
+        return at_needs(moved, before, behind, self.granule_bytes)
 
     def _movement(self, chunks: Sequence[Chunk], turn: int) -> Movement:
         return Movement(self.problem, turn, chunks, self.copies.out_s, self.copies.in_s)
@@ -107,6 +127,10 @@ class OffloadSearch:
         options = fastest_around(movement.stages, links, turn)
         return movement.timetable(options) if options else None
 
+    def _is_near(self, found: Timetable) -> bool:
+        """Whether the fluid is next to no faster."""
+        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE)
+
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""
         turn = found.movement.turn
@@ -115,7 +139,7 @@ class OffloadSearch:
         while improved:
             improved = False
             for chosen in _neighbours({each.wait for each in found.movement.chunks}, everyone):
-                if monotonic() > self.until or found.seconds <= self.optimum.seconds * (1 + TOLERANCE):
+                if monotonic() > self.until or self._is_near(found):
                     return found
                 chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
                 other = self._timetable(chunks, turn)

@@ -210,14 +210,27 @@ class Timetable:
             free.append(away - kernel.away_bytes(option, move.problem.capacity_bytes))
         return free
 
-    @cached_property
+    @property
     def stalls(self) -> list[float]:
         """By kernel, for how many seconds it waits for copies."""
+        return self._played[0]
+
+    @property
+    def hindered(self) -> frozenset[int]:
+        """The kernels whose needs finer chunks would serve.
+
+        Before the turn those that wait for what leaves, behind it those beside which nothing comes back, though
+        something is still to come.
+        """
+        return self._played[1]
+
+    @cached_property
+    def _played(self) -> tuple[list[float], frozenset[int]]:
         move = self.movement
         now = link = 0.0
         done: list[float] = []
         arrived: dict[int, float] = {}
-        stalls = []
+        stalls, ends, hindered = list[float](), list[float](), set[int]()
         back = 0
         for number, option in enumerate(self.options):
             ready = now
@@ -226,11 +239,16 @@ class Timetable:
                 done.append(link)
             if self.released[number] and number <= move.turn:
                 now = max(now, done[self.released[number] - 1])
+                if now > ready:
+                    hindered.add(number)
             for chunk in move.returning[back : self.fetched[number]]:
+                idle = bisect_right(ends, link)
+                hindered.update(range(max(idle, move.turn), number))
                 link = max(link, now) + move.in_s(chunk.nbytes)
                 arrived[chunk.wait.next] = link
             back = max(back, self.fetched[number])
             now = max(now, arrived.get(number, 0.0))
             stalls.append(now - ready)
             now += option.seconds
-        return stalls
+            ends.append(now)
+        return stalls, frozenset(hindered)

@@ -1,5 +1,6 @@
 """The search on the chain of ten kernels: copies of 1 B/s, and machines on which whole buffers fill a need badly."""
 
+import math
 from time import monotonic
 
 import pytest
@@ -44,6 +45,26 @@ def test_chunks_that_end_where_needs_do_reach_the_bound() -> None:
     assert found.seconds == 17
     assert optimum_of(chain_problem(299)).seconds == pytest.approx(17, rel=1e-4)
     assert {each.wait.nbytes for each in found.movement.chunks} == {10}
+
+
+def test_no_cut_is_made_that_costs_more_than_it_saves() -> None:
+    """At 294 B, where each copy takes 1 s more: uncut the input leaves until 11 s, and 2 B of conv1 until 14 s.
+
+    Kernel 2 waits from 2 until 11, 5 begins at 14, and 6 ends at 16. 2 B are back at 19, so that 8 waits from 17 to 19,
+    and the input at 31 for kernel 9. Cut at the needs of kernels 2 and 3, each cut would add 1 s each way.
+    """
+    problem = chain_problem(294)
+
+    found = OffloadSearch(problem, optimum_of(problem), Copies(late_s, late_s, COPIES.best), 1, math.inf).best(None)
+
+    assert found is not None
+    assert [each.nbytes for each in found.movement.chunks] == [10, 2]
+    assert found.seconds == 32
+
+
+def late_s(nbytes: int) -> float:
+    """1 B/s, and 1 s before the first."""
+    return nbytes + 1.0
 
 
 def test_chunks_of_a_size_lose_what_rounding_loses() -> None:

@@ -90,6 +90,16 @@ def test_kernels_wait_for_what_leaves_and_for_what_comes_back() -> None:
     assert found.seconds == 28
 
 
+def test_finer_chunks_would_serve_those_who_wait_and_those_beside_whom_nothing_comes_back() -> None:
+    """In the timetable of 28 s the kernels 3 and 5 wait for what leaves.
+
+    From 12 to 14 s, beside 5 and 6, the link rests, and from 16 to 17 s, beside 8.
+    """
+    found = timetable(294, at_needs([(INPUT, 10), (CONV1, 2)], (2, 4, 12), (12, 10), 1))
+
+    assert found.hindered == {3, 5, 6, 8}
+
+
 def test_nothing_leaves_before_it_is_made() -> None:
     """Kernel 0 makes the map of conv1: its copy follows that of the input, or begins with kernel 1."""
     assert movement(294, in_pieces([(INPUT, 10), (CONV1, 10)], 10)).issued == [0, 1]

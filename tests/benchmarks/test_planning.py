@@ -1,0 +1,81 @@
+"""Speed of the planner, in seconds of this process and as growth with layers within one run: `make bench`.
+
+Each figure is the best of several runs. Networks are VGG-16 with as many CONV layers more in each of its five groups,
+32 images each, on a Titan X from which most of their maps must leave, to a host that has room for them.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.cost.transfer import HostCopies
+from vdnnsim.dnn.networks.vgg import vgg_paper
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.copies import Direction
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.placement import Placement
+from vdnnsim.plan.schedule import iteration
+from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
+from vdnnsim.planning.problem import problem_of
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.simulator import Simulator
+from vdnnsim.units import GIB
+
+pytestmark = pytest.mark.benchmark
+
+ROOT = Path(__file__).parents[2]
+RUNS = 3
+MEMORY_GIB = {516: 8.0, 1016: 14.0}
+"""Of the GPU by CONV layers."""
+HOST_GIB = 512
+
+
+def best_s(work: Callable[[Simulator], object], machine: Simulator) -> float:
+    """Shortest of several runs."""
+    times = []
+    for _ in range(RUNS):
+        begin = time.process_time()
+        work(machine)
+        times.append(time.process_time() - begin)
+    return min(times)
+
+
+@cache
+def deep(convolutions: int) -> Simulator:
+    """A deep network on its machine, with kernels that have their costs."""
+    server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
+    gpu = replace(server.gpu, memory_bytes=int(MEMORY_GIB[convolutions] * GIB))
+    workload = Workload(vgg_paper(convolutions), 32)
+    roomy = replace(server, gpu=gpu, host=replace(server.host, memory_bytes=HOST_GIB * GIB))
+    machine = Simulator.of(workload, roomy, MemoryModel.IDEAL, PinnedMemory.ARENA)
+    machine.cost_model.table(workload)  # built here, not while a plan is timed
+    return machine
+
+
+def bound(machine: Simulator) -> float:
+    """What no schedule of the order is faster than, from the network on."""
+    workload, limits, copies = machine.workload, machine.limits, HostCopies(machine.server)
+    problem = problem_of(iteration(workload), workload, machine.costs, limits.device_bytes, limits.granule_bytes)
+    links = Links(copies.best_bytes_per_s(Direction.D2H), copies.best_bytes_per_s(Direction.H2D))
+    return fluid_optimum(stages_of(problem, links, limits.host_bytes), links).seconds
+
+
+def plan(machine: Simulator) -> None:
+    """A plan that fits."""
+    assert isinstance(machine.place(Optimal(recompute=False).plan(machine.setting())), Placement)
+
+
+@pytest.mark.parametrize(("name", "work", "limit_s"), [("bound", bound, 1.0), ("plan", plan, 10.0)])
+def test_a_thousand_layers(name: str, work: Callable[[Simulator], object], limit_s: float) -> None:
+    """A bound takes less than 1 s, a plan less than 10 s; twice the layers take at most five times as long."""
+    half_s, whole_s = (best_s(work, deep(layers)) for layers in MEMORY_GIB)
+
+    sys.stdout.write(f"\n{name} of VGG-516 {half_s:.2f} s, of VGG-1016 {whole_s:.2f} s, ratio {whole_s / half_s:.1f}\n")
+    assert whole_s <= 5 * half_s
+    assert whole_s < limit_s
