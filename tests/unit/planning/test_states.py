@@ -21,7 +21,7 @@ from vdnnsim.dnn.captured_step import CapturedOperand, CapturedStorage, Captured
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import Access, BufferKind, Role
-from vdnnsim.dnn.workload import Optimizer
+from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -40,19 +40,25 @@ from vdnnsim.trace import IterationTrace
 
 WORKLOAD: Final = replace(toy_workload(toy_chain(2)), optimizer=Optimizer.ADAM)
 COSTS: Final = toy_costs(WORKLOAD, {})
-STATES: Final = {
-    each.name.removeprefix("state ").replace(" of ", " "): number
-    for number, each in enumerate(WORKLOAD.step.storages)
-    if each.kind is BufferKind.OPTIMIZER_STATE
-}
 LEAST: Final = "no schedule of this order fits less memory"
 FAST: Final = replace(TOY_SERVER, link=Link("fast", 100.0, 100.0, latency_s=0.0))
 
 
-def steps_in(device_bytes: int) -> list[str]:
+def states_of(workload: Workload) -> dict[str, int]:
+    return {
+        each.name.removeprefix("state ").replace(" of ", " "): number
+        for number, each in enumerate(workload.step.storages)
+        if each.kind is BufferKind.OPTIMIZER_STATE
+    }
+
+
+STATES: Final = states_of(WORKLOAD)
+
+
+def steps_in(device_bytes: int, workload: Workload = WORKLOAD) -> list[str]:
     """Steps where no map leaves, in a few words; a kernel is its number."""
-    costs = COSTS.table(WORKLOAD)
-    problem = problem_of(iteration(WORKLOAD), WORKLOAD, costs, device_bytes, states_on_host=True)
+    costs = toy_costs(workload, {}).table(workload)
+    problem = problem_of(iteration(workload), workload, costs, device_bytes, states_on_host=True)
     movement = Movement(problem, problem.fullest, (), float, float)
     return told(steps_of(movement.timetable([each.options[0] for each in problem.kernels])))
 
@@ -105,6 +111,32 @@ def test_where_there_is_little_room_some_leave_before_others_come() -> None:
         *(f"wait ({a},)", f"{d} comes late for conv2", f"wait ({b},)", f"{e} comes for fc", f"{f} comes for fc", "11"),
         *(f"{c} leaves for conv2", f"{d} leaves for conv2", "12", f"{e} leaves for fc", f"{f} leaves for fc"),
         f"wait ({c}, {d}, {e}, {f})",
+    ]
+
+
+def test_only_those_of_the_next_update_are_worth_a_wait() -> None:
+    """Three layers with 120 B of states and fc with 24 B: at 684 B 60 B are free beside 240 B of states.
+
+    A state of conv3 comes before the update of conv1 (kernel 13), beside those of conv2. Before that of conv2 the first
+    of conv1 must have left for the other; those of fc have no room while the second leaves, and come an update later,
+    for which that must have left.
+    """
+    longer = replace(toy_workload(toy_chain(3)), optimizer=Optimizer.ADAM)
+    states = states_of(longer)
+    a, b, c, d, e, f = (states[f"{number} conv{layer}"] for layer in (1, 2, 3) for number in (1, 2))
+    g, h = states["1 fc"], states["2 fc"]
+
+    found = steps_in(684, longer)
+
+    assert found[:4] == [
+        f"{each} comes for {layer}" for each, layer in ((a, "conv1"), (b, "conv1"), (c, "conv2"), (d, "conv2"))
+    ]
+    assert found[17:] == [
+        *(f"{e} comes for conv3", "13", f"{a} leaves for conv1", f"{b} leaves for conv1"),
+        *(f"wait ({a},)", f"{f} comes for conv3", "14", f"{c} leaves for conv2", f"{d} leaves for conv2"),
+        *(f"wait ({b},)", f"{g} comes for fc", f"{h} comes for fc", "15"),
+        *(f"{e} leaves for conv3", f"{f} leaves for conv3", "16", f"{g} leaves for fc", f"{h} leaves for fc"),
+        f"wait ({c}, {d}, {e}, {f}, {g}, {h})",
     ]
 
 
