@@ -205,6 +205,24 @@ def test_pinned_memory_counts_states_throughout() -> None:
     )
 
 
+def test_pytorch_pins_states_in_blocks() -> None:
+    """Four of 60 B in blocks of 64 B, two of 12 B in blocks of 16 B: 288 B."""
+    limits = replace(TOY_LIMITS, host_bytes=10_000)
+    plan = Optimal(offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
+
+    placed = place_plan(plan, replace(limits, model=MemoryModel.PYTORCH, device_bytes=2**30, granule_bytes=512))
+
+    assert isinstance(placed, Placement)
+    assert placed.host_bytes == 288
+
+
+def test_a_bound_where_states_stay_says_nothing_of_where_they_leave() -> None:
+    classes = BoundClass.ANY, BoundClass.ANY_AND_STATES
+
+    assert [each.includes(BoundClass.OFFLOAD_AND_STATES) for each in classes] == [False, True]
+    assert [each.includes(BoundClass.OFFLOAD) for each in classes] == [True, False]
+
+
 def test_a_report_says_what_states_would_give() -> None:
     """At 550 B map conv1 has no room; 264 of 548 B that any schedule needs are states."""
     limits = replace(TOY_LIMITS, device_bytes=550)
