@@ -11,7 +11,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPLETE = vdnnsim/plan/*,vdnnsim/policies/*,vdnnsim/engine/*,vdnnsim/analysis/*
 
-.PHONY: run test test-pretend lint bench clean
+.PHONY: run test test-pretend lint bench attack clean
 
 run: $(VENV)/ready-to-run
 	$(BIN)/vdnnsim run scenarios/vgg416.yaml
@@ -36,6 +36,10 @@ lint: $(VENV)/ready-to-test
 
 bench: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark
+
+# Hostile files of every kind that is read; the suite tries a few hundred, this 20,000 in some minutes.
+attack: $(VENV)/ready-to-test
+	$(BIN)/python -m tests.hostile 20000 --out reports/attack --workers $(WORKERS)
 
 clean:
 	rm -rf $(VENV) $(PRETEND) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -27,17 +27,20 @@ class ArenaLayout:
 
     Attributes:
         offsets: by position of the Offload or Prefetch in the plan.
+        given: by buffer, of what is given on the host.
         nbytes: size of the region.
     """
 
     offsets: Mapping[int, int]
+    given: Mapping[int, int]
     nbytes: int
 
 
 def lay_copies(plan: TrainingPlan) -> ArenaLayout:
     """Lay the copies of a plan: an offload takes a slice unless its copy has one, a prefetch may give it back.
 
-    A slice holds a whole buffer, from the first extent that leaves until the last is back.
+    A slice holds a whole buffer, from the first extent that leaves until the last is back; that of what is given on the
+    host is there from the beginning on.
     """
     pieces = Pieces(plan)
     requests: list[Request] = []
@@ -45,6 +48,10 @@ def lay_copies(plan: TrainingPlan) -> ArenaLayout:
     taken_by: dict[int, tuple[int, int]] = {}
     held: dict[tuple[int, int], int] = {}
     on_host: dict[tuple[int, int], set[int]] = {}
+    given = [number for number, each in enumerate(plan.buffers) if each.given_on_host]
+    for request, buffer in enumerate(given):
+        requests.append(Request(request, plan.buffers[buffer].nbytes))
+        held[buffer, 0], on_host[buffer, 0] = request, set(pieces.covered(buffer))
     for position, operation in enumerate(plan.operations):
         if not isinstance(operation, Offload | Prefetch):
             continue
@@ -62,12 +69,10 @@ def lay_copies(plan: TrainingPlan) -> ArenaLayout:
                 requests.append(Request(held.pop(which), None))
     placed = place(requests, MemoryModel.PLANNED, capacity_bytes=UNLIMITED_BYTES, granule_bytes=_SLICE_BYTES)
     assert isinstance(placed, Placed)
-    offsets = {}
-    for position, (request, first) in taken_by.items():
-        offset = placed.offsets[request]
-        assert offset is not None
-        offsets[position] = offset + first
-    return ArenaLayout(offsets, placed.pool_bytes)
+    # What gives a slice back has none.
+    begins = {request: offset for request, offset in enumerate(placed.offsets) if offset is not None}
+    offsets = {position: begins[request] + first for position, (request, first) in taken_by.items()}
+    return ArenaLayout(offsets, {buffer: begins[at] for at, buffer in enumerate(given)}, placed.pool_bytes)
 
 
 class PinnedArena:

@@ -83,7 +83,7 @@ def refuse_more_than(capabilities: frozenset[Capability], plan: TrainingPlan) ->
     for position, operation in enumerate(plan.operations):
         if isinstance(operation, Allocate | Alias):
             buffer = operation.buffer
-            if plan.buffers[buffer].given and buffer not in begun and position >= leading:
+            if plan.buffers[buffer].given_on_gpu and buffer not in begun and position >= leading:
                 raise _refusal(plan, position, Capability.LATE_CONTENT)
             begun.add(buffer)
 

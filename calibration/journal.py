@@ -1,9 +1,11 @@
 """What was measured so far, kept in a file from one measurement to the next: after a crash the same command goes on.
 
 One JSON object a line: first what everything in it was measured with, then one line for each finished measurement. A
-line that a crash cut off is the last one, and is dropped.
+line that a crash cut off is the last one, and is dropped; one that is damaged is measured again, and the others stay.
 """
 
+import fcntl
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +17,10 @@ import msgspec
 from vdnnsim.errors import OutputError
 
 Value = TypeVar("Value")
+Line = TypeVar("Line")
 FORMAT: Final = 1
+_LARGEST_BYTES: Final = 256 * 2**20
+"""A million of measurements."""
 
 
 class _Line(msgspec.Struct):
@@ -40,7 +45,7 @@ class Journal:
         begun_anew: why what an earlier run left was thrown away; None if it was not.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: it cannot be written, or another process is at it.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
@@ -49,13 +54,21 @@ class Journal:
         self.begun_anew: str | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            good_bytes = self._read(dict(identity))
-            self._file = path.open("ab")
-            self._file.truncate(good_bytes)
-            if not good_bytes:
-                self._write(_Header(FORMAT, dict(identity)))
+            if path.exists() and not path.is_file() and not path.is_dir():
+                raise OutputError(f"{path}: is no regular file, expected a journal or nothing")
+            # No link: what it leads to would be written to.
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            self._file = os.fdopen(os.open(path, flags, 0o666), "a+b")
         except OSError as failure:
             raise self._unwritable(failure) from None
+        try:
+            self._begin(dict(identity))
+        except OSError as failure:
+            self._file.close()
+            raise self._unwritable(failure) from None
+        except BaseException:
+            self._file.close()
+            raise
         self.kept = len(self._known)
 
     def recall(self, key: str, kind: type[Value]) -> Value | None:
@@ -99,17 +112,25 @@ class Journal:
         with suppress(OSError):
             self._file.close()
 
+    def _begin(self, identity: dict[str, str]) -> None:
+        """Hold the file, which the system gives back however this process ends, and learn what it knows."""
+        try:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputError(f"{self.path}: another process measures into it, expected one at a time") from None
+        good_bytes = self._read(identity)
+        self._file.truncate(good_bytes)
+        if not good_bytes:
+            self._write(_Header(FORMAT, identity))
+
     def _read(self, identity: dict[str, str]) -> int:
         """Learn what the file knows; return how many bytes of it stay."""
-        if not self.path.exists():
-            return 0
-        *lines, _cut_off = self.path.read_bytes().split(b"\n")
+        self._file.seek(0)
+        *lines, _cut_off = self._file.read(_LARGEST_BYTES).split(b"\n")
         if not lines:
             return 0
-        try:
-            header = msgspec.json.decode(lines[0], type=_Header)
-            records = [msgspec.json.decode(line, type=_Line) for line in lines[1:]]
-        except msgspec.DecodeError:
+        header = _decoded(lines[0], _Header)
+        if header is None:
             self.begun_anew = f"{self.path} is damaged"
             return 0
         if header.format != FORMAT:
@@ -120,7 +141,8 @@ class Journal:
             if was != now:
                 self.begun_anew = f"{name} was {was} and is {now}"
                 return 0
-        self._known = {record.key: record.value for record in records}
+        records = (_decoded(line, _Line) for line in lines[1:])
+        self._known = {record.key: record.value for record in records if record is not None}
         return sum(len(line) + 1 for line in lines)
 
     def _write(self, line: msgspec.Struct) -> None:
@@ -137,3 +159,11 @@ class Journal:
             return self.path.exists()
         except OSError:  # a folder that may not be entered
             return False
+
+
+def _decoded(line: bytes, kind: type[Line]) -> Line | None:
+    """Return what a line says; None where it is damaged."""
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None

@@ -103,8 +103,12 @@ class PlanWalk:
             self._change_memory(operation)
 
     def fill(self, buffer: int, content: torch.Tensor) -> None:
-        """Copy content from the host into a buffer, as flat elements."""
-        self._device.compute.launch(partial(_copy, self._buffers.flat(buffer).view(content.dtype), content))
+        """Copy content from the host into a buffer, as flat elements; what is given on the host stays there."""
+        if self._plan.buffers[buffer].given_on_host:
+            target = self._arena.slice(self._compiled.copies.given[buffer], content.nbytes)
+        else:
+            target = self._buffers.flat(buffer)
+        self._device.compute.launch(partial(_copy, target.view(content.dtype), content))
 
     def issue(self, start: int, stop: int, pace: Mapping[int, float]) -> None:
         """Issue the operations of a part of the plan.

@@ -1,11 +1,10 @@
 """Many policies on one scenario, of which some may have no plan for it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from vdnnsim.analysis.comparison import Comparison, Declined
-from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.errors import PolicyError
-from vdnnsim.experiment import scenario_result, simulator_of
+from vdnnsim.analysis.comparison import Comparison
+from vdnnsim.experiment import run_policies
 from vdnnsim.policies.port import Policy
 from vdnnsim.scenario.scenario import Scenario
 
@@ -18,14 +17,4 @@ def compare_policies(scenario: Scenario, policies: Sequence[Policy], done: Calla
         policies: what is compared.
         done: is told of each policy when it is done.
     """
-    simulator = simulator_of(scenario)
-    oracle = simulator.oracle()
-    rows: list[PolicyResult] = []
-    declined: list[Declined] = []
-    for policy in policies:
-        try:
-            rows += simulator.run(policy, oracle)
-        except PolicyError as refusal:
-            declined.append(Declined(policy.label, str(refusal).removeprefix(f"{policy.label}: ")))
-        done(policy.label)
-    return Comparison(scenario_result(scenario, simulator, oracle, tuple(rows)), tuple(declined))
+    return Comparison(run_policies(replace(scenario, policies=tuple(policies)), done, []))

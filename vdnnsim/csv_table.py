@@ -6,16 +6,16 @@ right.
 
 import csv
 import io
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from vdnnsim.entry import LONGEST_TEXT
 from vdnnsim.errors import ProfileError
 from vdnnsim.messages import file_name, not_one_of, one_line, quote
+from vdnnsim.regular_file import UnreadableError, read_regular_file
 
 Choice = TypeVar("Choice", bound=Enum)
 Row = TypeVar("Row")
@@ -23,8 +23,22 @@ Lines: TypeAlias = Iterator[tuple[int, Sequence[str]]]
 """Rows with the number of their line."""
 
 MOST_ROWS: Final = 100_000
+_LARGEST_BYTES: Final = 64 * 2**20
 _COUNT = re.compile(r"0|[1-9][0-9]{0,18}")
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+
+
+class Limits(Protocol):
+    """The least and the largest number that a cell may hold, and both as people write them."""
+
+    @property
+    def low(self) -> float: ...  # noqa: D102  # as above
+
+    @property
+    def high(self) -> float: ...  # noqa: D102
+
+    @property
+    def shown(self) -> str: ...  # noqa: D102
 
 
 class WrongCellError(Exception):
@@ -38,6 +52,18 @@ def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return text.getvalue()
+
+
+def read_table(path: Path) -> bytes:
+    """Return the content of a file that holds a table.
+
+    Raises:
+        ProfileError: it cannot be read, or is larger than 64 MiB.
+    """
+    try:
+        return read_regular_file(path, _LARGEST_BYTES, "expected a table as `vdnnsim calibrate` writes it")
+    except UnreadableError as failure:
+        raise ProfileError(f"{file_name(path)}: {failure}") from failure
 
 
 def parse_table(
@@ -108,15 +134,15 @@ def choice_cell(column: str, cell: str, choices: type[Choice]) -> Choice:
         raise WrongCellError(f"{column}: {not_one_of(cell, names, 'known')}") from None
 
 
-def count_cell(column: str, cell: str) -> int:
-    """Return a whole number."""
-    if not _COUNT.fullmatch(cell):
-        raise WrongCellError(f"{column}: found {quote(cell)}, expected a whole number, 0 or more")
+def count_cell(column: str, cell: str, limits: Limits) -> int:
+    """Return a whole number within its limits."""
+    if not _COUNT.fullmatch(cell) or not limits.low <= int(cell) <= limits.high:
+        raise WrongCellError(f"{column}: found {quote(cell)}, expected a whole number from {limits.shown}")
     return int(cell)
 
 
-def number_cell(column: str, cell: str) -> float:
-    """Return a finite number."""
-    if not _NUMBER.fullmatch(cell) or not math.isfinite(number := float(cell)):
-        raise WrongCellError(f"{column}: found {quote(cell)}, expected a finite number, 0 or more")
-    return number
+def number_cell(column: str, cell: str, limits: Limits) -> float:
+    """Return a number within its limits."""
+    if not _NUMBER.fullmatch(cell) or not limits.low <= float(cell) <= limits.high:
+        raise WrongCellError(f"{column}: found {quote(cell)}, expected a number from {limits.shown}")
+    return float(cell)

@@ -18,6 +18,17 @@ Every message is one line. That a network does not fit is a result, never an exc
 """
 
 
+def is_fault(error: BaseException) -> bool:
+    """Say whether input, output or memory failed, and not what was asked: another time the same may succeed.
+
+    An exception that was raised from such a fault is one.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError | MemoryError):
+        cause = cause.__cause__
+    return cause is not None
+
+
 class VdnnsimError(Exception):
     """Base of everything that vdnnsim raises on purpose."""
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vdnnsim.analysis.kernel_origins import kernel_origins
-from vdnnsim.analysis.metrics import RunMetrics
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
 from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Workload
+from vdnnsim.errors import PolicyError
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
 
@@ -19,17 +19,42 @@ def run_scenario(scenario: Scenario, tell: Callable[[str], object] = str) -> Sce
     Args:
         scenario: the question.
         tell: is told in a line how far a search is.
+
+    Raises:
+        PolicyError: no policy has a plan; one that has none takes no other with it.
+    """
+    refusals: list[PolicyError] = []
+    result = run_policies(scenario, lambda _: None, refusals, tell)
+    if refusals and not result.results:
+        raise refusals[0]
+    return result
+
+
+def run_policies(
+    scenario: Scenario,
+    done: Callable[[str], None],
+    refusals: list[PolicyError],
+    tell: Callable[[str], object] = str,
+) -> ScenarioResult:
+    """Replay every policy of a scenario that has a plan; what the others say is in the result.
+
+    Args:
+        scenario: the question.
+        done: is told of each policy when it is done.
+        refusals: gets what the others raised.
+        tell: is told in a line how far a search is.
     """
     simulator = replace(simulator_of(scenario), tell=tell)
     oracle = simulator.oracle()
-    rows = tuple(row for policy in scenario.policies for row in simulator.run(policy, oracle))
-    return scenario_result(scenario, simulator, oracle, rows)
-
-
-def scenario_result(
-    scenario: Scenario, simulator: Simulator, oracle: RunMetrics, rows: tuple[PolicyResult, ...]
-) -> ScenarioResult:
-    """Return what came of a scenario, with the rows of the policies that were run."""
+    rows: list[PolicyResult] = []
+    declined: list[Declined] = []
+    for policy in scenario.policies:
+        try:
+            rows += simulator.run(policy, oracle)
+        except PolicyError as refusal:
+            refusals.append(refusal)
+            declined.append(Declined(policy.label, str(refusal).removeprefix(f"{policy.label}: ")))
+        done(policy.label)
     return ScenarioResult(
         name=scenario.name,
         workload=scenario.workload,
@@ -39,12 +64,13 @@ def scenario_result(
         sources=scenario.sources,
         oracle=oracle,
         algorithm_profiling_s=algorithm_profiling_seconds(scenario.workload, simulator.costs),
-        results=rows,
+        results=tuple(rows),
         gpus=scenario.gpus,
         gradients=scenario.gradients,
         kernels=kernel_origins((row.trace.plan for row in rows), simulator.cost_model),
         captured=scenario.captured,
         execution=scenario.execution,
+        declined=tuple(declined),
     )
 
 

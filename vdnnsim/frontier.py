@@ -11,11 +11,10 @@ from itertools import dropwhile
 from math import ceil
 from typing import Protocol
 
-from vdnnsim.analysis.comparison import Declined
 from vdnnsim.analysis.frontier import Bound, Frontier, PlannedTime, PolicyTimes, Searched, frontier_points
 from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kernel_origins
 from vdnnsim.analysis.memory import runtime_bytes
-from vdnnsim.analysis.results import PolicyResult
+from vdnnsim.analysis.results import Declined, PolicyResult
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
 from vdnnsim.experiment import simulator_of

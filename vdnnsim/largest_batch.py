@@ -38,6 +38,7 @@ class LargestBatch:
         images_per_s: of one GPU, until the last is done; None where no batch fits. Of a batch in parts, that of a part.
         refusal: what stops one image more; None where the largest batch that a scenario may have fits.
         part_size: images in the largest part that fits, where a batch of any size is cut into parts.
+        no_plan: why the policy has no plan at any batch; empty where it has.
         kernels: what the plans of that batch launch.
     """
 
@@ -47,6 +48,7 @@ class LargestBatch:
     refusal: DoesNotFit | None
     part_size: int | None = None
     kernels: KernelOrigins = field(default_factory=KernelOrigins, compare=False)
+    no_plan: str = ""
 
     @property
     def stopped_by(self) -> tuple[str, str]:
@@ -70,9 +72,23 @@ class Need:
 
 
 def largest_batches(scenario: Scenario) -> tuple[LargestBatch, ...]:
-    """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins."""
+    """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins.
+
+    Raises:
+        PolicyError: no policy has a plan; one that has none takes no other with it.
+    """
     simulators = _Simulators(scenario, ServerCosts(scenario.server))
-    return tuple(_largest_batch(simulators, policy) for policy in scenario.policies)
+    found, refusals = list[LargestBatch](), list[PolicyError]()
+    for policy in scenario.policies:
+        try:
+            found.append(_largest_batch(simulators, policy))
+        except PolicyError as refusal:
+            refusals.append(refusal)
+            reason = str(refusal).removeprefix(f"{policy.label}: ")
+            found.append(LargestBatch(policy.label, 0, None, None, no_plan=reason))
+    if refusals and len(refusals) == len(found):
+        raise refusals[0]
+    return tuple(found)
 
 
 def find_edge(need: Callable[[int], Need], guess: int, largest: int = LARGEST_BATCH) -> int:
@@ -206,10 +222,11 @@ def _hold_against_trials(simulators: _Simulators, policy: Policy, batch: int) ->
 
 def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:
     limits = simulator.limits
+    device_bytes, host_bytes = max(1, limits.device_bytes), max(1, limits.host_bytes)
     shares, fits = [], True
     for plan in _distinct(simulator.completed(plans)):
         unlimited = simulator.place_unlimited(plan)
-        shares += [unlimited.pool_bytes / limits.device_bytes, unlimited.host_bytes / limits.host_bytes]
+        shares += [unlimited.pool_bytes / device_bytes, unlimited.host_bytes / host_bytes]
         fits = fits and isinstance(simulator.place(plan), Placement)
     return Need(fits, max(shares))
 

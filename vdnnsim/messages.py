@@ -8,6 +8,9 @@ from typing import Final
 LONGEST_SHOWN: Final = 80
 """Characters of what was found that a message shows."""
 
+_LONGEST_LIST: Final = 500
+"""Characters of the names that would be right; more than that nobody reads."""
+
 _NEAR: Final = 0.51
 """Share of the characters of both names that near ones have in common: more than half, or bert would be overfeat."""
 
@@ -60,6 +63,10 @@ def not_one_of(found: str, names: Iterable[str], what: str) -> str:
     """Return the message that `found` is not `what`, with the nearest of `names`, if one is near, and all of them."""
     known = list(names)
     start, everything = f"{quote(found)} is not {what}", ", ".join(known)
-    if near := difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=_NEAR):
+    near = difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=_NEAR)
+    if len(everything) > _LONGEST_LIST:
+        shown = everything[:_LONGEST_LIST].rpartition(", ")[0]
+        everything = f"{shown} and {len(known) - shown.count(', ') - 1} more"
+    if near:
         return f"{start}; did you mean {near[0]!r}?{f' ({everything})' if len(known) > 1 else ''}"
     return f"{start}; expected {'one of ' if len(known) > 1 else ''}{everything or 'none'}"

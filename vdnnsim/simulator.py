@@ -68,7 +68,7 @@ class Simulator:
         """Build the limits of a workload on a machine, and its cost model if that is not given."""
         limits = MemoryLimits(
             model=model,
-            device_bytes=server.gpu.memory_bytes - server.gpu.context_bytes,
+            device_bytes=max(0, server.gpu.memory_bytes - server.gpu.context_bytes),
             host_bytes=server.host.memory_bytes // gpus,
             pinned_bytes=(server.host.pinnable_bytes or server.host.memory_bytes) // gpus,
             process_bytes=server.host.process_bytes if is_of_pytorch(model) else 0,

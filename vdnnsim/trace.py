@@ -81,6 +81,7 @@ class IterationTrace:
         pool_bytes: bytes the memory model needed in all, gaps included; `ideal` has none.
         host_bytes: pinned host memory in use at its maximum.
         host_issue_s: time in which the host issued operations or pinned memory.
+        peaks_in_search: whether the memory model needed as many for a search for convolutions alone.
     """
 
     plan: TrainingPlan
@@ -91,6 +92,7 @@ class IterationTrace:
     pool_bytes: int
     host_bytes: int
     host_issue_s: float
+    peaks_in_search: bool = False
 
     def spans_on(self, stream: Stream) -> tuple[Span, ...]:
         """The spans of one stream, in order."""

@@ -75,7 +75,7 @@ _UNITS: Mapping[Dimension, Mapping[str, float]] = {
     Dimension.JOULES_PER_BYTE: {f"{unit}/B": factor for unit, factor in _JOULES.items()},
     Dimension.COUNT: {"": 1.0},
 }
-_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z/]*)\s*")
+_QUANTITY = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 
 
 def parse_quantity(text: object, dimension: Dimension) -> float:

@@ -8,7 +8,6 @@ splits the text into events, and this module builds the values, so that no const
 
 import hashlib
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,15 @@ from typing import TYPE_CHECKING, Final
 from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import InputError
 from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line, quote
+from vdnnsim.regular_file import UnreadableError, read_regular_file
 
 if TYPE_CHECKING:
     import yaml
 
 LARGEST_FILE_BYTES: Final = 256 * 2**10
 DEEPEST_NESTING: Final = 20
+MOST_VALUES: Final = 50_000
+"""Of which PyYAML reads some 25,000 in a second."""
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.IGNORECASE)
 _WORDS: dict[str, YamlValue] = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -43,17 +45,17 @@ class YamlFile:
 
 
 def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
-    """Read one YAML file of at most 256 KiB, which takes PyYAML some two seconds at worst.
+    """Read one YAML file of at most 256 KiB and 50,000 values, which takes PyYAML some two seconds at worst.
 
     Raises:
         error: the file cannot be read, or is not YAML as this module accepts it.
     """
     name = file_name(path)
     try:
-        data = _read_bytes(path)
+        data = read_regular_file(path, LARGEST_FILE_BYTES, "expected a short YAML file")
         value = _parse(_decode(data))
-    except _RefusedError as refused:
-        raise error(f"{name}: {refused}") from None
+    except (UnreadableError, _RefusedError) as refused:
+        raise error(f"{name}: {refused}") from refused
     return YamlFile(name, hashlib.sha256(data).hexdigest(), Entry(name, "", value, error))
 
 
@@ -67,22 +69,6 @@ def read_yaml_text(text: str, name: str, error: type[InputError]) -> Entry:
         return Entry(name, "", _parse(_decode(text.encode())), error)
     except _RefusedError as refused:
         raise error(f"{name}: {refused}") from None
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise _RefusedError("is a folder, expected a file" if stat.S_ISDIR(mode) else "is not a regular file")
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as failure:
-        raise _RefusedError(f"cannot be read: {(failure.strerror or 'unknown error').lower()}") from None
-    except ValueError:
-        raise _RefusedError("cannot be read: no file can have this name") from None
-    if len(data) > LARGEST_FILE_BYTES:
-        raise _RefusedError(f"is larger than {LARGEST_FILE_BYTES // 2**10} KiB, expected a short YAML file")
-    return data
 
 
 def _decode(data: bytes) -> str:
@@ -99,7 +85,7 @@ def _decode(data: bytes) -> str:
 def _parse(text: str) -> YamlValue:
     import yaml  # not at the top: half of the time in which `vdnnsim --help` must answer
 
-    events = yaml.parse(text, Loader=yaml.SafeLoader)
+    events = _counted(yaml.parse(text, Loader=yaml.SafeLoader))
     try:
         next(events)
         if isinstance(next(events), yaml.StreamEndEvent):
@@ -119,6 +105,14 @@ def _parse(text: str) -> YamlValue:
     return value
 
 
+def _counted(events: "Iterator[yaml.Event]") -> "Iterator[yaml.Event]":
+    """Yield events, and refuse the one after so many."""
+    for count, event in enumerate(events):
+        if count > MOST_VALUES:
+            raise _refused(event, f"found more than {MOST_VALUES} values, expected a short YAML file")
+        yield event
+
+
 def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> YamlValue:
     """Build the value that begins with `event`; calls itself at most DEEPEST_NESTING times."""
     import yaml
@@ -135,7 +129,7 @@ def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> Y
         text = str(event.value)
         if found := _UNPRINTABLE.search(text):
             raise _refused(event, f"found the character {found[0]!r}, expected text")
-        return _plain(text) if event.implicit[0] else text
+        return plain_value(text) if event.implicit[0] else text
     if depth == DEEPEST_NESTING:
         raise _refused(event, f"nested deeper than {DEEPEST_NESTING} levels")
     if isinstance(event, yaml.SequenceStartEvent):
@@ -153,7 +147,8 @@ def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> Y
     return members
 
 
-def _plain(text: str) -> YamlValue:
+def plain_value(text: str) -> YamlValue:
+    """Return what text without quotes means: a number, true, false, nothing, or itself."""
     if text in _WORDS:
         return _WORDS[text]
     if len(text) <= LONGEST_SHOWN and _INTEGER.fullmatch(text):

@@ -129,6 +129,62 @@ def test_a_convolution_lasts_as_long_as_its_operations(groups: int) -> None:
     assert took == pytest.approx(more / setting("FLOP_PER_S"), rel=1e-3)
 
 
+def _asked(work: Callable[[], object]) -> list[tuple[str, int]]:
+    """Return what work asks of the allocator, MiB or more, and what it gives back to the GPU."""
+    torch.cuda.memory._record_memory_history(clear_history=True)  # noqa: SLF001 - PyTorch has no other way
+    work()
+    events = torch.cuda.memory._snapshot()["device_traces"][0]  # noqa: SLF001
+    torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001
+    told = ("alloc", "free_completed", "segment_free")
+    return [(each["action"], each["size"]) for each in events if each["action"] in told and each["size"] >= MIB]
+
+
+def test_a_backward_takes_the_workspaces_of_its_gradients_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """dX, a workspace for it, given back, dW, a workspace for that; as `vdnnsim.cost.chosen_workspace` has it."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    x, w = torch.empty(32, 256, 32, 32, device="cuda"), torch.empty(512, 256, 3, 3, device="cuda")
+    dy = torch.empty(32, 512, 32, 32, device="cuda")
+    both = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False])
+    torch.ops.aten.convolution_backward(dy, x, w, *both)
+    actions = _asked(lambda: torch.ops.aten.convolution_backward(dy, x, w, *both))
+
+    assert [action for action, _ in actions[:6]] == [
+        "alloc",
+        "alloc",
+        "free_completed",
+        "alloc",
+        "alloc",
+        "free_completed",
+    ]
+    (_, dx_bytes), data, given, (_, dw_bytes), weights, _ = actions[:6]
+    assert (dx_bytes, dw_bytes) == (x.nbytes, w.nbytes)
+    assert data[1] == given[1] >= dy.nbytes
+    assert weights[1] >= x.nbytes + dy.nbytes
+
+
+def test_a_search_empties_the_pool_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first convolution of its sizes takes one workspace for all trials, and gives back all that is free."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    torch.cuda.empty_cache()
+    x, w = torch.empty(24, 192, 24, 24, device="cuda"), torch.empty(320, 192, 3, 3, device="cuda")
+    y_bytes = 24 * 320 * 24 * 24 * 4
+
+    def convolve() -> object:
+        kept = torch.empty(300 * MIB, dtype=torch.uint8, device="cuda")
+        del kept
+        return torch.nn.functional.conv2d(x, w, padding=1)
+
+    searched, known = _asked(convolve), _asked(convolve)
+    first = [each for each in searched if each[0] != "segment_free"]
+
+    assert ("segment_free", 300 * MIB) in searched
+    assert not any(action == "segment_free" for action, _ in known)
+    assert first[2] == ("alloc", y_bytes)
+    assert first[3][0] == "alloc"
+    assert first[4] == ("free_completed", first[3][1])
+    assert first[3][1] >= x.nbytes + y_bytes
+
+
 def test_cudnn_offers_a_handle_what_it_offers_the_described_card() -> None:
     """The stand-in for a handle tells cuDNN of the card, so its plans and workspaces are those of the description."""
     cudnn = pytest.importorskip("cudnn")

@@ -37,6 +37,12 @@ POLICIES = known_policies()
 IN_PLACE = {"layrub_intra", "layrub_hybrid"}
 """Policies that lay what a kernel writes over what it reads; the bounds do not hold for these."""
 NETWORKS = {"alexnet": 128, "googlenet": 32, "resnet18": 16, "gpt2_small": 2}
+CASES = [
+    (name, network)
+    for name in POLICIES
+    for network in NETWORKS
+    if name != "staggered_swap" or network == "alexnet"  # whose trials take seconds on others
+]
 
 
 def runs_of(plan: TrainingPlan) -> list[Run]:
@@ -106,7 +112,9 @@ def bound_of_any_s(case: Case, placement: Placement, granule_bytes: int = 1) -> 
     """The bound of any schedule in that memory: of the order of the kernels that are not computed again."""
     first_runs = [each for each in runs_of(case.plan) if not each.repeat]
     problem = problem_of_plan(case, placement, granule_bytes, first_runs)
-    return recomputation_bound(problem, links_of(case.server, case.plan), placement.host_bytes, time_limit_s=10).seconds
+    return recomputation_bound(
+        problem, links_of(case.server, case.plan), placement.host_bytes, time_limit_s=0.5
+    ).seconds
 
 
 def problem_of_plan(case: Case, placement: Placement, granule_bytes: int, runs: Sequence[Run]) -> Problem:
@@ -143,8 +151,7 @@ def simulator_of(network: str) -> Simulator:
     return Simulator.of(workload, server, MemoryModel.IDEAL, PinnedMemory.ARENA)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(("name", "network"), CASES)
 def test_no_schedule_of_a_policy_is_faster(name: str, network: str) -> None:
     """On 12 GiB and, where that decides, on less, down to what the plan does not fit: then in what it takes."""
     simulator, policy = simulator_of(network), POLICIES[name]()

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ from distributed import LocalCluster
 
 from tests.study.kills import study_file
 from tests.unit.test_cli import vdnnsim
+from vdnnsim.errors import StudyError
+from vdnnsim.replace import replace_file
 from vdnnsim.study.file.read import read_study
-from vdnnsim.study.results.export import write_results
+from vdnnsim.study.results.export import results_csv
 from vdnnsim.study.results.rows import progress_of, study_rows
 from vdnnsim.study.results.store import writing
 from vdnnsim.study.sweep import sweep
+from vdnnsim.study.workers import cluster as cluster_module
 from vdnnsim.study.workers.cluster import cluster_workers
 
 
@@ -37,7 +41,7 @@ class KillsOne:
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:  # type: ignore[no-untyped-call]
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as cluster:  # type: ignore[no-untyped-call]
         yield cluster
 
 
@@ -51,10 +55,48 @@ def test_the_bytes_are_those_of_one_process_though_a_worker_dies(tmp_path: Path,
     with writing(tmp_path / "cluster") as store:
         sweep(study, store, cluster_workers(cluster.scheduler_address), watcher)
         assert progress_of(study_rows(study, store)).done == 200
-        write_results(tmp_path / "cluster" / "results.csv", study, store)
+        replace_file(tmp_path / "cluster" / "results.csv", results_csv(study, store))
 
     assert watcher.points == 200
     assert (tmp_path / "cluster" / "results.csv").read_bytes() == (tmp_path / "local" / "results.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "tcp://127.0.0.1", "ucx://h:1", "h:0", "h:65536", "", "a b:1", "://h:1"]
+)
+def test_what_is_no_address_is_refused_at_once(address: str) -> None:
+    """Dask would try for 20 s, and then print where it was."""
+    with pytest.raises(
+        StudyError, match=r"^--cluster: found .*, expected the address of a scheduler, as tcp://HOST:PORT"
+    ):
+        cluster_workers(address)
+
+
+def test_a_cluster_that_needs_certificates_that_nobody_gave_is_refused() -> None:
+    with pytest.raises(StudyError, match="Dask knows no certificates, expected"):
+        next(cluster_workers("tls://127.0.0.1:9")(iter(())))
+
+
+@dataclass
+class Cut:
+    """A client of a scheduler that is gone, or of one without workers, and what waits for it."""
+
+    status: str
+
+    def nthreads(self) -> dict[str, int]:
+        return {}
+
+    def has_ready(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("status", "why"), [("closed", "the scheduler was lost"), ("running", "has had no worker for 0 s")]
+)
+def test_a_cluster_that_dies_is_not_waited_for(status: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vdnnsim.study.workers.cluster._PATIENCE_S", 0)
+    with pytest.raises(StudyError, match=f"{why}; what was finished is kept, the same command goes on"):
+        cluster_module._next(Cut(status), Cut(status))  # noqa: SLF001  # a scheduler that dies takes seconds to start
 
 
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

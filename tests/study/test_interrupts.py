@@ -24,9 +24,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "out" / "results.csv").read_bytes()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(("processes", "number"), [(2, signal.SIGINT), (1, signal.SIGTERM), (2, signal.SIGHUP)])
 def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(
-    tmp_path: Path, undisturbed: bytes, processes: int
+    tmp_path: Path, undisturbed: bytes, processes: int, number: int
 ) -> None:
     """120 batch sizes, two links and two policies are 480 points.
 
@@ -35,7 +35,7 @@ def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(
     """
     study, out = study_file(tmp_path, BATCHES), tmp_path / "out"
 
-    said, status = _interrupted(study, out, processes)
+    said, status = _interrupted(study, out, processes, number)
     assert status == 1
     kept = KEPT.fullmatch(said)
     assert kept is not None, said
@@ -47,13 +47,13 @@ def test_a_sweep_that_is_interrupted_says_what_it_kept_and_goes_on(
     assert (out / "results.csv").read_bytes() == undisturbed
 
 
-def _interrupted(study: Path, out: Path, processes: int) -> tuple[str, int]:
+def _interrupted(study: Path, out: Path, processes: int, number: int) -> tuple[str, int]:
     """Begin a sweep, interrupt it once it has kept something, and return what it said and its exit status."""
     command = (*MAIN, "sweep", str(study), "--out", str(out), "--workers", str(processes))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while process.poll() is None and not look(out).keys:
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     _, said = process.communicate()
     return said, process.returncode

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from vdnnsim.errors import StudyError
+from vdnnsim.study.points.outcome import failed
 from vdnnsim.study.points.resolve import Resolved
 from vdnnsim.study.version import model_version
 from vdnnsim.study.workers.chunk import Chunk, Finished
@@ -23,7 +24,7 @@ def test_every_chunk_comes_back_once(processes: int) -> None:
     found: list[Finished] = list(local_workers(processes)(chunks(9, model_version())))
 
     assert sorted(number for number, _ in found) == list(range(9))
-    assert all([outcome[0] for outcome in outcomes] == ["no such machine"] * 2 for _, outcomes in found)
+    assert all(outcomes == [failed("no such machine")] * 2 for _, outcomes in found)
 
 
 def test_a_process_with_another_version_of_the_model_computes_nothing() -> None:

@@ -1,6 +1,7 @@
 """The command line as scripts rely on it: commands, options, streams and exit codes."""
 
 import csv
+import os
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
@@ -254,6 +255,19 @@ def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
     del sys.modules["own"]
 
 
+def test_a_module_beside_a_policy_takes_the_place_of_no_library(scenario: Path) -> None:
+    """A file of somebody's is called as a library is that a run imports after the policy."""
+    (scenario.parent / "own.py").write_text(OWN_POLICY)
+    (scenario.parent / "simpy.py").write_text("raise ImportError('mine')")
+    scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
+    code = "from vdnnsim.cli import main; main()"
+    command = (sys.executable, "-P", "-c", code, "run", "small.yaml", "--policy-module", "own")
+    done = subprocess.run(
+        command, cwd=scenario.parent, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("body", "first_line", "frames"),
     [
@@ -264,7 +278,7 @@ def test_a_policy_module_in_the_working_folder_is_found(scenario: Path) -> None:
 def test_a_policy_that_cannot_plan_is_named_first(scenario: Path, body: str, first_line: str, *, frames: bool) -> None:
     """Of an exception that its author did not foresee the frames follow."""
     (scenario.parent / "own.py").write_text(f"{OWN_POLICY}\n    def plan(self, setting):\n        {body}\n")
-    scenario.write_text(SMALL.replace("base(p)", "mine(p)"))
+    scenario.write_text(SMALL.replace("base(p), vdnn_all(m)", "mine(p)"))
 
     done = vdnnsim("run", "small.yaml", "--policy-module", "own", folder=scenario.parent)
 
@@ -337,7 +351,7 @@ def test_the_surface_is_frozen() -> None:
         "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module", "--time-limit"]),
         "sweep": [
             *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),
-            *("--status", "--workers", "--yes"),
+            *("--retry-failed", "--status", "--workers", "--yes"),
         ],
         "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
         "whatif": sorted([*model, "--csv", "--policy", "--policy-module", "--set"]),

@@ -115,6 +115,7 @@ def test_settings_that_are_not_modelled_are_said(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--allocator", "expandable"), "--allocator: found 'expandable', expected settings"),
+        (("--allocator", "cudnn_benchmark:True"), "cudnn_benchmark: found for a snapshot, in which searches are"),
         (("--memory-model", "mine"), "--memory-model: 'mine' is not a memory model"),
         (("--memory", "much"), "--memory: found 'much', expected a number with one of the units"),
         (("--memory", "1GB", "--hardware", "h200"), "--memory: found beside --hardware, expected one of the two"),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy import TOY_SERVER
 from tests.unit.test_cli import SMALL, vdnnsim
-from vdnnsim.analysis.comparison import Declined
+from vdnnsim.analysis.results import Declined
 from vdnnsim.compare import compare_policies
 from vdnnsim.errors import PolicyError
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -81,7 +81,7 @@ def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
     done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
 
     assert done.returncode == 0
-    assert done.stderr == "wrote reports/small/compare.csv and reports/small/compare.png\n"
+    assert done.stderr == "wrote reports/small/compare.json, reports/small/compare.csv and reports/small/compare.png\n"
     assert "3 of 3 policies fit alexnet (8) into 12.0 GiB" in done.stdout
     assert " fitted to measurements\n" in done.stdout.partition("- Kernel times: ")[2]
     folder = tmp_path / "reports" / "small"

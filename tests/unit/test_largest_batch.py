@@ -278,3 +278,13 @@ def test_a_guide_that_tells_nothing_costs_no_more_than_twice_a_bisection() -> No
 
     assert find_edge(need, 1) == 600_000
     assert len(tried) <= 4 + 20 + 2 * 20
+
+
+@pytest.mark.parametrize("left_bytes", [0, -1])
+def test_a_card_whose_context_takes_all_holds_nothing(left_bytes: int) -> None:
+    """As where a study makes its memory as small; no batch fits, and that is a result."""
+    asked = scenario(NONE)
+    gpu = replace(asked.server.gpu, context_bytes=asked.server.gpu.memory_bytes - left_bytes)
+    (found,) = largest_batches(replace(asked, server=replace(asked.server, gpu=gpu)))
+    assert found.batch_size == 0
+    assert found.refusal is not None

@@ -42,6 +42,14 @@ def test_a_value_is_shown_in_the_words_of_yaml(value: object, shown: str) -> Non
     assert describe(value) == shown
 
 
+def test_of_many_names_those_are_told_that_there_is_room_for() -> None:
+    """100 names of 8 characters; 50 of them and their commas are the 500 characters that a message takes."""
+    names = [f"name{number:04}" for number in range(100)]
+    told = not_one_of("other", names, "a name")
+    assert told.startswith("'other' is not a name; expected one of name0000, name0001, ")
+    assert told.endswith(", name0049 and 50 more")
+
+
 def test_what_cannot_be_printed_is_escaped() -> None:
     """A byte that is no UTF-8 in the name of a file, and a line end; blanks stay."""
     assert printable(" bad\udcff  \n") == " bad\\udcff  \\n"

@@ -1,9 +1,11 @@
 """Files come whole or not at all; what stood there stays until then."""
 
 import errno
+import fcntl
 import os
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -214,6 +216,85 @@ def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="Too many levels of symbolic links"):
         replace_file(tmp_path / "link.csv", b"new")
     assert everything_in(tmp_path) == {"link.csv", "other.csv"}
+
+
+def test_content_may_come_in_pieces(tmp_path: Path) -> None:
+    replace_files(tmp_path, {"a.txt": (piece for piece in (b"new", b" ", b"a"))})
+    replace_file(tmp_path / "b.txt", iter([b"new b"]))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == FILES
+
+
+def test_who_may_read_a_file_may_read_what_replaces_it(tmp_path: Path) -> None:
+    """Nobody but its owner, and behind a link the same."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).touch(mode=0o600)
+    (tmp_path / "link.txt").symlink_to("b.txt")
+    replace_files(tmp_path, {"a.txt": b"new a", "link.txt": b"new b"})
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("a.txt", "b.txt")] == [0o600, 0o600]
+    assert (tmp_path / "b.txt").read_bytes() == b"new b"
+
+
+def test_what_stands_meanwhile_stands_before_the_first_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that ends at its second file, as kill -9 would have it, leaves word of it."""
+    (tmp_path / "a.txt").write_text("old a")
+    replace, places = Path.replace, list[str]()
+
+    def end(path: Path, target: Path) -> Path:
+        places.append(target.name)
+        if len(places) == 3:
+            raise KeyboardInterrupt
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", end)
+    with pytest.raises(KeyboardInterrupt):
+        replace_files(tmp_path, FILES, meanwhile={"run.json": b"unfinished"})
+    assert places == ["run.json", "a.txt", "b.txt"]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "a.txt": b"new a",
+        "run.json": b"unfinished",
+    }
+
+
+def test_what_a_killed_writer_left_goes_with_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".vdnnsim-left").mkdir()
+    (tmp_path / ".vdnnsim-left" / "a.txt").write_text("half")
+    replace_files(tmp_path, FILES)
+    assert everything_in(tmp_path) == {"a.txt", "b.txt"}
+
+
+def test_what_another_writer_is_at_stays(tmp_path: Path) -> None:
+    """It holds the lock that all share; the second can have it, but not alone."""
+
+    def second() -> Iterator[bytes]:
+        replace_file(tmp_path / "b.txt", b"new b")
+        yield b"new a"
+
+    replace_file(tmp_path / "a.txt", second())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == FILES
+
+
+def test_a_folder_that_others_lock_or_that_may_not_be_read_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`flock DIR make` holds the lock for itself; what is left stays then."""
+    (tmp_path / ".vdnnsim-left").mkdir()
+    holder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    replace_file(tmp_path / "a.txt", b"new a")
+    os.close(holder)
+
+    opened = os.open
+
+    def refuse(path: Path | str, flags: int, *mode: int, dir_fd: int | None = None) -> int:
+        if path == tmp_path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, flags, *mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    replace_file(tmp_path / "b.txt", b"new b")
+    assert everything_in(tmp_path) == {".vdnnsim-left", "a.txt", "b.txt"}
 
 
 @pytest.mark.parametrize("name", ["run", "reports/run"])

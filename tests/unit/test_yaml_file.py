@@ -109,6 +109,7 @@ BROKEN = "line 2, column 1: is not YAML: while parsing a flow node expected the 
         (r'a: "\ud800"', "line 1: found the character '\\ud800', expected text"),
         (b"\x7fELF\x02\x01\xff", "byte 6 is not UTF-8, expected a YAML file in UTF-8"),
         ("a: 1".encode("utf-16"), "byte 0 is not UTF-8, expected a YAML file in UTF-8"),
+        ("[1" + ",1" * 130_000 + "]", "line 1: found more than 50000 values, expected a short YAML file"),
         ("#" * (256 * 1024 + 1), "is larger than 256 KiB, expected a short YAML file"),
     ],
 )
@@ -132,10 +133,10 @@ def test_twenty_levels_are_allowed(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("missing.yaml", "cannot be read: no such file or directory"),
-        (".", "is a folder, expected a file"),
+        (".", "is a folder, expected a short YAML file"),
         ("x.yaml/y.yaml", "cannot be read: not a directory"),
         ("n" * 300, "cannot be read: file name too long"),
-        ("pipe", "is not a regular file"),
+        ("pipe", "is no regular file, expected a short YAML file"),
     ],
 )
 def test_what_cannot_be_read_is_refused(tmp_path: Path, name: str, message: str) -> None:

@@ -226,7 +226,8 @@ _COMPUTED: Final = (
     Column(
         "refusal",
         Scope.SERVER,
-        "why a policy does not fit: who asked for how much, what was free, what held the rest",
+        "why a policy does not fit, who asked for how much, what was free, what held the rest; or why it has no plan, "
+        "where all numbers are missing",
         lambda of: of.refusal,
     ),
 )
@@ -252,15 +253,11 @@ def cells(columns: Iterable[str], stated: Mapping[str, Value], measured: Measure
 
 
 def result_rows(result: ScenarioResult) -> tuple[Row, ...]:
-    """Return the rows of `run`, in the order of the scenario."""
+    """Return the rows of `run`, in the order of the scenario; those of policies without a plan come last."""
 
-    def named(row: PolicyResult) -> Mapping[str, Value]:
+    def named(policy: str, gpu: Value = "") -> dict[str, Value]:
         workload = result.workload
-        return {
-            "network": workload.graph.name,
-            "batch_size": workload.batch_size,
-            "gpu": row.gpu,
-            "policy": row.policy,
-        }
+        return {"network": workload.graph.name, "batch_size": workload.batch_size, "gpu": gpu, "policy": policy}
 
-    return tuple(cells(RUN, named(row), Measured.of(result, row)) for row in result.results)
+    rows = tuple(cells(RUN, named(row.policy, row.gpu), Measured.of(result, row)) for row in result.results)
+    return (*rows, *(cells(RUN, named(each.policy) | {"refusal": each.reason}, None) for each in result.declined))

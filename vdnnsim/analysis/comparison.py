@@ -3,15 +3,7 @@
 from dataclasses import dataclass
 
 from vdnnsim.analysis.pareto import pareto_front, ranks
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-
-
-@dataclass(frozen=True, slots=True)
-class Declined:
-    """A policy that has no plan for a scenario, and why."""
-
-    policy: str
-    reason: str
+from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +24,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of many policies on one scenario.
-
-    Attributes:
-        result: those that have a plan, whether it fits or not.
-        declined: those that have none, in the order in which they were asked.
-    """
+    """What came of many policies on one scenario, whether they have a plan or not, and whether it fits or not."""
 
     result: ScenarioResult
-    declined: tuple[Declined, ...]
+
+    @property
+    def declined(self) -> tuple[Declined, ...]:
+        """The policies that have no plan, in the order in which they were asked."""
+        return self.result.declined
 
     @property
     def standings(self) -> tuple[Standing, ...]:

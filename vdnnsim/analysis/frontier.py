@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vdnnsim.analysis.comparison import Declined
 from vdnnsim.analysis.kernel_origins import KernelOrigins
+from vdnnsim.analysis.results import Declined
 from vdnnsim.plan.certificate import BoundClass
 
 

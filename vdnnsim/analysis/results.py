@@ -49,6 +49,14 @@ class PolicyResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Declined:
+    """A policy that has no plan for a scenario, and why."""
+
+    policy: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ScenarioResult:
     """What came of a scenario.
 
@@ -64,6 +72,7 @@ class ScenarioResult:
         captured: where the workload was captured, what it was captured as.
         advice: what would make it fit, in sentences; nothing where that was not asked.
         execution: how the framework runs it.
+        declined: policies that have no plan, in the order of the scenario.
     """
 
     name: str
@@ -81,6 +90,7 @@ class ScenarioResult:
     captured: CapturedModel | None = None
     advice: tuple[str, ...] = ()
     execution: Execution = Execution.EAGER
+    declined: tuple[Declined, ...] = ()
 
     @property
     def by_policy(self) -> tuple[tuple[PolicyResult, ...], ...]:

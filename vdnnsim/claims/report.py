@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,24 @@ from vdnnsim.claims.row import ClaimRow
 from vdnnsim.report import markdown
 from vdnnsim.report.chart import Chart
 from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.scale import Scale
+
+
+def claims_writer(paper: str) -> Writer:
+    """Return who writes the folder of a paper, by the paper's name."""
+    return Writer(
+        noun=f"report on {paper}",
+        manifest="run.json",
+        wrote=lambda content: content.get("command") == _command(paper),
+        names=re.compile(r"README\.md|run\.json|\w+\.(csv|png)"),
+    )
+
+
+def _command(paper: str) -> str:
+    return f"vdnnsim claims --paper {paper} --report DIR"
+
 
 PERCENT = Scale("%", 0.01, 0)
 
@@ -56,7 +73,7 @@ def manifest(file: ClaimsFile, profiles: Iterable[Path], **chance: int) -> str:
     inputs = [each for path in profiles for each in (path, path.with_suffix(".fit.csv")) if each.exists()]
     content = {
         "paper": file.title,
-        "command": f"vdnnsim claims --paper {file.paper} --report DIR",
+        "command": _command(file.paper),
         "versions": versions(),
         "inputs": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in inputs},
         "seed": None,

@@ -7,8 +7,12 @@ so that `--help` answers at once.
 """
 
 import gc
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import TextIOWrapper
+from types import FrameType
 
 try:
     import click
@@ -43,9 +47,13 @@ def main() -> None:
             # A name of a file may hold what the terminal's encoding does not.
             stream.reconfigure(errors="backslashreplace")
     try:
-        cli()
+        with _ended_as_by_ctrl_c():
+            cli()
     except KeyboardInterrupt:
         sys.exit("Aborted!")
+    except MemoryError:
+        click.echo("vdnnsim: memory does not suffice", err=True)
+        sys.exit(1)
     except OSError as failure:
         forget_output()
         click.echo(f"vdnnsim: {failure}", err=True)
@@ -56,6 +64,23 @@ def main() -> None:
         for note in getattr(error, "__notes__", ()):
             click.echo(note, err=True, nl=False)
         sys.exit(1)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Let a terminal that is closed, or who asks a process to end, interrupt it, so that nothing stays half done."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    asked = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in asked:
+        signal.signal(each, interrupt)
+    try:
+        yield
+    finally:
+        for each in asked:
+            signal.signal(each, signal.SIG_DFL)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -28,18 +28,22 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     """Hold every number that a paper states against the replay; exit with 3 when a reproduced one no longer is."""
     from vdnnsim.claims.claim import Verdict, read_claims
     from vdnnsim.claims.paper import open_paper
+    from vdnnsim.claims.report import claims_writer
     from vdnnsim.claims.row import COLUMNS, cells, summary
-    from vdnnsim.replace import replace_files
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.folder import refuse_foreign, write_folder
     from vdnnsim.report.tables.fitted import plain_table
 
     opened = open_paper(read_claims(paper), Path(), _capture())
+    writer = claims_writer(paper)
+    if report is not None:
+        refuse_foreign(report, ("README.md", writer.manifest), writer)
     rows = opened.check()
     if csv_file is not None:
         write_csv(csv_file, COLUMNS, [cells(row) for row in rows])
     talk = [summary(rows)]
     if report is not None:
-        written = replace_files(report, opened.report(rows))
+        written = write_folder(report, opened.report(rows), writer).files
         talk.append(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first")
     shown = [cells(row)[:-1] for row in rows]
     print_result(plain_table(COLUMNS[:-1], shown, has_all(csv_file), _LEFT_OUT_FIRST), *talk, piped_width=200)

@@ -10,6 +10,7 @@ from vdnnsim.cli.model import asked_for, takes_model
 from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import check_file, check_folder, print_result
 from vdnnsim.errors import PolicyError
+from vdnnsim.messages import listed
 
 if TYPE_CHECKING:
     from vdnnsim.policies.port import Policy
@@ -48,9 +49,9 @@ def compare(
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.compare import compare_policies
-    from vdnnsim.replace import replace_files
-    from vdnnsim.report.csv_file import csv_text, write_csv
-    from vdnnsim.report.plots.front import draw_comparison
+    from vdnnsim.report.comparison import COMPARISON_FILES, COMPARISON_WRITER, comparison_files
+    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.folder import refuse_foreign, write_folder
     from vdnnsim.report.tables.comparison import COMPARED, comparison_rows
     from vdnnsim.report.tables.terminal import comparison_table
 
@@ -59,18 +60,16 @@ def compare(
     policies = _policies(names, types, asked.policies)
     folder = Path("reports") / asked.name if out is None else out
     check_folder(folder)
+    refuse_foreign(folder, COMPARISON_FILES, COMPARISON_WRITER)
     if csv_file is not None:
         check_file(csv_file)
     with ProgressBar() as bar:
         bar.expect(len(policies))
         comparison = compare_policies(asked, policies, bar.done)
-    rows = comparison_rows(comparison)
-    files = replace_files(
-        folder, {"compare.csv": csv_text(COMPARED, rows).encode(), "compare.png": draw_comparison(comparison)}
-    )
+    files = write_folder(folder, comparison_files(comparison), COMPARISON_WRITER).files
     if csv_file is not None:
-        write_csv(csv_file, COMPARED, rows)
-    print_result(comparison_table(comparison), f"wrote {' and '.join(map(str, files))}")
+        write_csv(csv_file, COMPARED, comparison_rows(comparison))
+    print_result(comparison_table(comparison), f"wrote {listed([str(file) for file in files])}")
 
 
 def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list["Policy"]:

@@ -54,7 +54,8 @@ def frontier(
     from vdnnsim.report.caveats import capture_lines, kernel_times
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
-    from vdnnsim.report.frontier import refuse_foreign, write_frontier
+    from vdnnsim.report.folder import refuse_foreign
+    from vdnnsim.report.frontier import FILES, FRONTIER_WRITER, write_frontier
     from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, shown_rows
     from vdnnsim.report.tables.terminal import titled_table
@@ -63,7 +64,7 @@ def frontier(
     asked = limited(_with_planner(asked_for(scenario, words, types, policies).scenario, types), time_limit)
     folder = Path("reports") / asked.name if out is None else out
     check_folder(folder)
-    refuse_foreign(folder)
+    refuse_foreign(folder, FILES, FRONTIER_WRITER)
     if csv_file is not None:
         check_file(csv_file)
     planner = next(each for each in asked.policies if each.name == _PLANNER)

@@ -51,7 +51,7 @@ def max_batch(
     rows, shown = [], []
     found = largest_batches(asked)
     for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
-        refusal = "" if each.refusal is None else each.refusal.explain()
+        refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
         layer, phase = each.stopped_by
         stated: dict[str, Value] = {
             "network": asked.workload.graph.name,
@@ -81,6 +81,8 @@ def max_batch(
 
 
 def _batch(found: "LargestBatch") -> str:
+    if found.no_plan:
+        return "no plan"
     if found.part_size is not None:
         return "any"
     return str(found.batch_size) if found.batch_size else "does not fit"

@@ -34,7 +34,9 @@ _OPTIONS: Final = (
     click.option("--inputs", metavar="FILE.py:NAME", help="Of --model: makes its arguments for a batch size."),
     click.option("--precision", metavar="NAME", help="Of --model: float32, by default, or as amp_bfloat16."),
     click.option("--optimizer", metavar="NAME", help="Of --model: adamw, by default, or another, or none."),
-    click.option("--allocator", metavar="SETTINGS", help="Of --model: as PYTORCH_ALLOC_CONF has them."),
+    click.option(
+        "--allocator", metavar="SETTINGS", help="Of --model: as PYTORCH_ALLOC_CONF has them, and cudnn_benchmark:True."
+    ),
     click.option("--mode", metavar="MODE", help="Of --model: training, by default, or inference."),
     click.option("--channels-last", is_flag=True, default=None, help="Of --model: images in channels_last memory."),
     click.option("--execution", metavar="NAME", help="Of --model: eager, by default, cuda_graphs or compiled."),

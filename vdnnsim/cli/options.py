@@ -73,6 +73,7 @@ def policies_with(modules: Sequence[str]) -> "PolicyTypes":
     from vdnnsim.policies.registry import known_policies
 
     if modules:
-        # A console script does not look for modules where it was called, and that is where a user's policy lies.
-        sys.path.insert(0, str(Path.cwd()))
+        # A console script does not look for modules where it was called, and that is where a user's policy lies; last,
+        # for a file there may be called as a library is.
+        sys.path.append(str(Path.cwd()))
     return known_policies(modules)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from calibration.pretend.card import Card
     from calibration.pretend.session import Outcome, Task
     from vdnnsim.hardware.profile import Profile
+    from vdnnsim.report.folder import Writer
 
 _VIEWER: Final = "drop a snapshot onto https://pytorch.org/memory_viz, which sends it nowhere"
 FORMAT_VERSION: Final = 1
@@ -64,12 +66,13 @@ def pretend(  # an argument for each option
     from calibration.pretend.rates import operator_rates
     from calibration.pretend.session import Task
     from vdnnsim.hardware.profile import find_profile, load_profile
-    from vdnnsim.replace import replace_files
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.folder import refuse_foreign, write_folder
 
     _check(gpus, steady_steps, minutes)
     folder = Path("reports") / "pretend" / _stem(command) if out is None else out
     check_folder(folder)
+    refuse_foreign(folder, ("run.json", "steps.csv"), _writer())
     if csv_file is not None:
         check_file(csv_file)
     profile = load_profile(find_profile(hardware, Path()))
@@ -81,7 +84,7 @@ def pretend(  # an argument for each option
         write_csv(csv_file, MEMORY_COLUMNS, rows)
     told = [*refusal(outcome, again, _cards()), *findings(outcome, card, task.rates)]
     files = _files(profile, command, outcome, again, told) | ({} if log is None else {"again.log": log})
-    replace_files(folder, files)
+    write_folder(folder, files, _writer())
     viewer = f"; {_VIEWER}" if outcome.snapshots else ""
     print_result(_shown(profile, command, outcome, rows, told), f"wrote {len(files)} files to {folder}/{viewer}")
     if outcome.returncode and outcome.out_of_memory is None and not outcome.was_ended:
@@ -164,6 +167,18 @@ def _shown(
     held = holder_rows(found[1]) if found else []
     tables = (most, Padding(plain_table(HOLDER_COLUMNS, held, "run.json has all"), (1, 0, 0, 0))) if held else (most,)
     return titled_table(title, Group(*tables) if rows else Group(), (), told)
+
+
+def _writer() -> "Writer":
+    """Return who writes the folder of a run on a pretended GPU."""
+    from vdnnsim.report.folder import Writer
+
+    return Writer(
+        noun="run on a pretended GPU",
+        manifest="run.json",
+        wrote=lambda content: {"command", "findings", "processes", "files"} <= content.keys(),
+        names=re.compile(r"run\.json|steps\.csv|again\.log|[\w.-]+\.pickle"),
+    )
 
 
 def _files(

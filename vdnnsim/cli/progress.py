@@ -1,7 +1,8 @@
 """A bar of progress on standard error, drawn only where somebody watches it."""
 
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -15,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+
+Row = TypeVar("Row")
 
 
 class _Bar:
@@ -78,6 +81,20 @@ class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
         """Return the rate of the last steps."""
         return Text("" if task.speed is None else f"{task.speed:.3g}/s")
+
+
+class LookingBar(_Bar):
+    """Shows how many points of a study were looked up."""
+
+    def __init__(self, points: int) -> None:
+        super().__init__(MofNCompleteColumn(), TimeRemainingColumn(), total=points, auto_refresh=True)
+        self._progress.update(self._task, description="looking up what is kept")
+
+    def watched(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield rows, and learn that they come."""
+        for row in rows:
+            self._progress.update(self._task, advance=1)
+            yield row
 
 
 class StudyBar(_Bar):

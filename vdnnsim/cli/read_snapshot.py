@@ -76,13 +76,15 @@ def read_snapshot(
 
 def _models(allocators: Sequence[str], memory_models: Sequence[str]) -> "list[MemoryChoice]":
     from vdnnsim.cli.model import allocator_of
-    from vdnnsim.memory.choices import memory_choice
+    from vdnnsim.memory.choices import memory_choice, settings_of
 
     models = [allocator_of(each) for each in allocators]
     try:
         models += [memory_choice(each) for each in memory_models or (() if allocators else _ASKED)]
     except InputError as failure:
         raise InputError(f"--memory-model: {failure}") from None
+    if any((settings := settings_of(each)) is not None and settings.cudnn_benchmark for each in models):
+        raise InputError("cudnn_benchmark: found for a snapshot, in which searches are recorded; expected it of a run")
     return list(dict.fromkeys(models))
 
 

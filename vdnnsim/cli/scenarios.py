@@ -12,7 +12,7 @@ from vdnnsim.cli.options import CSV, POLICY_MODULE, TIME_LIMIT, FilePath, limite
 from vdnnsim.cli.output import print_result, write_result
 
 if TYPE_CHECKING:
-    from vdnnsim.report.run.write import Written
+    from vdnnsim.report.folder import Written
 
 _LARGE_BYTES = 10 * 2**20
 
@@ -45,13 +45,17 @@ def run(
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.experiment import run_scenario
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.run.write import ALWAYS, refuse_foreign, write_report
+    from vdnnsim.report.folder import refuse_foreign
+    from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.report.tables.terminal import result_table
+    from vdnnsim.scenario.check import refuse_misfits
 
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, policies)
     folder = Path("reports") / asked.scenario.name if out is None else out
-    refuse_foreign(folder, ALWAYS)
+    refuse_foreign(folder, ALWAYS, RUN_WRITER)
+    if scenario is not None:
+        refuse_misfits(scenario, asked.scenario)
     with SearchLine() as line:
         result = run_scenario(limited(asked.scenario, time_limit), line.tell)
     result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture))

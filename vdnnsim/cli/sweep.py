@@ -10,11 +10,13 @@ import click
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with
 from vdnnsim.cli.output import check_file, print_list
 from vdnnsim.cli.study_help import STUDY, StudyCommand
-from vdnnsim.errors import StudyError
+from vdnnsim.errors import InputError, OutputError, StudyError
 
 if TYPE_CHECKING:
     from vdnnsim.study.results.rows import Progress
+    from vdnnsim.study.results.store import Store
     from vdnnsim.study.study import Study
+    from vdnnsim.study.sweep import Faults
     from vdnnsim.study.workers.chunk import Workers
 
 _COLUMNS = ("done", "failed", "missing")
@@ -29,6 +31,7 @@ _RESULTS = "results.csv"
 @click.option("--parquet", metavar="FILE", type=FilePath(), help="Also write results to FILE as Parquet.")
 @click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Processes; by default one for each core.")
 @click.option("--cluster", metavar="ADDRESS", help="Compute on the Dask cluster whose scheduler listens there.")
+@click.option("--retry-failed", is_flag=True, help="Compute points anew that failed.")
 @click.option("--yes", is_flag=True, help="Compute a grid of more than a million points.")
 @POLICY_MODULE
 def sweep(  # noqa: PLR0913  # one for each option
@@ -40,16 +43,20 @@ def sweep(  # noqa: PLR0913  # one for each option
     parquet: Path | None,
     workers: int | None,
     cluster: str | None,
+    retry_failed: bool,
     yes: bool,
     policy_modules: Sequence[str],
 ) -> None:
     """Compute what is missing of the grid of STUDY, and write DIR/results.csv, and the pictures that it asks for.
 
-    What was computed is kept in DIR, so a study that is repeated, extended or killed goes on where it was.
+    What was computed is kept in DIR, so a study that is repeated, extended or killed goes on where it was. Points that
+    failed are rows that say why, and exit with 1.
     """
+    from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.study.file.read import read_study
-    from vdnnsim.study.results.rows import progress_of, study_rows
-    from vdnnsim.study.results.store import Store
+    from vdnnsim.study.results.report import SWEEP_WRITER, file_names
+    from vdnnsim.study.results.rows import study_rows
+    from vdnnsim.study.results.store import Store, writing
     from vdnnsim.study.study import MOST_POINTS
 
     asked = read_study(study, policies_with(policy_modules))
@@ -58,40 +65,65 @@ def sweep(  # noqa: PLR0913  # one for each option
     folder = Path("reports") / asked.name if out is None else out
     if status:
         with Store.reading(folder) as store:
-            _print(progress_of(study_rows(asked, store)), csv_file)
+            _print(_progress(asked, store), csv_file)
         return
     _check(csv_file, parquet)
-    progress = _compute(asked, folder, _workers(workers, cluster), csv_file, parquet)
+    refuse_foreign(folder, file_names(asked), SWEEP_WRITER)
+    with writing(folder) as kept:
+        if retry_failed:
+            kept.forget([row.resolved.key for row in study_rows(asked, kept) if row.error])
+        faults = _compute(asked, kept, _workers(workers, cluster))
+        try:
+            _write(asked, kept, folder, csv_file, parquet)
+        except OutputError:
+            raise
+        except InputError as failure:  # a picture that cannot be drawn of what came out
+            raise StudyError(f"{study}: {failure}") from None
+        progress = _progress(asked, kept)
     _print(progress, None)
     click.echo(f"wrote {folder / _RESULTS}", err=True)
+    if progress.missing:
+        why = faults.reason or f"{folder} no longer has them"
+        raise StudyError(f"{study}: {progress.missing} points are missing: {why}; the same command tries them again")
+    if progress.failed:
+        why = f"{progress.failed} points failed, the first: {progress.first_error}"
+        raise StudyError(f"{study}: {why}; --retry-failed tries them again")
 
 
-def _compute(
-    study: "Study", folder: Path, workers: "Workers", csv_file: Path | None, parquet: Path | None
-) -> "Progress":
-    from vdnnsim.cli.progress import StudyBar
-    from vdnnsim.replace import replace_files
-    from vdnnsim.study.results.export import write_parquet, write_results
-    from vdnnsim.study.results.report import report_files
+def _progress(study: "Study", store: "Store") -> "Progress":
+    from vdnnsim.cli.progress import LookingBar
     from vdnnsim.study.results.rows import progress_of, study_rows
-    from vdnnsim.study.results.store import writing
+
+    with LookingBar(study.grid_size) as bar:
+        return progress_of(bar.watched(study_rows(study, store)))
+
+
+def _compute(study: "Study", store: "Store", workers: "Workers") -> "Faults":
+    from vdnnsim.cli.progress import StudyBar
+    from vdnnsim.study.sweep import Faults
     from vdnnsim.study.sweep import sweep as compute
 
-    with writing(folder) as store:
-        before = progress_of(study_rows(study, store))
-        if before.missing:
-            try:
-                with StudyBar(before.missing) as bar:
-                    compute(study, store, workers, bar)
-            except KeyboardInterrupt:
-                raise _interrupted(before, bar.finished) from None
-        for path in (folder / _RESULTS, csv_file):
-            if path is not None:
-                write_results(path, study, store)
-        if parquet is not None:
-            write_parquet(parquet, study, store)
-        replace_files(folder, report_files(study, store))
-        return progress_of(study_rows(study, store)) if before.missing else before
+    before = _progress(study, store)
+    if not before.missing:
+        return Faults()
+    try:
+        with StudyBar(before.missing) as bar:
+            return compute(study, store, workers, bar)
+    except KeyboardInterrupt:
+        raise _interrupted(before, bar.finished) from None
+
+
+def _write(study: "Study", store: "Store", folder: Path, csv_file: Path | None, parquet: Path | None) -> None:
+    from vdnnsim.replace import replace_file
+    from vdnnsim.report.folder import write_folder
+    from vdnnsim.study.results.export import results_csv, write_parquet
+    from vdnnsim.study.results.report import SWEEP_WRITER, report_files
+
+    if csv_file is not None:
+        replace_file(csv_file, results_csv(study, store))
+    if parquet is not None:
+        write_parquet(parquet, study, store)
+    write_folder(folder, report_files(study, store), SWEEP_WRITER)
 
 
 def _interrupted(before: "Progress", finished: int) -> StudyError:

@@ -35,9 +35,10 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     the same: that proves order, overlap, stalls and memory, and not the kernel times.
     """
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.validation.report.tables import HEADER, cells, column_names, summary_cells
-    from vdnnsim.validation.report.write import write_validation
+    from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
     from vdnnsim.validation.validate import differences
     from vdnnsim.validation.verdict import requirements
 
@@ -45,6 +46,7 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
         machine = _profile(profile, device, kind)
         folder = _FOLDER / machine.server.name if out is None else out
         check_folder(folder)
+        refuse_foreign(folder, ("README.md", "validation.csv", "run.json"), VALIDATION_WRITER)
         if csv_file is not None:
             check_file(csv_file)
         validation = _validated(device, machine, kind)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
-from vdnnsim.cost.chosen_workspace import chosen_workspace_bytes
+from vdnnsim.cost.chosen_workspace import chosen_workspaces
 from vdnnsim.cost.reduction_workspace import sum_of_rows_bytes
 from vdnnsim.cost.table import ONLY, CostTable, KernelCost, MachineCosts, fastest_of
 from vdnnsim.dnn.captured_step import ConvolutionWork, ProductWork
@@ -74,7 +74,8 @@ def captured_table(workload: CapturedWorkload, machine: MachineOfType, multiproc
         key = element_type, role, captured.work, operation.bytes_moved, flop, captured.name, sizes, own_bytes
         if key not in known:
             model, asked = machine(element_type)
-            found = _options(model.laid_out(channels_last=channels_last), asked, operation, role, workload, sizes)
+            costs = model.laid_out(channels_last=channels_last)
+            found = _options(costs, asked, operation, role, workload, sizes, multiprocessors)
             known[key] = (replace(found[0], workspace_bytes=own_bytes),) if own_bytes else found
         return known[key]
 
@@ -115,6 +116,7 @@ def _options(
     role: Role,
     workload: CapturedWorkload,
     sizes: tuple[int, ...],
+    multiprocessors: int,
 ) -> _Options:
     captured = operation.captured
     assert captured is not None, "an operation of a network that we build has a layer"
@@ -128,8 +130,9 @@ def _options(
                 options = (machine.kernel("product", element_type, operation.flop, operation.bytes_moved),)
             if _on_tensor_cores(workload, element_type):
                 capability = workload.captured.compute_capability
-                chosen_bytes = chosen_workspace_bytes(work, element_type.nbytes, capability)
-                return (replace(options[0], workspace_bytes=chosen_bytes), *options[1:])
+                chosen = chosen_workspaces(work, element_type.nbytes, capability, multiprocessors)
+                several = chosen if len(chosen) > 1 else ()
+                return (replace(options[0], workspace_bytes=max(chosen), workspaces=several), *options[1:])
             return options
         case ProductWork(batch=1) as work:
             return _product(machine, element_type, work, role, workload.part_size)

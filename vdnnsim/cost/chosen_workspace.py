@@ -11,65 +11,183 @@ them into an order in which they are neighbours, channels rounded up to whole wo
 A filter of one pixel is in that order already, and in 16 bits not copied.
 
 None where in float32 neither X nor Y has more than 32 channels, in depthwise convolutions, which PyTorch computes by
-kernels of its own, and without tensor cores. Where maps lie as N, H, W, C already, what is left are the sums of dW.
+kernels of its own where maps lie as N, C, H, W, and without tensor cores. Where maps lie as N, H, W, C already, what is
+left are the sums of dW.
 
-An A100, whose compute capability is 8.0, copies more in float32: what the data gradient writes as well, and Y of a
-convolution in groups. Few channels are copied like others, and only where a pixel has fewer than a word, nothing is.
+An A100 and an H100, of compute capability 8.0 and 9.0, take other kernels for float32:
+
+    forward            Y, too, in groups, and where channels do not fill words of 16 numbers or are fewer than 32; an
+                       A100 nothing for filters of one pixel at batches of 16 to 127 where channels of X do not fill 64
+    data gradient      dX, too; nothing for a filter of several pixels between few channels
+    weight gradient    as many sums of dW as fill the GPU: its tiles of 128 by 128, each over so many parts of the
+                       pixels that every multiprocessor has one, as long as 256 pixels are left for each; nothing where
+                       a filter of one pixel leaves pixels out and channels of X do not fill 64
+
+Few channels are copied there like others, but of a pixel that has fewer than a word nothing is. An A100 copies maps
+that lie as N, H, W, C as well: X forward, dY for the data gradient, with what is written in groups, both for dW. And dW
+of a depthwise filter of 7 x 7 or more that lies so, of more than 64 channels and 2,048 pixels, takes 8 times X (up to
+12 times for small maps; found for filters up to 11 x 11, while 5 x 5 take little).
+
+A backward takes the workspace of its data gradient, gives it back, and takes that of its weight gradient
+(aten/src/ATen/native/cudnn/ConvShared.cpp): one that is a little larger than the other finds no room in what that left.
 
 Source: 242 convolutions of 14 networks of torchvision and timm (batch 16), forward and backward in float32 and bfloat16
 under autocast, as PyTorch 2.14 with cuDNN 9.24 takes them for an RTX 4090 that was not there (`calibration.pretend`).
 Copies come out to the byte. What does not: dW is added up over one to seventy parts, taken for two; of a third of the
 filters of one pixel in float32 nothing is copied; channels last, what is taken follows no rule that was found. Of all
 convolutions with maps as N, C, H, W together the rule has 106 % of cuDNN's bytes forward and 105 % backward in float32,
-91 % and 80 % in bfloat16. Of the A100, in the same way: 399 convolutions of 21 of timm's networks (batch 32, float32),
-each alone; the rule has 105 % of cuDNN's bytes forward, 107 % of the data gradient's, 100 % of the weight gradient's,
-and misses a shape by 33, 12 and 15 % of what cuDNN takes. The rule of the RTX 4090 had 87, 50 and 96 % there.
+91 % and 80 % in bfloat16; by shape it misses float32 by 60 to 110 %.
+
+For the A100, in the same way, 345 convolutions of 21 of timm's networks in float32 (batch 32), each alone. Held against
+246 of 15 other networks at batches of 8, 32 and 128, the rule has 93, 94 and 101 % of cuDNN's bytes forward, 104, 104
+and 94 % of the data gradient's, 87, 93 and 96 % of the weight gradient's, and misses a shape by 18, 15 and 10 %, by 7,
+6 and 10 %, and by 29, 12 and 7 %; of the H100 (batch 32) by 31, 25 and 13 %. Channels last on the A100 it misses
+forward by 32, 14 and 8 %, data gradients by 38, 32 and 28 %, weight gradients by 21, 13 and 9 %.
 """
 
+from collections import Counter
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.dnn.captured_step import ConvolutionWork
 
 WORD_BYTES: Final = 16
 """Of what a thread loads at a time."""
 FEW_CHANNELS: Final = 32
-AMPERE: Final = (8, 0)
-"""The compute capability of an A100."""
+A100: Final = (8, 0)
+H100: Final = (9, 0)
 PARTS: Final = 2
 _SUM_BYTES: Final = 4
+_WORD_OF_CHANNELS: Final = 16
+_CHANNELS_OF_A_TILE: Final = 64
+_TILE: Final = 128
+_PIXELS_OF_A_PART: Final = 256
+_BATCHES_IN_PLACE: Final = range(16, 128)
+_COPIES_OF_WIDE: Final = 8
+_WIDE_WINDOW: Final = 7 * 7
+_WIDE_PIXELS: Final = 2048
 
 
-def chosen_workspace_bytes(
-    work: ConvolutionWork, element_bytes: int, compute_capability: tuple[int, int] | None = None
-) -> int:
-    """Return what a convolution on tensor cores takes while it runs, of a backward the most of its gradients.
+class _Copies(NamedTuple):
+    """Bytes of a copy of each map, of W, and how many outputs of pixels there are."""
+
+    x: int
+    y: int
+    w: int
+    pixels: int
+
+
+def chosen_workspaces(
+    work: ConvolutionWork,
+    element_bytes: int,
+    compute_capability: tuple[int, int] | None = None,
+    multiprocessors: int = 1,
+) -> tuple[int, ...]:
+    """Return what a convolution on tensor cores takes: of a backward, for each of its gradients in turn.
 
     Args:
         work: what it computes.
         element_bytes: of each number of its operands, 4 or 2.
         compute_capability: of the GPU; that of an RTX 4090 unless given.
+        multiprocessors: over which the GPU spreads tiles.
     """
-    word, channels = WORD_BYTES // element_bytes, (work.input_channels, work.output_channels)
-    is_narrow = element_bytes < _SUM_BYTES
-    copies_more = compute_capability == AMPERE and not (is_narrow or work.channels_last)
-    has_few = work.input_channels < word if copies_more else not is_narrow and max(channels) <= FEW_CHANNELS
-    if work.groups == work.input_channels > 1 or has_few:
-        return 0
-    pixels = prod(work.input_size), prod(_output_size(work))
-    x, y = (
-        element_bytes * work.batch_size * -(-each // word) * word * size
-        for each, size in zip(channels, pixels, strict=True)
-    )
-    window = prod(work.kernel)
-    filters = element_bytes * prod(channels) // work.groups * window
-    w, sums = (filters * (window > 1), 0) if is_narrow else (filters, PARTS * filters)
-    if work.channels_last:
-        return sums if "weight" in work.computes else 0
+    copies = _copies(work, element_bytes)
+    if element_bytes == _SUM_BYTES and _knows_more(work, compute_capability):
+        taken = _for_float32_of_servers(work, copies, multiprocessors, is_a100=compute_capability == A100)
+    else:
+        taken = _usually(work, copies, element_bytes)
     if not work.computes:
-        return 0 if work.input_channels < word else x + w + y * (is_narrow or (copies_more and work.groups > 1))
-    data, weights = y + w + x * (is_narrow or copies_more), x + y + sums
-    return max(data * ("input" in work.computes), weights * ("weight" in work.computes))
+        return (taken["forward"],)
+    return tuple(taken[each] for each in ("input", "weight") if each in work.computes) or (0,)
+
+
+def searched_bytes(work: ConvolutionWork, element_bytes: int) -> int:
+    """Return the largest workspace of all kernels that cuDNN names: half as much again as copies of X, Y and W.
+
+    Of 345 convolutions on an A100 (see above) it is that in the median, from 1.1 to 2 times the copies for half of
+    them, and up to 17 times where images have three channels; on an RTX 4090 alike.
+    """
+    x, y, w, _ = _copies(work, element_bytes)
+    return (x + y + w) * 3 // 2
+
+
+def _copies(work: ConvolutionWork, element_bytes: int) -> _Copies:
+    word, channels = WORD_BYTES // element_bytes, (work.input_channels, work.output_channels)
+    pixels = [work.batch_size * prod(each) for each in (work.input_size, _output_size(work))]
+    x, y = (element_bytes * -(-each // word) * word * number for each, number in zip(channels, pixels, strict=True))
+    return _Copies(x, y, element_bytes * prod(channels) // work.groups * prod(work.kernel), pixels[1])
+
+
+def _knows_more(work: ConvolutionWork, compute_capability: tuple[int, int] | None) -> bool:
+    """Whether the rule knows what float32 takes on a GPU; of an H100 not where maps lie as N, H, W, C."""
+    return compute_capability == A100 or (compute_capability == H100 and not work.channels_last)
+
+
+def _usually(work: ConvolutionWork, copies: _Copies, element_bytes: int) -> Counter[str]:
+    x, y, w, _ = copies
+    is_narrow = element_bytes < _SUM_BYTES
+    sums = PARTS * w * (not is_narrow)
+    is_few = not is_narrow and max(work.input_channels, work.output_channels) <= FEW_CHANNELS
+    if work.groups == work.input_channels > 1 or is_few:
+        return Counter()
+    if work.channels_last:
+        return Counter(weight=sums)
+    w *= prod(work.kernel) > 1 or not is_narrow
+    has_words = work.input_channels * element_bytes >= WORD_BYTES
+    return Counter(forward=(x + w + y * is_narrow) * has_words, input=y + w + x * is_narrow, weight=x + y + sums)
+
+
+def _for_float32_of_servers(
+    work: ConvolutionWork, copies: _Copies, multiprocessors: int, *, is_a100: bool
+) -> Counter[str]:
+    x, y, w, pixels = copies
+    if work.groups == work.input_channels > 1:
+        return Counter(weight=_COPIES_OF_WIDE * x * (is_a100 and _is_wide(work)))
+    if work.input_channels * _SUM_BYTES < WORD_BYTES:
+        return Counter()
+    sums = w * _parts(work, pixels, multiprocessors)
+    in_groups = work.groups > 1
+    if work.channels_last:
+        return Counter(forward=x + w + y * in_groups, input=y + w + x * in_groups, weight=x + y + sums)
+    window, stride = prod(work.kernel), max(work.stride)
+    reads_in_place = is_a100 and window == stride == work.groups and _is_read_in_place(work)
+    copies_y = in_groups or (window > 1 and _are_odd(work))
+    is_small = not in_groups and window > 1 == stride and _are_small(work)
+    skips = window == 1 < stride and work.input_channels % _CHANNELS_OF_A_TILE
+    return Counter(
+        forward=0 if reads_in_place else x + w + y * copies_y,
+        input=0 if is_small else x + y + w,
+        weight=0 if skips else x + y + sums,
+    )
+
+
+def _is_read_in_place(work: ConvolutionWork) -> bool:
+    """Whether forward of a filter of one pixel reads X as it lies."""
+    return work.input_channels % _CHANNELS_OF_A_TILE > 0 and work.batch_size in _BATCHES_IN_PLACE
+
+
+def _is_wide(work: ConvolutionWork) -> bool:
+    """Whether dW of a depthwise convolution is added up in copies of X."""
+    has_many = work.input_channels > _CHANNELS_OF_A_TILE and work.batch_size * prod(work.input_size) > _WIDE_PIXELS
+    return work.channels_last and prod(work.kernel) >= _WIDE_WINDOW and has_many
+
+
+def _are_odd(work: ConvolutionWork) -> bool:
+    """Whether channels are few, or do not fill words."""
+    channels = work.input_channels, work.output_channels
+    return min(channels) < FEW_CHANNELS or any(each % _WORD_OF_CHANNELS for each in channels)
+
+
+def _are_small(work: ConvolutionWork) -> bool:
+    """Whether channels are so few that nothing is copied for the gradient of the input."""
+    return work.input_channels <= FEW_CHANNELS and work.output_channels <= 2 * FEW_CHANNELS
+
+
+def _parts(work: ConvolutionWork, pixels: int, multiprocessors: int) -> int:
+    """Return over how many parts of the pixels of a batch tiles of dW are added up."""
+    columns = -(-work.input_channels // work.groups * prod(work.kernel) // _TILE)
+    tiles = work.groups * columns * -(-work.output_channels // work.groups // _TILE)
+    return min(multiprocessors // tiles, pixels // _PIXELS_OF_A_PART)
 
 
 def _output_size(work: ConvolutionWork) -> tuple[int, ...]:

@@ -146,9 +146,8 @@ class EfficiencyCosts(MachineCosts):
         self, kind: OperatorKind, nbytes: int, sizes: tuple[int, ...] = (), *, is_narrow: bool = False
     ) -> KernelCost:
         channels = sizes[1] if kind is OperatorKind.NORMALIZATION and len(sizes) > 1 else 0
-        # Its sums over N, C, H, W load one element at a time, which takes as long as one of float32.
-        timed_bytes = 2 * nbytes if is_narrow and channels and not self._channels_last else nbytes
-        return self._cost(self._gpu.stream_s(kind, timed_bytes, channels, channels_last=self._channels_last), nbytes)
+        last = self._channels_last
+        return self._cost(self._gpu.stream_s(kind, nbytes, channels, channels_last=last, is_narrow=is_narrow), nbytes)
 
     def _cost(self, seconds: float, nbytes: int) -> KernelCost:
         return KernelCost(ONLY, seconds, 0, self._origin, dram_bytes=nbytes)

@@ -30,6 +30,7 @@ class EfficiencyParameters:
         depthwise_flop_fraction, depthwise_weights_flop_fraction: fraction of the peak of CUDA cores in float32 that
             depthwise convolutions sustain, forward and data gradient, and weight gradient; those in groups of several
             channels, too, where tensor cores do not compute them.
+        depthwise_strided_flop_fraction: the same of their data gradients with a stride, channels last.
         product_dram_fraction: fraction of DRAM bandwidth at which operands of products and convolutions move.
         winograd_dram_fraction: the same of Winograd's transforms.
         pointwise_dram_fraction and so on: the same of each `OperatorKind`; copies are casts and transpositions, too.
@@ -52,6 +53,7 @@ class EfficiencyParameters:
     attention_flop_fraction: float
     depthwise_flop_fraction: float
     depthwise_weights_flop_fraction: float
+    depthwise_strided_flop_fraction: float
     product_dram_fraction: float
     winograd_dram_fraction: float
     pointwise_dram_fraction: float

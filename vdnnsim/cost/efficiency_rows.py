@@ -27,8 +27,9 @@ Which rows of the sources stand there:
     triosim    every operator of the step but the optimizer; Kineto: every operator, of 2021-01 to fit, of 2021-06 to
                check; the same layers share a row with their median
     DeepBench  all convolutions with square strides and padding, 8 channels and 30 us or more
-    timm       seven networks: ResNet-18, SelecSLS-60, MnasNet, GERNet-L, ConvNeXt-T, Mixer-B/16, Xception-41; streams
-               of one kind in one row with their mean bytes
+    timm       training in both layouts and inference channels last of ResNet-18, SelecSLS-60, MnasNet, GERNet-L,
+               ConvNeXt-T, Mixer-B/16 and Xception-41; training of two networks with groups, RegNetX-800MF and 6.4GF;
+               streams of one kind in one row with their mean bytes
 """
 
 import csv

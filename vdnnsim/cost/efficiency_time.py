@@ -12,27 +12,33 @@ Every kernel takes launch_overhead_s and the longer of its arithmetic and of its
                  through DRAM around 36 products (`vdnnsim.cost.winograd_time`). Tensor cores want channels last: a
                  convolution of maps that lie as N, C, H, W turns X, Y and W around, which reads and writes each once
                  more, unless it is a plain product of aligned rows (1 x 1, stride 1, P Q a multiple of 8). They load
-                 16 bytes of channels at a time, to which channels are padded.
+                 16 bytes of channels at a time, to which channels are padded: of maps that lie as N, H, W, C, X or Y
+                 is copied once more where its channels are no multiple of that.
     depthwise    no product: as many multiply-adds an element as the filter has weights, on CUDA cores, or X and Y
-                 through DRAM
-    grouped      as depthwise, channels of a group padded to 32, where cuDNN has no kernel for tensor cores: before
-                 Ampere for no groups; channels last forward for groups of fewer than 32 channels that do not divide 32,
-                 for gradients unless they divide 32 and groups come in eights. So PyTorch 1.12 (cuDNN 8.3) computes
-                 gradients and PyTorch 2.4 (cuDNN 9) forward passes; gradients of later libraries may be faster.
+                 through DRAM. Where maps lie as N, H, W, C the data gradient of a stride has a rate of its own, some
+                 fifty times lower, by the channels of its group from 2 to 64.
+    grouped      one product for each 32 channels where groups are as ResNeXt's: 32 or more, in eights, of as many
+                 channels in as out, which divide 32. Others as depthwise where cuDNN has no kernel for tensor cores:
+                 before Ampere for no groups; channels last for weight gradients and the data gradients of strides, and
+                 all else if a group has fewer than 32 channels that do not divide 32. Channels of a group are then
+                 padded to 32, but in gradients channels last. So PyTorch 1.12 (cuDNN 8.3) computes gradients and
+                 PyTorch 2.4 (cuDNN 9) forward passes; gradients of later libraries may be faster.
     stream       bytes at the fraction of bandwidth of its kind (`vdnnsim.cost.operator_kinds`). Batch normalization
                  of N, C, H, W gives each channel to one block: C channels keep C / (SMs ceil(C / SMs)) of the
-                 multiprocessors busy. In inference, whose moments are known, it is as pointwise as an addition. Of
-                 narrow weights it is not cuDNN's but PyTorch's own, which of N, C, H, W loads one element at a time, as
-                 long as one of float32 (`vdnnsim.cost.efficiency`).
+                 multiprocessors busy; so it is of N, H, W, C, too, turned around before and after, where channels do
+                 not come in fours. In inference, whose moments are known, it is as pointwise as an addition. Of narrow
+                 weights it is not cuDNN's but PyTorch's own, which of N, C, H, W loads one element at a time, as
+                 long as one of float32.
 
 A bias is a pass of its own over Y: forward reads and writes it, the weight gradient reads it.
 
 Known limitations: no caches, so what fits into L2 is timed as if it did not (a ReLU of 26 or 51 MB comes out half too
-slow for an H100, which has 50 MB; of an RTX 4090, which has 72, forward passes come out 8 % too slow); the library is
-taken to choose the best tile sizes; no kernel runs beside another. cuDNN's heuristics are not known: gradients of 1 x 1
-convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast; channels-last
-gradients of 16 channels in groups that are not packed half too fast, of 48 in eight groups three times too slow. On an
-A100 under cuDNN 8.0 groups of N, C, H, W seem to be computed directly, too: ResNeXt-101 comes out up to 40 % too fast.
+slow for an H100, which has 50 MB; an RTX 4090, which has 72, seems to stream at its peak); the library is taken to
+choose the best tile sizes; no kernel runs beside another. cuDNN's heuristics are not known: gradients of 1 x 1
+convolutions in TF32 that widen come out a third too slow, those that narrow up to half too fast; training steps with
+groups, channels last, are off by 18 % on average (RegNetX-16GF two thirds too slow, NFNet-L3 40 % too fast). What is
+split along its channels is copied before it is convolved, which is not counted: MixNet comes out a third too fast. Of
+an A100 under cuDNN 8.0 groups of N, C, H, W seem to be computed directly: ResNeXt-101 comes out up to 40 % too fast.
 """
 
 import math
@@ -57,8 +63,14 @@ SUM_BYTES: Final = 4
 _LOAD_BYTES: Final = 16
 _ALIGNED_PIXELS: Final = 8
 _TILE_CHANNELS: Final = 32
-_PACKED_GROUPS: Final = 8
+_PACKED_GROUPS: Final = 32
+_PACKED_AT_ONCE: Final = 8
+_STRIDED_CHANNELS: Final = (2, 64)
+"""The fewest channels of a group for which a strided data gradient takes its time, and the most."""
 _TRANSPOSE_KERNELS: Final = 2
+_NORMALIZED_CHANNELS: Final = 4
+_TURNED_PASSES: Final = 4 / 3
+"""Of a normalization that reads X twice and writes Y: to turn both around is to read and to write each."""
 _OF_PHASE: Final = {
     Phase.FORWARD: "forward_",
     Phase.BACKWARD_DATA: "data_",
@@ -99,7 +111,15 @@ class EfficientGpu:
         arithmetic_s = flop / (self.flop_per_s[element_type] * fraction * p.attention_flop_fraction)
         return max(arithmetic_s, nbytes / self._dram(p.product_dram_fraction)) + p.launch_overhead_s
 
-    def stream_s(self, kind: OperatorKind, nbytes: int, channels: int = 0, *, channels_last: bool = False) -> float:
+    def stream_s(
+        self,
+        kind: OperatorKind,
+        nbytes: int,
+        channels: int = 0,
+        *,
+        channels_last: bool = False,
+        is_narrow: bool = False,
+    ) -> float:
         """Return the seconds of a kernel that moves bytes.
 
         Args:
@@ -107,15 +127,18 @@ class EfficientGpu:
             nbytes: read and written.
             channels: over which sums are taken of what is normalized; 0 for all else, and where moments are known.
             channels_last: whether they lie as N, H, W, C.
+            is_narrow: whether the weights that it is normalized by are of two bytes.
         """
-        p, busy = self.parameters, 1.0
+        p, timed_bytes, busy, turned_s = self.parameters, nbytes, 1.0, 0.0
         known = kind is OperatorKind.NORMALIZATION and not channels
         fraction = p.pointwise_dram_fraction if known else getattr(p, f"{kind.value}_dram_fraction")
-        if channels and channels_last:
+        if channels and channels_last and (is_narrow or channels % _NORMALIZED_CHANNELS == 0):
             fraction = p.normalization_last_dram_fraction
         elif channels:
             busy = channels / (self.multiprocessors * math.ceil(channels / self.multiprocessors))
-        return nbytes / (self._dram(fraction) * busy) + p.launch_overhead_s
+            timed_bytes = 2 * nbytes if is_narrow else nbytes
+            turned_s = self._turned_s(_TURNED_PASSES * nbytes) if channels_last else 0.0
+        return turned_s + timed_bytes / (self._dram(fraction) * busy) + p.launch_overhead_s
 
     def convolution_s(
         self,
@@ -129,22 +152,28 @@ class EfficientGpu:
         """Return the seconds of one phase of a convolution, its bias included; `shape` is that of one group."""
         seconds = self._bias_s(element_type, shape, phase, groups)
         if groups > 1 and not self._multiplies_groups(element_type, shape, phase, groups, channels_last=channels_last):
-            return seconds + self._direct_s(element_type, shape, phase, groups)
+            return seconds + self._direct_s(element_type, shape, phase, groups, channels_last=channels_last)
         nbytes = _operand_bytes(element_type, shape, groups)
         if not self.has_tensor_cores(element_type):
-            product = _direct_product(shape, phase, groups)
+            product = _direct_product(shape, groups, phase)
             direct_s = self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
             if groups == 1 and shape.kernel == (3, 3) and shape.stride == (1, 1):
                 return seconds + min(direct_s, self._winograd_s(element_type, shape, phase, nbytes))
             return seconds + direct_s
-        if not channels_last and not _is_plain_product(shape):
-            seconds += 2 * nbytes / self._dram(self.parameters.copy_dram_fraction)
-            seconds += _TRANSPOSE_KERNELS * self.parameters.launch_overhead_s
-        product = _direct_product(_padded(element_type, shape), phase, groups)
+        if channels_last:
+            seconds += self._turned_s(2 * _unaligned_bytes(element_type, shape, groups))
+        elif not _is_plain_product(shape):
+            seconds += self._turned_s(2 * nbytes)
+        product = _direct_product(*_tiled(element_type, shape, groups), phase)
         return seconds + self._multiply_s(element_type, product, nbytes, phase) + self.parameters.launch_overhead_s
 
     def _dram(self, fraction: float) -> float:
         return self.dram_bytes_per_s * fraction
+
+    def _turned_s(self, nbytes: float) -> float:
+        """Return the seconds of what lays maps out as another kernel wants them, before it and after it."""
+        p = self.parameters
+        return nbytes / self._dram(p.copy_dram_fraction) + _TRANSPOSE_KERNELS * p.launch_overhead_s if nbytes else 0.0
 
     @cached_property
     def _known_rates(self) -> dict[tuple[ElementType, str], ProductRates]:
@@ -193,17 +222,26 @@ class EfficientGpu:
         is_before_ampere = ElementType.BFLOAT16 not in self.flop_per_s
         if is_before_ampere or not channels_last:
             return not is_before_ampere
-        fills_tiles = _TILE_CHANNELS % shape.c == 0
-        if phase is Phase.FORWARD:
-            return fills_tiles or shape.c > _TILE_CHANNELS
-        return fills_tiles and groups % _PACKED_GROUPS == 0
+        if _is_packed(shape, groups):
+            return True
+        if phase is Phase.BACKWARD_WEIGHTS or (phase is Phase.BACKWARD_DATA and shape.stride != (1, 1)):
+            return False
+        return _TILE_CHANNELS % shape.c == 0 or shape.c > _TILE_CHANNELS
 
-    def _direct_s(self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int) -> float:
-        p = self.parameters
-        is_weights = phase is Phase.BACKWARD_WEIGHTS
-        flop_fraction = p.depthwise_weights_flop_fraction if is_weights else p.depthwise_flop_fraction
-        padding = 1.0 if shape.c == 1 else -(-shape.c // _TILE_CHANNELS) * _TILE_CHANNELS / shape.c
-        arithmetic_s = padding * groups * shape.flop / (self.flop_per_s[ElementType.FLOAT32] * flop_fraction)
+    def _direct_s(
+        self, element_type: ElementType, shape: ConvolutionShape, phase: Phase, groups: int, *, channels_last: bool
+    ) -> float:
+        p, channels = self.parameters, shape.c if shape.c == 1 else _multiple(shape.c, _TILE_CHANNELS)
+        fraction = p.depthwise_flop_fraction
+        if phase is Phase.BACKWARD_WEIGHTS:
+            fraction = p.depthwise_weights_flop_fraction
+            channels = shape.c if channels_last else channels
+        elif phase is Phase.BACKWARD_DATA and channels_last and shape.stride != (1, 1):
+            fraction = p.depthwise_strided_flop_fraction
+            fewest, most = _STRIDED_CHANNELS
+            channels = min(max(shape.c, fewest), most)
+        flop = groups * shape.flop * channels / shape.c
+        arithmetic_s = flop / (self.flop_per_s[ElementType.FLOAT32] * fraction)
         traffic_s = _operand_bytes(element_type, shape, groups) / self._dram(p.pointwise_dram_fraction)
         return max(arithmetic_s, traffic_s) + p.launch_overhead_s
 
@@ -220,7 +258,14 @@ def _operand_bytes(element_type: ElementType, shape: ConvolutionShape, groups: i
     return groups * element_type.nbytes * (shape.x_elements + shape.y_elements + shape.w_elements)
 
 
-def _direct_product(shape: ConvolutionShape, phase: Phase, groups: int) -> TiledProduct:
+def _unaligned_bytes(element_type: ElementType, shape: ConvolutionShape, groups: int) -> int:
+    """Return the bytes of what has channels that tensor cores do not load without padding."""
+    loaded, x, y = _LOAD_BYTES // element_type.nbytes, shape.x_elements, shape.y_elements
+    sides = ((shape.c, x), (shape.k, y))
+    return groups * element_type.nbytes * sum(elements for channels, elements in sides if groups * channels % loaded)
+
+
+def _direct_product(shape: ConvolutionShape, groups: int, phase: Phase) -> TiledProduct:
     positions, filter_elements = shape.n * shape.output_pixels, shape.c * shape.window
     if phase is Phase.FORWARD:
         return TiledProduct(shape.k, positions, filter_elements, count=groups)
@@ -235,7 +280,20 @@ def _is_plain_product(shape: ConvolutionShape) -> bool:
     return shape.window == 1 and shape.stride == (1, 1) and shape.output_pixels % _ALIGNED_PIXELS == 0
 
 
-def _padded(element_type: ElementType, shape: ConvolutionShape) -> ConvolutionShape:
+def _is_packed(shape: ConvolutionShape, groups: int) -> bool:
+    """Whether tensor cores compute several groups at once, as those of ResNeXt."""
+    comes_in_eights = groups >= _PACKED_GROUPS and groups % _PACKED_AT_ONCE == 0
+    return comes_in_eights and shape.c == shape.k and _TILE_CHANNELS % shape.c == 0
+
+
+def _tiled(element_type: ElementType, shape: ConvolutionShape, groups: int) -> tuple[ConvolutionShape, int]:
+    """Return what tensor cores multiply: groups packed, channels padded."""
+    if groups > 1 and _is_packed(shape, groups):
+        packed = replace(shape, c=_TILE_CHANNELS, k=_TILE_CHANNELS)
+        return packed, groups * shape.c // _TILE_CHANNELS
     loaded = _LOAD_BYTES // element_type.nbytes
-    c, k = (-(-each // loaded) * loaded for each in (shape.c, shape.k))
-    return replace(shape, c=c, k=k)
+    return replace(shape, c=_multiple(shape.c, loaded), k=_multiple(shape.k, loaded)), groups
+
+
+def _multiple(number: int, of: int) -> int:
+    return -(-number // of) * of

@@ -24,6 +24,7 @@ from vdnnsim.csv_table import (
     count_cell,
     number_cell,
     parse_table,
+    read_table,
     table_text,
     text_cell,
 )
@@ -32,6 +33,15 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import MeasuredKernels, Origin
+from vdnnsim.hardware.stated import (
+    MEASURED_BATCH,
+    MEASURED_BYTES,
+    MEASURED_TIME,
+    MEASURED_WORK,
+    MOVED_BYTES,
+    RUNS,
+    SPREAD,
+)
 from vdnnsim.messages import file_name, not_one_of, quote
 
 COLUMNS: Final = (
@@ -40,7 +50,6 @@ COLUMNS: Final = (
     *("flop", "moved_bytes", "origin", "note"),
 )
 _SHAPE_COLUMNS: Final = 6
-_LARGEST_BYTES: Final = 64 * 2**20
 _INPUT = re.compile(r"(?:([1-9][0-9]{0,9})x)?([1-9][0-9]{0,9})x([1-9][0-9]{0,9})x([1-9][0-9]{0,9})")
 
 
@@ -58,7 +67,7 @@ def read_kernel_table(path: Path) -> tuple[KernelRow, ...]:
     Raises:
         ProfileError: the file cannot be read, or a row of it is wrong; the message names the line.
     """
-    return parse_table(path, _read_bytes(path), COLUMNS, _rows)
+    return parse_table(path, read_table(path), COLUMNS, _rows)
 
 
 def read_measured_kernels(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
@@ -67,7 +76,7 @@ def read_measured_kernels(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
     Raises:
         ProfileError: as `read_kernel_table`, or the table is no longer what it was when the profile was read.
     """
-    data = _read_bytes(kernels.table)
+    data = read_table(kernels.table)
     if hashlib.sha256(data).hexdigest() != kernels.sha256:
         raise ProfileError(f"{file_name(kernels.table)}: has changed since its profile was read, expected it to stay")
     return parse_table(kernels.table, data, COLUMNS, _rows)
@@ -81,18 +90,6 @@ def _cells(row: KernelRow) -> tuple[str, ...]:
         *("" if row.seconds is None else repr(row.seconds), repr(row.spread), str(row.count)),
         *(str(row.workspace_bytes), str(row.flop), str(row.nbytes), row.origin.value, row.note),
     )
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
-    except OSError as failure:
-        reason = (failure.strerror or "unknown error").lower()
-        raise ProfileError(f"{file_name(path)}: cannot be read: {reason}; expected a table of kernels") from None
-    if len(data) > _LARGEST_BYTES:
-        raise ProfileError(f"{file_name(path)}: is larger than {_LARGEST_BYTES // 2**20} MiB")
-    return data
 
 
 def _rows(lines: Lines) -> Iterator[KernelRow]:
@@ -114,8 +111,6 @@ def _rows(lines: Lines) -> Iterator[KernelRow]:
 def _shape(cells: Sequence[str]) -> KernelShape:
     operator, phase_text, batch_text, type_text, inputs_text, gradients = cells[:_SHAPE_COLUMNS]
     phase = choice_cell("phase", phase_text, Phase)
-    if (batch_size := count_cell("batch_size", batch_text)) == 0:
-        raise WrongCellError("batch_size: found 0, expected 1 or more")
     inputs = tuple(map(_input, inputs_text.split("+")))
     letters = len(inputs) if phase in (Phase.BACKWARD_DATA, Phase.BACKWARD) else 0
     if len(gradients) != letters or not GRADIENT_LETTERS.issuperset(gradients):
@@ -124,7 +119,7 @@ def _shape(cells: Sequence[str]) -> KernelShape:
     shape = KernelShape(
         operator=_operator(operator),
         phase=phase,
-        batch_size=batch_size,
+        batch_size=count_cell("batch_size", batch_text, MEASURED_BATCH),
         element_type=choice_cell("element_type", type_text, ElementType),
         inputs=inputs,
         gradients=gradients,
@@ -146,23 +141,19 @@ def _operator(cell: str) -> str:
 
 def _row(shape: KernelShape, cells: Sequence[str]) -> KernelRow:
     algorithm, family, time_text, spread, runs, workspace, flop, moved, origin, note = cells[_SHAPE_COLUMNS:]
-    seconds = number_cell("time_s", time_text) if time_text else None
-    if seconds == 0:
-        raise WrongCellError(f"time_s: found {time_text!r}, expected a time above 0")
+    seconds = number_cell("time_s", time_text, MEASURED_TIME) if time_text else None
     if seconds is None and not note:
         raise WrongCellError("time_s: found nothing, expected a time, or a note that says why there is none")
-    if moved == "0":
-        raise WrongCellError("moved_bytes: found 0, expected 1 or more, for every kernel reads or writes")
     return KernelRow(
         shape=shape,
         algorithm=text_cell("algorithm", algorithm),
         family=text_cell("family", family, optional=True),
         seconds=seconds,
-        spread=number_cell("spread_fraction", spread),
-        count=count_cell("timed_runs", runs),
-        workspace_bytes=count_cell("workspace_bytes", workspace),
-        flop=count_cell("flop", flop),
-        nbytes=count_cell("moved_bytes", moved),
+        spread=number_cell("spread_fraction", spread, SPREAD),
+        count=count_cell("timed_runs", runs, RUNS),
+        workspace_bytes=count_cell("workspace_bytes", workspace, MEASURED_BYTES),
+        flop=count_cell("flop", flop, MEASURED_WORK),
+        nbytes=count_cell("moved_bytes", moved, MOVED_BYTES),
         origin=choice_cell("origin", origin, Origin),
         note=text_cell("note", note, optional=True),
     )

@@ -75,13 +75,17 @@ class ServerCosts(CostModel):
         self._server = server
         self._models: dict[ElementType, MachineCosts] = {}
         self._gaps: dict[ElementType, str] = {}
+        self._stand_ins: dict[ElementType, ServerCosts] = {}
+        self._narrow_models: dict[ElementType, tuple[MachineCosts, str]] = {}
 
     def _build(self, workload: Workload) -> CostTable:
         half, rates = workload.graph.autocast, self._server.gpu.flop_per_s
         if half and half not in rates:
-            gpu = replace(self._server.gpu, flop_per_s={**rates, half: rates[ElementType.FLOAT32]})
+            if half not in self._stand_ins:
+                gpu = replace(self._server.gpu, flop_per_s={**rates, half: rates[ElementType.FLOAT32]})
+                self._stand_ins[half] = ServerCosts(replace(self._server, gpu=gpu))
             gap = f"{self._server.name} states no gpu.peak for {half.value}; the rate of float32 stands in"
-            table = ServerCosts(replace(self._server, gpu=gpu)).table(workload)
+            table = self._stand_ins[half].table(workload)
             return replace(table, gap=_joined(gap, table.gap))
         if isinstance(workload, CapturedWorkload):
             return self._captured(workload)
@@ -114,6 +118,11 @@ class ServerCosts(CostModel):
 
     def _narrow(self, half: ElementType) -> tuple[MachineCosts, str]:
         """Return what times kernels in the narrow type of mixed precision, those of float32 where nothing else does."""
+        if half not in self._narrow_models:
+            self._narrow_models[half] = self._find_narrow(half)
+        return self._narrow_models[half]
+
+    def _find_narrow(self, half: ElementType) -> tuple[MachineCosts, str]:
         try:
             return self.of_type(half), self._gaps[half]
         except ProfileError:

@@ -26,6 +26,7 @@ class KernelCost:
         algorithm: its name; of several operations the names of those that offer a choice.
         seconds: its time alone on the GPU.
         workspace_bytes: memory that it needs while it runs.
+        workspaces: of one that takes several in turn, each; the largest is the one above.
         dram_bytes: what it moves through DRAM by the same model as its seconds, the bias of a CONV layer included
             (`vdnnsim.cost.convolution_time`); compulsory traffic where it is one roofline. 0 if not modelled.
         parts: of a phase that is several operations, the cost of each in their order; the seconds and traffic above are
@@ -38,6 +39,7 @@ class KernelCost:
     origin: Origin
     dram_bytes: int = 0
     parts: tuple["KernelCost", ...] = ()
+    workspaces: tuple[int, ...] = ()
 
     @classmethod
     def joined(cls, parts: Sequence["KernelCost"]) -> "KernelCost":

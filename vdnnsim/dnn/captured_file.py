@@ -6,7 +6,6 @@ references to what is there, memory that is written before it is read.
 
 import hashlib
 import re
-import stat
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +14,10 @@ import msgspec
 from vdnnsim.dnn.captured_check import check_captured_step
 from vdnnsim.dnn.captured_step import VERSION, CapturedStep
 from vdnnsim.entry import Entry
-from vdnnsim.errors import OutputError, ScenarioError
+from vdnnsim.errors import ScenarioError
 from vdnnsim.messages import LONGEST_SHOWN, file_name, one_line
+from vdnnsim.regular_file import UnreadableError, read_regular_file
+from vdnnsim.replace import replace_file
 
 LARGEST_FILE_BYTES: Final = 128 * 2**20
 """Some 200,000 operations; networks of billions of parameters have a few thousand."""
@@ -39,11 +40,13 @@ def read_captured_step(path: Path) -> tuple[CapturedStep, str]:
             one that is inconsistent.
     """
     name = file_name(path)
-    data = _read_bytes(path, name)
     try:
+        data = read_regular_file(path, LARGEST_FILE_BYTES, _WRITER)
         header = msgspec.json.decode(data, type=_Header)
         _check_header(header, name)
         step = msgspec.json.decode(data, type=CapturedStep)
+    except UnreadableError as failure:
+        raise ScenarioError(f"{name}: {failure}") from failure
     except msgspec.ValidationError as failure:
         raise ScenarioError(f"{name}: {_told(failure)}") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as failure:
@@ -61,26 +64,7 @@ def write_captured_step(step: CapturedStep, path: Path) -> None:
     """
     name = file_name(path)
     check_captured_step(step, name)
-    try:
-        path.write_bytes(msgspec.json.encode(msgspec.to_builtins(step, str_keys=True), order="deterministic"))
-    except OSError as failure:
-        raise OutputError(f"{name}: cannot be written: {(failure.strerror or 'unknown error').lower()}") from None
-
-
-def _read_bytes(path: Path, name: str) -> bytes:
-    try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            raise ScenarioError(f"{name}: is {'a folder' if stat.S_ISDIR(mode) else 'no regular file'}, {_WRITER}")
-        with path.open("rb") as file:
-            data = file.read(LARGEST_FILE_BYTES + 1)
-    except OSError as failure:
-        raise ScenarioError(f"{name}: cannot be read: {(failure.strerror or 'unknown error').lower()}") from None
-    except ValueError:
-        raise ScenarioError(f"{name}: cannot be read: no file can have this name") from None
-    if len(data) > LARGEST_FILE_BYTES:
-        raise ScenarioError(f"{name}: is larger than {LARGEST_FILE_BYTES // 2**20} MiB, {_WRITER}")
-    return data
+    replace_file(path, msgspec.json.encode(msgspec.to_builtins(step, str_keys=True), order="deterministic"))
 
 
 def _check_header(header: _Header, name: str) -> None:

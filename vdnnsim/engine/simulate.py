@@ -9,6 +9,7 @@ nor is slowed by them. Copies slow each other down where they share links of the
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import simpy
 
@@ -146,12 +147,13 @@ class _Iteration:
 
     def trace(self) -> IterationTrace:
         """Return what happened on this GPU."""
-        return self._recorder.trace(
+        trace = self._recorder.trace(
             iteration_s=self._end_s,
             pool_bytes=self._placement.pool_bytes,
             host_bytes=self._placement.host_bytes,
             host_issue_s=self._issue_total_s,
         )
+        return replace(trace, peaks_in_search=self._placement.peaks_in_search)
 
     def _issue(self) -> Process:
         compute, memory = self._streams[Stream.COMPUTE], self._streams[Stream.MEMORY]

@@ -26,6 +26,7 @@ from vdnnsim.csv_table import (
     table_text,
     text_cell,
 )
+from vdnnsim.hardware.stated import MEASURED_TIME, MOVED_BYTES, RUNS, SPREAD
 
 _FEWEST_POINTS: Final = 2
 
@@ -73,10 +74,10 @@ _COLUMNS: Final[Mapping[str, Callable[[str, str], Any]]] = {
     "direction": partial(choice_cell, choices=Direction),
     "host_memory": partial(choice_cell, choices=HostMemory),
     "beside": partial(text_cell, optional=True),
-    "copied_bytes": count_cell,
-    "time_s": number_cell,
-    "spread_fraction": number_cell,
-    "timed_runs": count_cell,
+    "copied_bytes": partial(count_cell, limits=MOVED_BYTES),
+    "time_s": partial(number_cell, limits=MEASURED_TIME),
+    "spread_fraction": partial(number_cell, limits=SPREAD),
+    "timed_runs": partial(count_cell, limits=RUNS),
     "note": partial(text_cell, optional=True),
 }
 """How the cells of a row are read, in the order of its fields."""
@@ -133,10 +134,6 @@ def _rows(lines: Lines) -> Iterator[CopyRow]:
     seen: dict[tuple[str, ...], int] = {}
     for line, cells in lines:
         row = CopyRow(*(read(column, cell) for (column, read), cell in zip(_COLUMNS.items(), cells, strict=True)))
-        if row.nbytes == 0:
-            raise WrongCellError("copied_bytes: found 0, expected 1 or more")
-        if row.seconds == 0:
-            raise WrongCellError(f"time_s: found {cells[4]!r}, expected a time above 0")
         if (first := seen.setdefault(tuple(cells[:4]), line)) != line:
             raise WrongCellError(f"copied_bytes: {cells[3]} stands for this kind of copy in line {first} already")
         yield row

@@ -17,7 +17,7 @@ from typing import Any, Final, get_args, get_origin
 from vdnnsim.entry import LONGEST_TEXT, Entry
 from vdnnsim.errors import InputError
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
-from vdnnsim.hardware.stated import Range, Stated
+from vdnnsim.hardware.stated import PARAMETER, Range, Stated, parameter_range
 from vdnnsim.hardware.topology import TopologyLink
 from vdnnsim.messages import LONGEST_SHOWN
 from vdnnsim.units import Dimension, parse_quantity, quantity_text, rounded_quantity
@@ -93,6 +93,12 @@ def definition(path: str) -> Definition:
     return next(each for each in definitions(TopologyLink) if each.path == key)
 
 
+def range_of(path: str) -> Range:
+    """Return what the figure at a key path may be."""
+    limits = definition(path).stated.range
+    return parameter_range(path.rpartition(".")[2]) if limits is PARAMETER else limits
+
+
 def numbers_of(server: Server) -> Iterator[tuple[str, float]]:
     """Yield the key path of every figure that a machine has and its number, in the order of the file.
 
@@ -127,7 +133,7 @@ def state(path: str, number: float, origin: Origin, source: str) -> Figure:
         origin: where it comes from.
         source: how it was measured, or where it was found.
     """
-    limits = definition(path).stated.range
+    limits = range_of(path)
     assert limits.low <= number <= limits.high, f"{path}: {number} is not from {limits.shown}"
     return Figure(path, quantity_text(number, limits.dimension), origin, source)
 
@@ -140,12 +146,12 @@ def rounded_figure(path: str, number: float, digits: int) -> float:
         number: in SI units.
         digits: at most, whatever the unit.
     """
-    return rounded_quantity(number, definition(path).stated.range.dimension, digits)
+    return rounded_quantity(number, range_of(path).dimension, digits)
 
 
 def stated_number(figure: Figure) -> float:
     """Return the number in SI units that a figure states."""
-    return parse_quantity(figure.text, definition(figure.path).stated.range.dimension)
+    return parse_quantity(figure.text, range_of(figure.path).dimension)
 
 
 def figure_lines(indent: str, key: str, figure: Figure) -> Iterator[str]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from vdnnsim.csv_table import read_table
 from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
 from vdnnsim.file_kind import FileKind, check_kind
@@ -30,7 +31,7 @@ from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import Figures, keys_of
 from vdnnsim.hardware.privacy import what_identifies
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power, Server
-from vdnnsim.hardware.stated import ANY_NUMBER
+from vdnnsim.hardware.stated import parameter_range
 from vdnnsim.hardware.topology_section import host_link, read_topology
 from vdnnsim.messages import file_name, not_one_of, quote
 from vdnnsim.yaml_file import read_yaml
@@ -64,10 +65,14 @@ class Profile:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies."""
+        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies.
+
+        Where vdnnsim is installed is no part of the name of what came with it.
+        """
         tables = (self.server.kernels, self.server.link.copies)
         read = ((file_name(each.table), each.sha256) for each in tables if each is not None)
-        return ((self.file, self.sha256), *read)
+        shipped = f"{file_name(_shipped_folder().parent)}/"
+        return tuple((name.removeprefix(shipped), sha256) for name, sha256 in ((self.file, self.sha256), *read))
 
 
 def is_profile_name(text: str) -> bool:
@@ -170,7 +175,7 @@ def _cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float
     for name in parameters:
         if not _PARAMETER.fullmatch(name):
             raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
-    return kind, {name: figures.number(figure, ANY_NUMBER) for name, figure in parameters.items()}
+    return kind, {name: figures.number(figure, parameter_range(name)) for name, figure in parameters.items()}
 
 
 def _kernels(entry: Entry, folder: Path) -> MeasuredKernels:
@@ -195,11 +200,13 @@ def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
     if not _TABLE.fullmatch(name):
         raise entry.expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
     table = folder / name
+    if table.is_symlink() and table.resolve().parent != folder.resolve():
+        # A profile of a stranger must not have another's file read, and parts of it printed.
+        raise entry.wrong(f"{file_name(table)} is a link to another folder, expected a file beside the profile")
     try:
-        return table, table.read_bytes()
-    except OSError as failure:
-        reason = (failure.strerror or "unknown error").lower()
-        raise entry.wrong(f"{file_name(table)} cannot be read: {reason}") from None
+        return table, read_table(table)
+    except ProfileError as failure:
+        raise entry.wrong(str(failure)) from failure
 
 
 def _provenance(entry: Entry) -> tuple[tuple[str, str], ...]:

@@ -10,12 +10,12 @@ from typing import Annotated, Final
 from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.copies import MeasuredCopies
 from vdnnsim.hardware.stated import (
-    ANY_NUMBER,
     BYTE_ENERGY,
     FLOP_ENERGY,
     FRACTION,
     GRANULE,
     MEMORY,
+    PARAMETER,
     PEAK,
     RATE,
     TIME,
@@ -185,7 +185,7 @@ class Server:
     gpu: Gpu
     link: Link
     host: Host
-    cost_model: Annotated[Mapping[str, float], Stated("cost_model", ANY_NUMBER, "parameter of the cost model")]
+    cost_model: Annotated[Mapping[str, float], Stated("cost_model", PARAMETER, "parameter of the cost model")]
     figures: tuple[Figure, ...]
     power: Power | None = None
     kernels: MeasuredKernels | None = None

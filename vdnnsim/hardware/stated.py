@@ -34,7 +34,27 @@ FLOP_ENERGY: Final = Range(Dimension.JOULES_PER_FLOP, 0, 1, "0 J/FLOP to 1 J/FLO
 BYTE_ENERGY: Final = Range(Dimension.JOULES_PER_BYTE, 0, 1, "0 J/B to 1 J/B", "80 pJ/B")
 UNITS: Final = Range(Dimension.COUNT, 1, 1e6, "1 to 1000000", "132")
 FRACTION: Final = Range(Dimension.COUNT, 0.001, 1, "0.001 to 1", "0.9")
-ANY_NUMBER: Final = Range(Dimension.COUNT, 0, 1e18, "0 to 1e18", "0.75")
+PARAMETER: Final = Range(Dimension.COUNT, 0, 1e6, "0 to 1000000", "0.75")
+"""Of a cost model; `parameter_range` says what the name narrows it to."""
+_SHARE: Final = Range(Dimension.COUNT, 1e-6, 1, "0.000001 to 1", "0.75")
+_OVERHEAD: Final = Range(Dimension.COUNT, 0, 10, "0 to 10", "0.000003")
+
+MEASURED_TIME: Final = Range(Dimension.SECONDS, 1e-12, 86_400, "1e-12 to 86400 (a day)", "0.0123")
+"""Of a kernel or a copy in a table, as of all that follows."""
+MEASURED_BYTES: Final = Range(Dimension.BYTES, 0, 2**60, "0 to 2^60 (1 EiB)", "4096")
+MOVED_BYTES: Final = Range(Dimension.BYTES, 1, 2**60, "1 to 2^60 (1 EiB)", "4096")
+"""Of a kernel, which reads or writes something, or of a copy."""
+MEASURED_BATCH: Final = Range(Dimension.COUNT, 1, 1e9, "1 to 1000000000", "64")
+MEASURED_WORK: Final = Range(Dimension.COUNT, 0, 1e24, "0 to 1e24", "1000000")
+RUNS: Final = Range(Dimension.COUNT, 0, 1e9, "0 to 1000000000", "20")
+SPREAD: Final = Range(Dimension.COUNT, 0, 1e6, "0 to 1000000", "0.01")
+
+
+def parameter_range(name: str) -> Range:
+    """Return what a parameter of a cost model may be: seconds and fractions of peaks end in what they are."""
+    if name.endswith("_s"):
+        return _OVERHEAD
+    return _SHARE if name.endswith("_fraction") else PARAMETER
 
 
 @dataclass(frozen=True, slots=True)

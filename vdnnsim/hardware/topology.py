@@ -10,12 +10,16 @@ turns at the lowest common node.
 """
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Final
 
 from vdnnsim.hardware.stated import FRACTION, RATE, TIME, Stated
+
+_MOST_TRIALS: Final = 10_000
+"""In the search for a ring, about a second."""
 
 
 class NodeKind(Enum):
@@ -156,18 +160,12 @@ class Topology:
     def ring(self, gpus: int) -> tuple[int, ...]:
         """Return the first GPUs, each of them joined to the next and the last to the first by peer links or a fabric.
 
-        The first such order by number; where there is none, the order of their numbers.
+        The first such order by number; where there is none, or none is found in 10,000 trials, the order of their
+        numbers.
         """
         numbers = tuple(range(gpus))
-        joined = {each: [to for to in numbers if to != each and self._beside_tree(each, to)] for each in numbers}
-
-        def completed(order: tuple[int, ...]) -> tuple[int, ...] | None:
-            if len(order) == gpus:
-                return order if order[0] in joined[order[-1]] else None
-            following = (completed((*order, each)) for each in joined[order[-1]] if each not in order)
-            return next((each for each in following if each), None)
-
-        return completed(numbers[:1]) or numbers
+        joined = {each: {to for to in numbers if to != each and self._beside_tree(each, to)} for each in numbers}
+        return _ring(joined) or numbers
 
     def latency_s(self, path: Iterable[Hop]) -> float:
         """Return the latency of a path: the sum over its links."""
@@ -182,15 +180,20 @@ class Topology:
         parent = self.gpus[gpu].parent
         return tuple(number for number, node in enumerate(self.gpus) if node.parent == parent)
 
+    @cached_property
+    def _peer_hops(self) -> Mapping[tuple[str, str], Hop]:
+        down = {(peer.first, peer.second): Hop(peer.link.name, Way.DOWN) for peer in self.peers}
+        return {(peer.second, peer.first): Hop(peer.link.name, Way.UP) for peer in self.peers} | down
+
+    @cached_property
+    def _port_links(self) -> Mapping[str, str]:
+        return {port.gpu: port.link.name for port in self.ports}
+
     def _beside_tree(self, sender: int, receiver: int) -> tuple[Hop, ...]:
         """Return the way by a peer link or the fabric; empty where there is none."""
-        names = self.gpus[sender].name, self.gpus[receiver].name
-        for peer in self.peers:
-            if (peer.first, peer.second) == names:
-                return (Hop(peer.link.name, Way.DOWN),)
-            if (peer.second, peer.first) == names:
-                return (Hop(peer.link.name, Way.UP),)
-        ports = {port.gpu: port.link.name for port in self.ports}
+        names, ports = (self.gpus[sender].name, self.gpus[receiver].name), self._port_links
+        if hop := self._peer_hops.get(names):
+            return (hop,)
         if all(name in ports for name in names):
             return (Hop(ports[names[0]], Way.UP), Hop(ports[names[1]], Way.DOWN))
         return ()
@@ -200,6 +203,43 @@ class Topology:
         while line[-1].parent is not None:
             line.append(self._by_name[line[-1].parent])
         return line
+
+
+def _ring(joined: Mapping[int, AbstractSet[int]]) -> tuple[int, ...] | None:
+    """Return the first order in which each is joined to the next, and the last to the first; None where none is found.
+
+    Args:
+        joined: for each number from 0 on, to which others it is joined.
+    """
+    trials = 0
+
+    def completed(order: tuple[int, ...], rest: frozenset[int]) -> tuple[int, ...] | None:
+        nonlocal trials
+        trials += 1
+        if not rest:
+            return order if order[0] in joined[order[-1]] else None
+        if trials > _MOST_TRIALS or not _may_close(joined, order, rest):
+            return None
+        following = (completed((*order, each), rest - {each}) for each in sorted(joined[order[-1]] & rest))
+        return next((each for each in following if each), None)
+
+    return completed((0,), frozenset(joined) - {0})
+
+
+def _may_close(joined: Mapping[int, AbstractSet[int]], order: tuple[int, ...], rest: frozenset[int]) -> bool:
+    """Whether a way through all that are left may lead from the last back to the first.
+
+    Each of them has a way in and another out, and there is a way between any two. Of two GPUs in all the way in is the
+    way out.
+    """
+    beside = rest | {order[0], order[-1]}
+    if len(joined) > 2 and any(len(joined[each] & beside) < 2 for each in rest):
+        return False
+    reached, found = set[int](), {min(rest)}
+    while found:
+        reached |= found
+        found = set[int]().union(*(joined[each] for each in found)) & rest - reached
+    return reached == rest
 
 
 def _hop(node: Node, way: Way) -> Hop:

@@ -155,8 +155,10 @@ def _nodes(entry: Entry, types: _LinkTypes) -> tuple[Node, ...]:
     gpus = [name for name, node in stated.items() if node.kind is NodeKind.GPU]
     if not 1 <= len(gpus) <= MOST_GPUS:
         raise entry.wrong(f"found {len(gpus) or 'no'} nodes of kind gpu, expected 1 to {MOST_GPUS}")
-    parents = {name: _parent(node, stated) for name, node in stated.items()}
-    depths = {name: _depth(name, parents, stated) for name in stated}
+    above = [name for name, node in stated.items() if node.kind is not NodeKind.GPU]
+    what = "a node that others hang on"
+    parents = {name: None if node.parent is None else node.parent.name(above, what) for name, node in stated.items()}
+    depths = _depths(parents, stated)
     order = sorted(stated, key=lambda name: (stated[name].kind is NodeKind.GPU, depths[name]))
     return tuple(_node(name, stated[name], parents[name], types) for name in order)
 
@@ -177,22 +179,22 @@ def _stated(name: str, entry: Entry) -> _StatedNode:
     return _StatedNode(entry, kind, keys.get("parent"), keys.get("link"))
 
 
-def _parent(node: _StatedNode, stated: Mapping[str, _StatedNode]) -> str | None:
-    if node.parent is None:
-        return None
-    above = [name for name, each in stated.items() if each.kind is not NodeKind.GPU]
-    return node.parent.name(above, "a node that others hang on")
-
-
-def _depth(name: str, parents: Mapping[str, str | None], stated: Mapping[str, _StatedNode]) -> int:
-    """Return how many links are between a node and host memory, if there is a way at all."""
-    way = [name]
-    while (parent := parents[way[-1]]) is not None:
-        way.append(parent)
-        if parent in way[:-1]:
-            circle = " -> ".join(way[way.index(parent) :])
-            raise stated[name].entry.wrong(f"has no path to host memory: {circle} is a cycle, expected a tree")
-    return len(way) - 1
+def _depths(parents: Mapping[str, str | None], stated: Mapping[str, _StatedNode]) -> Mapping[str, int]:
+    """Return how many links are between each node and host memory, if there is a way at all."""
+    depths: dict[str, int] = {}
+    for name in stated:
+        way: dict[str, None] = {}
+        node: str | None = name
+        while node is not None and node not in depths:
+            if node in way:
+                nodes = list(way)
+                circle = " -> ".join((*nodes[nodes.index(node) :], node))
+                raise stated[name].entry.wrong(f"has no path to host memory: {circle} is a cycle, expected a tree")
+            way[node] = None
+            node = parents[node]
+        below = 0 if node is None else depths[node] + 1
+        depths |= {each: below + index for index, each in enumerate(reversed(way))}
+    return depths
 
 
 def _node(name: str, stated: _StatedNode, parent: str | None, types: _LinkTypes) -> Node:

@@ -13,7 +13,7 @@ unmap pages is expensive and holds up the GPU to some degree. Assumption: here i
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 from vdnnsim.memory.free_pieces import FreePieces
 from vdnnsim.memory.requests import Overflow, Placed, Request, round_up
@@ -52,13 +52,27 @@ class OnlinePool(Protocol):
         """Return the size of the largest piece that a request of nbytes, for which there is no room, met."""
 
 
+@runtime_checkable
+class KeepingPool(OnlinePool, Protocol):
+    """One that keeps what is given back, until it is told not to."""
+
+    def empty_cache(self) -> None:
+        """Give back to the GPU what is free as a whole."""
+
+
 def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:
     """Serve requests until one finds no room."""
     held: dict[int, Block] = {}
     offsets: list[int | None] = []
     deltas: list[int] = []
-    in_use = 0
+    in_use = most_searched = 0
     for position, request in enumerate(requests):
+        if request.searches:
+            assert isinstance(pool, KeepingPool)
+            most_searched = max(most_searched, _searched(pool, request, granule_bytes))
+            offsets.append(None)
+            deltas.append(0)
+            continue
         if request.nbytes is None:
             block = held.pop(request.key)
             pool.give_back(block)
@@ -83,7 +97,19 @@ def serve(requests: Sequence[Request], pool: OnlinePool, capacity_bytes: int, gr
         in_use += delta
         offsets.append(block.start if pool.addressed else None)
         deltas.append(delta)
-    return Placed(tuple(offsets), tuple(deltas), pool.pool_bytes)
+    return Placed(tuple(offsets), tuple(deltas), pool.pool_bytes, 0 < pool.pool_bytes == most_searched)
+
+
+def _searched(pool: KeepingPool, request: Request, granule_bytes: int) -> int:
+    """Serve a search; return what the pool needed where that was more than ever before."""
+    before, nbytes = pool.pool_bytes, request.nbytes or 0
+    while nbytes and (block := pool.take(round_up(nbytes, granule_bytes))) is None:
+        nbytes //= 2
+    if nbytes:
+        assert block is not None
+        pool.give_back(block)
+    pool.empty_cache()
+    return pool.pool_bytes if pool.pool_bytes > before else 0
 
 
 def place_ideal(requests: Sequence[Request], capacity_bytes: int, granule_bytes: int) -> Placed | Overflow:

@@ -17,11 +17,14 @@ class Request(NamedTuple):
     Attributes:
         resizes: whether the key, which is in use, holds nbytes from now on: extents of it were given back or taken
             again. Only a model that states a granule for them can do so (`vdnnsim.memory.place.extent_granule_bytes`).
+        searches: whether it takes nbytes, where there is no room for them half as many and so on, and gives them back
+            at once and with them to the GPU all that is free: a search of cuDNN's. PyTorch's allocator alone does so.
     """
 
     key: int
     nbytes: int | None
     resizes: bool = False
+    searches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,13 @@ class Placed:
         offsets: by position of the request, the address given or given back; None under a model without addresses.
         deltas: by position, bytes in use added or taken away, rounded to the granule.
         pool_bytes: bytes of memory that the model needed, the gaps between buffers included.
+        peaks_in_search: whether it needed as many for a search alone.
     """
 
     offsets: tuple[int | None, ...]
     deltas: tuple[int, ...]
     pool_bytes: int
+    peaks_in_search: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ Its older name is PYTORCH_CUDA_ALLOC_CONF, which PyTorch still reads. Those sett
 memory lies and how much is reserved; a setting that is not, is refused by name. `garbage_collection_threshold` does
 nothing unless `per_process_memory_fraction` is below 1: PyTorch looks at it under that limit alone.
 
+`cudnn_benchmark` is no word of that variable: it is `torch.backends.cudnn.benchmark`, whose search empties the pool.
+
 Source: github.com/pytorch/pytorch, versions 2.11 to 2.14, c10/core/AllocatorConfig.cpp (parseRoundUpPower2Divisions,
 parseMaxSplitSize, parseGarbageCollectionThreshold) and c10/cuda/CUDACachingAllocator.cpp (round_size,
 setMemoryFraction).
@@ -41,6 +43,8 @@ class AllocatorSettings:
         garbage_collection_threshold: part of the allowed memory above which segments are given back that were free
             longest; 0 for never.
         per_process_memory_fraction: part of all memory of the GPU that may be reserved.
+        cudnn_benchmark: whether the first iteration of what was captured searches for its convolutions
+            (`vdnnsim.plan.searches`).
     """
 
     expandable_segments: bool = False
@@ -48,6 +52,7 @@ class AllocatorSettings:
     roundup_power2_divisions: tuple[tuple[str, int], ...] | int | None = None
     garbage_collection_threshold: float = 0.0
     per_process_memory_fraction: float = 1.0
+    cudnn_benchmark: bool = False
 
     @property
     def words(self) -> str:
@@ -184,5 +189,6 @@ _READERS: Final[Mapping[str, Callable[[str, str], object]]] = {
     "roundup_power2_divisions": _read_divisions,
     "garbage_collection_threshold": _threshold,
     "per_process_memory_fraction": _fraction,
+    "cudnn_benchmark": _truth,
 }
 """What reads each setting."""

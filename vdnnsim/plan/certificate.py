@@ -10,12 +10,12 @@ class BoundClass(Enum):
     OFFLOAD = "schedules of this order that compute nothing again and keep weights, their gradients and states"
     ANY = "schedules of this order, with anything offloaded or computed again"
     OFFLOAD_AND_STATES = (
-        "schedules of this order that compute nothing again, keep weights and their gradients, and begin and end with "
-        "the states of the optimizer on the host"
+        "schedules of this order that compute nothing again, keep weights and their gradients, and have each state of "
+        "the optimizer on the host but for its update"
     )
     ANY_AND_STATES = (
-        "schedules of this order, with anything offloaded or computed again, that begin and end with the states of the "
-        "optimizer on the host"
+        "schedules of this order, with anything offloaded or computed again, that have each state of the optimizer on "
+        "the host but for its update"
     )
 
     @property

@@ -79,12 +79,10 @@ class _Checker:
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
         self._pieces = Pieces(plan)
-        self._states = [
-            _BufferState(
-                [_Piece(name, on_host=frozenset(range(each.given_on_host))) for name in self._pieces.names(at)]
-            )
-            for at, each in enumerate(plan.buffers)
-        ]
+        self._states: list[_BufferState] = []
+        for number, buffer in enumerate(plan.buffers):
+            copies = frozenset({0}) if buffer.given_on_host else frozenset[int]()
+            self._states.append(_BufferState([_Piece(each, on_host=copies) for each in self._pieces.names(number)]))
         self._position = 0
         self._order = StreamOrder()
 
@@ -93,10 +91,9 @@ class _Checker:
             self._position = position
             self._visit(operation)
         for state, buffer in zip(self._states, self._plan.buffers, strict=True):
-            if state.allocated:
-                raise self._error(f"{buffer.name} is still allocated at the end")
-            if buffer.given_on_host and not all(0 in each.on_host for each in state.pieces):
-                raise self._error(f"{buffer.name} is not on the host at the end, where it was at the beginning")
+            is_lost = buffer.given_on_host and not all(0 in each.on_host for each in state.pieces)
+            if is_lost or state.allocated:
+                raise self._error(f"{buffer.name} is {'not on the host' if is_lost else 'still allocated'} at the end")
 
     def _visit(self, operation: Operation) -> None:
         match operation:
@@ -173,10 +170,9 @@ class _Checker:
         self._order.reach(Stream.COMPUTE)
         if state.allocated:
             raise self._error(f"{self._name(buffer)} is allocated twice")
-        is_there = self._plan.buffers[buffer].given_on_gpu and not state.released
-        self._states[buffer] = _BufferState(
-            [self._taken(each, written=is_there) for each in state.pieces], allocated=True
-        )
+        given = self._plan.buffers[buffer].given_on_gpu and not state.released
+        pieces = [self._taken(each, written=given) for each in state.pieces]
+        self._states[buffer] = _BufferState(pieces, allocated=True)
 
     def _taken(self, piece: _Piece, *, written: bool = False) -> _Piece:
         # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.

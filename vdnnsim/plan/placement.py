@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from typing import Final, NamedTuple
 
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch, settings_of
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
 from vdnnsim.plan.device_requests import Asked, device_requests
@@ -24,6 +25,7 @@ from vdnnsim.plan.host_memory import Budget, HostLimits, HostOverflow, walk_host
 from vdnnsim.plan.operations import Allocate, AllocateExtent, Offload
 from vdnnsim.plan.pieces import Pieces
 from vdnnsim.plan.repetition import repeated
+from vdnnsim.plan.searches import searches
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import format_bytes
 
@@ -91,11 +93,13 @@ class Placement:
         changes: the allocations and releases by position of their operation in the plan.
         pool_bytes: device memory that the model needed, gaps included.
         host_bytes: pinned host memory in use at its maximum.
+        peaks_in_search: whether the pool is as large for a search for convolutions alone.
     """
 
     changes: dict[int, PlacedChange]
     pool_bytes: int
     host_bytes: int
+    peaks_in_search: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +145,7 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
         PolicyError: the plan gives back extents of buffers, which the memory model cannot.
     """
     pieces = Pieces(plan)
-    asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
-    if is_of_pytorch(limits.model) and isinstance(plan.workload, CapturedWorkload):
-        asked = repeated(plan, asked, ITERATIONS)
+    asked = list(chain.from_iterable(_asked(plan, limits, pieces)))
     host = walk_host(plan, limits.host, pieces)
     answer = _serve(plan, limits, asked)
     if isinstance(answer, Overflow) and (isinstance(host, int) or asked[answer.position].operation < host.operation):
@@ -155,20 +157,32 @@ def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotF
     changes = {
         operation: PlacedChange(operation, request.key, delta, offset)
         for (operation, request), delta, offset in zip(asked, answer.deltas, answer.offsets, strict=True)
+        if not request.searches
     }
-    return Placement(changes, answer.pool_bytes, host)
+    return Placement(changes, answer.pool_bytes, host, answer.peaks_in_search)
+
+
+def asked_by_iteration(plan: TrainingPlan, limits: MemoryLimits) -> list[list[Asked]]:
+    """Return what `place_plan` asks of a memory model: in each iteration, from an empty pool on until it is empty."""
+    return _asked(plan, limits, Pieces(plan))
 
 
 def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Placed | Overflow:
     """Ask a memory model, empty at first, for the device memory of so many iterations in a row."""
     asked = device_requests(plan, limits.model, limits.granule_bytes, Pieces(plan))
-    return _serve(plan, limits, repeated(plan, asked, times))
+    return _serve(plan, limits, list(chain.from_iterable(repeated(plan, asked, times))))
 
 
 def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
     """Place a plan on a GPU and a host without a capacity."""
     roomy = replace(
-        limits, device_bytes=UNLIMITED_BYTES, host_bytes=UNLIMITED_BYTES, total_bytes=None, pinned_bytes=None
+        limits,
+        device_bytes=UNLIMITED_BYTES,
+        host_bytes=UNLIMITED_BYTES,
+        total_bytes=None,
+        pinned_bytes=None,
+        handle_bytes=0,
+        process_bytes=0,
     )
     placement = place_plan(plan, roomy)
     assert isinstance(placement, Placement)
@@ -178,6 +192,14 @@ def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
 def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
     """Return the peak of a plan by its lifetimes, wherever its buffers come to lie."""
     return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
+
+
+def _asked(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[list[Asked]]:
+    asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
+    settings, workload = settings_of(limits.model), plan.workload
+    if settings is None or not isinstance(workload, CapturedWorkload):
+        return [asked]
+    return repeated(plan, asked, ITERATIONS, searches(plan, workload) if settings.cudnn_benchmark else ())
 
 
 def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> Placed | Overflow:

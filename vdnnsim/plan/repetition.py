@@ -50,19 +50,24 @@ def resident_buffers(plan: TrainingPlan) -> frozenset[int]:
     )
 
 
-def repeated(plan: TrainingPlan, asked: Sequence[Asked], times: int) -> list[Asked]:
-    """Return what so many iterations in a row ask of an empty pool; what stays is given back at the very end.
+def repeated(
+    plan: TrainingPlan, asked: Sequence[Asked], times: int, searched: Sequence[Asked] = ()
+) -> list[list[Asked]]:
+    """Return what so many iterations in a row ask of an empty pool, each; what stays is given back at the very end.
 
     A process that trains what was captured begins with weights alone: the first update makes the states of the
-    optimizer, and the first products take the workspaces of cuBLAS, amid what comes and goes.
+    optimizer, and the first products take the workspaces of cuBLAS, amid what comes and goes. `searched` is what the
+    first iteration asks besides, each before what the operation at its position asks.
     """
     residents = resident_buffers(plan)
     made = _made(plan) if isinstance(plan.workload, CapturedWorkload) else {}
     again = [each for each in asked if each.request.key not in residents]
     kept = [each for each in asked if each.request.key in residents]
     taken = [(made.get(each.request.key, each.operation), each) for each in kept if each.request.nbytes is not None]
-    first = sorted([*taken, *((each.operation, each) for each in again)], key=itemgetter(0))
-    return [each for _, each in first] + again * (times - 1) + [each for each in kept if each.request.nbytes is None]
+    first = sorted([*taken, *((each.operation, each) for each in (*searched, *again))], key=itemgetter(0))
+    iterations = [[each for _, each in first], *([again] * (times - 1))]
+    iterations[-1] = iterations[-1] + [each for each in kept if each.request.nbytes is None]
+    return iterations
 
 
 def _made(plan: TrainingPlan) -> dict[int, int]:

@@ -42,7 +42,8 @@ class Draft:
 class ByLifetime:
     """Every buffer lives as briefly as it can, but W, dW, optimizer states and what inference finds: they are held.
 
-    Each kernel has a workspace of its own while it runs; or all share one, which is held throughout.
+    Each kernel has a workspace of its own while it runs, those that it takes in turn one after the other; or all share
+    one, which is held throughout.
 
     Attributes:
         held: what is held throughout, as buffer, layer and phase on whose behalf.
@@ -98,7 +99,12 @@ class ByLifetime:
         if self._workspace is not None and kernel.workspace_bytes:
             workspaces.append(self._workspace)
         else:
-            own_bytes += kernel.workspace_bytes
+            *earlier, last = kernel.workspaces or (kernel.workspace_bytes,)
+            for nbytes in filter(None, earlier):
+                passing = self._new_workspace(f"earlier workspace of {layer.name}", nbytes, layer)
+                self.take(passing, layer.index, phase)
+                self.give(passing)
+            own_bytes += last
         if own_bytes:
             workspaces.append(self._new_workspace(f"workspace of {layer.name}", own_bytes, layer))
             self.take(workspaces[-1], layer.index, phase)

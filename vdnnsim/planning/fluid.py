@@ -125,10 +125,9 @@ def stages_of(problem: Problem, links: Links, host_bytes: int) -> list[Stage]:
 
 def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -> Iterator[Need]:
     most = min(kernel.content_bytes, host_bytes)
-    padding_bytes = kernel.waiting_bytes - kernel.content_bytes
     for option in kernel.options:
         # Granules that a content does not fill are given back with it and never copied.
-        away = max(0, kernel.away_bytes(option, problem.capacity_bytes) - padding_bytes)
+        away = max(0, kernel.away_bytes(option, problem.capacity_bytes) - kernel.padding_bytes)
         if away <= most:
             before_s = max(0, away + kernel.fresh_bytes - kernel.content_bytes) / links.out_bytes_per_s
             yield Need(option, option.seconds, away, away, before_s)

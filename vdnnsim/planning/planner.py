@@ -207,15 +207,20 @@ class Planner:
         timetable = found or self._least()
         names = [each.name for each in IterationBuffers(self.workload).buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
+        problem, states_s = self.problem, 0.0
+        whole_s = self._of_all_rounds(bound_s) if bound_s < inf else 0.0
+        if problem.stays and bound_s < inf:
+            others_s, links = whole_s - bound_s, self._copies.best
+            states_s = states_bound(problem, bound_s, others_s, links, recompute=self.recompute) - whole_s
         is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
         return Certificate(
-            bound_s=self._of_iteration(bound_s) if bound_s < inf else 0.0,
+            bound_s=whole_s + states_s,
             holds_for=self._bound_class,
             offloaded=offloaded(timetable, names),
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
-            levers=levers(timetable, names),
-            stays=what_stays(self.problem) if is_short else (),
+            levers=levers(timetable, names, states_s),
+            stays=what_stays(problem) if is_short else (),
             complete=complete,
         )
 
@@ -225,14 +230,8 @@ class Planner:
             return BoundClass.ANY_AND_STATES if self.recompute else BoundClass.OFFLOAD_AND_STATES
         return BoundClass.ANY if self.recompute else BoundClass.OFFLOAD
 
-    def _of_iteration(self, seconds: float) -> float:
+    def _of_all_rounds(self, seconds: float) -> float:
         """Return the bound of an iteration, of which the problem has one micro-batch and the update."""
-        problem, last_s = self.problem, seconds
-        if problem.stays:
-            until = self._problem([each.run for each in problem.kernels[: problem.stays[0].first + 1]])
-            optimum = None if self.recompute else self._optimum(until)
-            until_s = optimum.seconds if optimum else until.fastest_s
-            last_s = max(last_s, states_bound(problem, until_s, self._copies.best))
-        updates = (each for each in problem.kernels if each.run.phase is Phase.UPDATE)
-        others = self.workload.rounds - 1
-        return last_s + others * (seconds - sum(each.options[0].seconds for each in updates))
+        updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
+        update_s = sum(each.options[0].seconds for each in updates)
+        return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s

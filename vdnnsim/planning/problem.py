@@ -2,7 +2,7 @@
 
 Between two kernels that touch it, a buffer waits; while it waits it may be on the host. What is held throughout (W, dW,
 the states of an optimizer) never waits here: schedules that move them are of another class (`moves_resident`). States
-that are given on the host stay on the GPU for the update alone (`Stay`), and are held only by kernels that touch them.
+that are given on the host stay on the GPU for the update alone, from the first kernel that touches them to the last.
 
 A problem supposes nothing of the order of kernels. In training it rises to a moment at which most waits and falls
 again, and that backward reverses forward is what makes plans good, but no bound rests on it.
@@ -61,6 +61,11 @@ class Kernel:
     fresh_bytes: int
     sendable_bytes: int
 
+    @property
+    def padding_bytes(self) -> int:
+        """Return what is given back with what waits, and never copied."""
+        return self.waiting_bytes - self.content_bytes
+
     def away_bytes(self, option: Option, capacity_bytes: int) -> int:
         """Return how much must be away while it runs by an algorithm; below 0 what could be there beside."""
         return self.held_bytes + self.waiting_bytes + option.workspace_bytes - capacity_bytes
@@ -84,7 +89,7 @@ class Wait:
 
 
 class Stay(NamedTuple):
-    """Where a buffer that is given on the host is wanted on the GPU.
+    """For which kernels a buffer that is given on the host is on the GPU.
 
     Attributes:
         first, last: the kernels that touch it first and last, by position.
@@ -245,21 +250,20 @@ class _Survey:
 
     def _enter(self, buffer: int, first: int, last: int) -> None:
         found = self._buffers.buffers[buffer]
-        size, stays = round_up(found.nbytes, self._granule_bytes), found.given_on_host
-        if not stays and not self._moves_resident and (last == self._count or found.kind in RESIDENT):
+        size = round_up(found.nbytes, self._granule_bytes)
+        if found.given_on_host:
+            touched = sorted({*self._read[buffer], *self._written[buffer]})
+            self._held.append((touched[0], touched[-1] + 1, size))
+            self.stays.append(Stay(buffer, found.nbytes, touched[0], touched[-1], bool(self._written[buffer])))
+            return
+        if not self._moves_resident and (last == self._count or found.kind in RESIDENT):
             self._held.append((max(0, first), last + 1, size))
             return
         read = [each for each in self._read[buffer] if first <= each <= last]
         written = [each for each in self._written[buffer] if first <= each <= last]
         touched = sorted({*read, *written})
-        if stays:
-            self.stays.append(Stay(buffer, found.nbytes, touched[0], touched[-1], bool(written)))
         self._held += ((each, each + 1, size) for each in touched)
-        ends = [
-            *([-1] if first < 0 and not stays else []),
-            *touched,
-            *([last] if last == self._count and found.given else []),
-        ]
+        ends = [*([-1] if first < 0 else []), *touched, *([last] if last == self._count and found.given else [])]
         for before, after in pairwise(ends):
             # What is written anew after a wait, as a weight gradient that has memory throughout, holds nothing in it.
             if after - before > 1 and (after == self._count or after in read):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.plan.certificate import SlowerKernel
 from vdnnsim.planning.problem import RESIDENT, Kernel, Problem
 from vdnnsim.planning.timetable import Timetable
@@ -13,6 +14,8 @@ from vdnnsim.units import format_bytes, format_seconds
 MOST_REASONS: Final = 3
 NEGLIGIBLE: Final = 1e-4
 """A part of the iteration; what costs less is no reason."""
+OF_NOTE: Final = 0.1
+"""A part of the memory that no schedule gets below; states that take less are not what fills it."""
 
 
 def offloaded(timetable: Timetable, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -42,9 +45,12 @@ def slower_kernels(timetable: Timetable) -> tuple[SlowerKernel, ...]:
     return tuple(sorted(found, key=lambda each: -each.lost_s))
 
 
-def levers(timetable: Timetable, names: Sequence[str]) -> tuple[str, ...]:
-    """Return what costs most, in at most three sentences: waits for copies, and workspaces that crowd out maps."""
-    reasons = [*_waits(timetable, names), *_workspaces(timetable)]
+def levers(timetable: Timetable, names: Sequence[str], states_s: float) -> tuple[str, ...]:
+    """Return what costs most, in at most three sentences: waits for copies, and workspaces that crowd out maps.
+
+    And states on the host, of which it is given how much longer an iteration takes at the least for them.
+    """
+    reasons = [*_waits(timetable, names), *_workspaces(timetable), *_states(timetable.movement.problem, states_s)]
     worth = (each for each in sorted(reasons, key=lambda each: -each[0]) if each[0] > NEGLIGIBLE * timetable.seconds)
     return tuple(sentence for _, sentence in islice(worth, MOST_REASONS))
 
@@ -75,16 +81,28 @@ def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, 
         yield stall_s, f"{_name(kernel)} waits {format_seconds(stall_s)} until {what}: the link is the limit"
 
 
+def _states(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
+    """Yield the seconds that states take to come for the update and to leave again."""
+    nbytes = sum(each.nbytes for each in problem.stays)
+    moved, shown = f"{format_bytes(nbytes)} of optimizer states", f"at least {format_seconds(lost_s)} of that"
+    yield lost_s, f"{moved} come for the update and leave again: {shown} no kernel hides"
+
+
 def what_stays(problem: Problem) -> tuple[str, ...]:
-    """Return below which memory no schedule of the order gets, and for whom."""
+    """Return below which memory no schedule of the order gets, and for whom; and whether states are in the way."""
     tightest = max(problem.kernels, key=_floor_bytes)
-    floor = _floor_bytes(tightest)
-    resident = sum(each.nbytes for each in problem.workload.step.storages if each.kind in RESIDENT)
+    floor, on_host = _floor_bytes(tightest), {each.buffer for each in problem.stays}
+    storages = [each for number, each in enumerate(problem.workload.step.storages) if number not in on_host]
+    resident = sum(each.nbytes for each in storages if each.kind in RESIDENT)
+    whose = "weights and their gradients" if on_host else "weights, their gradients and states"
     sentence = (
-        f"{_name(tightest)} needs {format_bytes(floor)} whatever is away, {format_bytes(resident)} of them weights, "
-        "their gradients and states: no schedule of this order fits less memory"
+        f"{_name(tightest)} needs {format_bytes(floor)} whatever is away, {format_bytes(resident)} of them {whose}: "
+        "no schedule of this order fits less memory"
     )
-    return (sentence,)
+    states = sum(each.nbytes for each in storages if each.kind is BufferKind.OPTIMIZER_STATE)
+    if states < OF_NOTE * floor:
+        return (sentence,)
+    return sentence, f"optimizer states take {format_bytes(states)} throughout; offload_optimizer moves them"
 
 
 def _floor_bytes(kernel: Kernel) -> int:

@@ -1,26 +1,26 @@
 """A bound for any schedule of an order of kernels: anything may be offloaded, and computed again any number of times.
 
 Take any schedule, and of each wait (`vdnnsim.planning.problem.Wait`) the bytes that are ever away. They come back by
-the link, or because the kernel that made them runs again: let r be the fraction of a wait for which the latter is true
-at least once. The linear program below then has a solution that costs no more than the schedule takes, for each of its
+the link, or because the kernel that made them runs again: let r be 1 for a wait where the latter is ever true of any
+of them, else 0. The program below then has a solution that costs no more than the schedule takes, for each of its
 constraints is true of any schedule:
 
 - A kernel runs by one of its algorithms, after a stall, which is what passes since the kernel before it. Copies go on
   beside both, at the best rates of the link.
-- Of the bytes that the link ever brings back, S have left for the first time when a kernel starts, and Q have come back
-  for the last time when it ends. All bytes that are away while it runs and come back by the link are among S - Q, for
-  memory is taken and given back between kernels. The others are at most the sum of r over the waits that it is in. What
-  is left of all that waits has room beside what the kernel holds and its workspace.
-- S is at most what has been made, and what comes back behind a kernel at most what waits to be touched behind it, each
-  less what r says where it waits once. Where a kernel writes over what it reads, what leaves may be what was there
+- Of the bytes that are ever away in waits with r = 0, S have left for the first time when a kernel starts, and Q have
+  come back for the last time when it ends. Those that are away while it runs are among S - Q, for memory is taken and
+  given back between kernels. Of waits with r = 1 that it is in all may be away. What is left of all that waits has room
+  beside what the kernel holds and its workspace.
+- S is at most what has been made, and what comes back behind a kernel at most what waits to be touched behind it, but
+  for contents that wait once, with r = 1. Where a kernel writes over what it reads, what leaves may be what was there
   before, and come back to be written over again.
-- A fraction r costs r times the seconds of the kernel that made it, by its fastest algorithm, in the stalls between the
-  first kernel of the wait and its end: a whole run, for a part of a kernel does not exist. Where kernels wrote one over
-  the other all of them run again. A run serves all contents that a kernel makes, so each pays by its size; but not two
-  waits, of which one has ended when the other begins. What the kernel reads is taken to be there.
+- With r = 1 the kernel that made the content runs again, by its fastest algorithm at best, in the stalls between the
+  first kernel of the wait and its end; where kernels wrote one over the other, all of them. A run serves all contents
+  that a kernel makes, so each pays by its size; but not two waits, of which one has ended when the other begins. What
+  the kernel reads is taken to be there.
 
 With every r = 0 this is the fluid model of `vdnnsim.planning.fluid`, and where waits are nested the bound is not above
-the one there. Algorithms are chosen whole, which is a mixed-integer program; when time is up, what the solver has
+the one there. Algorithms and r are chosen whole, which is a mixed-integer program; when time is up, what the solver has
 proven so far is a bound, too.
 """
 
@@ -94,7 +94,7 @@ class _Content(NamedTuple):
     Attributes:
         waits: in their order.
         first: the kernel behind which its bytes may leave at the earliest; -1 where an iteration begins with it.
-        again_s: what it takes to compute all of it again; 0 where no kernels make it.
+        again_s: what it takes to compute all of it again; infinite where no kernels make it.
     """
 
     waits: tuple[Wait, ...]
@@ -136,7 +136,7 @@ def _contents(problem: Problem) -> list[_Content]:
     for content, found in waits.items():
         chain, nbytes = chains[content], found[0].nbytes
         shares = (problem.kernels[each].options[0].seconds * nbytes / (made_bytes[each] or 1) for each in chain)
-        contents.append(_Content(tuple(found), chain[-1], 0.0 if chain[-1] < 0 else sum(shares)))
+        contents.append(_Content(tuple(found), chain[-1], math.inf if chain[-1] < 0 else sum(shares)))
     return contents
 
 
@@ -199,7 +199,8 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
     unit_bytes = max((each.nbytes for each in problem.waits), default=0) or 1
     out_rate, in_rate = (each * unit_s / unit_bytes for each in (links.out_bytes_per_s, links.in_bytes_per_s))
     contents = _contents(problem)
-    again = {wait: program.column(bound=1.0) for each in contents if each.again_s for wait in each.waits}
+    made_again = [each for each in contents if each.again_s < math.inf]
+    again = {wait: program.column(bound=1.0, whole=True) for each in made_again for wait in each.waits}
     program.again |= again
     computable = sums_of(((each.last + 1, each.next, each.nbytes) for each in again), end)
     stall = [program.column(1.0) for _ in range(end + 1)]
@@ -228,10 +229,10 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
         program.row([*lacking, *away], spare)
         if kernel.content_bytes > host_bytes:
             program.row(lacking, spare + host_bytes / unit_bytes)
-    took = [(wait, (again[wait], each.again_s / unit_s)) for each in contents if each.again_s for wait in each.waits]
+    took = [(wait, (again[wait], each.again_s / unit_s)) for each in made_again for wait in each.waits]
     due = program.sums(((wait.next, end + 1, term) for wait, term in took), end + 1)
     begun = program.sums(((wait.last + 2, end + 1, term) for wait, term in took), end + 1)
-    alone = [each for each in contents if each.again_s and len(each.waits) == 1]
+    alone = [each for each in made_again if len(each.waits) == 1]
     once = [(each, (again[each.waits[0]], each.nbytes / unit_bytes)) for each in alone]
     made = program.sums(((each.first + 1, end + 1, term) for each, term in once), end + 1)
     behind = program.sums(((0, each.next, term) for each, term in once), end + 1)

@@ -9,7 +9,6 @@ wait for.
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from itertools import accumulate
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.requests import round_up
@@ -19,38 +18,53 @@ from vdnnsim.planning.problem import Problem, Stay
 from vdnnsim.planning.timetable import Timetable
 
 
-def states_bound(problem: Problem, before_s: float, links: Links) -> float:
-    """Return seconds that no schedule is below that begins and ends with the states on the host.
+def states_bound(problem: Problem, bound_s: float, others_s: float, links: Links, *, recompute: bool) -> float:
+    """Return seconds that no schedule is below that has each state on the host but for its update.
 
-    While a kernel runs, states that no kernel has touched yet are on the GPU only as far as they have room beside what
-    it holds, all that may be away being away, and its least workspace. The others have to come after it ends, and all
-    that it or a later kernel changes has to leave after that. All copies of a plan run on one stream, one after the
-    other, at the best rates of the link; if both ways ran at once, this would be no bound. Nothing takes less than all
-    of the copies, nor than the kernels up to the first one that touches states and those behind it by their fastest
-    algorithms.
+    All copies of a plan run on one stream, one after the other, at the best rates of the link; if both ways ran at
+    once, this would be no bound.
+
+    - While a kernel runs, states that no kernel has touched yet are on the GPU only as far as they have room beside
+      what it holds, all that may be away being away, and its least workspace. The others have to come after it ends,
+      and all that it or a later kernel changes has to leave after that.
+    - The first kernel that touches states ends no sooner than by the bound of all kernels less those behind it by their
+      fastest algorithms: for where these need nothing away, and no wait goes on, they could follow it without a stall.
+      Elsewhere no sooner than by the fastest algorithms of the kernels up to it.
+    - All states come, all that change leave, and so does, and comes back, what some kernel needs away by its least
+      workspace, unless it may be computed again.
 
     Args:
         problem: an iteration with states.
-        before_s: what it takes, at the least, until the first kernel that touches states ends.
+        bound_s: what no schedule is below in which the states come and leave in no time; of a micro-batch with the
+            update.
+        others_s: likewise, of the micro-batches before it.
         links: of the GPU.
+        recompute: whether anything may be computed again.
     """
-    first = problem.stays[0].first
-    kernels = problem.kernels
+    first, kernels = problem.stays[0].first, problem.kernels
+    fastest_s = [each.options[0].seconds for each in kernels]
+    capacity = problem.capacity_bytes
+    now_s = others_s + sum(fastest_s[: first + 1])
+    is_calm = all(each.away_bytes(each.options[0], capacity) <= 0 for each in kernels[first + 1 :])
+    if is_calm and all(each.next <= first for each in problem.waits):
+        now_s = max(now_s, others_s + bound_s - sum(fastest_s[first + 1 :]))
     to_come, to_leave = [0] * len(kernels), [0] * len(kernels)
     for each in problem.stays:
         to_come[each.first] += each.nbytes
         to_leave[each.last] += each.nbytes * each.changes
-    behind = [*list(accumulate(reversed(to_come)))[-2::-1], 0]
-    leaving = list(accumulate(reversed(to_leave)))[::-1]
-    now_s = before_s - kernels[first].options[0].seconds
-    best_s = sum(to_come) / links.in_bytes_per_s + leaving[first] / links.out_bytes_per_s
+    coming, leaving = sum(to_come), sum(to_leave)
+    most_away = max(each.away_bytes(each.options[-1], capacity) - each.padding_bytes for each in kernels)
+    moved = 0 if recompute else max(0, most_away) * problem.workload.rounds
+    copies_s = (coming + moved) / links.in_bytes_per_s + (leaving + moved) / links.out_bytes_per_s
+    seconds = max(others_s + bound_s, copies_s)
     for number in range(first, len(kernels)):
-        kernel = kernels[number]
-        now_s += kernel.options[0].seconds
-        room = problem.capacity_bytes - kernel.held_bytes - kernel.options[-1].workspace_bytes
-        coming_s = max(0, behind[number] - max(0, room)) / links.in_bytes_per_s
-        best_s = max(best_s, now_s + coming_s + leaving[number] / links.out_bytes_per_s)
-    return best_s
+        coming -= to_come[number]
+        room = max(0, capacity - kernels[number].held_bytes - kernels[number].options[-1].workspace_bytes)
+        copies_s = max(0, coming - room) / links.in_bytes_per_s + leaving / links.out_bytes_per_s
+        seconds = max(seconds, now_s + copies_s)
+        leaving -= to_leave[number]
+        now_s += sum(fastest_s[number + 1 : number + 2])
+    return seconds
 
 
 class Streaming:

@@ -23,6 +23,7 @@ from typing import ClassVar, Final
 
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
+from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.schedule import Run, backward, forward, update
@@ -71,22 +72,24 @@ class Accumulate(Policy, frozen=True, kw_only=True):
         """A part that runs as a whole, unless the number of parts is given."""
         return None if self.steps else Accumulate(algorithms=self.algorithms, steps=1)
 
+    def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:
+        """Say that the batch cannot be cut into so many equal parts."""
+        possible = _divisors(workload.batch_size)
+        if self.steps and self.steps not in possible:
+            divisors = ", ".join(map(str, possible))
+            return f"steps: found {self.steps}, expected a divisor of the batch, {MOST_PARTS} at most: {divisors}"
+        return super().misfit(workload, memory_model)
+
     def plan(self, setting: Setting) -> TrainingPlan:
         """Plan with the kernels of one rule.
 
         Raises:
-            PolicyError: the batch cannot be cut into so many equal parts, or it takes more than `MOST_PARTS`.
+            PolicyError: what fits takes more than `MOST_PARTS`.
         """
         batch_size = setting.workload.batch_size
-        possible = [steps for steps in range(1, min(batch_size, MOST_PARTS) + 1) if batch_size % steps == 0]
         if self.steps:
-            if self.steps not in possible:
-                divisors = ", ".join(str(steps) for steps in possible)
-                raise PolicyError(
-                    f"{self.label}: steps: found {self.steps}, expected a divisor of the batch, {MOST_PARTS} at "
-                    f"most: {divisors}"
-                )
             return self._plan_in(self.steps, setting)
+        possible = _divisors(batch_size)
         for steps in possible:
             if not self._fits(self._plan_in(steps, setting, planned=_UNLIKE), setting):
                 continue
@@ -110,6 +113,11 @@ class Accumulate(Policy, frozen=True, kw_only=True):
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
         program = _program(workload, min(steps, planned))
         return lower(program, workload, kernels, label=self.label, algorithms=self.algorithms.value)
+
+
+def _divisors(batch_size: int) -> list[int]:
+    """Return into how many equal parts a batch can be cut."""
+    return [steps for steps in range(1, min(batch_size, MOST_PARTS) + 1) if batch_size % steps == 0]
 
 
 def _program(workload: Workload, steps: int) -> list[Run]:

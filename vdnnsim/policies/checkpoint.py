@@ -18,7 +18,8 @@ is what autograd saves (`SavingRule.AUTOGRAD`).
 from math import isqrt
 from typing import ClassVar
 
-from vdnnsim.errors import PolicyError
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
@@ -49,17 +50,20 @@ class Checkpoint(Policy, frozen=True, kw_only=True):
             message = f"segments: found {self.segments}, expected a number of segments, or 0 for the square root rule"
             raise ValueError(message)
 
-    def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule.
+    def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:
+        """Say that there are more segments than modules."""
+        if self.segments:
+            count = len(modules(pytorch_loop(workload, set_to_none=self.set_to_none)))
+            if self.segments > count:
+                return (
+                    f"segments: found {self.segments}, expected at most {count}, the modules of {workload.graph.name}"
+                )
+        return super().misfit(workload, memory_model)
 
-        Raises:
-            PolicyError: there are more segments than modules.
-        """
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule."""
         workload = pytorch_loop(setting.workload, set_to_none=self.set_to_none)
         parts = modules(workload)
-        if self.segments > len(parts):
-            found = f"segments: found {self.segments}, expected at most {len(parts)}"
-            raise PolicyError(f"{self.label}: {found}, the modules of {workload.graph.name}")
         steps = segmented_steps(workload, equal_segments(parts, self.segments or isqrt(len(parts))))
         kernels = choose_kernels(workload, setting.costs_of(workload), self.algorithms)
         return lower(steps, workload, kernels, label=self.label, algorithms=self.algorithms.value)

@@ -21,8 +21,8 @@ from typing import ClassVar
 
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.errors import InputError, PolicyError
-from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.errors import InputError
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lifetimes import lifetimes
@@ -74,20 +74,17 @@ class PageMigration(Policy, frozen=True, kw_only=True):
         """Time to migrate one page."""
         return parse_quantity(self.page_latency, Dimension.SECONDS)
 
-    def plan(self, setting: Setting) -> TrainingPlan:
-        """Plan with the kernels of one rule, within the memory of the setting.
+    def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:
+        """Say that the memory model places buffers at addresses, or that the iteration has several micro-batches."""
+        if workload.rounds > 1:
+            found = f"found {workload.rounds} micro-batches before an update, expected one"
+            return f"{found}: where pages are then is not where each begins"
+        if memory_model not in (None, MemoryModel.IDEAL):
+            return f"memory_model: found '{memory_model.value}', expected 'ideal', for pages need no contiguous memory"
+        return super().misfit(workload, memory_model)
 
-        Raises:
-            PolicyError: the memory model places buffers at addresses, or the iteration has several micro-batches.
-        """
-        if setting.workload.rounds > 1:
-            found = f"found {setting.workload.rounds} micro-batches before an update, expected one"
-            raise PolicyError(f"{self.label}: {found}: where pages are then is not where each begins")
-        if setting.limits.model is not MemoryModel.IDEAL:
-            model = setting.limits.model.value
-            raise PolicyError(
-                f"{self.label}: memory_model: found '{model}', expected 'ideal', for pages need no contiguous memory"
-            )
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan with the kernels of one rule, within the memory of the setting."""
         kernels = choose_kernels(setting.workload, setting.costs, self.algorithms)
         pager = _Pager(setting.workload, kernels, setting.limits, Paged(PAGE_BYTES, self.page_latency_s))
         pager.walk()

@@ -24,6 +24,7 @@ from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError, VdnnsimError
+from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import describe, describe_exception
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
@@ -207,6 +208,20 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The policy of each part, where a batch of any size is cut into parts that fit; None elsewhere."""
         return None
 
+    def misfit(self, workload: Workload, memory_model: MemoryChoice | None) -> str:  # noqa: ARG002 - for subclasses
+        """Return why it has no plan for a workload, as far as no plan need be made to know; empty where it may have.
+
+        Args:
+            workload: what is trained.
+            memory_model: under which; None where that is kept from the policy.
+        """
+        if self.only_built and isinstance(workload, CapturedWorkload):
+            return (
+                f"{self.only_built}, which {workload.graph.name} has not, for it was captured; expected another "
+                "policy, or a network of `vdnnsim list networks`"
+            )
+        return ""
+
     @abstractmethod
     def plan(self, setting: Setting) -> TrainingPlan:
         """Decide one iteration of one GPU."""
@@ -223,7 +238,7 @@ def make_plan(policy: Policy, setting: Setting) -> TrainingPlan:
         PolicyError: it refuses, looks at what it does not declare, has no meaning for the workload, or, one of a user's
             own, fails or returns no plan.
     """
-    _refuse_without_meaning(policy, setting.workload)
+    _refuse_misfit(policy, setting)
     with _telling(policy, "plan"):
         return _checked_plan(policy.plan(setting.of(policy.decided_by)))
 
@@ -234,7 +249,7 @@ def make_plans(policy: Policy, setting: Setting) -> tuple[TrainingPlan, ...]:
     Raises:
         PolicyError: as `make_plan`; or the plans are not one for each GPU.
     """
-    _refuse_without_meaning(policy, setting.workload)
+    _refuse_misfit(policy, setting)
     with _telling(policy, "plans"):
         made: object = policy.plans(setting.of(policy.decided_by))
         if not isinstance(made, tuple):
@@ -249,12 +264,10 @@ def is_shipped(policy: type[Policy]) -> bool:
     return policy.__module__.partition(".")[0] == "vdnnsim"
 
 
-def _refuse_without_meaning(policy: Policy, workload: Workload) -> None:
-    if policy.only_built and isinstance(workload, CapturedWorkload):
-        raise PolicyError(
-            f"{policy.label}: {policy.only_built}, which {workload.graph.name} has not, for it was captured; expected "
-            "another policy, or a network of `vdnnsim list networks`"
-        )
+def _refuse_misfit(policy: Policy, setting: Setting) -> None:
+    limits = setting.known_limits
+    if why := policy.misfit(setting.workload, None if limits is None else limits.model):
+        raise PolicyError(f"{policy.label}: {why}")
 
 
 def _checked_plan(made: object) -> TrainingPlan:

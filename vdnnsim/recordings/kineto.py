@@ -196,7 +196,7 @@ def _read(events: list[_Event]) -> Iterator[tuple[Event, int, bool]]:
             doing = Doing.ANNOTATION
         try:
             found = decoder.decode(each.args)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):  # of other kinds, not UTF-8, nested too deep
             found = _Arguments()
         start = float(each.ts) - first
         device = _integer(found.device) or 0

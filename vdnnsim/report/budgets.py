@@ -23,4 +23,5 @@ def budgets(result: ScenarioResult) -> str:
         ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // result.gpus),
     )
     of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in needed)
-    return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}."
+    searched = ", the most while cuDNN searches for convolutions in the first iteration" * row.trace.peaks_in_search
+    return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}{searched}."

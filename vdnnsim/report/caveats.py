@@ -146,3 +146,8 @@ def _exposed_s(row: PolicyResult) -> float:
     waited_s = dict(row.metrics.stall_by_cause).get(StallCause.AGGREGATION, 0.0)
     ends_s = (span.end_s for span in row.trace.spans_on(Stream.COMMUNICATION))
     return waited_s + max(0.0, max(ends_s, default=0.0) - row.trace.spans_on(Stream.COMPUTE)[-1].end_s)
+
+
+def without_plan(result: ScenarioResult) -> tuple[str, ...]:
+    """Return a sentence for each policy that has no plan."""
+    return tuple(f"no plan: {each.policy}: {each.reason}" for each in result.declined)

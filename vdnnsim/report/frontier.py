@@ -1,16 +1,16 @@
 """The files of a frontier: its page, its table, its picture, and the manifest that says what they depend on."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
 from vdnnsim.analysis.frontier import Frontier
-from vdnnsim.replace import replace_files
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, kernel_times
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.earlier import named_files, refuse_others
 from vdnnsim.report.findings import caption
+from vdnnsim.report.folder import Writer, write_folder
 from vdnnsim.report.provenance import origin, source_commit
 from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, headline, shown_rows
 from vdnnsim.scenario.scenario import Scenario
@@ -19,16 +19,12 @@ FORMAT_VERSION: Final = 1
 """Of `frontier.json`; raised when a key is renamed or removed."""
 
 MANIFEST, PAGE, TABLE, PICTURE = FILES = ("frontier.json", "frontier.md", "frontier.csv", "frontier.png")
-_KEYS: Final = frozenset(("format_version", "scenario", "frontier"))
-
-
-def refuse_foreign(folder: Path) -> None:
-    """Refuse to write over what no earlier frontier wrote.
-
-    Raises:
-        OutputError: a file of one of the names is there, and no earlier frontier says that it is its own.
-    """
-    refuse_others(folder, FILES, named_files(folder / MANIFEST, _KEYS))
+FRONTIER_WRITER: Final = Writer(
+    noun="frontier",
+    manifest=MANIFEST,
+    wrote=lambda content: {"format_version", "scenario", "frontier"} <= content.keys(),
+    names=re.compile("|".join(map(re.escape, FILES))),
+)
 
 
 def write_frontier(scenario: Scenario, frontier: Frontier, folder: Path) -> tuple[Path, ...]:
@@ -40,14 +36,13 @@ def write_frontier(scenario: Scenario, frontier: Frontier, folder: Path) -> tupl
     # Matplotlib takes longer to import than many a frontier to compute.
     from vdnnsim.report.plots.frontier import draw_frontier
 
-    refuse_foreign(folder)
     texts = {
         MANIFEST: _manifest_text(scenario, frontier),
         PAGE: _page_text(scenario, frontier),
         TABLE: csv_text(tuple(FRONTIER), tuple(frontier_rows(frontier))),
     }
     contents = {name: text.encode() for name, text in texts.items()}
-    return replace_files(folder, contents | {PICTURE: draw_frontier(scenario, frontier)})
+    return write_folder(folder, contents | {PICTURE: draw_frontier(scenario, frontier)}, FRONTIER_WRITER).files
 
 
 def _page_text(scenario: Scenario, frontier: Frontier) -> str:

@@ -106,7 +106,7 @@ def _read(entry: Entry, folder: Path) -> tuple[CapturedStep, tuple[str, str]]:
     try:
         step, sha256 = read_captured_step(path)
     except ScenarioError as failure:
-        raise entry.wrong(str(failure)) from None
+        raise entry.wrong(str(failure)) from failure
     return step, (file_name(path), sha256)
 
 

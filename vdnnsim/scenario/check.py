@@ -11,7 +11,7 @@ from vdnnsim.cost.roofline import OVERHEAD
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.errors import InputError
+from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.file_kind import FileKind, kind_of
 from vdnnsim.hardware.profile import load_profile
 from vdnnsim.hardware.server import Origin, Server
@@ -19,6 +19,7 @@ from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.captured import SUFFIX
 from vdnnsim.scenario.read import read_scenario
+from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes
 from vdnnsim.yaml_file import read_yaml
 
@@ -42,13 +43,32 @@ def check_file(path: Path, policy_types: PolicyTypes) -> str:
     if kind_of(read_yaml(path, InputError).root) is FileKind.PROFILE:
         return _check_profile(path)
     scenario = read_scenario(path, policy_types)
-    labels = ", ".join(policy.label for policy in scenario.policies)
+    labels, misfits = ", ".join(policy.label for policy in scenario.policies), refuse_misfits(path, scenario)
     workload = scenario.workload
     several = f" with {scenario.gpus} GPUs" if scenario.gpus > 1 else ""
     return (
         f"{file_name(path)}: a scenario: {workload.graph.name} ({workload.batch_size}), {workload.precision.value}, "
         f"{workload.mode.value} on {scenario.server.name}{several}, under {labels}"
+        + "".join(f"; no plan: {each}" for each in misfits)
     )
+
+
+def refuse_misfits(path: Path, scenario: Scenario) -> list[str]:
+    """Return which policies of a scenario have no plan for it, and why, as far as that is known without planning.
+
+    Args:
+        path: of its file.
+        scenario: what it says.
+
+    Raises:
+        PolicyError: none of them has one.
+    """
+    reasons = (policy.misfit(scenario.workload, scenario.memory_model) for policy in scenario.policies)
+    numbered = zip(scenario.policies, reasons, strict=True)
+    lines = [f"policies[{at}]: {policy.label}: {why}" for at, (policy, why) in enumerate(numbered) if why]
+    if len(lines) == len(scenario.policies):
+        raise PolicyError(f"{file_name(path)}: {lines[0]}")
+    return lines
 
 
 def _expectations(server: Server) -> list[str]:

@@ -27,7 +27,7 @@ from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.file_kind import FileKind, check_kind
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
-from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read_memory_model
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read_memory_model, settings_of
 from vdnnsim.messages import one_line, printable, quote
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.policies.port import Policy
@@ -87,6 +87,12 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
     pinned_memory = PinnedMemory.ARENA
     if "memory_model" in keys:
         memory_model = read_memory_model(keys["memory_model"])
+        settings = settings_of(memory_model)
+        if captured is None and settings is not None and settings.cudnn_benchmark:
+            raise keys["memory_model"].wrong(
+                "cudnn_benchmark: found a network that we build, of whose first iteration nothing is known; expected a "
+                f"captured model, `workload: {{{STEP}: ...}}`"
+            )
     if "pinned_memory" in keys:
         pinned_memory = keys["pinned_memory"].choice(PinnedMemory, "a way to pin memory")
     profile = _profile(keys["hardware"], path.parent)

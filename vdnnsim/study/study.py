@@ -69,7 +69,10 @@ class Study:
         keys = [axis.key for axis in axes]
         for values in itertools.product(*(axis.values for axis in axes)):
             point = dict(zip(keys, values, strict=True))
-            if all(holds(point) for holds in self.where):
+            for holds in self.where:
+                if not holds(point):
+                    break
+            else:
                 yield point
 
 

@@ -1,6 +1,7 @@
 """Computes what is missing of a study and keeps it, point by point finished."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from vdnnsim.study.points.resolve import Point, Resolved, shown
@@ -8,7 +9,19 @@ from vdnnsim.study.results.rows import StudyRow, batches, study_rows
 from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study
 from vdnnsim.study.version import model_version
-from vdnnsim.study.workers.chunk import POINTS, Chunk, Workers
+from vdnnsim.study.workers.chunk import POINTS, Chunk, Fault, Workers
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Points that are still missing because input, output or memory failed.
+
+    Attributes:
+        reason: that of the first; empty where there are none.
+    """
+
+    points: int = 0
+    reason: str = ""
 
 
 class Watcher(Protocol):
@@ -18,8 +31,11 @@ class Watcher(Protocol):
         """Learn of points that are finished, and how many of them failed."""
 
 
-def sweep(study: Study, store: Store, workers: Workers, watcher: Watcher) -> None:
+def sweep(study: Study, store: Store, workers: Workers, watcher: Watcher) -> Faults:
     """Compute the points of a study that its store does not have; those that fail are kept as such.
+
+    Returns:
+        what could not be computed now, and is not kept.
 
     Raises:
         StudyError: the processes that compute were lost.
@@ -35,16 +51,17 @@ def sweep(study: Study, store: Store, workers: Workers, watcher: Watcher) -> Non
             asked[number] = [(row.point, row.resolved) for row in rows]
             yield Chunk(number, model, tuple(row.resolved for row in rows))
 
+    faults = Faults()
     for number, outcomes in workers(chunks()):
-        pairs = asked.pop(number)
-        store.add(
-            [
-                (resolved.key, {key: shown(value) for key, value in point.items()}, outcome)
-                for (point, resolved), outcome in zip(pairs, outcomes, strict=True)
-            ],
-            model,
-        )
-        watcher.advance(len(pairs), sum(bool(outcome[0]) for outcome in outcomes))
+        rows = []
+        for (point, resolved), outcome in zip(asked.pop(number), outcomes, strict=True):
+            if isinstance(outcome, Fault):
+                faults = Faults(faults.points + 1, faults.reason or outcome.reason)
+            else:
+                rows.append((resolved.key, {key: shown(value) for key, value in point.items()}, outcome))
+        store.add(rows, model)
+        watcher.advance(len(rows), sum(bool(outcome[0]) for _, _, outcome in rows))
+    return faults
 
 
 def _once(rows: Iterator[StudyRow], known: set[str]) -> Iterator[StudyRow]:

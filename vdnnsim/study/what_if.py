@@ -13,10 +13,10 @@ from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
 from vdnnsim.study.file.keys import Key, check_combination, find_key, study_keys
-from vdnnsim.study.file.where import plain_value
 from vdnnsim.study.points.compute import PointRunner
 from vdnnsim.study.points.resolve import POLICY, Resolver, Value
 from vdnnsim.study.results.rows import StudyRow
+from vdnnsim.yaml_file import plain_value
 
 
 @dataclass(frozen=True, slots=True)

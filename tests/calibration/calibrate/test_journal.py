@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -84,7 +85,8 @@ def test_under_other_settings_it_begins_anew_and_says_why(path: Path, identity: 
     [
         (0, b'{"format":2,"identity":{}}', "was written by another version of vdnnsim"),
         (0, b"{}", "is damaged"),
-        (1, b'{"key":', "is damaged"),
+        (0, b"\xff", "is damaged"),
+        (0, b'{"format":1,"identity":' + b"[" * 2000, "is damaged"),
     ],
 )
 def test_what_it_cannot_read_it_does_not_use(path: Path, line: int, content: bytes, reason: str) -> None:
@@ -95,6 +97,46 @@ def test_what_it_cannot_read_it_does_not_use(path: Path, line: int, content: byt
     with Journal(path, WITH) as journal:
         assert len(journal) == 0
         assert journal.begun_anew == f"{path} {reason}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b'{"key":', b'{"key":7,"value":1}', b'"\xff"', b'{"key":"x","value":' + b"[" * 2000 + b"]" * 2000 + b"}"],
+)
+def test_a_line_that_is_damaged_costs_that_line(path: Path, content: bytes) -> None:
+    """Blank, cut off, of another kind, not UTF-8, 2,000 deep: the first is measured again, and the second stays."""
+    lines = path.read_bytes().split(b"\n")
+    lines[1] = content
+    path.write_bytes(b"\n".join(lines))
+
+    with Journal(path, WITH) as journal:
+        assert (journal.begun_anew, journal.recall("first", Sample)) == (None, None)
+        assert journal.recall("second", tuple[Sample, ...]) == (SAMPLE, SAMPLE)
+        journal.keep("first", SAMPLE)
+    with Journal(path, WITH) as journal:
+        assert journal.recall("first", Sample) == SAMPLE
+        assert journal.recall("second", tuple[Sample, ...]) == (SAMPLE, SAMPLE)
+
+
+def test_one_process_measures_into_it_at_a_time(path: Path) -> None:
+    with Journal(path, WITH), pytest.raises(OutputError, match="another process measures into it, expected one at a"):
+        Journal(path, WITH)
+    with Journal(path, WITH) as journal:
+        assert len(journal) == 2  # it is free again, and nothing is lost
+
+
+def test_what_is_no_journal_is_left_as_it_is(path: Path) -> None:
+    """A link to a note of somebody's, and a pipe to which nobody writes."""
+    path.rename(path.parent / "note.txt")
+    before = (path.parent / "note.txt").read_bytes()
+    path.symlink_to("note.txt")
+    with pytest.raises(OutputError, match="cannot be written: too many levels of symbolic links"):
+        Journal(path, WITH)
+    assert (path.parent / "note.txt").read_bytes() == before
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(OutputError, match="is no regular file, expected a journal or nothing"):
+        Journal(path, WITH)
 
 
 def test_it_is_removed(path: Path) -> None:

@@ -214,6 +214,26 @@ def test_weight_gradients_that_are_kept_are_cleared_before_each_iteration(bench:
         assert_results_are_the_references(bench, workload, plan, run)
 
 
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_states_that_are_on_the_host_come_for_the_update(bench: Bench, share: float) -> None:
+    """In all the memory and in less than the states take beside the rest, so that some leave before others come.
+
+    Two iterations of one executor begin with the same states.
+    """
+    workload = replace(bench.workload(tiny_residual), optimizer=Optimizer.ADAM)
+    placed = place_plan(bench.plan(workload, Base()), UNLIMITED)
+    assert isinstance(placed, Placement)
+    limits = replace(UNLIMITED, device_bytes=int(share * placed.pool_bytes))
+    plan = bench.plan(workload, Optimal(recompute=False, offload_optimizer=True), framework_first, limits)
+    executor = Executor(bench.device, workload, bench.library)
+
+    for _ in range(2):
+        run = executor.execute(plan, limits)
+        assert isinstance(run, Execution)
+        assert run.weights
+        assert_results_are_the_references(bench, workload, plan, run)
+
+
 def test_an_inference_has_a_loss_and_no_gradients(bench: Bench) -> None:
     workload = replace(bench.workload(tiny_linear), mode=Mode.INFERENCE)
     plan = bench.plan(workload, VdnnAll())

@@ -8,9 +8,20 @@ import pytest
 
 from tests.captured_steps import chain
 from tests.toy import ROOT
+from tests.unit.plan.test_searches import BOTH, with_convolutions, work
 from vdnnsim.claims.claim import Claim, ClaimsFile, Verdict
 from vdnnsim.claims.public2026.check import check_claim
-from vdnnsim.claims.public2026.measurements import AnyRow, OperatorTime, PeakMemory, Setup, StepTime, asked_batches
+from vdnnsim.claims.public2026.measurements import (
+    MEMORY,
+    MEMORY_HARDWARE,
+    SERIES,
+    AnyRow,
+    OperatorTime,
+    PeakMemory,
+    Setup,
+    StepTime,
+    asked_batches,
+)
 from vdnnsim.claims.public2026.replays import Capture, PublicRuns
 from vdnnsim.claims.public2026.report import paper_report
 from vdnnsim.claims.public2026.scoreboard import Errors, Scoreboard
@@ -20,6 +31,7 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
 from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.units import MIB
 
 CARD = "titan_xp"
 BUILT = Setup("torchvision:resnet18", 224, Mode.TRAINING, Precision.FLOAT32, "none", channels_last=False)
@@ -119,6 +131,26 @@ def test_a_reading_chooses_by_mode_and_precision() -> None:
     found = check_claim(claim("step_time_error", reading="inference float32"), board, CARD)
 
     assert found.metric.endswith("inference float32; 1 of 1 rows")
+
+
+def test_a_peak_is_that_of_a_script_that_searches_where_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 640 images 10 MiB each are X and dY, W 144 KiB, and dW of 21 parts on 108 multiprocessors.
+
+    A pool that is not emptied keeps 22 MiB of the data gradient beside 24 of the weight gradient; a search in between
+    gives these 22 back, and asks for 32 itself.
+    """
+    step = with_convolutions(work(batch_size=640), work(*BOTH, batch_size=640))
+    machines = {MEMORY_HARDWARE: read_profile(find_profile(MEMORY_HARDWARE, ROOT))}
+    row = PeakMemory(FOREIGN, 640, 1.0, 1.0)
+
+    def simulated() -> int:
+        return PublicRuns(machines, lambda *_: step, asked_batches([row])).peak_bytes(row)
+
+    searching = simulated()
+    without = {MEMORY: replace(SERIES[MEMORY], cudnn_benchmark=False)}
+    monkeypatch.setattr("vdnnsim.claims.public2026.replays.SERIES", without)
+
+    assert searching < simulated() < searching + (46 - 32) * MIB
 
 
 def test_batches_between_the_least_and_the_greatest_follow_from_these() -> None:

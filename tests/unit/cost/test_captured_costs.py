@@ -25,6 +25,12 @@ from vdnnsim.dnn.step import Access
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.hardware.server import Origin
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Allocate, Release
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.simulator import Simulator
+from vdnnsim.units import KIB
 
 SERVER = server_with({"launch_overhead_s": 1.0})
 CONV, BN, RELU, POOL, FC, LOSS = range(6)
@@ -196,3 +202,32 @@ def test_a_convolution_that_no_layer_is_has_the_workspace_that_pytorch_takes() -
         for device in ("cuda 8.9", "cuda 7.5")
     ]
     assert found == [4 * 64 * 2 * 4 * 4 + 4 * 64 * 64, 0]
+
+
+def both_gradients(device: str) -> CapturedStep:
+    """Return the chain as if its convolution were of two images of 64 channels of 8 x 8 under windows of 3 x 3."""
+    step = chain()
+    work = ConvolutionWork(2, 64, 64, (8, 8), (3, 3), (1, 1), (1, 1), (1, 1), 1, computes=("input", "weight"))
+    both = msgspec.structs.replace(step.operations[-2], work=work)
+    return msgspec.structs.replace(with_operation(step, len(step.operations) - 2, both), device=device)
+
+
+def test_a_backward_takes_the_workspaces_of_its_gradients_in_turn() -> None:
+    """Maps of 32 KiB, W of 144 KiB; of dW five tiles for two units are not split. The plan gives back the first."""
+    workload = CapturedWorkload.of(both_gradients("cuda 8.0"))
+    server = replace(SERVER, gpu=replace(SERVER.gpu, multiprocessors=2))
+    found = ServerCosts(server).table(workload).fastest(CONV, Phase.BACKWARD)
+    data, weights = (2 * 32 + 144) * KIB, 2 * 32 * KIB
+    assert (found.workspaces, found.workspace_bytes) == ((data, weights), data)
+
+    simulator = Simulator.of(workload, server, MemoryModel.PYTORCH, PinnedMemory.ARENA)
+    plan = PyTorch().plan(simulator.setting())
+    check_plan(plan)
+    sizes = {each.name: each.nbytes for each in plan.buffers if "workspace of conv" in each.name}
+    assert sizes == {"earlier workspace of conv": data, "workspace of conv": weights}
+    first, second = (plan.buffer_names.index(name) for name in sizes)
+    at = next(at for at, each in enumerate(plan.operations) if each == Release(first))
+    taken = [type(each).__name__ for each in plan.operations[at - 1 : at + 4]]
+    assert taken == ["Allocate", "Release", "Allocate", "Compute", "Release"]
+    assert isinstance(following := plan.operations[at + 1], Allocate)
+    assert following.buffer == second

@@ -40,9 +40,15 @@ def test_a_stream_takes_its_bytes_at_the_fraction_of_its_kind_and_a_launch() -> 
 
 
 def test_channels_of_a_normalization_are_spread_over_multiprocessors_unless_they_come_last() -> None:
-    """Three channels on two multiprocessors keep 3 of 4 turns busy: 2 s become 8 / 3 s."""
-    assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3) == pytest.approx(1 + 8 / 3)
-    assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3, channels_last=True) == 3.0
+    """Three channels on two multiprocessors keep 3 of 4 turns busy: 2 s become 8 / 3 s.
+
+    Channels last only fours are normalized as they lie. Three are turned around and back before and after, which moves
+    4 / 3 x 2048 B at half of 2048 B/s, and are two launches more.
+    """
+    first = GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3)
+    assert first == pytest.approx(1 + 8 / 3)
+    assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 4, channels_last=True) == 3.0
+    assert GPU.stream_s(OperatorKind.NORMALIZATION, 2048, 3, channels_last=True) == pytest.approx(first + 2 + 8 / 3)
 
 
 def test_a_normalization_by_known_moments_is_pointwise() -> None:
@@ -90,12 +96,19 @@ def test_maps_that_are_not_channels_last_are_turned_around_for_tensor_cores() ->
 
 
 def test_tensor_cores_pad_channels_to_what_they_load() -> None:
-    """Three channels take the arithmetic of eight in float16: 16 bytes."""
-    three = replace(SHAPE, c=3, n=64)
-    eight = replace(three, c=8)
-    assert GPU.convolution_s(HALF, three, Phase.FORWARD, channels_last=True) == GPU.convolution_s(
-        HALF, eight, Phase.FORWARD, channels_last=True
-    )
+    """Three channels take the arithmetic of eight in float16, 16 bytes, and X is copied once more.
+
+    Reading and writing 64 x 3 x 64 elements of 2 B take 48 s at half of 2048 B/s, beside two launches. Of a Y of three
+    channels it is the same; one that lies as N, C, H, W is turned around anyway.
+    """
+    for three in (replace(SHAPE, n=64, c=3), replace(SHAPE, n=64, k=3)):
+        eight_s, three_s = (
+            GPU.convolution_s(HALF, shape, Phase.FORWARD, channels_last=True) for shape in (replace(SHAPE, n=64), three)
+        )
+        assert three_s == eight_s + 48 + 2
+    turned_bytes = 2 * (64 * 64 * (3 + 8) + 3 * 8 * 9)
+    turned_s = GPU.convolution_s(HALF, replace(SHAPE, n=64, c=3), Phase.FORWARD)
+    assert turned_s == pytest.approx(eight_s + 2 * turned_bytes / 1024 + 2)
 
 
 @pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS])
@@ -200,7 +213,7 @@ def test_kernels_of_which_only_the_work_is_known() -> None:
     streamed = model.kernel("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 3, 4, 4)).seconds
     assert streamed == pytest.approx(1 + 8 / 3)
     last = model.laid_out(channels_last=True)
-    assert last.kernel("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 3, 4, 4)).seconds == 3.0
+    assert last.kernel("batch_norm", HALF, {Arithmetic.ELEMENTWISE: 1}, 2048, (1, 4, 4, 4)).seconds == 3.0
     assert model.laid_out(channels_last=False) is model
 
 
@@ -271,9 +284,10 @@ def test_float32_of_a_profile_that_allows_tf32_is_multiplied_in_tf32() -> None:
 def test_a_weight_gradient_of_one_tile_is_split_among_multiprocessors() -> None:
     """128 x 128 over a million images is one tile, whose depth 64 multiprocessors share; 129 x 128 is two, unsplit.
 
-    Both operands in float16, 512 MB, take 0.55 ms at the 936 GB/s of an RTX 3090, and that is what is left of it.
+    What is left of it are both operands in float16, 512 MB, at what products reach of the 936 GB/s of an RTX 3090.
     """
-    machine = ServerCosts(read_profile(ROOT / "hw_profiles" / "rtx_3090.yaml"))
+    server = read_profile(ROOT / "hw_profiles" / "rtx_3090.yaml")
+    machine = ServerCosts(server)
 
     def seconds(outputs: int) -> float:
         net = GraphBuilder("one", MapShape(128))
@@ -282,5 +296,6 @@ def test_a_weight_gradient_of_one_tile_is_split_among_multiprocessors() -> None:
         table = machine.table(Workload(net.build(layer.output), 1_000_000, HALF))
         return table.fastest(layer.index, Phase.BACKWARD_WEIGHTS).seconds
 
-    assert 512e6 / 936e9 < seconds(128) < 1.5 * 512e6 / 936e9
+    operands_s = 512e6 / (936e9 * server.cost_model["product_dram_fraction"])
+    assert seconds(128) == pytest.approx(operands_s, rel=0.05)
     assert seconds(129) > 5 * seconds(128)

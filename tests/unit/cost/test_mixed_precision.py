@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.toy import TOY_SERVER, toy_chain
-from vdnnsim.cost.kernel_file import COLUMNS
+from vdnnsim.cost.kernel_file import COLUMNS, read_measured_kernels
+from vdnnsim.cost.kernel_table import KernelRow
 from vdnnsim.cost.measured import MeasuredCosts
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import CostTable, KernelCost
@@ -136,6 +137,21 @@ def test_kernels_of_float32_stand_in_where_a_table_has_no_narrow_ones(tmp_path: 
     assert fastest(table, workload, "loss").seconds == 2.0
     with pytest.raises(ProfileError, match=r"toy\.kernels\.csv: times no kernel in bfloat16, only in float32$"):
         costs.table(Workload(toy_chain(1), 1, HALF))
+
+
+def test_a_table_is_read_and_fitted_once_for_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where rows of float32 stand in; or a search for the largest batch takes minutes."""
+    read: list[object] = []
+
+    def reading(kernels: MeasuredKernels) -> tuple[KernelRow, ...]:
+        read.append(kernels)
+        return read_measured_kernels(kernels)
+
+    monkeypatch.setattr("vdnnsim.cost.model.read_measured_kernels", reading)
+    costs = measured(tmp_path, [FC_WIDE, LOSS])
+    for batch_size in range(1, 12):
+        costs.table(replace(MIXED, batch_size=batch_size))
+    assert len(read) == 3  # for float32, in search of bfloat16, and for what stands in
 
 
 def test_a_table_that_was_measured_in_tf32_times_tf32(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_wrong_section_is_refused(tmp_path: Path, section: object, message: st
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     message = refusal(write(tmp_path, {"table": "other.csv"}))
-    assert message == f"copies.table: {tmp_path / 'other.csv'} cannot be read: no such file or directory"
+    assert message == f"copies.table: {tmp_path / 'other.csv'}: cannot be read: no such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
         (",20,\n", ",20\n", "line 2: found 7 cells, expected 8"),
         ("h2d,pinned", "up,pinned", "line 2: direction: 'up' is not known; expected one of h2d, d2h"),
         ("pinned", "pined", "line 2: host_memory: 'pined' is not known; did you mean 'pinned'? (pinned, pageable)"),
-        (",4096,", ",4 KiB,", "line 2: copied_bytes: found '4 KiB', expected a whole number, 0 or more"),
-        (",4096,", ",0,", "line 2: copied_bytes: found 0, expected 1 or more"),
-        ("1.5e-05", "-1", "line 2: time_s: found '-1', expected a finite number, 0 or more"),
-        ("1.5e-05", "1e999", "line 2: time_s: found '1e999', expected a finite number, 0 or more"),
-        ("1.5e-05", "0.0", "line 2: time_s: found '0.0', expected a time above 0"),
-        ("0.01", "", "line 2: spread_fraction: found '', expected a finite number, 0 or more"),
-        (",20,", ",many,", "line 2: timed_runs: found 'many', expected a whole number, 0 or more"),
+        (",4096,", ",4 KiB,", "line 2: copied_bytes: found '4 KiB', expected a whole number from 1 to 2^60 (1 EiB)"),
+        (",4096,", ",0,", "line 2: copied_bytes: found '0', expected a whole number from 1 to 2^60 (1 EiB)"),
+        ("1.5e-05", "-1", "line 2: time_s: found '-1', expected a number from 1e-12 to 86400 (a day)"),
+        ("1.5e-05", "1e999", "line 2: time_s: found '1e999', expected a number from 1e-12 to 86400 (a day)"),
+        ("1.5e-05", "0.0", "line 2: time_s: found '0.0', expected a number from 1e-12 to 86400 (a day)"),
+        ("0.01", "", "line 2: spread_fraction: found '', expected a number from 0 to 1000000"),
+        (",20,", ",many,", "line 2: timed_runs: found 'many', expected a whole number from 0 to 1000000000"),
         ("16384", "4096", "line 3: copied_bytes: 4096 stands for this kind of copy in line 2 already"),
         (
             "a matrix",

@@ -120,7 +120,7 @@ def test_a_wrong_measured_profile_is_refused(tmp_path: Path, key_path: str, valu
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     missing = tmp_path / "other.csv"
     message = message_of(tmp_path, changed("kernels.table", "other.csv"))
-    assert message == f"kernels.table: {missing} cannot be read: no such file or directory"
+    assert message == f"kernels.table: {missing}: cannot be read: no such file or directory"
 
 
 @pytest.mark.parametrize(

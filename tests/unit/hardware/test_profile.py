@@ -198,7 +198,7 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
             "cost_model.kind: found 7, expected text (put it into quotes if it looks like a number)",
         ),
         ("cost_model.efficiency.value", "x", "cost_model.efficiency.value: found 'x', expected a plain number"),
-        ("cost_model.efficiency.value", 1e19, "cost_model.efficiency.value: found 1e+19, expected from 0 to 1e18"),
+        ("cost_model.efficiency.value", 1e19, "cost_model.efficiency.value: found 1e+19, expected from 0 to 1000000"),
         (
             "cost_model.Big One",
             figure(1),

@@ -1,5 +1,6 @@
 """The profiles of servers that are shipped: what their trees say, and where their kernel times come from."""
 
+import shutil
 from itertools import combinations
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def test_a_server_is_written_as_it_was_read(name: str, tmp_path: Path) -> None:
     """The kernels of a profile lie beside it, so the copy of h200_x8 finds none where it is written."""
     read = server(name)
     if read.kernels is not None:
-        (tmp_path / read.kernels.table.name).symlink_to(read.kernels.table)
+        shutil.copy(read.kernels.table, tmp_path)
     path = tmp_path / f"{name}.yaml"
     path.write_text(profile_text(read, "a server"), encoding="utf-8")
     again = read_profile(path)

@@ -1,3 +1,8 @@
+from collections.abc import Iterable
+from itertools import combinations
+
+import pytest
+
 from vdnnsim.hardware.topology import (
     FabricPort,
     Hop,
@@ -69,6 +74,42 @@ def test_ports_of_a_fabric_join_their_gpus() -> None:
 
     assert fabric.between(0, 3) == (*up("p0"), *down("p3"))
     assert fabric.between(0, 1) == (*up("x0"), *down("x1"))
+
+
+def joined_in(gpus: int, pairs: Iterable[tuple[int, int]]) -> Topology:
+    """A switch with GPUs, of which pairs have peer links."""
+    nodes = (NODES[0], *(Node(f"gpu{each}", NodeKind.GPU, "memory", link(f"x{each}")) for each in range(gpus)))
+    peers = (PeerLink(f"gpu{one}", f"gpu{other}", link(f"p{one}-{other}")) for one, other in pairs)
+    return Topology(nodes, tuple(peers))
+
+
+def test_a_ring_goes_over_peer_links_alone() -> None:
+    """A square 0 1 3 2, the same with a diagonal, a chain, and two GPUs, whose link is the way there and back."""
+    square = [(0, 1), (1, 3), (3, 2), (2, 0)]
+    assert joined_in(4, square).ring(4) == (0, 1, 3, 2)
+    assert joined_in(4, [*square, (0, 3)]).ring(4) == (0, 1, 3, 2)
+    assert joined_in(4, square[:3]).ring(4) == (0, 1, 2, 3)
+    assert joined_in(2, [(0, 1)]).ring(2) == (0, 1)
+    assert joined_in(1, []).ring(1) == (0,)
+
+
+@pytest.mark.parametrize("gpus", [11, 64])
+def test_where_there_is_no_ring_none_is_sought_for_long(gpus: int) -> None:
+    """All but the last are joined; two halves that share one GPU; a star: there are 62! ways to try them."""
+    pairs = list(combinations(range(gpus), 2))
+    half = gpus // 2
+    for some in (
+        [pair for pair in pairs if gpus - 1 not in pair],
+        [pair for pair in pairs if max(pair) <= half or min(pair) >= half],
+        [pair for pair in pairs if 0 in pair],
+    ):
+        assert joined_in(gpus, some).ring(gpus) == tuple(range(gpus))
+
+
+def test_a_search_for_a_ring_has_an_end() -> None:
+    """Seven are joined to each of eight, and no two of the eight: no ring, though all have a way in and another out."""
+    pairs = [(one, other) for one in range(7) for other in range(7, 15)]
+    assert joined_in(15, pairs).ring(15) == tuple(range(15))
 
 
 def test_latencies_add_up_along_a_path() -> None:

@@ -7,10 +7,13 @@ import pytest
 import yaml
 
 from tests.unit.hardware.toy_profile import TOY, figure, refusal
+from vdnnsim.entry import Entry
 from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.figures import Figures
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Link
 from vdnnsim.hardware.topology import FabricPort, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
+from vdnnsim.hardware.topology_section import read_topology
 from vdnnsim.hardware.write import profile_text
 
 
@@ -272,3 +275,17 @@ def test_a_name_stands_once(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=re.escape("'gpu0'")) as caught:
         read_profile(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_deep_tree_is_read_in_no_time() -> None:
+    """2,000 switches, each under the next, the deepest first: the way of the GPU below them has 2,001 links."""
+    names = [f"s{number}" for number in range(2000)]
+    above = [*names[1:], "memory"]
+    switches = {
+        name: {"kind": "switch", "parent": parent, "link": "PCIe"} for name, parent in zip(names, above, strict=True)
+    }
+    nodes = {"gpu0": {"kind": "gpu", "parent": "s0", "link": "PCIe"}, **switches, "memory": {"kind": "host memory"}}
+    section = {"links": {"PCIe": rates("12 B/s", "13 B/s", "0 s", "split_duplex")}, "nodes": nodes}
+    topology = read_topology(Entry("deep.yaml", "topology", section, ProfileError), Figures())  # type: ignore[arg-type]  # as YAML has it
+    assert len(topology.to_host(0)) == 2001
+    assert topology.nodes[1].name == "s1999"

@@ -11,6 +11,7 @@ from vdnnsim.errors import OutputError, ProfileError
 from vdnnsim.hardware.figures import state
 from vdnnsim.hardware.profile import find_profile, load_profile, read_profile
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
+from vdnnsim.hardware.stated import parameter_range
 from vdnnsim.hardware.write import kernels_beside, profile_text, write_profile
 from vdnnsim.units import GIB
 
@@ -71,7 +72,8 @@ def servers(draw: st.DrawFn) -> Server:
         pin_bytes_per_s=real("host.pin_bandwidth", 1, 1e18),
     )
     names = draw(st.lists(st.sampled_from(("null", "yes", "product_flop_fraction")), unique=True))
-    cost_model = {name: real(f"cost_model.{name}", 0, 1e18) for name in names}
+    limits = {name: parameter_range(name) for name in names}
+    cost_model = {name: real(f"cost_model.{name}", each.low, each.high) for name, each in limits.items()}
     power = None
     if draw(st.booleans()):
         power = Power(

@@ -23,6 +23,7 @@ from vdnnsim.units import GIB, MIB
             "garbage_collection_threshold:0.8,per_process_memory_fraction:0.9",
             AllocatorSettings(garbage_collection_threshold=0.8, per_process_memory_fraction=0.9),
         ),
+        ("cudnn_benchmark:True", AllocatorSettings(cudnn_benchmark=True)),
     ],
 )
 def test_settings_are_read_as_pytorch_reads_them(text: str, expected: AllocatorSettings) -> None:

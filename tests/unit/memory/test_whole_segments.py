@@ -149,3 +149,28 @@ def test_ranges_are_the_segments_and_changes_count_them() -> None:
     pool.empty_cache()
     assert pool.ranges == [(30 * MIB, 2 * MIB)]
     assert (pool.segment_changes, pool.segment_starts) == (3, [30 * MIB])
+
+
+def search(mib: int) -> Request:
+    return Request(100, mib * MIB, searches=True)
+
+
+def test_a_search_leaves_nothing_in_the_pool() -> None:
+    """60 come back and stay, for a search of 40 to be made there; then all goes, and 30 take a segment of their own."""
+    answer = served([take(0, 60), give(0), search(40), take(1, 30), give(1)], "")
+
+    assert answer == Placed((0, 0, None, 60 * MIB, 60 * MIB), (60 * MIB, -60 * MIB, 0, 30 * MIB, -30 * MIB), 60 * MIB)
+
+
+def test_a_search_may_be_what_most_is_needed_for() -> None:
+    """20 and 100 for the search; 110 beside the 20 are more, 100 are as many."""
+    assert served([take(0, 20), search(100)], "").peaks_in_search
+    assert served([take(0, 20), search(100), take(1, 100)], "").peaks_in_search
+    assert not served([take(0, 20), search(100), take(1, 110)], "").peaks_in_search
+    assert not served([take(0, 120), give(0), search(100)], "").peaks_in_search
+
+
+def test_a_search_does_with_half_as_much_and_so_on_where_there_is_no_room() -> None:
+    """Of 100, 30 are in use: 200 and 100 find no room, 50 do; where all is in use there is none for any."""
+    assert served([take(0, 30), search(200)], "", 100).pool_bytes == 80 * MIB
+    assert served([take(0, 100), search(50)], "", 100) == Placed((0, None), (100 * MIB, 0), 100 * MIB)

@@ -67,7 +67,8 @@ def test_a_policy_is_given_what_they_leave() -> None:
 def test_the_first_iteration_takes_them_at_the_first_product_and_the_last_gives_them_back() -> None:
     """Of two iterations the second asks for neither; weights are there before anything else."""
     held = with_cublas_workspaces(plan(chain()))
-    asked = repeated(held, device_requests(held, MemoryModel.PYTORCH, 512, Pieces(held)), 2)
+    twice = repeated(held, device_requests(held, MemoryModel.PYTORCH, 512, Pieces(held)), 2)
+    asked = [each for iteration in twice for each in iteration]
     numbers = first_products(held)
 
     def where(key: int) -> list[int]:

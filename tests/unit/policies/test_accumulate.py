@@ -28,6 +28,7 @@ from vdnnsim.plan.operations import Compute, describe
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
+from vdnnsim.policies.port import make_plan
 from vdnnsim.policies.resident import Resident
 
 CHAIN = replace(toy_workload(toy_chain(2)), batch_size=4)
@@ -36,7 +37,7 @@ CHAIN = replace(toy_workload(toy_chain(2)), batch_size=4)
 def plan_of(policy: Accumulate, workload: Workload = CHAIN, device_bytes: int = 1000) -> TrainingPlan:
     """A checked plan with kernels of 1 s."""
     limits = replace(TOY_LIMITS, device_bytes=device_bytes)
-    plan = policy.plan(toy_setting(workload, toy_costs(workload, {}), limits))
+    plan = make_plan(policy, toy_setting(workload, toy_costs(workload, {}), limits))
     check_plan(plan)
     return plan
 

@@ -15,6 +15,7 @@ from vdnnsim.plan.operations import Offload, Prefetch, Stream
 from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.port import make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace, StallCause
@@ -175,7 +176,7 @@ def test_pages_need_no_addresses() -> None:
     placed = replace(TOY_LIMITS, model=MemoryModel.BEST_FIT)
 
     with pytest.raises(PolicyError) as failure:
-        PageMigration().plan(toy_setting(workload, costs, placed))
+        make_plan(PageMigration(), toy_setting(workload, costs, placed))
 
     assert str(failure.value) == (
         "page_migration(p): memory_model: found 'best_fit', expected 'ideal', for pages need no contiguous memory"

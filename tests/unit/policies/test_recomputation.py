@@ -31,7 +31,7 @@ from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.iterations.segments import modules
 from vdnnsim.policies.memonger import Memonger, Segmentation, segments_within
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.port import Policy, make_plan
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.policies.resident import Resident
@@ -44,7 +44,7 @@ AT_LAST_BYTES = 8 + 20
 
 def plan_of(policy: Policy, workload: Workload = CHAIN) -> TrainingPlan:
     """A checked plan with kernels of 1 s."""
-    plan = policy.plan(toy_setting(workload, toy_costs(workload, {})))
+    plan = make_plan(policy, toy_setting(workload, toy_costs(workload, {})))
     check_plan(plan)
     return plan
 
@@ -274,7 +274,7 @@ def test_a_negative_number_of_segments_is_refused() -> None:
 def test_resnet_50_is_cut_at_its_blocks(policy: Policy) -> None:
     """Its 16 blocks end with an addition; the longest map that passes is theirs."""
     workload = Workload(build_network("resnet50"), 2)
-    plan = policy.plan(toy_setting(workload, toy_costs(workload, {})))
+    plan = make_plan(policy, toy_setting(workload, toy_costs(workload, {})))
 
     check_plan(plan)
     assert len(recomputed(plan)) > len(workload.graph.layers) // 2

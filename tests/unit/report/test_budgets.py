@@ -31,3 +31,11 @@ def test_what_does_not_fit_needs_what_it_uses_at_once(result: ScenarioResult, ke
     assert budgets(replace(result, results=(grown,))).startswith(
         "Memory that keep(p) needs: device 1020 B of 1000 B, host 0 B"
     )
+
+
+def test_a_peak_of_the_search_for_convolutions_is_told(result: ScenarioResult) -> None:
+    rows = tuple(replace(each, trace=replace(each.trace, peaks_in_search=True)) for each in result.results)
+
+    assert budgets(replace(result, results=rows)).endswith(
+        ", the most while cuDNN searches for convolutions in the first iteration."
+    )

@@ -76,7 +76,7 @@ def test_pictures_of_times_say_it_in_their_second_line(result: ScenarioResult, m
         policies_figure(stated),
         timeline_figure(stated, move),
         scaling_figure([stated]),
-        comparison_figure(Comparison(stated, ())),
+        comparison_figure(Comparison(stated)),
     )
     for figure in figures:
         assert figure.texts[1].get_text().endswith("; kernel times are datasheet peaks")
@@ -123,5 +123,5 @@ def test_nothing_is_said_without_statistics_of_a_batch(result: ScenarioResult) -
 def test_terminal_report_and_comparison_say_it(result: ScenarioResult) -> None:
     found = run(result, normalized(), Accumulate(steps=2))
     assert f"- {LINE}" in printed(result_table(found), width=400)
-    assert f"- {LINE}" in printed(comparison_table(Comparison(found, ())), width=400)
+    assert f"- {LINE}" in printed(comparison_table(Comparison(found)), width=400)
     assert f"{LINE}." in page_text(found, {}, ()).splitlines()

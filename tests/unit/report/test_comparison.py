@@ -12,8 +12,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
-from vdnnsim.analysis.comparison import Comparison, Declined
-from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.analysis.comparison import Comparison
+from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.plots.front import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
@@ -31,7 +31,7 @@ def like(row: PolicyResult, policy: str, seconds: float, max_memory_bytes: int) 
 def comparison(result: ScenarioResult, move: PolicyResult) -> Comparison:
     """Four with a plan, of which one does not fit, and one without."""
     rows = (*result.results, like(move, "quick(p)", 4.0, 100), like(move, "late(p)", 9.0, 100))
-    return Comparison(replace(result, results=rows), (Declined("picky", "expects two GPUs"),))
+    return Comparison(replace(result, results=rows, declined=(Declined("picky", "expects two GPUs"),)))
 
 
 def test_those_that_fit_are_ranked_and_the_others_stand_apart(comparison: Comparison) -> None:
@@ -138,8 +138,8 @@ def test_what_does_not_fit_is_listed_with_its_reason(comparison: Comparison) -> 
 
 
 def test_titles_say_how_many_fit(result: ScenarioResult, move: PolicyResult, keep: PolicyResult) -> None:
-    one = Comparison(replace(result, results=(move,)), ())
-    none = Comparison(replace(result, results=(keep,)), ())
+    one = Comparison(replace(result, results=(move,)))
+    none = Comparison(replace(result, results=(keep,)))
 
     assert comparison_title(one) == "1 of 1 policy fits toy (1) into 1000 B: move(m) 8.00 s in 60 B"
     assert comparison_title(none) == "None of 1 policy fits toy (1) into 1000 B"
@@ -166,7 +166,7 @@ def test_names_of_many_do_not_overlap(result: ScenarioResult, move: PolicyResult
         for number in range(40)
     )
     with house_style():
-        figure = comparison_figure(Comparison(replace(result, results=rows), ()))
+        figure = comparison_figure(Comparison(replace(result, results=rows)))
         renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
         names = [text for text in figure.texts if text.get_text().startswith("policy_")]
         boxes = [text.get_window_extent(renderer) for text in names]
@@ -180,7 +180,9 @@ def test_names_of_many_do_not_overlap(result: ScenarioResult, move: PolicyResult
 
 def test_where_nothing_fits_the_picture_shows_how_far_it_is(result: ScenarioResult, keep: PolicyResult) -> None:
     with house_style():
-        figure = comparison_figure(Comparison(replace(result, results=(keep,)), ()))
-        empty = comparison_figure(Comparison(replace(result, results=()), (Declined("picky", "expects two GPUs"),)))
+        figure = comparison_figure(Comparison(replace(result, results=(keep,))))
+        empty = comparison_figure(
+            Comparison(replace(result, results=(), declined=(Declined("picky", "expects two GPUs"),)))
+        )
     assert "keep(p)" in [text.get_text() for text in figure.texts]
     assert empty.axes[0].texts[0].get_text() == "capacity 1000 B"

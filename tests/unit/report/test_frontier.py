@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from vdnnsim.analysis.comparison import Declined
 from vdnnsim.analysis.frontier import Bound, Frontier, FrontierPoint, PlannedTime, PolicyTimes
 from vdnnsim.analysis.kernel_origins import KernelOrigins
-from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.analysis.results import Declined, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plan.certificate import BoundClass

@@ -2,13 +2,18 @@
 
 import pickle
 import pickletools
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.captured_steps import chain
+from tests.unit.plan.test_searches import BOTH, with_convolutions, work
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.experiment import run_scenario
@@ -57,6 +62,26 @@ def run_of(
     )
 
 
+def run_of_captured(
+    step: CapturedStep, model: MemoryChoice = MemoryModel.PYTORCH, memory_bytes: int | None = None
+) -> ScenarioResult:
+    """Replay a captured step on an A100, or on one with less memory beside its context."""
+    server = read_profile(find_profile("a100_40gb", Path()))
+    if memory_bytes is not None:
+        server = replace(server, gpu=replace(server.gpu, memory_bytes=server.gpu.context_bytes + memory_bytes))
+    return run_scenario(
+        Scenario(
+            name="chain",
+            workload=CapturedWorkload.of(step),
+            server=server,
+            policies=(resolve_policy("pytorch", known_policies()),),
+            memory_model=model,
+            pinned_memory=PinnedMemory.ARENA,
+            sources=(),
+        )
+    )
+
+
 def written(result: ScenarioResult, folder: Path) -> Path:
     path = folder / "s.pickle"
     path.write_bytes(snapshot_pickle(result, result.by_policy[0]))
@@ -82,6 +107,54 @@ def test_what_a_run_wrote_is_replayed_to_the_same_peaks(tmp_path: Path, words: s
     agreement = compare(recording, start, settings)
     assert agreement is not None
     assert agreement.whole
+
+
+def test_a_captured_step_is_written_as_often_as_it_is_placed(tmp_path: Path) -> None:
+    """Three iterations, of which the first takes what stays: both workspaces of cuBLAS once, each output three times.
+
+    What is read again reserves what the run does, and goes to the same addresses.
+    """
+    result = run_of_captured(chain())
+    (row,) = result.results
+    (recording,) = read_recordings(written(result, tmp_path))
+    start = start_of(recording, parse_settings(recording.settings), "s.pickle")
+    peaks = replay(recording, start, MemoryModel.PYTORCH).peaks
+
+    assert (peaks.allocated_bytes, peaks.reserved_bytes) == (row.metrics.max_memory_bytes, row.trace.pool_bytes)
+    agreement = compare(recording, start, parse_settings(recording.settings))
+    assert agreement is not None
+    assert agreement.whole
+    content: Any = pickle.loads(snapshot_pickle(result, result.results))  # noqa: S301  # our own
+    taken = [each for each in content["device_traces"][0] if each["action"] == "alloc"]
+    times = Counter(each["frames"][0]["name"] for each in taken)
+    assert times["forward, workspace of cuBLAS for forward"] == 1
+    assert times["forward, conv"] == 3
+    assert [each["time_us"] for each in taken] == sorted(each["time_us"] for each in taken)
+
+
+@pytest.mark.parametrize("memory_bytes", [None, 64 * MIB])
+def test_searches_and_what_they_leave_are_written(tmp_path: Path, memory_bytes: int | None) -> None:
+    """Three in the first iteration, each with all that is free given back behind it; what is reserved is the run's.
+
+    Of 64 MiB so many are in use when backward searches that there is no segment of 32 left, but one of half as many.
+    """
+    step = with_convolutions(work(batch_size=640), work(*BOTH, batch_size=640))
+    result = run_of_captured(step, memory_choice("pytorch(cudnn_benchmark:True)"), memory_bytes)
+    (row,) = result.results
+    (recording,) = read_recordings(written(result, tmp_path))
+    settings = parse_settings(recording.settings)
+    start = start_of(recording, settings, "s.pickle")
+
+    assert row.fits
+    assert row.trace.peaks_in_search is (memory_bytes is None)
+    assert recording.settings == ""
+    assert recorded_peaks(recording, start, settings).reserved_bytes == row.trace.pool_bytes
+    content: Any = pickle.loads(snapshot_pickle(result, result.results))  # noqa: S301  # our own
+    (events,) = content["device_traces"]
+    searched = [at for at, each in enumerate(events) if "search for" in each["frames"][0]["name"]]
+    names = [events[at]["action"] for at in searched]
+    assert names.count("alloc") == 3
+    assert names.count("segment_free") >= 3
 
 
 def test_a_plan_that_does_not_fit_is_written_as_on_a_gpu_without_a_limit(tmp_path: Path) -> None:

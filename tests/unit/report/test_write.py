@@ -8,7 +8,8 @@ import pytest
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.errors import OutputError
-from vdnnsim.report.run.write import ALWAYS, earlier_files, report_files, trace_names, write_report
+from vdnnsim.report.folder import earlier_files
+from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, report_files, trace_names, write_report
 
 TRACES = {"trace_move_m.json", "trace_keep_p.json", "trace_dyn.json"}
 
@@ -68,26 +69,20 @@ def test_a_trace_that_another_run_did_not_name_is_somebody_elses(
         write_report(replace(result, results=(move,)), folder)
 
 
-def test_a_trace_that_an_older_version_left_is_ours(folder: Path, result: ScenarioResult, move: PolicyResult) -> None:
-    """It named but the files of its last run; without its manifest there is no telling."""
-    rename_in_manifest(folder, files=[*ALWAYS, "trace_dyn.json"])
-    assert write_report(replace(result, results=(move,)), folder).removed == 1
-
-    (folder / "run.json").unlink()
-    with pytest.raises(OutputError, match=r"was not written by an earlier run"):
-        write_report(result, folder)
-
-
 @pytest.mark.parametrize(
     "content",
-    ["no JSON", "[]", '{"format_version": 1, "study": "s", "files": ["results.csv"]}', "[" * 100_000],
+    [
+        *("no JSON", "[]", '{"format_version": 1, "study": "s", "files": ["results.csv"]}', "[" * 100_000),
+        '{"format_version": 1, "scenario": {}, "results": []}',
+        '{"format_version": 1, "scenario": {}, "results": [], "files": "results.csv"}',
+    ],
 )
 def test_a_manifest_of_something_else_makes_nothing_ours(result: ScenarioResult, tmp_path: Path, content: str) -> None:
     """A sweep names its files as well, and its results.csv is not a run's."""
     (tmp_path / "run.json").write_text(content)
     (tmp_path / "results.csv").write_text("mine")
 
-    assert earlier_files(tmp_path) == frozenset()
+    assert earlier_files(tmp_path, RUN_WRITER) == frozenset()
     with pytest.raises(OutputError, match="was not written by an earlier run"):
         write_report(result, tmp_path)
     assert (tmp_path / "results.csv").read_text() == "mine"
@@ -101,7 +96,7 @@ def test_a_manifest_that_names_what_no_run_writes_is_not_believed(
     others = ["notes.txt", "../above.txt", "trace_../notes.txt", "trace_x/y.json", 7]
     rename_in_manifest(folder, files=[*ALWAYS, *sorted(TRACES), *others])
 
-    assert earlier_files(folder) == {*ALWAYS, *TRACES}
+    assert earlier_files(folder, RUN_WRITER) == {*ALWAYS, *TRACES}
     write_report(replace(result, results=(move,)), folder)
     assert (folder / "notes.txt").read_text() == "mine"
     assert (folder.parent / "above.txt").read_text() == "mine"

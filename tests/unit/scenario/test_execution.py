@@ -9,6 +9,7 @@ from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import InputError
 from vdnnsim.experiment import run_scenario
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.report.findings import caption
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
@@ -69,6 +70,20 @@ def test_what_has_no_meaning_is_refused(folder: Path, execution: str, workload: 
     assert str(caught.value).endswith(message)
     assert "execution: " in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("workload", "fits"), [(STEP, True), (NETWORK, False)])
+def test_what_was_captured_may_search_for_its_convolutions(folder: Path, workload: str, *, fits: bool) -> None:
+    (folder / "x.yaml").write_text(
+        f"schema_version: 1\nworkload: {workload}\nhardware: a100_40gb\npolicies: [pytorch]\n"
+        "memory_model: {pytorch: {cudnn_benchmark: true}}\n"
+    )
+    if fits:
+        assert read_scenario(Path("x.yaml")).memory_model == AllocatorSettings(cudnn_benchmark=True)
+        return
+    with pytest.raises(InputError, match="memory_model: cudnn_benchmark: found a network that we build") as caught:
+        read_scenario(Path("x.yaml"))
+    assert str(caught.value).endswith("expected a captured model, `workload: {step: ...}`")
 
 
 def test_a_network_that_we_build_may_be_a_cuda_graph(folder: Path) -> None:

@@ -68,6 +68,7 @@ def test_ranges(name: str, value: YamlValue, values: tuple[float, ...]) -> None:
         ("host.issue", {"from": "0 s", "to": "1 s", "step": "0 s"}, "expected a step above zero"),
         ("host.issue", {"from": "0 s", "to": "1 s", "step": "1 ns"}, "expected a range of at most 1000000 values"),
         ("host.issue", {"from": "1 s", "to": "1 s", "count": 2}, "expected two ends that differ"),
+        ("cost_model.tile_load_flop", {"from": 1e-300, "to": 1e6, "factor": 10}, "is 1e+306 times its start, expected"),
         ("gpu.compute_speed", [0], "found 0, expected a factor from 0.001 to 1000"),
     ],
 )

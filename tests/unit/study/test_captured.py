@@ -9,9 +9,10 @@ from tests.captured_steps import chain, residual
 from vdnnsim.dnn.captured_file import write_captured_step
 from vdnnsim.errors import InputError, StudyError
 from vdnnsim.policies.registry import known_policies
+from vdnnsim.replace import replace_file
 from vdnnsim.scenario.read import read_scenario
 from vdnnsim.study.file.read import read_study
-from vdnnsim.study.results.export import write_results
+from vdnnsim.study.results.export import results_csv
 from vdnnsim.study.results.store import writing
 from vdnnsim.study.sweep import sweep
 from vdnnsim.study.what_if import what_if
@@ -52,7 +53,7 @@ def rows(folder: Path, workload: str, axes: str, workers: int = 1) -> list[dict[
     study = read_study(Path("s.yaml"))
     with writing(folder / "out") as store:
         sweep(study, store, local_workers(workers), Nobody())
-        write_results(folder / "results.csv", study, store)
+        replace_file(folder / "results.csv", results_csv(study, store))
     with (folder / "results.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 

@@ -9,6 +9,7 @@ from tests.toy import TOY_SERVER
 from tests.two_gpus import SERVER
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.hardware.copies import Direction, MeasuredCopies
+from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.study.points.figures import with_figures
 
@@ -57,6 +58,23 @@ def test_the_links_of_a_topology_change_with_the_curves() -> None:
     assert {link.down_bytes_per_s for link in server.topology.links.values()} == {20.0}
     assert copy_s(server.link, Direction.H2D, 10) == pytest.approx(4.0 * 1.5 / 2)
     assert copy_s(server.link, Direction.D2H, 10) == 6.0
+
+
+def test_the_latency_of_a_link_is_that_of_the_way_to_the_host() -> None:
+    """As a profile without the section `link` shows it: 0 and twice 5 us on p100_x2, which a study leaves as they are.
+
+    With 30 us it is 0 and twice 15; where no link has any, all of it comes with the two of PCIe.
+    """
+    server = read_profile(find_profile("p100_x2", Path()))
+    assert server.topology is not None
+    assert server.link.latency_s == pytest.approx(10e-6)
+    same = with_figures(server, {"link.latency": server.link.latency_s})
+    assert same.topology == server.topology
+    for before in (server, with_figures(server, {"link.latency": 0.0})):
+        slower = with_figures(before, {"link.latency": 30e-6})
+        assert slower.topology is not None
+        way = [slower.topology.links[hop.link].latency_s for hop in slower.topology.to_host(0)]
+        assert sorted(way) == pytest.approx([0.0, 15e-6, 15e-6])
 
 
 def test_other_figures_leave_copies_alone() -> None:

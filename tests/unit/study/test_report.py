@@ -38,7 +38,7 @@ def test_a_sweep_writes_the_pictures_that_its_study_asks_for(tmp_path: Path) -> 
     assert code == 0, output
     assert struct.unpack(">II", (out / "speed.png").read_bytes()[16:24]) == (1600, 900)
     manifest = json.loads((out / "run.json").read_text(encoding="utf-8"))
-    assert manifest["files"] == ["results.csv", "speed.png"]
+    assert manifest["files"] == ["results.csv", "run.json", "speed.png"]
     assert manifest["model"] == version_of(manifest["model_covers"]) == model_version()
     assert manifest["axes"] == {"gpu.memory": [2**29, 2**30, 12 * 2**30], "policy": ["base(m)", "vdnn_all(m)"]}
     assert manifest["points"] == {"done": 6, "failed": 0, "missing": 0}
@@ -69,9 +69,25 @@ def test_a_machine_that_is_wrong_fails_its_points_alone(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("schema_version: 1\n", encoding="utf-8")
     machines = "hardware: [broken.yaml, titan_x_maxwell]"
     code, output, out = swept(tmp_path, STUDY.replace("gpu.memory: [512 MiB, 1 GiB, 12 GiB]", machines))
-    assert code == 0, output
+    assert (code, "2 points failed, the first: " in output) == (1, True)
     manifest = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert manifest["points"] == {"done": 2, "failed": 2, "missing": 0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("kind: lines", "kind: heat_map, value: refusal", "value: 'refusal' holds no numbers, expected a column that"),
+        ("y: images_per_s", "y: 2 * policy", "y: 'policy' holds no numbers, expected a column to reckon with"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said_before_anything_is_computed(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    code, output, out = swept(tmp_path, (STUDY + PICTURE).replace(old, new))
+    assert (code, output.count("\n")) == (1, 1)
+    assert message in output
+    assert not out.exists()
 
 
 def test_a_study_without_pictures_has_none(tmp_path: Path) -> None:

@@ -37,7 +37,11 @@ def test_every_point_is_a_row_in_the_order_of_the_file_and_those_that_fail_say_w
     """Two links and two policies on one GPU; a second GPU, which the machine lacks, on one link."""
     done = vdnnsim("sweep", "s.yaml", "--workers", "1", "--csv", "copy.csv", folder=folder)
 
-    assert done.returncode == 0
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1] == (
+        "vdnnsim: s.yaml: 2 points failed, the first: titan_x_maxwell: found 2 GPUs, but it has 1; "
+        "--retry-failed tries them again"
+    )
     assert done.stdout.split() == ["done", "failed", "missing", "4", "2", "0"]
     found = rows(folder / "reports" / "s" / "results.csv")
     assert (folder / "copy.csv").read_bytes() == (folder / "reports" / "s" / "results.csv").read_bytes()
@@ -73,7 +77,7 @@ def test_status_computes_nothing_and_an_extended_study_computes_what_is_new(fold
 
 def test_two_processes_write_the_bytes_of_one(folder: Path) -> None:
     for workers in ("1", "2"):
-        assert vdnnsim("sweep", "s.yaml", "--workers", workers, "--out", workers, folder=folder).returncode == 0
+        assert vdnnsim("sweep", "s.yaml", "--workers", workers, "--out", workers, folder=folder).returncode == 1
 
     assert (folder / "1" / "results.csv").read_bytes() == (folder / "2" / "results.csv").read_bytes()
 
@@ -196,10 +200,28 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
     assert line.endswith(" fitted to measurements")
 
 
+@pytest.mark.parametrize("number", ["1_0", "\uff11\uff10"])
+def test_what_if_takes_no_number_that_a_file_would_not(folder: Path, number: str) -> None:
+    """Python reads both as ten: underscores, and digits as wide as ideographs."""
+    (folder / "small.yaml").write_text(SMALL)
+    for setting in (f"workload.batch_size={number}", f"gpu.memory={number} GiB"):
+        done = vdnnsim("whatif", "small.yaml", "--set", setting, folder=folder)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert f"found '{number}" in done.stderr
+
+
+def test_what_if_says_in_one_short_line_what_may_be_set(folder: Path) -> None:
+    (folder / "small.yaml").write_text(SMALL)
+    done = vdnnsim("whatif", "small.yaml", "--set", "colour=red", folder=folder)
+    assert done.returncode == 1
+    assert len(done.stderr) < 700
+    assert done.stderr.endswith(" more\n")
+
+
 def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: Path) -> None:
     """On the other card nothing was measured; it states workspaces of float32 alone."""
     (folder / "small.yaml").write_text(SMALL)
-    settings = ("--set", "hardware=rtx_4090", "--set", "workload.element_type=float16")
+    settings = ("--set", "hardware=h200", "--set", "workload.element_type=float16")
 
     done = vdnnsim("whatif", "small.yaml", *settings, folder=folder)
 
@@ -208,7 +230,7 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
     assert "fitted to measurements - after: Kernel times: " in lines
     assert "from assumed rates - after:" in lines
     assert lines.endswith(
-        "after: Kernels: rtx_4090.kernels.csv times no kernel in float16, only in float32; its cost model stands "
+        "after: Kernels: h200.kernels.csv times no kernel in float16, only in float32; its cost model stands "
         "in; the model of efficiencies knows no workspaces, so none count"
     )
 

@@ -33,6 +33,7 @@ def holds(text: str) -> bool:
     [
         ("gpu.memory == 16 GiB", True),
         ("gpu.memory >= 24GiB", False),
+        ("not (gpu.memory >= 24GiB or workload.network != vgg16)", True),
         ("gpu.memory < 17 GB", False),  # 16 GiB are 17.18 GB
         ("workload.batch_size <= 32", True),
         ("workload.network == vgg16", True),

@@ -49,6 +49,7 @@ class Series:
         batches_ahead: what its loader holds of images, in batches of float32, beside the one that trains. While timm's
             copies a batch to the GPU, as bytes first, the one before it waits and the one before that is still held
             (timm/data/loader.py, PrefetchLoader): two batches and a quarter.
+        cudnn_benchmark: whether cuDNN's search is replayed, of captured networks; that of PyTorch 1.12 is another.
     """
 
     title: str
@@ -62,6 +63,7 @@ class Series:
     images_bytes_per_s: float = 0.0
     loads_all_kernels: bool = False
     batches_ahead: float = 0.0
+    cudnn_benchmark: bool = False
 
 
 _TIMM: Final = "huggingface/pytorch-image-models at aa4b5850: results/benchmark"
@@ -130,6 +132,7 @@ SERIES: Final[Mapping[str, Series]] = {
         optimizer="momentum",
         loads_all_kernels=True,
         batches_ahead=2.25,
+        cudnn_benchmark=True,
     ),
 }
 

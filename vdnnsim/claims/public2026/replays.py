@@ -33,6 +33,7 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import VdnnsimError
 from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.placement import Placement
 from vdnnsim.policies.pytorch import PyTorch
@@ -160,7 +161,9 @@ class PublicRuns:
     def _simulator(self, workload: Workload, row: AnyRow) -> Simulator:
         server = self._server(row)
         costs = self._costs.setdefault(row.hardware, ServerCosts(server))
-        return Simulator.of(workload, server, MemoryModel.PYTORCH, PinnedMemory.ARENA, cost_model=costs)
+        searches = SERIES[row.series].cudnn_benchmark and isinstance(workload, CapturedWorkload)
+        model = AllocatorSettings(cudnn_benchmark=True) if searches else MemoryModel.PYTORCH
+        return Simulator.of(workload, server, model, PinnedMemory.ARENA, cost_model=costs)
 
     def _fits(self, row: StepTime, batch_size: int) -> bool:
         simulator = self._simulator(self._workload(row.setup, batch_size), row)

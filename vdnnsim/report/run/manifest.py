@@ -55,7 +55,7 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
                 "mode": workload.mode.value,
             },
             "hardware": server.name,
-            "policies": [each.policy for each in result.slowest],
+            "policies": [*(each.policy for each in result.slowest), *(each.policy for each in result.declined)],
             "memory_model": result.memory_model.value,
             "pinned_memory": result.pinned_memory.value,
             "execution": result.execution.value,
@@ -69,6 +69,7 @@ def manifest_text(result: ScenarioResult, commit: Commit | None, files: Iterable
         "algorithm_profiling_s": result.algorithm_profiling_s,
         **_captured(result.captured),
         "advice": list(result.advice),
+        "without_plan": {each.policy: each.reason for each in result.declined},
         "results": [_policy(result, each) | _of_several(each, server) for each in result.results],
         "files": sorted(files),
     }

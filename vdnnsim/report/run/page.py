@@ -8,7 +8,7 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
 from vdnnsim.report.budgets import budgets
-from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics
+from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics, without_plan
 from vdnnsim.report.certificates import certificates
 from vdnnsim.report.findings import caption, conclusions, profiling, refusals
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
@@ -43,6 +43,7 @@ def page_text(
             *markdown.section("What do the GPUs do to each other?", contention_lines(result)),
             *markdown.section("How near is it to the best possible, and why?", certificates(result)),
             *markdown.section("Why does a policy not fit?", refusals(result)),
+            *markdown.section("Which policies have no plan?", without_plan(result)),
             *markdown.section("What would make it fit?", result.advice),
             *markdown.section("What did it cost to decide?", profiling(result)),
             *markdown.section("Where do the numbers come from?", _sources(result)),

@@ -8,7 +8,6 @@ neighbours never overlap.
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -27,10 +26,6 @@ from vdnnsim.trace import IterationTrace, ServerTrace
 
 _THREADS = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}
 _STALL_THREAD = 3
-
-
-BEGINNING: Final = '{"displayTimeUnit":"ms","otherData":{"scenario":'
-"""How each of these files begins, and no other program's."""
 
 
 def perfetto_text(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:

@@ -1,4 +1,6 @@
-"""What PyTorch's allocator would do in an iteration, as a memory snapshot that https://pytorch.org/memory_viz opens.
+"""What PyTorch's allocator would do in the iterations that are placed, as a memory snapshot.
+
+https://pytorch.org/memory_viz opens it.
 
 It is what `torch.cuda.memory._dump_snapshot` writes: segments and blocks at the end, and the history from an empty
 memory on. The one frame of each request names the layer, the position of the operation in the plan, its phase and the
@@ -9,6 +11,7 @@ Source: github.com/pytorch/pytorch, torch/utils/viz/MemoryViz.js, for what the v
 
 import pickle
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
@@ -18,8 +21,8 @@ from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES
-from vdnnsim.plan.operations import Allocate
-from vdnnsim.plan.placement import MemoryLimits
+from vdnnsim.plan.operations import Allocate, Compute
+from vdnnsim.plan.placement import MemoryLimits, asked_by_iteration
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
 
@@ -32,7 +35,7 @@ _Entry = dict[str, Any]
 
 
 def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> bytes:
-    """Return the iteration of one policy on all GPUs as a pickled snapshot; the memory model is PyTorch's allocator."""
+    """Return the iterations of a policy on all GPUs as a pickled snapshot; the memory model is PyTorch's allocator."""
     model = result.memory_model
     settings = settings_of(model)
     assert settings is not None, "another memory model has no snapshot"
@@ -41,13 +44,13 @@ def snapshot_pickle(result: ScenarioResult, rows: Sequence[PolicyResult]) -> byt
     content = {
         "segments": [segment for each in histories for segment in each.segments()],
         "device_traces": [each.events for each in histories],
-        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": settings.words},
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": replace(settings, cudnn_benchmark=False).words},
     }
     return pickle.dumps(content, protocol=_PROTOCOL)
 
 
 class _History:
-    """What the allocator of one GPU is asked in an iteration, and does.
+    """What the allocator of one GPU is asked, iteration by iteration, and does.
 
     Attributes:
         events: as a snapshot has them.
@@ -65,15 +68,24 @@ class _History:
         # By buffer, the block, what was asked for and by whom.
         self._held: dict[int, tuple[Block, int, list[_Entry]]] = {}
         self.events: list[_Entry] = []
-        for change in row.trace.memory:
-            nbytes = plan.buffers[change.buffer].nbytes
-            if not nbytes:
-                continue
-            if change.buffer in self._held:
-                self._give_back(change.buffer, change.time_s)
-            else:
-                frames = _frames(row.trace, change.operation, change.buffer)
-                self._take(change.buffer, round_up(nbytes, limits.granule_bytes), nbytes, frames, change.time_s)
+        times = {change.operation: change.time_s for change in row.trace.memory}
+        for iteration, asked in enumerate(asked_by_iteration(plan, limits)):
+            begun_s = time_s = iteration * row.trace.iteration_s
+            for operation, (buffer, nbytes, _, searches) in asked:
+                # What only the first iteration takes, it takes later than the one whose times these are.
+                time_s = max(time_s, begun_s + times.get(operation, 0.0))
+                if nbytes is None:
+                    self._give_back(buffer, time_s)
+                    continue
+                frames = _frames(row.trace, operation, buffer)
+                wanted = nbytes
+                while wanted and not self._take(buffer, round_up(wanted, limits.granule_bytes), wanted, frames, time_s):
+                    assert searches, "the replay had room"
+                    wanted //= 2
+                if searches:
+                    self._give_back(buffer, time_s)
+                    self._allocator.empty_cache()
+                    self._note_ranges(frames, time_s)
 
     def segments(self) -> list[_Entry]:
         """Return what is held at the end."""
@@ -113,16 +125,18 @@ class _History:
             "blocks": inside,
         }
 
-    def _take(self, buffer: int, nbytes: int, asked: int, frames: list[_Entry], time_s: float) -> None:
+    def _take(self, buffer: int, nbytes: int, asked: int, frames: list[_Entry], time_s: float) -> bool:
         block = self._allocator.take(nbytes)
-        assert block is not None, "the replay had room"
-        if self._allocator.segment_changes != self._changes:
-            self._changes = self._allocator.segment_changes
-            self._note_ranges(frames, time_s)
+        self._note_ranges(frames, time_s)
+        if block is None:
+            return False
         self._held[buffer] = block, asked, frames
         self._note("alloc", block.start, asked, frames, time_s)
+        return True
 
     def _give_back(self, buffer: int, time_s: float) -> None:
+        if buffer not in self._held:  # Of no bytes.
+            return
         block, asked, frames = self._held.pop(buffer)
         self._allocator.give_back(block)
         for action in ("free_requested", "free_completed"):
@@ -130,6 +144,9 @@ class _History:
 
     def _note_ranges(self, frames: list[_Entry], time_s: float) -> None:
         """Note which segments, or which pages of them, were given back and taken."""
+        if self._allocator.segment_changes == self._changes:
+            return
+        self._changes = self._allocator.segment_changes
         before, self._ranges = self._ranges, set(self._allocator.ranges)
         gone, come = sorted(before - self._ranges), sorted(self._ranges - before)
         given, taken = ("segment_unmap", "segment_map") if self._grows else ("segment_free", "segment_alloc")
@@ -170,6 +187,7 @@ def _frames(trace: IterationTrace, operation: int, buffer: int) -> list[_Entry]:
     """Return on whose behalf a request is made, as if it were a place in a program: `conv1_1:17:forward, conv1_1 Y`."""
     plan = trace.plan
     made = plan.operations[operation]
-    assert isinstance(made, Allocate)
-    name = f"{made.phase.value}, {plan.buffers[buffer].name}"
+    assert isinstance(made, Allocate | Compute)
+    what = plan.buffers[buffer].name if buffer < len(plan.buffers) else "search for the fastest convolution"
+    name = f"{made.phase.value}, {what}"
     return [{"filename": plan.layers[made.layer], "line": operation, "name": name}]

@@ -20,7 +20,7 @@ column, `where` keeps only rows with the listed values, `marks` are named places
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -109,12 +109,13 @@ def factors(expression: str) -> tuple[Factor, ...]:
     return tuple(found)
 
 
-def read_pictures(entry: Entry, columns: Sequence[str]) -> tuple[StudyPicture, ...]:
+def read_pictures(entry: Entry, columns: Sequence[str], words: Collection[str] = ()) -> tuple[StudyPicture, ...]:
     """Return the pictures that a study file asks for.
 
     Args:
         entry: the value of `pictures`.
         columns: what the rows of the study hold.
+        words: those of them that hold no numbers.
 
     Raises:
         InputError: of the kind of the entry, where something in it is wrong.
@@ -124,14 +125,14 @@ def read_pictures(entry: Entry, columns: Sequence[str]) -> tuple[StudyPicture, .
         raise entry.wrong(f"found {len(items)} pictures, expected at most {MOST_PICTURES}")
     pictures: list[StudyPicture] = []
     for item in items:
-        picture = _picture(item, columns)
+        picture = _picture(item, columns, words)
         if any(picture.name == other.name for other in pictures):
             raise item.wrong(f"found a second picture {quote(picture.name)}, expected each name once")
         pictures.append(picture)
     return tuple(pictures)
 
 
-def _picture(entry: Entry, columns: Sequence[str]) -> StudyPicture:
+def _picture(entry: Entry, columns: Sequence[str], words: Collection[str]) -> StudyPicture:
     keys = entry.members(("name", "title", "kind", "x", "y"), _OPTIONAL)
     name = keys["name"].text()
     if not _NAME.fullmatch(name):
@@ -143,12 +144,12 @@ def _picture(entry: Entry, columns: Sequence[str]) -> StudyPicture:
         name=name,
         title=keys["title"].text(),
         kind=kind,
-        x=_expression(keys["x"], columns),
-        y=_expression(keys["y"], columns),
+        x=_expression(keys["x"], columns, words),
+        y=_expression(keys["y"], columns, words),
         subtitle=keys["subtitle"].text() if "subtitle" in keys else "",
         x_label=keys["x_label"].text() if "x_label" in keys else "",
         y_label=keys["y_label"].text() if "y_label" in keys else "",
-        value=_column(keys["value"], columns) if "value" in keys else "",
+        value=_number(keys["value"], columns, words) if "value" in keys else "",
         by=_column(keys["by"], columns) if "by" in keys else "",
         panels=_column(keys["panels"], columns) if "panels" in keys else "",
         where=_where(keys["where"], columns) if "where" in keys else (),
@@ -156,14 +157,24 @@ def _picture(entry: Entry, columns: Sequence[str]) -> StudyPicture:
     )
 
 
-def _expression(entry: Entry, columns: Sequence[str]) -> str:
+def _expression(entry: Entry, columns: Sequence[str], words: Collection[str]) -> str:
     text = entry.text()
-    for factor in factors(text):
+    parts = factors(text)
+    for factor in parts:
         if factor.number is None and factor.column not in columns:
             raise entry.wrong(not_one_of(factor.column, columns, "a column"))
-    if any(factor.number == 0 for factor in factors(text)):
+        if len(parts) > 1 and factor.column in words:
+            raise entry.wrong(f"{factor.column!r} holds no numbers, expected a column to reckon with")
+    if any(factor.number == 0 for factor in parts):
         raise entry.expected("factors that are not zero")
     return text
+
+
+def _number(entry: Entry, columns: Sequence[str], words: Collection[str]) -> str:
+    column = _column(entry, columns)
+    if column in words:
+        raise entry.wrong(f"{column!r} holds no numbers, expected a column that does")
+    return column
 
 
 def _column(entry: Entry, columns: Sequence[str]) -> str:

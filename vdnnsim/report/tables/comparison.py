@@ -7,6 +7,7 @@ from vdnnsim.analysis.columns import Measured, Row, Value, cells
 from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
+from vdnnsim.report.caveats import without_plan
 from vdnnsim.report.findings import refusals, workload_text
 from vdnnsim.report.tables.summary import SummaryColumn, quantity_column, rate_column, text_column
 from vdnnsim.units import format_bytes, format_seconds
@@ -108,4 +109,4 @@ def _point(standing: Standing) -> str:
 def unranked(comparison: Comparison) -> Iterator[str]:
     """Yield a line for each reason for which policies do not fit, and for each policy that has no plan."""
     yield from (f"does not fit: {line}" for line in refusals(comparison.result))
-    yield from (f"no plan: {each.policy}: {each.reason}" for each in comparison.declined)
+    yield from without_plan(comparison.result)

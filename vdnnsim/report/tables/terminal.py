@@ -12,7 +12,7 @@ from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.budgets import budgets
-from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics
+from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics, without_plan
 from vdnnsim.report.certificates import certificates
 from vdnnsim.report.findings import caption, conclusions, profiling, refusals
 from vdnnsim.report.scale import per_second
@@ -49,7 +49,7 @@ def result_table(result: ScenarioResult) -> RenderableType:
         lines.append(Text(FOOTNOTE, style="dim"))
     known = *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
     said = *conclusions(result), budgets(result), *certificates(result)
-    findings = *said, *known, *contention_lines(result), *refusals(result), *profiling(result)
+    findings = *said, *known, *contention_lines(result), *refusals(result), *without_plan(result), *profiling(result)
     lines.extend(_hanging(line) for line in findings)
     if result.advice:
         lines += [Text("What would make it fit?", style="bold"), *map(_hanging, result.advice)]

@@ -20,6 +20,8 @@ from vdnnsim.study.study import Axis
 
 MOST_VALUES: Final = 1_000_000
 _KINDS: Final = ("step", "factor", "count")
+_FARTHEST: Final = 1e100
+"""Ends of a range of factors from each other; a float holds no more than 1e308."""
 _SLACK: Final = 1e-9
 """Of the last value of a range, what rounding may put it above the end."""
 
@@ -39,12 +41,12 @@ def _list(key: Key, entry: Entry) -> tuple[Value, ...]:
     kinds = ", or a range {from, to, step | factor | count}" if key.is_number else ""
     if not isinstance(entry.value, list) or not entry.value:
         raise entry.expected(f"a list of values{kinds}")
-    values: list[Value] = []
+    values: dict[Value, None] = {}
     for item in entry.items("values"):
         value = key.read(item)
         if value in values:
             raise item.wrong(f"{shown(value)} stands in this axis already, expected it once")
-        values.append(value)
+        values[value] = None
     return tuple(values)
 
 
@@ -85,6 +87,8 @@ def _multiplied(_key: Key, entry: Entry, low: float, high: float) -> list[float]
         raise entry.expected("a factor above 1")
     if low <= 0:
         raise entry.wrong("found a factor of a range from zero, expected a step or a count")
+    if high / low > _FARTHEST:
+        raise entry.wrong(f"found a range whose end is {high / low:.0e} times its start, expected {_FARTHEST:.0e}")
     numbers = [low]
     while len(numbers) <= MOST_VALUES and (following := low * factor ** len(numbers)) <= high * (1 + _SLACK):
         numbers.append(following)

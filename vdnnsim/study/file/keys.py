@@ -1,6 +1,7 @@
 """What a study may vary: the values of a scenario, and the figures of its machine, by key path.
 
-`link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs.
+`link.bandwidth` is both directions at once, in a topology of every link of the type by which GPU 0 hangs. There
+`link.latency` is that of the whole way of GPU 0 to host memory, of which each link keeps its share.
 Where copies were measured by size, what a figure of the link does to latency plus bytes over bandwidth it does to them.
 `gpu.compute_speed` is a factor: every kernel takes its time over it, whether it was measured or predicted.
 `workload.element_type` is what `workload.precision` was called before it could be mixed.
@@ -22,6 +23,7 @@ from vdnnsim.errors import InputError, PolicyError, ProfileError, ScenarioError
 from vdnnsim.hardware.figures import FIGURES, Definition, Figures, definition
 from vdnnsim.hardware.profile import find_profile
 from vdnnsim.hardware.server import Origin
+from vdnnsim.hardware.stated import parameter_range
 from vdnnsim.memory.choices import PinnedMemory, read_memory_model
 from vdnnsim.messages import not_one_of, one_line
 from vdnnsim.plan.operations import Aggregation
@@ -119,8 +121,9 @@ def _figures() -> Iterator[Key]:
 
 
 def _figure(name: str, figure: Definition) -> Key:
-    limits, unit = figure.stated.range, figure.stated.range.dimension.suffix
     path = figure.path if figure.below is None else name
+    limits = parameter_range(name.rpartition(".")[2]) if figure.below is str else figure.stated.range
+    unit = limits.dimension.suffix
 
     def read(entry: Entry) -> Value:
         members = {"value": entry.value, "origin": Origin.ASSUMED.value, "source": "a study"}

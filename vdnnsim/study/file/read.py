@@ -31,7 +31,7 @@ from vdnnsim.study.file.axis import read_axis
 from vdnnsim.study.file.keys import check_combination, study_keys
 from vdnnsim.study.file.where import read_condition
 from vdnnsim.study.points.resolve import POLICY
-from vdnnsim.study.results.rows import table_header
+from vdnnsim.study.results.rows import WORDS, table_header
 from vdnnsim.study.study import MOST_POINTS, Axis, Condition, Study
 from vdnnsim.yaml_file import YamlFile, read_yaml
 
@@ -80,7 +80,8 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
     if where and study.grid_size <= MOST_POINTS and next(study.points(), None) is None:
         raise members["where"].wrong(f"leaves none of {study.grid_size} points, expected a grid that is not empty")
     if "pictures" in members:
-        study = replace(study, pictures=read_pictures(members["pictures"], table_header(study)))
+        words = {*WORDS, *(key.column for key in varied.values() if not key.is_number)}
+        study = replace(study, pictures=read_pictures(members["pictures"], table_header(study), words))
     return study
 
 

@@ -16,6 +16,7 @@ from vdnnsim.messages import not_one_of, quote
 from vdnnsim.study.file.keys import Key
 from vdnnsim.study.points.resolve import Value, shown
 from vdnnsim.study.study import Condition
+from vdnnsim.yaml_file import plain_value
 
 _TOKEN = re.compile(r"\s*(?:(==|!=|<=|>=|<|>|\(|\))|'([^']*)'|\"([^\"]*)\"|([A-Za-z0-9_.+/-]+))")
 _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -83,13 +84,14 @@ class _Reader:
         parts = [self._all()]
         while self._take("word", "or"):
             parts.append(self._all())
-        return lambda point: any(part(point) for part in parts)
+        # Most have one part, and a grid may have a million points.
+        return parts[0] if len(parts) == 1 else lambda point: any(part(point) for part in parts)
 
     def _all(self) -> Condition:
         parts = [self._negation()]
         while self._take("word", "and"):
             parts.append(self._negation())
-        return lambda point: all(part(point) for part in parts)
+        return parts[0] if len(parts) == 1 else lambda point: all(part(point) for part in parts)
 
     def _negation(self) -> Condition:
         self._depth += 1
@@ -123,7 +125,9 @@ class _Reader:
             raise self._entry.wrong(f"found {sign!r} after {name}, which has no order; expected == or !=")
         self._next += 1
         compare, right = _COMPARISONS[sign], shown(self._value(key))
-        return lambda point: compare(shown(point[name]), right)  # type: ignore[arg-type]  # both are numbers, or text
+        if key.is_number:
+            return lambda point: compare(point[name], right)  # type: ignore[arg-type]  # both are numbers
+        return lambda point: compare(shown(point[name]), right)  # type: ignore[arg-type]  # both are text
 
     def _value(self, key: Key) -> Value:
         kind, text = self._peek()
@@ -154,13 +158,3 @@ class _Reader:
     def _found(self) -> str:
         kind, text = self._peek()
         return "the end" if kind == "end" else quote(text)
-
-
-def plain_value(text: str) -> YamlValue:
-    """Return a number if text is one, as YAML would have it, else the text."""
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text

@@ -13,7 +13,7 @@ from itertools import count
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel
-from vdnnsim.errors import VdnnsimError
+from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.experiment import simulator_of
 from vdnnsim.messages import describe_exception
 from vdnnsim.plan.operations import Offload, Prefetch
@@ -62,15 +62,22 @@ class PointRunner:
         self._numbers = count()
 
     def run(self, point: Resolved) -> Outcome:
-        """Return what came of a point; whatever goes wrong in it is its outcome."""
+        """Return what came of a point; whatever goes wrong in it is its outcome.
+
+        Raises:
+            StudyError: input, output or memory failed, which is no outcome of the point: it may be computed yet.
+        """
         if point.scenario is None:
+            if point.is_fault:
+                raise StudyError(point.error)
             return failed(point.error)
         try:
             return self._run(point, point.scenario)
-        except VdnnsimError as failure:
-            return failed(str(failure))
-        except Exception as failure:  # noqa: BLE001  # a bug in one point, or in a user's policy, ends no study
-            return failed(describe_exception(failure))
+        except Exception as failure:  # a bug in one point, or in a user's policy, ends no study
+            told = str(failure) if isinstance(failure, VdnnsimError) else describe_exception(failure)
+            if is_fault(failure):
+                raise StudyError(told) from failure
+            return failed(told)
 
     def _run(self, point: Resolved, scenario: Scenario) -> Outcome:
         simulator = self._simulator(point, scenario)

@@ -1,6 +1,6 @@
 """A server with some of its figures replaced."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -16,7 +16,8 @@ COMPUTE_SPEED: Final = "gpu.compute_speed"
 BANDWIDTH: Final = "link.bandwidth"
 """Both ways at once."""
 
-_OF_TOPOLOGY = {"link.h2d": "down_bytes_per_s", "link.d2h": "up_bytes_per_s", "link.latency": "latency_s"}
+_RATES = {"link.h2d": "down_bytes_per_s", "link.d2h": "up_bytes_per_s"}
+"""Of a link in a topology."""
 
 
 def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
@@ -32,8 +33,10 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
             raise StudyError(f"{server.name}: {path}: {why}")
         for each in ("link.h2d", "link.d2h") if path == BANDWIDTH else (path,):
             server = _with_curves(with_number(server, each, number), server.link)
-            if server.topology is not None and each in _OF_TOPOLOGY:
-                server = replace(server, topology=_with_link(server.topology, {_OF_TOPOLOGY[each]: number}))
+            if server.topology is not None and each == "link.latency":
+                server = replace(server, topology=_with_latency(server.topology, number))
+            elif server.topology is not None and each in _RATES:
+                server = replace(server, topology=_with_rate(server.topology, _RATES[each], number))
     return server
 
 
@@ -49,14 +52,37 @@ def _with_curves(server: Server, before: Link) -> Server:
     return replace(server, link=replace(link, copies=link.copies.scaled(factor)))
 
 
-def _with_link(topology: Topology, changes: Mapping[str, float]) -> Topology:
-    """Change every link of the type by which GPU 0 hangs."""
+def _with_rate(topology: Topology, rate: str, number: float) -> Topology:
+    """Change a rate of every link of the type by which GPU 0 hangs."""
     own = topology.gpus[0].link
     assert own is not None, "a GPU is no root"
 
     def changed(link: TopologyLink) -> TopologyLink:
-        return replace(link, **changes) if link.kind == own.kind else link  # type: ignore[arg-type]  # floats
+        return replace(link, **{rate: number}) if link.kind == own.kind else link  # type: ignore[arg-type]  # a float
 
+    return _with_links(topology, changed)
+
+
+def _with_latency(topology: Topology, number: float) -> Topology:
+    """Change the latencies of all types of links on the way of GPU 0 to host memory, which it takes together then.
+
+    Each keeps its share; where none has any, that by which GPU 0 hangs gets it.
+    """
+    own = topology.gpus[0].link
+    assert own is not None, "a GPU is no root"
+    way = [topology.links[hop.link] for hop in topology.to_host(0)]
+    together, kinds = sum(link.latency_s for link in way), {link.kind for link in way}
+    count = sum(link.kind == own.kind for link in way)
+
+    def changed(link: TopologyLink) -> TopologyLink:
+        if together:
+            return replace(link, latency_s=link.latency_s * number / together) if link.kind in kinds else link
+        return replace(link, latency_s=number / count) if link.kind == own.kind else link
+
+    return _with_links(topology, changed)
+
+
+def _with_links(topology: Topology, changed: Callable[[TopologyLink], TopologyLink]) -> Topology:
     return Topology(
         tuple(replace(node, link=node.link and changed(node.link)) for node in topology.nodes),
         tuple(PeerLink(peer.first, peer.second, changed(peer.link)) for peer in topology.peers),

@@ -14,7 +14,7 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType, Precision
-from vdnnsim.errors import StudyError, VdnnsimError
+from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory, memory_choice
@@ -56,6 +56,7 @@ class Resolved:
         costs_key: equal where cost tables are.
         copies_key: equal where links, host and what it pins are.
         error: why there is no scenario; empty where there is one.
+        is_fault: whether a file could not be read, and the values may go together another time.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Resolved:
     costs_key: str = ""
     copies_key: str = ""
     error: str = ""
+    is_fault: bool = False
 
 
 class Kept(Generic[Made]):
@@ -103,7 +105,8 @@ class Resolver:
             return self._resolve(point)
         except VdnnsimError as failure:
             values = sorted((key, repr(value)) for key, value in point.items())
-            return Resolved(_digest(values, str(failure), model_version()), None, error=str(failure))
+            key = _digest(values, str(failure), model_version())
+            return Resolved(key, None, error=str(failure), is_fault=is_fault(failure))
 
     def _resolve(self, point: Point) -> Resolved:
         base = self._base

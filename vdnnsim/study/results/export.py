@@ -1,13 +1,12 @@
-"""Writes the finished points of a study as CSV, which is the same bytes whoever computed them, or as Parquet."""
+"""The finished points of a study as CSV, which is the same bytes whoever computed them, or as Parquet."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.analysis.columns import Value
-from vdnnsim.errors import OutputError, StudyError
+from vdnnsim.errors import StudyError
+from vdnnsim.replace import replace_file
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.study.results.rows import batches, study_rows, table_header, table_row
 from vdnnsim.study.results.store import Store
@@ -16,25 +15,12 @@ from vdnnsim.study.study import Study
 _AT_ONCE: Final = 1000
 
 
-def write_results(path: Path, study: Study, store: Store) -> None:
-    """Write the finished points to a CSV file, whole or not at all, few of them in memory at a time.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+def results_csv(study: Study, store: Store) -> Iterator[bytes]:
+    """Yield the finished points as CSV in pieces, few of them in memory at a time."""
     header = table_header(study)
-    try:
-        beside = Path(tempfile.mkdtemp(prefix=".vdnnsim-", dir=path.absolute().parent))
-        try:
-            with (beside / path.name).open("w", encoding="utf-8", newline="") as file:
-                file.write(csv_text(header, []))
-                for rows in _rows(study, store):
-                    file.write(csv_text(header, rows).partition("\n")[2])
-            (beside / path.name).replace(path)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-    except OSError as failure:
-        raise OutputError(f"{path}: cannot be written: {failure.strerror or failure}") from None
+    yield csv_text(header, []).encode()
+    for rows in _rows(study, store):
+        yield csv_text(header, rows).partition("\n")[2].encode()
 
 
 def write_parquet(path: Path, study: Study, store: Store) -> None:
@@ -52,10 +38,9 @@ def write_parquet(path: Path, study: Study, store: Store) -> None:
     rows = [row for some in _rows(study, store) for row in some]
     columns = zip(*rows, strict=True) if rows else ([] for _ in header)
     arrays = [pa.array([None if cell == "" else cell for cell in column]) for column in columns]
-    try:
-        parquet.write_table(pa.table(arrays, names=list(header)), path)
-    except OSError as failure:
-        raise OutputError(f"{path}: cannot be written: {failure.strerror or failure}") from None
+    written = pa.BufferOutputStream()
+    parquet.write_table(pa.table(arrays, names=list(header)), written)
+    replace_file(path, written.getvalue().to_pybytes())
 
 
 def check_parquet() -> None:

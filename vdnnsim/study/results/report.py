@@ -1,19 +1,23 @@
-"""What lies beside `results.csv`: the pictures that a study's file asks for, and `run.json`, what all of it depends on.
+"""The folder of a study: `results.csv`, the pictures that its file asks for, `run.json`, what all of it depends on.
 
 Equal studies give equal bytes, whoever computed their points and when.
 """
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from vdnnsim.errors import ProfileError, StudyError
 from vdnnsim.hardware.profile import find_profile, load_profile
+from vdnnsim.replace import Content
+from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
 from vdnnsim.report.study.axis import StudyCells, shows
 from vdnnsim.report.study.picture import StudyPicture
 from vdnnsim.study.points.resolve import shown
+from vdnnsim.study.results.export import results_csv
 from vdnnsim.study.results.rows import progress_of, study_rows, table_header, table_row
 from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study
@@ -25,14 +29,30 @@ FORMAT_VERSION: Final = 1
 MOST_DRAWN: Final = 20_000
 """Points that one picture can show; more would be a black slide, and memory stays what it is."""
 
+SWEEP_WRITER: Final = Writer(
+    noun="sweep",
+    manifest="run.json",
+    wrote=lambda content: {"study", "axes", "files"} <= content.keys(),
+    names=re.compile(r"run\.json|results\.csv|\w+\.png"),
+)
 
-def report_files(study: Study, store: Store) -> dict[str, bytes]:
-    """Return the name and the content of each file.
+
+def file_names(study: Study) -> tuple[str, ...]:
+    """Return the names of the files."""
+    return ("results.csv", SWEEP_WRITER.manifest, *(f"{picture.name}.png" for picture in study.pictures))
+
+
+def report_files(study: Study, store: Store) -> dict[str, Content]:
+    """Return the content of each file by its name.
 
     Raises:
         InputError: a picture has nothing to show, or too much, or two points share one place.
     """
-    return {**_pictures(study, store), "run.json": _manifest(study, store)}
+    return {
+        "results.csv": results_csv(study, store),
+        **_pictures(study, store),
+        SWEEP_WRITER.manifest: _manifest(study, store),
+    }
 
 
 def _manifest(study: Study, store: Store) -> bytes:
@@ -48,7 +68,7 @@ def _manifest(study: Study, store: Store) -> bytes:
         "study": study.name,
         "axes": {axis.key: [shown(value) for value in axis.values] for axis in study.axes},
         "points": {"done": progress.done, "failed": progress.failed, "missing": progress.missing},
-        "files": sorted(["results.csv", *(f"{picture.name}.png" for picture in study.pictures)]),
+        "files": sorted(file_names(study)),
     }
     return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

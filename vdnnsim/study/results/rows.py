@@ -21,6 +21,8 @@ from vdnnsim.study.study import Study
 Item = TypeVar("Item")
 
 _ALWAYS: Final = ("network", "batch_size", "hardware", "gpus", "policy")
+WORDS: Final = ("network", "hardware", "policy", "algorithms", "fits", "refusal", "error")
+"""Columns that hold no numbers, beside those of axes."""
 _POSITION: Final = {name: 1 + index for index, name in enumerate(OUTCOME)}
 _AT_ONCE: Final = 500
 
@@ -56,11 +58,16 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a study is: points computed, points that failed, points that are missing."""
+    """How far a study is: points computed, points that failed, points that are missing.
+
+    Attributes:
+        first_error: of the points that failed.
+    """
 
     done: int
     failed: int
     missing: int
+    first_error: str = ""
 
 
 def study_rows(study: Study, store: Store, points: Iterable[Point] | None = None) -> Iterator[StudyRow]:
@@ -76,14 +83,16 @@ def study_rows(study: Study, store: Store, points: Iterable[Point] | None = None
 def progress_of(rows: Iterable[StudyRow]) -> Progress:
     """Count what is done, what failed and what is missing."""
     done = failed = missing = 0
+    first_error = ""
     for row in rows:
         if row.outcome is None:
             missing += 1
         elif row.error:
             failed += 1
+            first_error = first_error or row.error
         else:
             done += 1
-    return Progress(done, failed, missing)
+    return Progress(done, failed, missing, first_error)
 
 
 def table_header(study: Study) -> tuple[str, ...]:

@@ -12,11 +12,13 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from errno import ELOOP
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from types import NoneType, TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote
 
-from vdnnsim.errors import OutputError, StudyError
+from vdnnsim.errors import InputError, OutputError, StudyError
 from vdnnsim.study.points.outcome import OUTCOME, Outcome
 
 DATABASE: Final = "study.sqlite"
@@ -31,6 +33,15 @@ _SCHEMA: Final = (
     f"error TEXT NOT NULL, {', '.join(OUTCOME)}) WITHOUT ROWID"
 )
 _BOOLEAN: Final = 1 + OUTCOME.index("fits")
+_KINDS: Final = {"algorithms": (str,), "refusal": (str,), "fits": (int,)}
+_OF_COMPUTED: Final = tuple(_KINDS.get(name, (int, float)) for name in OUTCOME)
+_OF_FAILED: Final = tuple(NoneType for _ in OUTCOME)
+_PRIMARY: Final = 0xFF
+"""Of SQLite's codes, the part that says the kind of failure."""
+_UNAVAILABLE: Final = (
+    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_INTERRUPT),
+)
 
 
 class Store:
@@ -51,8 +62,12 @@ class Store:
         path = folder / DATABASE
         if not path.exists():
             return cls(path, None)
-        connection = _connect(path)
-        _check(path, connection)
+        connection = _connect(path, writes=False)
+        try:
+            _check(path, connection)
+        except BaseException:
+            connection.close()
+            raise
         return cls(path, connection)
 
     def outcomes(self, keys: Sequence[str]) -> Mapping[str, Outcome]:
@@ -66,10 +81,18 @@ class Store:
                 marks = ", ".join("?" * len(asked))
                 query = f"SELECT key, {', '.join(_NAMES)} FROM points WHERE key IN ({marks})"  # noqa: S608  # names of ours
                 for key, *cells in self._connection.execute(query, asked):
-                    if cells[_BOOLEAN] is not None:
-                        cells[_BOOLEAN] = bool(cells[_BOOLEAN])
-                    found[key] = tuple(cells)
+                    found[key] = self._outcome(cells)
         return found
+
+    def _outcome(self, cells: list[Any]) -> Outcome:
+        """Return a row as it was added; what can be none was damaged."""
+        error, *values = cells
+        kinds = _OF_FAILED if error else _OF_COMPUTED
+        if not isinstance(error, str) or not all(map(isinstance, values, kinds)):
+            raise _damaged(self._path, "a row holds what no point has")
+        if not error:
+            cells[_BOOLEAN] = bool(cells[_BOOLEAN])
+        return tuple(cells)
 
     def add(self, rows: Sequence[tuple[str, Mapping[str, object], Outcome]], model: str) -> None:
         """Keep the outcomes of points, given as (key, values, outcome), all or none.
@@ -85,6 +108,16 @@ class Store:
                 [(key, model, json.dumps(point, ensure_ascii=False), *outcome) for key, point, outcome in rows],
             )
 
+    def forget(self, keys: Sequence[str]) -> None:
+        """Take out points, which are missing then.
+
+        Raises:
+            OutputError: the disk is full, or cannot be written.
+        """
+        assert self._connection is not None, "a store that is read is not written"
+        with self._speaking(), self._connection:
+            self._connection.executemany("DELETE FROM points WHERE key = ?", [(key,) for key in keys])
+
     def close(self) -> None:
         """End the connection; what was added is kept."""
         if self._connection is not None:
@@ -95,10 +128,8 @@ class Store:
     def _speaking(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.OperationalError as failure:
-            raise OutputError(f"{self._path}: cannot be read or written: {failure}") from None
-        except sqlite3.DatabaseError as failure:
-            raise _damaged(self._path, failure) from None
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as failure:
+            raise _told(self._path, failure) from None
 
     def __enter__(self) -> Self:
         return self
@@ -120,14 +151,15 @@ def writing(folder: Path) -> Iterator[Store]:
     path = folder / DATABASE
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
     except OSError as failure:
-        raise OutputError(f"{folder}: cannot be written: {failure.strerror or failure}") from None
+        at_fault = folder / _LOCK if failure.errno == ELOOP else folder
+        raise OutputError(f"{at_fault}: cannot be written: {failure.strerror or failure}") from None
     try:
         _hold(folder, lock)
         with Store.reading(folder):
             pass  # a damaged database is refused before anything is written
-        with closing(_connect(path)) as connection:
+        with closing(_connect(path, writes=True)) as connection:
             store = Store(path, connection)
             with store._speaking():  # noqa: SLF001  # of the same module
                 connection.execute("PRAGMA journal_mode=WAL")
@@ -153,12 +185,16 @@ def _hold(folder: Path, lock: int) -> None:
         raise StudyError(f"{folder}: {holder} is computing this study, expected one sweep at a time") from None
     os.ftruncate(lock, 0)
     since = datetime.now(tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    os.pwrite(lock, f"process {os.getpid()} on {os.uname().nodename}, since {since},".encode(), 0)
+    os.pwrite(lock, f"process {os.getpid()}, since {since},".encode(), 0)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, *, writes: bool) -> sqlite3.Connection:
+    """Open a database; one that lies where nothing can be written, as it stands there."""
+    mode = (
+        "rwc" if writes else "rw" if os.access(path.parent, os.W_OK) and os.access(path, os.W_OK) else "ro&immutable=1"
+    )
     try:
-        return sqlite3.connect(path, timeout=10)
+        return sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode={mode}", uri=True, timeout=10)
     except sqlite3.Error as failure:
         raise OutputError(f"{path}: cannot be opened: {failure}") from None
 
@@ -168,27 +204,32 @@ def _check(path: Path, connection: sqlite3.Connection) -> None:
 
     Raises:
         StudyError: it is not.
+        OutputError: it cannot be read now.
     """
     try:
-        verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        verdict = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         columns = [row[1] for row in connection.execute("PRAGMA table_info(points)")]
-    except sqlite3.DatabaseError as failure:
-        connection.close()
-        raise _damaged(path, failure) from None
+    except (sqlite3.Error, UnicodeDecodeError) as failure:
+        raise _told(path, failure) from None
     if verdict != "ok":
-        connection.close()
         raise _damaged(path, verdict)
     if tables and application != _APPLICATION:
-        connection.close()
         raise StudyError(f"{path}: is no database of a study of vdnnsim, expected one or none; it was left as it is")
     if tables and columns != ["key", "model", "point", *_NAMES]:
-        connection.close()
         raise StudyError(
             f"{path}: was written by another version of vdnnsim, whose results have other columns; it was left as it "
             "is, move it away to compute the study anew"
         )
+
+
+def _told(path: Path, failure: Exception) -> InputError:
+    """Return what SQLite says of a database: that it is damaged, or that it cannot be had, which may pass."""
+    # What Python itself says of a cell has no code.
+    if getattr(failure, "sqlite_errorcode", 0) & _PRIMARY in _UNAVAILABLE:
+        return OutputError(f"{path}: cannot be read or written: {failure}")
+    return _damaged(path, failure)
 
 
 def _damaged(path: Path, why: object) -> StudyError:

@@ -29,7 +29,14 @@ class Chunk:
     points: tuple[Resolved, ...]
 
 
-Finished: TypeAlias = tuple[int, Sequence[Outcome]]
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a point has no outcome yet: input, output or memory failed."""
+
+    reason: str
+
+
+Finished: TypeAlias = tuple[int, Sequence[Outcome | Fault]]
 """The number of a chunk and the outcomes of its points, in their order."""
 
 Workers: TypeAlias = Callable[[Iterator[Chunk]], Iterator[Finished]]
@@ -44,8 +51,14 @@ def compute_chunk(chunk: Chunk) -> Finished:
     """
     if chunk.model != model_version():
         raise StudyError(f"a worker has version {model_version()} of vdnnsim, expected {chunk.model}")
-    runner = _runner()
-    return chunk.number, [runner.run(point) for point in chunk.points]
+    return chunk.number, [_outcome(point) for point in chunk.points]
+
+
+def _outcome(point: Resolved) -> Outcome | Fault:
+    try:
+        return _runner().run(point)
+    except StudyError as failure:
+        return Fault(str(failure))
 
 
 @cache

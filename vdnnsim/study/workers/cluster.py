@@ -4,9 +4,13 @@ The scheduler gives the chunks of a worker that was lost to the others. Workers 
 kernel tables of measured machines under the same paths; points come to them with everything else.
 """
 
+import logging
+import re
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from vdnnsim.errors import StudyError
 from vdnnsim.messages import describe_exception, one_line
@@ -16,36 +20,81 @@ _AHEAD = 2
 """Chunks that wait for each thread of the cluster, so that none waits for a chunk."""
 
 _CONNECT_S = 10
+_PATIENCE_S = 60
+"""How long a cluster may have no worker: a new one may come in the place of one that was lost."""
+_GLANCE_S = 0.02
+_ADDRESS: Final = re.compile(r"(?:(tcp|tls)://)?(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_LARGEST_PORT: Final = 65_535
 
 
 def cluster_workers(address: str) -> Workers:
-    """Return the workers of the cluster whose scheduler listens at an address."""
-    return lambda chunks: _compute(chunks, address)
+    """Return the workers of the cluster whose scheduler listens at an address.
+
+    Raises:
+        StudyError: it is no address.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[2]) <= _LARGEST_PORT:
+        raise StudyError(f"--cluster: found {address!r}, expected the address of a scheduler, as tcp://HOST:PORT")
+    return lambda chunks: _compute(chunks, address, secure=found[1] == "tls")
 
 
-def _compute(chunks: Iterator[Chunk], address: str) -> Iterator[Finished]:
-    with _client(address) as client:
+def _compute(chunks: Iterator[Chunk], address: str, *, secure: bool) -> Iterator[Finished]:
+    with _silence(), _client(address, secure=secure) as client:
         threads = sum(client.nthreads().values())
         begun = islice(chunks, _AHEAD * max(1, threads))
         waiting = _as_completed([client.submit(compute_chunk, chunk, pure=False) for chunk in begun], client)
-        for future in waiting:
+        while waiting.count():
             try:
-                finished: Finished = future.result()
-            except StudyError:
-                raise
+                finished = _next(waiting, client)
+            except StudyError as failure:
+                raise StudyError(f"--cluster: {address}: {failure}") from None
             except Exception as failure:  # noqa: BLE001  # whatever a cluster may answer
-                raise StudyError(f"--cluster: {address}: {describe_exception(failure)}") from None
-            future.release()
+                told = f"{describe_exception(failure)}; what was finished is kept, the same command goes on"
+                raise StudyError(f"--cluster: {address}: {told}") from None
             for chunk in islice(chunks, 1):
                 waiting.add(client.submit(compute_chunk, chunk, pure=False))
             yield finished
 
 
-def _client(address: str) -> Any:  # noqa: ANN401  # Dask's client has no types
+def _next(waiting: Any, client: Any) -> Finished:  # noqa: ANN401  # Dask's have no types
+    """Return the next chunk that is finished; a cluster that has no worker for long is told of."""
+    working = time.monotonic()
+    while not waiting.has_ready():
+        time.sleep(_GLANCE_S)
+        if client.status != "running":
+            raise StudyError("the scheduler was lost; what was finished is kept, the same command goes on")
+        if time.monotonic() - working > _PATIENCE_S:
+            if not client.nthreads():
+                why = f"has had no worker for {_PATIENCE_S} s"
+                raise StudyError(f"{why}; what was finished is kept, the same command goes on")
+            working = time.monotonic()
+    future = next(waiting)
+    finished: Finished = future.result()
+    future.release()
+    return finished
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep what Dask would log to itself: what goes wrong ends in one line."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _client(address: str, *, secure: bool) -> Any:  # noqa: ANN401  # Dask's client has no types
     try:
         from distributed import Client
+        from distributed.security import Security
     except ImportError:
         raise StudyError("--cluster: Dask is not installed, expected `pip install vdnnsim[cluster]`") from None
+    if secure and Security().get_connection_args("client").get("ssl_context") is None:  # type: ignore[no-untyped-call]
+        why = "Dask knows no certificates, expected distributed.comm.tls in its configuration"
+        raise StudyError(f"--cluster: {address}: {why}")
     try:
         return Client(address, timeout=_CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as failure:

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import islice
 from multiprocessing.connection import Connection
 from threading import Thread
@@ -29,7 +30,8 @@ def local_workers(count: int) -> Workers:
 def _compute(chunks: Iterator[Chunk], count: int) -> Iterator[Finished]:
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent, initargs=(theirs,))
+    with _left_to_parent():
+        pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent, initargs=(theirs,))
     try:
         waiting = {_submit(pool, chunk) for chunk in islice(chunks, _AHEAD * count)}
         while waiting:
@@ -47,13 +49,20 @@ def _compute(chunks: Iterator[Chunk], count: int) -> Iterator[Finished]:
 
 
 def _submit(pool: ProcessPoolExecutor, chunk: Chunk) -> "Future[Finished]":
-    """Hand over a chunk, for which a process may begin.
-
-    It inherits which signals are blocked, so an interrupt while it imports is the parent's alone, which gets it after.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    """Hand over a chunk, for which a process may begin."""
+    with _left_to_parent():
         return pool.submit(compute_chunk, chunk)
+
+
+@contextmanager
+def _left_to_parent() -> Iterator[None]:
+    """Leave to the parent alone, which gets it after, what a terminal sends to all: Ctrl-C, and that it is closed.
+
+    A process that begins meanwhile inherits which signals are blocked.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

@@ -1,13 +1,14 @@
 """The folder of a validation: its files computed first, then written together, whole or not at all."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from vdnnsim.replace import replace_files
 from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.folder import Writer, write_folder
 from vdnnsim.report.provenance import origin, source_commit
 from vdnnsim.validation.report.page import page_text
 from vdnnsim.validation.report.pictures import draw_validation
@@ -19,14 +20,21 @@ from vdnnsim.validation.verdict import requirements
 FORMAT_VERSION = 1
 """Of run.json; raised when a key is renamed or removed."""
 
+VALIDATION_WRITER: Final = Writer(
+    noun="validation",
+    manifest="run.json",
+    wrote=lambda content: {"method", "requirements", "files"} <= content.keys(),
+    names=re.compile(r"README\.md|validation\.csv|run\.json|\w+\.png"),
+)
+
 
 def write_validation(validation: Validation, warnings: Sequence[str], folder: Path) -> tuple[Path, ...]:
     """Write page, table, pictures and manifest of a validation; return the paths of all files.
 
     Raises:
-        OutputError: the folder or a file in it cannot be written.
+        OutputError: the folder or a file in it cannot be written, or is not from an earlier validation.
     """
-    return replace_files(folder, validation_files(validation, warnings))
+    return write_folder(folder, validation_files(validation, warnings), VALIDATION_WRITER).files
 
 
 def validation_files(validation: Validation, warnings: Sequence[str]) -> dict[str, bytes]:

@@ -1,0 +1,180 @@
+"""Holds a trace to what must be true of any iteration, from the written file alone: nothing of the engine is asked.
+
+    python -m tests.hostile.referee 2000
+
+draws so many valid scenarios, replays each, and prints what their traces break. What reads a map in backward is what
+its network says.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.errors import PolicyError
+from vdnnsim.experiment import run_scenario
+from vdnnsim.hardware.profile import find_profile, read_profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.operations import Aggregation
+from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.report.run.perfetto import perfetto_text
+from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.study.points.figures import with_figures
+
+_US: Final = 0.0015
+"""Ends of slices are rounded to nanoseconds."""
+_STREAMS: Final = (1, 2, 3, 4)
+_NETWORKS: Final = ("tiny_linear", "tiny_forked", "tiny_residual", "lenet", "alexnet", "cifar10_quick", "resnet18")
+_POLICIES: Final = tuple(name for name in known_policies() if name not in {"vdnn_dyn", "staggered_swap"})
+_MACHINES: Final = ("titan_x_maxwell", "rtx_4090", "p100_x2", "p100_x4")
+_LARGEST: Final = 64
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of a buffer, in microseconds."""
+
+    begin: float
+    end: float
+    nbytes: int
+
+
+def broken(text: str, saved_for: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """Yield what a trace breaks.
+
+    Args:
+        text: of the file.
+        saved_for: by the name of a map the layers whose backward reads it.
+    """
+    content = json.loads(text)
+    slices, counters = defaultdict[tuple[int, int], list[Any]](list), defaultdict[int, list[tuple[float, int]]](list)
+    for event in content["traceEvents"]:
+        if event["ph"] == "X":
+            slices[event["pid"], event["tid"]].append(event)
+        elif event["ph"] == "C" and event["name"] == "memory in use (bytes)":
+            counters[event["pid"]].append((event["ts"], event["args"]["total"]))
+    for (gpu, stream), events in slices.items():
+        events.sort(key=lambda each: (each["ts"], each["dur"]))
+        for one, other in pairwise(events):
+            if other["ts"] < one["ts"] + one["dur"] - _US:
+                yield f"GPU {gpu}: {one['name']} and {other['name']} overlap on stream {stream}"
+    for gpu, levels in counters.items():
+        yield from _levels(gpu, [total for _, total in levels], content["otherData"])
+        yield from _copies(gpu, slices[gpu, 1], slices[gpu, 2], saved_for)
+
+
+def _levels(gpu: int, totals: list[int], about: Mapping[str, Any]) -> Iterator[str]:
+    if about["fits"] and max(totals) > about["gpu_memory_bytes"]:
+        yield f"GPU {gpu}: {max(totals)} B are in use of {about['gpu_memory_bytes']} B"
+    if min(totals) < 0:
+        yield f"GPU {gpu}: {min(totals)} B are in use"
+    if totals[-1] != min(totals):
+        yield f"GPU {gpu}: {totals[-1]} B are in use at the end, but {min(totals)} B once before"
+
+
+def _copies(gpu: int, kernels: list[Any], moved: list[Any], saved_for: Mapping[str, frozenset[str]]) -> Iterator[str]:
+    """Hold each buffer that is copied whole to its kernels."""
+    sent, back = defaultdict[str, list[Copy]](list), defaultdict[str, list[Copy]](list)
+    for event in moved:
+        what = event["name"].removeprefix(f"{event['cat']} ").removeprefix("map ")
+        copy = Copy(event["ts"], event["ts"] + event["dur"], event["args"]["bytes"])
+        (sent if event["cat"] == "offload" else back)[what].append(copy)
+    for what, copies in back.items():
+        for number, copy in enumerate(copies):
+            before = [each for each in sent[what] if each.end <= copy.begin + _US]
+            if not before:
+                yield f"GPU {gpu}: {what} comes back {number + 1} times and was sent before {len(before)} times"
+            elif before[-1].nbytes != copy.nbytes:
+                yield f"GPU {gpu}: {what} comes back with {copy.nbytes} B of {before[-1].nbytes} B"
+    made = {each["name"].removesuffix(" forward"): each for each in kernels if each["cat"] == "forward"}
+    for what, copies in sent.items():
+        if what in made and copies[0].begin < made[what]["ts"] + made[what]["dur"] - _US:
+            yield f"GPU {gpu}: {what} leaves before it is made"
+        if what not in back:
+            continue
+        reading = [
+            each
+            for each in kernels
+            if each["cat"].startswith("backward") and each["name"].split()[0] in saved_for.get(what, ())
+        ]
+        for each in reading:
+            if each["ts"] >= copies[0].end - _US and not any(one.end <= each["ts"] + _US for one in back[what]):
+                yield f"GPU {gpu}: {each['name']} begins before {what} is back"
+
+
+def drawn(draw: Random) -> Scenario:
+    """Draw a scenario that is valid, as far as no plan need be made to know."""
+    server = read_profile(find_profile(draw.choice(_MACHINES), Path()))
+    figures = {"link.bandwidth": 10 ** draw.uniform(8, 12), "gpu.memory": 2 ** draw.uniform(22, 34)}
+    server = with_figures(server, {key: round(value) for key, value in figures.items() if draw.random() < 0.5})
+    there = 1 if server.topology is None else len(server.topology.gpus)
+    gpus, mode = draw.randint(1, there), draw.choice((Mode.TRAINING, Mode.TRAINING, Mode.INFERENCE))
+    training = mode is Mode.TRAINING
+    return Scenario(
+        name="drawn",
+        workload=Workload(
+            build_network(draw.choice(_NETWORKS)),
+            draw.randint(1, _LARGEST),
+            ElementType.FLOAT32,
+            draw.choice(list(Optimizer)) if training else Optimizer.NONE,
+            mode,
+        ),
+        server=server,
+        policies=(resolve_policy(draw.choice(_POLICIES), known_policies()),),
+        memory_model=draw.choice((MemoryModel.IDEAL, *MemoryModel)),
+        pinned_memory=draw.choice(list(PinnedMemory)),
+        sources=(),
+        gpus=gpus,
+        gradients=draw.choice(list(Aggregation)) if gpus > 1 and training else None,
+    )
+
+
+def judged(seed: int) -> tuple[str, list[str]]:
+    """Return a scenario in words, and what its trace breaks; nothing of one that has no plan."""
+    scenario = drawn(Random(f"referee {seed}"))  # noqa: S311  # equal draws each time
+    words = (
+        f"{scenario.workload.graph.name} ({scenario.workload.batch_size}), {scenario.workload.mode.value}, "
+        f"{scenario.workload.optimizer.value}, {scenario.server.name} x {scenario.gpus}, {scenario.gradients}, "
+        f"{scenario.memory_model.value}, {scenario.pinned_memory.value}, {scenario.policies[0].label}"
+    )
+    try:
+        result = run_scenario(scenario)
+    except PolicyError:
+        return words, []
+    return words, list(broken(perfetto_text(result, result.by_policy[0]), readers(result)))
+
+
+def readers(result: ScenarioResult) -> Mapping[str, frozenset[str]]:
+    """Return by the name of a map the layers whose backward reads it.
+
+    Nothing of superneurons, whose cache holds on to what it has sent until room is needed: no trace tells until when.
+    """
+    if result.slowest[0].policy.startswith("superneurons"):
+        return {}
+    graph = result.slowest[0].trace.plan.workload.graph
+    return {each.name: frozenset(graph.layers[reader].name for reader in each.saved_for) for each in graph.maps}
+
+
+def main() -> None:
+    """Judge scenarios, and exit with 3 where a trace breaks a rule."""
+    count, violations = int(sys.argv[1]), 0
+    for seed in range(count):
+        words, found = judged(seed)
+        violations += len(found)
+        for each in found[:3]:
+            sys.stderr.write(f"seed {seed}: {words}: {each}\n")
+    sys.stdout.write(f"{count} scenarios, {violations} violations\n")
+    sys.exit(3 if violations else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Folders of results: whose they are, and what a command leaves that ends in the middle."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_cli import SMALL, vdnnsim
+from vdnnsim.errors import OutputError
+from vdnnsim.report.folder import UNFINISHED, Writer, earlier_files, write_folder
+
+WRITER = Writer("test", "run.json", lambda content: "test" in content, re.compile(r"run\.json|\w\.csv"))
+FIRST = {"a.csv": b"1", "b.csv": b"1", "run.json": b'{"test": 1, "files": ["a.csv", "b.csv"]}'}
+SECOND = {"a.csv": b"2", "c.csv": b"2", "run.json": b'{"test": 2, "files": ["a.csv", "c.csv"]}'}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("renames", range(5))
+def test_a_writer_that_ends_in_the_middle_leaves_word_and_the_next_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """Its three files over those of another: the word, two files, the manifest. Only before and after is it whole."""
+    folder = tmp_path / "out"
+    write_folder(folder, FIRST, WRITER)
+    (folder / "d.csv").write_bytes(b"mine")
+    replace, left = Path.replace, renames
+
+    def end(path: Path, target: Path) -> Path:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        return replace(path, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if renames < 4 else patch.context():
+        patch.setattr(Path, "replace", end)
+        write_folder(folder, SECOND, WRITER)
+    manifest = json.loads((folder / "run.json").read_bytes())
+    assert (UNFINISHED in manifest) is (0 < renames < 4)
+    if renames == 0:
+        assert content(folder) == FIRST | {"d.csv": b"mine"}
+
+    assert write_folder(folder, SECOND, WRITER).files == tuple(folder / name for name in SECOND)
+    assert content(folder) == SECOND | {"d.csv": b"mine"}
+
+
+def test_a_manifest_that_names_no_files_speaks_for_what_its_command_writes(tmp_path: Path) -> None:
+    """As those of reports on papers do, and those of older versions did."""
+    (tmp_path / "run.json").write_text('{"test": 1}')
+    for name in ("a.csv", "note.txt"):
+        (tmp_path / name).touch()
+    assert earlier_files(tmp_path, WRITER) == {"run.json", "a.csv"}
+
+
+def test_what_cannot_be_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder(tmp_path, FIRST, WRITER)
+
+    def refuse(_path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(OutputError, match=r"b\.csv: cannot be removed: Operation not permitted"):
+        write_folder(tmp_path, SECOND, WRITER)
+
+
+@pytest.mark.parametrize("name", ["compare.csv", "compare.png", "compare.json"])
+def test_a_comparison_writes_over_nothing_of_others(tmp_path: Path, name: str) -> None:
+    """The results of a run may lie beside it."""
+    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / name).write_text("mine")
+    done = vdnnsim("compare", "small.yaml", "--policies", "base", "--out", ".", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"vdnnsim: {name}: was not written by an earlier comparison; move it away, or write elsewhere\n",
+    )
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_report_on_claims_writes_over_nothing_of_others(tmp_path: Path) -> None:
+    """A README.md of somebody's, and the report on another paper."""
+    (tmp_path / "README.md").write_text("mine")
+    done = vdnnsim("claims", "--report", ".", folder=tmp_path)
+    assert done.stderr.startswith("vdnnsim: README.md: was not written by an earlier report on vdnn2016")
+    (tmp_path / "run.json").write_text('{"command": "vdnnsim claims --paper vdnn2016 --report DIR"}')
+    done = vdnnsim("claims", "--paper", "swap2018", "--report", ".", folder=tmp_path)
+    assert done.stderr.startswith("vdnnsim: README.md: was not written by an earlier report on swap2018")
+    assert (tmp_path / "README.md").read_text() == "mine"
