@@ -40,6 +40,14 @@ def test_all_that_a_picture_may_say(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("mark", ["[0, 0]", "{}", "x" * 2000, "~"])
+def test_a_mark_that_is_no_quantity_is_refused_in_a_short_line(tmp_path: Path, mark: str) -> None:
+    """An attack had a message of 9,000 characters."""
+    with pytest.raises(StudyError, match=r"marks\.here: found .*, expected a number of bytes per second") as refused:
+        read(tmp_path, f"[{LINES}, marks: {{here: {mark}}}}}]")
+    assert len(str(refused.value)) < len(str(tmp_path)) + 250
+
+
 @pytest.mark.parametrize(
     ("x", "mark", "value"),
     [

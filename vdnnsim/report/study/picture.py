@@ -28,7 +28,7 @@ from typing import Final
 from vdnnsim.analysis.columns import Value
 from vdnnsim.entry import Entry
 from vdnnsim.errors import InputError
-from vdnnsim.messages import not_one_of, one_line, quote
+from vdnnsim.messages import LONGEST_SHOWN, not_one_of, one_line, quote
 from vdnnsim.units import Dimension, dimension_of, parse_quantity
 
 MOST_PICTURES: Final = 20
@@ -212,6 +212,8 @@ def _marks(entry: Entry, dimension: Dimension) -> tuple[Mark, ...]:
 
 
 def _place(entry: Entry, dimension: Dimension) -> float:
+    if not isinstance(entry.value, str | int | float) or len(str(entry.value)) > LONGEST_SHOWN:
+        raise entry.expected(f"a number of {dimension.value}")
     try:
         return parse_quantity(entry.value, dimension)
     except InputError as failure:
