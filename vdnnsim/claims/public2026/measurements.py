@@ -280,8 +280,7 @@ def _setup(series: str, network: str, image: int | None, mode: Mode, precision: 
 
 
 def _rows(name: str) -> Iterator[dict[str, str]]:
-    text = resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
-    yield from csv.DictReader(text.splitlines())
+    return csv.DictReader(resources.files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines())
 
 
 def number_of(network: str) -> int:
