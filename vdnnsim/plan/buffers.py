@@ -106,15 +106,14 @@ class IterationBuffers:
 
 
 def states_of_update(step: Step) -> frozenset[int]:
-    """Return the states that operations of the update touch and no others do, as those of a scaler are."""
+    """Return the states that the update alone touches; that of a scaler, which forward reads, is none of them."""
     touched: dict[bool, set[int]] = {True: set(), False: set()}
     for operation in step.operations:
         tensors = (step.tensors[each.memory] for each in operation.operands)
         touched[operation.phase is Phase.UPDATE].update(each.storage for each in tensors)
-    states = touched[True] - touched[False]
-    return frozenset(
-        each for each in states if step.storages[each].given and step.storages[each].kind is BufferKind.OPTIMIZER_STATE
-    )
+    storages = step.storages
+    states = {number for number, each in enumerate(storages) if each.given and each.kind is BufferKind.OPTIMIZER_STATE}
+    return frozenset(states & touched[True] - touched[False])
 
 
 def _is_sum(operand: Operand) -> bool:

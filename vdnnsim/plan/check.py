@@ -11,8 +11,7 @@
 - What a Release gives up is gone; only a copy on the host brings it back. What is given there is there at the end.
 - What is true of a buffer is true of every piece of it: a kernel needs all of them, a copy those that it moves. An
   extent is given back and taken again in turn, and what was in it is gone.
-- What lies in the bytes of another buffer covers it. The kernel that first writes it may still read what was there, as
-  one that works in place.
+- What lies in the bytes of another buffer covers it; a kernel that works in place may still read what was there.
 """
 
 from collections.abc import Iterator

@@ -114,12 +114,8 @@ _START: Final = _Label(0.0, 0.0, None, None)
 def stages_of(problem: Problem, links: Links, host_bytes: int) -> list[Stage]:
     """Return the kernels of a problem with what must be away; at most `host_bytes` can be."""
     return [
-        Stage(
-            tuple(_needs_of(each, problem, links, host_bytes)),
-            each.sendable_bytes,
-            each.content_bytes - each.fresh_bytes,
-        )
-        for each in problem.kernels
+        Stage(tuple(_needs_of(kernel, problem, links, host_bytes)), kernel.sendable_bytes, kernel.returnable_bytes)
+        for kernel in problem.kernels
     ]
 
 

@@ -66,6 +66,11 @@ class Kernel:
         """Return what is given back with what waits, and never copied."""
         return self.waiting_bytes - self.content_bytes
 
+    @property
+    def returnable_bytes(self) -> int:
+        """Return what was needed away before it, at the most, and can come back only after it."""
+        return self.content_bytes - self.fresh_bytes
+
     def away_bytes(self, option: Option, capacity_bytes: int) -> int:
         """Return how much must be away while it runs by an algorithm; below 0 what could be there beside."""
         return self.held_bytes + self.waiting_bytes + option.workspace_bytes - capacity_bytes
@@ -131,9 +136,7 @@ class Problem:
     @property
     def fullest(self) -> int:
         """Return the position of the kernel beside which most waits that could have left without a stall."""
-        return max(
-            range(len(self.kernels)), key=lambda at: self.kernels[at].content_bytes - self.kernels[at].fresh_bytes
-        )
+        return max(range(len(self.kernels)), key=lambda at: self.kernels[at].returnable_bytes)
 
     def around(self, turn: int) -> "Problem":
         """Return the problem in which only what waits over a kernel may be away, and all else is held."""

@@ -38,8 +38,10 @@ class Recomputation:
                 self._writers[each].append(at)
         wanted = {each for at, run in enumerate(self.runs) if run.phase.is_backward for each in self._touched[at][0]}
         kinds = (BufferKind.FEATURE_MAP, BufferKind.STATISTICS)
-        restorable = (each for each in self._writers if each in wanted and buffers.buffers[each].kind in kinds)
-        self.droppable = sorted((each for each in restorable if self._can_run_again(each)), key=self._made)
+        written = (each for each in self._writers if buffers.buffers[each].kind in kinds)
+        restorable = [each for each in written if self._can_run_again(each)]
+        self.droppable = sorted((each for each in restorable if each in wanted), key=self._made)
+        self._unwanted = set(restorable) - wanted
 
     def nbytes(self, buffer: int) -> int:
         """Return the size of a buffer."""
@@ -53,7 +55,8 @@ class Recomputation:
 
     def order(self, dropped: Collection[int]) -> list[Run]:
         """Return the kernels of an iteration that drops some buffers and restores them."""
-        absent, runs = set(dropped), list[Run]()
+        # What only forward reads is not kept for what is restored from it, but restored as well.
+        absent, runs = self._unwanted.union(dropped), list[Run]()
         for at, run in enumerate(self.runs):
             if run.phase.is_backward:
                 for each in self._touched[at][0]:

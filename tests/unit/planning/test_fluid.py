@@ -105,13 +105,23 @@ def test_one_slow_kernel_pays_for_several_fast_ones() -> None:
     assert (found.turn, found.away_bytes) == (2, 6)
 
 
-def test_merged_labels_are_better_than_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one label a kernel the bound stays one, though a lower one: at least the fastest kernels, at most 13 s."""
-    monkeypatch.setattr(fluid, "MOST_LABELS", 1)
-    middle = [stage(need(1.0, 6), need(4.0)) for _ in range(3)]
-    found = fluid_optimum([stage(need(1.0)), *middle, stage(need(1.0))], LINKS)
+def test_labels_that_are_merged_make_one_that_is_better_than_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 B leave in 20 s before a turn of 1 s, and come back behind it; behind the kernels there are no more than 4 B.
 
-    assert 5.0 <= found.seconds <= 13.0
+    In reversed time the last kernel brings 1 B back in 1 s. The one before it takes 1 s behind a stall of 5 s, 7 s and
+    7 B so far, or 4 s without: 5 s and 4 B. What is left takes 13 s or 16 s: 20 + 1 + 20 s is best. Merged they are 5 s
+    with 7 B: 18 s.
+    """
+    stages = [
+        stage(need(1.0, 20)),
+        stage(need(1.0)._replace(before_s=5.0), need(4.0), returnable_bytes=4),
+        stage(need(1.0), returnable_bytes=4),
+    ]
+    assert fluid_optimum(stages, LINKS).seconds == pytest.approx(41.0, rel=1e-12)
+
+    monkeypatch.setattr(fluid, "MOST_LABELS", 1)
+
+    assert fluid_optimum(stages, LINKS).seconds == pytest.approx(39.0, rel=1e-12)
 
 
 def test_what_no_schedule_can_run_is_named() -> None:

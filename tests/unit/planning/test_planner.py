@@ -1,18 +1,20 @@
-"""Plans of the chain of ten kernels, without recomputation: copies of 1 B/s, in little memory."""
+"""Plans in little memory: of the chain of ten kernels with copies of 1 B/s, and of chains that need something else."""
 
 from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, ToyCosts, toy_setting
+from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, toy_chain, toy_costs, toy_setting, toy_workload
 from tests.unit.planning.chain_of_ten_kernels import COSTS, WORKLOAD
 from vdnnsim.cost.table import CostModel, KernelCost
+from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.hardware.server import Origin
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.certificate import BoundClass, Certificate, SlowerKernel
 from vdnnsim.plan.operations import AllocateExtent, Offload
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Pool
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Pool, place_plan
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Trial
@@ -138,3 +140,45 @@ def test_parts_of_buffers_leave_where_the_memory_model_gives_them_back(
 
     assert any(isinstance(each, AllocateExtent) for each in plan.operations) is parts
     assert trial.cost_s == (17 if parts else 25)
+
+
+def test_plans_whose_addresses_do_not_fit_are_made_for_less_memory() -> None:
+    """In 649 B all fits by its bytes in 13 s, but 18 B for the gradient of conv1 find 29 B in pieces of at most 17 B.
+
+    With the map of conv0 away they find their place, in 27 s, and of what else was tried nothing was faster.
+    """
+    net = GraphBuilder("uneven", MapShape(9, 1, 1))
+    y = 0
+    for number, channels in enumerate((5, 9, 5)):
+        y = net.conv(f"conv{number}", y, channels, 1, bias=False, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    memory = limits(649, model=MemoryModel.BEST_FIT)
+    setting = toy_setting(workload, toy_costs(workload, {}), memory)
+    roomy = toy_setting(workload, toy_costs(workload, {}), replace(memory, model=MemoryModel.IDEAL))
+
+    plan, by_bytes = (Optimal(recompute=False, chunk="whole").plan(each) for each in (setting, roomy))
+
+    refused = place_plan(by_bytes, memory)
+    assert isinstance(refused, DoesNotFit)
+    assert (refused.requested_bytes, refused.free_bytes, refused.largest_free_bytes) == (18, 29, 17)
+    assert setting.trials.run_trial(plan).cost_s == 27
+    assert plan.certificate is not None
+    assert plan.certificate.offloaded == (("map conv0", 10),)
+
+
+def test_beside_a_slow_link_a_map_is_computed_again() -> None:
+    """Four layers take 566 B and 16 s (test_dropping.py). At 560 B 6 B lack: 1000 s each, or 1 s for a map of 10 B."""
+    workload = toy_workload(toy_chain(4))
+    server = replace(TOY_SERVER, link=Link("slow", 1e-3, 1e-3, 0.0))
+    told: list[str] = []
+    setting = replace(toy_setting(workload, toy_costs(workload, {}), limits(560), server), tell=told.append)
+
+    plan = Optimal(time_limit="5 s").plan(setting)
+
+    assert setting.trials.run_trial(plan).cost_s == 17
+    assert plan.certificate is not None
+    assert plan.certificate.holds_for is BoundClass.ANY
+    assert len(plan.certificate.recomputed) == 1
+    assert 16 <= plan.certificate.bound_s <= 17
+    assert told[-1] == "optimal(time_limit=5 s): 17.0 s, 6.2 % above its kernels alone"

@@ -1,0 +1,136 @@
+"""The search for what to drop, on a chain of four CONV layers beside a link on which a byte takes 1000 s.
+
+W and dW of the layers hold 2 x (4 x 60 + 12) = 504 B, and with the input and maps of 10 B that wait the most that is
+held is 566 B. Sixteen kernels take 1 s each.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import count, pairwise
+from time import monotonic
+
+import pytest
+
+from tests.toy import toy_chain, toy_costs, toy_workload
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.plan.schedule import Run, iteration
+from vdnnsim.planning import dropping
+from vdnnsim.planning.dropping import DropSearch
+from vdnnsim.planning.fluid import Links
+from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.planning.recomputation import Recomputation
+
+WORKLOAD = toy_workload(toy_chain(4))
+COSTS = toy_costs(WORKLOAD, {}).table(WORKLOAD)
+LINKS = Links(1e-3, 1e-3)
+RECOMPUTATION = Recomputation(iteration(WORKLOAD), WORKLOAD, COSTS)
+
+
+def problem(runs: Sequence[Run], capacity_bytes: int) -> Problem:
+    return problem_of(runs, WORKLOAD, COSTS, capacity_bytes)
+
+
+def search(capacity_bytes: int, *, until: float = math.inf, goal_s: float = 0.0) -> tuple[DropSearch, list[Problem]]:
+    """A search, and the problems that it looked at."""
+    seen: list[Problem] = []
+
+    def watched(runs: Sequence[Run]) -> Problem:
+        seen.append(problem(runs, capacity_bytes))
+        return seen[-1]
+
+    return DropSearch(RECOMPUTATION, watched, LINKS, 10**6, until, goal_s, lambda _: None), seen
+
+
+def test_what_is_dropped_need_not_leave() -> None:
+    """At 556 B 10 B too much: they leave and come back in 20,000 s, or a map is computed again in 1 s."""
+    kept, dropped = search(556)[0].orders({})
+
+    assert not kept.dropped
+    assert kept.optimum.seconds > 20_000
+    assert len(dropped.dropped) == 1
+    assert dropped.optimum.seconds == pytest.approx(17, rel=1e-3)
+
+
+def test_every_better_order_is_told() -> None:
+    told: list[float] = []
+    found = DropSearch(RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, math.inf, 0.0, told.append).orders(
+        {}
+    )
+
+    assert told == [each.optimum.seconds for each in found] == sorted(told, reverse=True)
+
+
+def test_who_is_as_fast_as_anything_searches_no_more() -> None:
+    """At 566 B all fits. Where the kernels alone are the goal, one order is looked at, and otherwise many."""
+    ready, looked = search(566, goal_s=16.0)
+    other, more = search(566)
+
+    assert [each.dropped for each in ready.orders({})] == [each.dropped for each in other.orders({})] == [frozenset()]
+    assert len(looked) == 1 < len(more)
+
+
+def test_at_the_end_of_its_time_a_search_has_what_it_found() -> None:
+    late, looked = search(556, until=monotonic() - 1)
+
+    assert [each.dropped for each in late.orders({})] == [frozenset()]
+    assert len(looked) == 1
+    assert not late.is_complete
+
+
+def test_more_time_adds_to_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a chain of eight layers of any sizes; the clock goes on by 1 s whenever it is read."""
+    net = GraphBuilder("uneven", MapShape(5, 1, 1))
+    y = 0
+    for number, channels in enumerate((3, 10, 14, 13, 13, 2, 5, 2)):
+        y = net.conv(f"conv{number}", y, channels, 1, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    costs = toy_costs(workload, {}).table(workload)
+    runs = iteration(workload)
+    most = max(each.held_bytes + each.waiting_bytes for each in problem_of(runs, workload, costs, 0).kernels)
+    found = []
+    for seconds in (0, 115, 10**6):
+        monkeypatch.setattr(dropping, "monotonic", count().__next__)
+        limited = DropSearch(
+            Recomputation(runs, workload, costs),
+            lambda order: problem_of(order, workload, costs, most - 50),
+            LINKS,
+            10**6,
+            seconds,
+            0.0,
+            lambda _: None,
+        )
+        found.append([each.dropped for each in limited.orders({})])
+
+    assert all(more[: len(less)] == less for less, more in pairwise(found))
+    assert len(found[0]) < len(found[-1])
+
+
+def test_who_interrupts_a_search_gets_what_it_found() -> None:
+    def interrupted(runs: Sequence[Run]) -> Problem:
+        if any(each.repeat for each in runs):
+            raise KeyboardInterrupt
+        return problem(runs, 556)
+
+    found = DropSearch(RECOMPUTATION, interrupted, LINKS, 10**6, math.inf, 0.0, lambda _: None).orders({})
+
+    assert [each.dropped for each in found] == [frozenset()]
+
+
+def test_where_nothing_fits_nothing_is_found() -> None:
+    """Below 524 B kernel 0 cannot run."""
+    assert search(523)[0].orders({}) == []
+
+
+def test_what_a_bound_computes_again_is_tried_first() -> None:
+    """The map of conv3 in whole, that of conv2 in part: those above each threshold are an order."""
+    conv2, conv3 = RECOMPUTATION.droppable[1:3]
+    found, looked = search(556)
+
+    found.orders({conv2: 0.2, conv3: 1.0})
+
+    again = [[each.run.layer.name for each in seen.kernels if each.run.repeat] for seen in looked]
+    assert again[0] == []
+    assert again[1] == ["conv3"]
+    assert ["conv2", "conv3"] in again[2:5]

@@ -1,0 +1,104 @@
+"""What can run again, and in which order, on networks of a few kernels."""
+
+from collections.abc import Sequence
+
+from tests.toy import toy_chain, toy_costs, toy_workload
+from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.plan.schedule import Run, iteration
+from vdnnsim.planning.recomputation import Recomputation
+
+
+def recomputation(graph: LayerGraph, seconds: dict[tuple[str, Phase], float] | None = None) -> Recomputation:
+    workload = toy_workload(graph)
+    return Recomputation(iteration(workload), workload, toy_costs(workload, seconds or {}).table(workload))
+
+
+def named(graph: LayerGraph, buffers: Sequence[int]) -> list[str]:
+    names = [each.name for each in toy_workload(graph).step.storages]
+    return [names[each] for each in buffers]
+
+
+def again(runs: Sequence[Run]) -> list[str]:
+    """The kernels of backward by layer, `+` before those that run again."""
+    behind = [each for each in runs if each.repeat or each.phase.is_backward]
+    return [f"+{each.layer.name}" if each.repeat else each.layer.name for each in behind]
+
+
+def test_what_backward_reads_and_forward_writes_can_be_dropped() -> None:
+    """The input is given, and nobody reads the logits again: of the loss backward reads what it gave."""
+    graph = toy_chain(3)
+
+    assert named(graph, recomputation(graph).droppable) == ["map conv1", "map conv2", "map conv3", "map loss"]
+
+
+def test_nothing_dropped_nothing_runs_again() -> None:
+    graph = toy_chain(2)
+    found = recomputation(graph)
+
+    assert found.order(()) == found.runs
+
+
+def test_a_map_is_restored_just_before_the_first_that_reads_it() -> None:
+    """The map of conv1 is read by dW of conv2, behind its dX."""
+    graph = toy_chain(2)
+    found = recomputation(graph)
+    (conv1, *_) = found.droppable
+
+    assert again(found.order({conv1})) == ["loss", "fc", "fc", "conv2", "+conv1", "conv2", "conv1"]
+
+
+def test_what_was_dropped_in_a_row_is_restored_from_what_was_kept() -> None:
+    """The map of conv3 is read by dW of fc; restored from the input on, those of conv1 and conv2 stay for the rest."""
+    graph = toy_chain(3)
+    found = recomputation(graph)
+
+    assert again(found.order(found.droppable[:3])) == [
+        *("loss", "fc", "+conv1", "+conv2", "+conv3", "fc"),
+        *("conv3", "conv3", "conv2", "conv2", "conv1"),
+    ]
+
+
+def test_what_backward_does_not_read_is_restored_for_what_is_made_of_it() -> None:
+    """Backward of the sum reads nothing, so that the maps of both branches go after forward: it needs them again."""
+    net = GraphBuilder("branches", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    left, right = (net.conv(name, y, 5, 1, relu=False) for name in ("left", "right"))
+    whole = net.add("sum", left, right, relu=False)
+    net.begin_classifier()
+    graph = net.build(net.fc("fc", whole, 1, relu=False))
+    found = recomputation(graph)
+    conv1, summed, _ = found.droppable
+
+    assert named(graph, found.droppable) == ["map conv1", "map sum", "map loss"]
+    assert again(found.order({summed}))[:6] == ["loss", "fc", "+right", "+left", "+sum", "fc"]
+    assert again(found.order({conv1, summed}))[:7] == ["loss", "fc", "+conv1", "+right", "+left", "+sum", "fc"]
+
+
+def test_the_price_of_a_buffer_is_that_of_the_kernels_which_write_it() -> None:
+    """A map of 10 B, made in 4 s by a convolution and in 1 s by the rectifier that writes it over."""
+    net = GraphBuilder("rectified", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=True)
+    net.begin_classifier()
+    graph = net.build(net.fc("fc", y, 1, relu=False))
+    found = recomputation(graph, {("conv1", Phase.FORWARD): 4.0})
+    (conv1, _) = found.droppable
+
+    assert found.nbytes(conv1) == 10
+    assert found.price(conv1) == 0.5
+    assert again(found.order({conv1}))[:5] == ["loss", "fc", "+conv1", "+conv1/relu", "fc"]
+
+
+def test_what_two_restored_buffers_need_is_restored_once() -> None:
+    """The sum is of the map of conv1 and of that of conv2, which is made of the former; backward reads all three."""
+    net = GraphBuilder("residual", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    whole = net.add("sum", y, net.conv("conv2", y, 5, 1, relu=True), relu=False)
+    net.begin_classifier()
+    found = recomputation(net.build(net.fc("fc", whole, 1, relu=False)))
+
+    assert again(found.order(found.droppable[:3]))[:7] == [
+        *("loss", "fc", "+conv1", "+conv2", "+conv2/relu", "+sum"),
+        "fc",
+    ]

@@ -1,0 +1,274 @@
+"""States of Adam on the host, of the chain of ten kernels (`chain_of_ten_kernels.py`) and three updates of 1 s.
+
+Kernels 10, 11 and 12 are the updates of conv1 and conv2, each with two states of 60 B, and of fc with two of 12 B:
+264 B. Beside 264 B of weights and their gradients, which are held throughout, kernels 0 to 9 need 20 to 42 B more at
+once, where all maps stay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from msgspec.structs import replace as replaced
+
+from tests.toy import TOY_LIMITS, TOY_SERVER, replay, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.cost.test_roofline import server_with
+from tests.unit.dnn.test_captured_rounds import twice
+from tests.unit.planning.chain_of_ten_kernels import WORKLOAD as WITHOUT_UPDATE
+from tests.unit.planning.test_steps import told
+from vdnnsim.dnn.captured_step import CapturedOperand, CapturedStorage, CapturedTensor
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Access, BufferKind, Role
+from vdnnsim.dnn.workload import Optimizer, Workload
+from vdnnsim.errors import PolicyError
+from vdnnsim.hardware.server import Link, Server
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plan.certificate import BoundClass, Certificate
+from vdnnsim.plan.check import check_plan
+from vdnnsim.plan.operations import Compute, Offload, Operation, Prefetch
+from vdnnsim.plan.placement import DoesNotFit, Placement, Pool, place_plan
+from vdnnsim.plan.schedule import Fetch, in_rounds, iteration
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.planning.problem import Stay, problem_of
+from vdnnsim.planning.steps import steps_of
+from vdnnsim.planning.timetable import Movement
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.simulator import Simulator
+from vdnnsim.trace import IterationTrace
+
+WORKLOAD: Final = replace(toy_workload(toy_chain(2)), optimizer=Optimizer.ADAM)
+COSTS: Final = toy_costs(WORKLOAD, {})
+LEAST: Final = "no schedule of this order fits less memory"
+FAST: Final = replace(TOY_SERVER, link=Link("fast", 100.0, 100.0, latency_s=0.0))
+
+
+def states_of(workload: Workload) -> dict[str, int]:
+    return {
+        each.name.removeprefix("state ").replace(" of ", " "): number
+        for number, each in enumerate(workload.step.storages)
+        if each.kind is BufferKind.OPTIMIZER_STATE
+    }
+
+
+STATES: Final = states_of(WORKLOAD)
+
+
+def steps_in(device_bytes: int, workload: Workload = WORKLOAD) -> list[str]:
+    """Steps where no map leaves, in a few words; a kernel is its number."""
+    costs = toy_costs(workload, {}).table(workload)
+    problem = problem_of(iteration(workload), workload, costs, device_bytes, states_on_host=True)
+    movement = Movement(problem, problem.fullest, (), float, float)
+    return told(steps_of(movement.timetable([each.options[0] for each in problem.kernels])))
+
+
+def planned(
+    device_bytes: int, server: Server = TOY_SERVER, host_bytes: int = 10_000
+) -> tuple[TrainingPlan, Certificate, IterationTrace]:
+    """A plan that computes nothing again, what it proves, and its replay."""
+    limits = replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=host_bytes)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits, server))
+    assert plan.certificate is not None
+    return plan, plan.certificate, replay(plan, COSTS, limits=limits, server=server)
+
+
+def names(*states: str) -> Sequence[int]:
+    return [STATES[each] for each in states]
+
+
+def test_states_stay_for_their_update_alone() -> None:
+    problem = problem_of(iteration(WORKLOAD), WORKLOAD, COSTS.table(WORKLOAD), 1000, states_on_host=True)
+
+    updates = {"1 conv1": 10, "2 conv1": 10, "1 conv2": 11, "2 conv2": 11, "1 fc": 12, "2 fc": 12}
+    sizes = {10: 60, 11: 60, 12: 12}
+    assert problem.stays == tuple(Stay(STATES[each], sizes[at], at, at, changes=True) for each, at in updates.items())
+    assert [each.held_bytes for each in problem.kernels[9:]] == [284, 384, 384, 288]
+
+
+def test_where_there_is_room_all_come_at_once_and_leave_when_they_are_done() -> None:
+    a, b, c, d, e, f = names("1 conv1", "2 conv1", "1 conv2", "2 conv2", "1 fc", "2 fc")
+
+    assert steps_in(1000) == [
+        *(f"{a} comes for conv1", f"{b} comes for conv1", f"{c} comes for conv2", f"{d} comes for conv2"),
+        *(f"{e} comes for fc", f"{f} comes for fc"),
+        *(str(number) for number in range(11)),
+        *(f"{a} leaves for conv1", f"{b} leaves for conv1", "11", f"{c} leaves for conv2", f"{d} leaves for conv2"),
+        *("12", f"{e} leaves for fc", f"{f} leaves for fc", f"wait ({a}, {b}, {c}, {d}, {e}, {f})"),
+    ]
+
+
+def test_where_there_is_little_room_some_leave_before_others_come() -> None:
+    """At 444 B 138 B are free beside kernel 5, and 60 B beside the update of conv1: a state of conv2 fits there.
+
+    For the other, 60 B must have left; and for those of fc beside the update of conv2 the other 60 B of conv1.
+    """
+    a, b, c, d, e, f = names("1 conv1", "2 conv1", "1 conv2", "2 conv2", "1 fc", "2 fc")
+
+    assert steps_in(444) == [
+        *(f"{a} comes for conv1", f"{b} comes for conv1", *(str(number) for number in range(10))),
+        *(f"{c} comes for conv2", "10", f"{a} leaves for conv1", f"{b} leaves for conv1"),
+        *(f"wait ({a},)", f"{d} comes late for conv2", f"wait ({b},)", f"{e} comes for fc", f"{f} comes for fc", "11"),
+        *(f"{c} leaves for conv2", f"{d} leaves for conv2", "12", f"{e} leaves for fc", f"{f} leaves for fc"),
+        f"wait ({c}, {d}, {e}, {f})",
+    ]
+
+
+def test_only_those_of_the_next_update_are_worth_a_wait() -> None:
+    """Three layers with 120 B of states and fc with 24 B: at 684 B 60 B are free beside 240 B of states.
+
+    A state of conv3 comes before the update of conv1 (kernel 13), beside those of conv2. Before that of conv2 the first
+    of conv1 must have left for the other; those of fc have no room while the second leaves, and come an update later,
+    for which that must have left.
+    """
+    longer = replace(toy_workload(toy_chain(3)), optimizer=Optimizer.ADAM)
+    states = states_of(longer)
+    a, b, c, d, e, f = (states[f"{number} conv{layer}"] for layer in (1, 2, 3) for number in (1, 2))
+    g, h = states["1 fc"], states["2 fc"]
+
+    found = steps_in(684, longer)
+
+    assert found[:4] == [
+        f"{each} comes for {layer}" for each, layer in ((a, "conv1"), (b, "conv1"), (c, "conv2"), (d, "conv2"))
+    ]
+    assert found[17:] == [
+        *(f"{e} comes for conv3", "13", f"{a} leaves for conv1", f"{b} leaves for conv1"),
+        *(f"wait ({a},)", f"{f} comes for conv3", "14", f"{c} leaves for conv2", f"{d} leaves for conv2"),
+        *(f"wait ({b},)", f"{g} comes for fc", f"{h} comes for fc", "15"),
+        *(f"{e} leaves for conv3", f"{f} leaves for conv3", "16", f"{g} leaves for fc", f"{h} leaves for fc"),
+        f"wait ({c}, {d}, {e}, {f}, {g}, {h})",
+    ]
+
+
+@pytest.mark.parametrize(("device_bytes", "seconds"), [(1000, 528), (444, 528), (384, 531)])
+def test_on_a_slow_link_copies_are_all_that_takes_time(device_bytes: int, seconds: float) -> None:
+    """264 B come and leave at 1 B/s, one after the other, in 528 s.
+
+    384 B is what the update of conv1 takes alone: so nothing moves beside the updates.
+    """
+    plan, certificate, trace = planned(device_bytes)
+
+    assert trace.iteration_s == seconds
+    assert certificate.bound_s == 528
+    assert trace.host_bytes == 264
+    assert certificate.holds_for is BoundClass.OFFLOAD_AND_STATES
+    assert certificate.levers == (
+        "264 B of optimizer states come for the update and leave again: at least 515 s of that no kernel hides",
+    )
+    assert sum(plan.copied_bytes(each) for each in plan.operations if isinstance(each, Offload)) == 264
+
+
+def test_on_a_fast_link_what_is_changed_leaves_behind_the_first_update() -> None:
+    """At 100 B/s all have come when the update of conv1 ends at 11 s; to leave takes 2.64 s, beside two updates."""
+    _, certificate, trace = planned(1000, FAST)
+
+    assert trace.iteration_s == pytest.approx(13.64)
+    assert certificate.bound_s == pytest.approx(13.64)
+
+
+def test_what_has_no_room_comes_behind_the_first_update() -> None:
+    """At 444 B 60 of the 144 B of conv2 and fc can be there when the update of conv1 ends at 11 s: 0.84 + 2.64 s.
+
+    In the plan 1.2 s of conv1 leave before the others come, 0.84 s; from 13.04 s on conv2 is updated for 1 s, in which
+    nothing moves, and then 1.2 + 0.24 s leave; fc is updated beside.
+    """
+    _, certificate, trace = planned(444, FAST)
+
+    assert certificate.bound_s == pytest.approx(14.48)
+    assert trace.iteration_s == pytest.approx(15.24, abs=0.25)
+
+
+def test_maps_that_must_move_take_the_link_as_well() -> None:
+    """With 100 B of workspace kernel 5 takes 406 B, of which at 386 B 20 must be away: they leave and come back."""
+    costs = toy_costs(WORKLOAD, {}, workspace_bytes={("fc", Phase.BACKWARD_DATA): 100})
+    limits = replace(TOY_LIMITS, device_bytes=386, host_bytes=10_000)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, costs, limits))
+
+    assert plan.certificate is not None
+    assert plan.certificate.bound_s == 528 + 40
+    assert replay(plan, costs, limits=limits).iteration_s >= plan.certificate.bound_s
+
+
+def test_pinned_memory_counts_states_throughout() -> None:
+    """264 B of states fit exactly, and no map beside them; in 263 B the last of them does not."""
+    limits = replace(TOY_LIMITS, host_bytes=264)
+    plan = Optimal(offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
+    assert isinstance(place_plan(plan, limits), Placement)
+
+    refused = place_plan(plan, replace(limits, host_bytes=263))
+
+    assert isinstance(refused, DoesNotFit)
+    assert refused.pool is Pool.PINNED
+    assert refused.explain() == (
+        "forward of conv1 asked for 12 B (state 2 of fc) of pinned host memory; 11 B of 263 B were free; "
+        "held: optimizer states 252 B"
+    )
+
+
+def test_a_report_says_what_states_would_give() -> None:
+    """At 550 B map conv1 has no room; 264 of 548 B that any schedule needs are states."""
+    limits = replace(TOY_LIMITS, device_bytes=550)
+    kept = Optimal(recompute=False).plan(toy_setting(WORKLOAD, COSTS, limits)).certificate
+    moved = Optimal(recompute=False, offload_optimizer=True).plan(
+        toy_setting(WORKLOAD, COSTS, replace(limits, device_bytes=380))
+    )
+
+    assert kept is not None
+    assert kept.stays == (
+        f"forward of conv1 needs 548 B whatever is away, 528 B of them weights, their gradients and states: {LEAST}",
+        "optimizer states take 264 B throughout; offload_optimizer moves them",
+    )
+    assert moved.certificate is not None
+    assert moved.certificate.stays == (
+        f"update of conv1 needs 384 B whatever is away, 264 B of them weights and their gradients: {LEAST}",
+    )
+
+
+@pytest.mark.parametrize("optimizer", [Optimizer.NONE, Optimizer.SGD])
+def test_nothing_to_move_is_refused(optimizer: Optimizer) -> None:
+    workload = replace(WITHOUT_UPDATE, optimizer=optimizer)
+    setting = toy_setting(workload, toy_costs(workload, {}))
+
+    with pytest.raises(
+        PolicyError,
+        match=r"^optimal\(offload_optimizer=True\): offload_optimizer: found a workload whose update keeps nothing",
+    ):
+        Optimal(offload_optimizer=True).plan(setting)
+
+
+def test_what_comes_for_the_update_comes_once() -> None:
+    forward, *_, update = iteration(WORKLOAD)
+    coming = Fetch((0,), update.layer, Phase.UPDATE, on_demand=False)
+
+    assert in_rounds([forward, coming, update], 2) == [forward, forward, coming, update]
+
+
+def twice_with_a_state(access: Access) -> CapturedWorkload:
+    """Two micro-batches before an update that also touches a state of 4 B."""
+    step = twice()
+    *others, update = step.operations
+    operand = CapturedOperand(Role.STATE, len(step.tensors), access)
+    return CapturedWorkload.of(
+        replaced(
+            step,
+            storages=(*step.storages, CapturedStorage("state", BufferKind.OPTIMIZER_STATE, 4, "float32", given=True)),
+            tensors=(*step.tensors, CapturedTensor(len(step.storages), (1,), "float32")),
+            operations=(*others, replaced(update, operands=(*update.operands, operand))),
+        )
+    )
+
+
+def copies_of(workload: CapturedWorkload) -> list[type[Operation]]:
+    """Kernels and copies of a plan, in their order."""
+    machine = Simulator.of(workload, server_with({"launch_overhead_s": 1.0}), MemoryModel.IDEAL, PinnedMemory.ARENA)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(machine.setting())
+    check_plan(plan)
+    return [type(each) for each in plan.operations if isinstance(each, Compute | Offload | Prefetch)]
+
+
+def test_of_several_micro_batches_the_last_is_followed_by_what_the_update_takes() -> None:
+    assert copies_of(twice_with_a_state(Access.UPDATE)) == [*[Compute] * 6, Prefetch, Compute, Offload]
+
+
+def test_what_is_only_read_need_not_leave() -> None:
+    assert copies_of(twice_with_a_state(Access.READ)) == [*[Compute] * 6, Prefetch, Compute]
