@@ -10,19 +10,20 @@ from typing import Final
 from vdnnsim.cost.table import CostTable
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.certificate import BoundClass, Certificate
 from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool
 from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.dropping import DropSearch, Order
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
-from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.planning.problem import Kernel, Problem, problem_of
 from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -31,7 +32,9 @@ from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
 from vdnnsim.units import format_seconds
 
-MOST_ATTEMPTS: Final = 8
+MOST_REPAIRS: Final = 64
+"""So often a plan is made again for kernels that find no room."""
+MOST_ATTEMPTS: Final = 12
 """So often a plan that fits by its bytes and not by its addresses is made again, for less memory."""
 
 
@@ -142,37 +145,54 @@ class Planner:
     def _fitting(self, order: Order, until: float) -> Timetable | None:
         """Return the fastest timetable whose addresses fit as well as its bytes.
 
-        Where they do not in all the memory that there is, they may in less of it: in how much is found by bisection.
+        Where they do not, there are two ways: kernels that find no room get it, or all have less memory.
         """
-        capacity = order.problem.capacity_bytes
-        found = self._timetable(order, capacity, until)
-        if found is None or self._fits(found):
+        found = self._repaired(order, until)
+        if found is not None and found.seconds <= order.optimum.seconds * (1 + SHORT):
             return found
+        return faster(found, self._in_less_memory(order, until))
+
+    def _repaired(self, order: Order, until: float) -> Timetable | None:
+        """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
+        problem = order.problem
+        lacked: dict[tuple[int, Phase], int] = {}
+        for _ in range(MOST_REPAIRS):
+            found = self._timetable(order, problem, until)
+            if found is None or monotonic() > until:
+                return None
+            placed = self.place(self._lowered(found))
+            if isinstance(placed, Placement):
+                return found
+            where = placed.layer, placed.phase
+            if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE and placed.pool is Pool.DEVICE:
+                problem = _with_smaller_workspaces(problem, where, placed.requested_bytes)
+                continue
+            lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
+            lacked[where] = 2 * lacking
+            problem = _with_less_room(problem, where, lacking)
+        return None
+
+    def _in_less_memory(self, order: Order, until: float) -> Timetable | None:
+        """Plan for less memory than there is; how much less is found by bisection."""
+        capacity = order.problem.capacity_bytes
         fits, overflows = 0, capacity
         best: Timetable | None = None
         for attempt in range(MOST_ATTEMPTS):
-            less = (fits + overflows) // 2 if best else overflows - (capacity >> (MOST_ATTEMPTS - 1 - attempt))
-            found = self._timetable(order, less, until)
+            less = (fits + overflows) // 2 if best else overflows - (capacity >> max(1, 7 - attempt))
+            found = self._timetable(order, replace(order.problem, capacity_bytes=less), until) if less > 0 else None
             if found is None:
                 return best
-            if self._fits(found):
+            if isinstance(self.place(self._lowered(found)), Placement):
                 best, fits = faster(found, best), less
             else:
                 overflows = less
         return best
 
-    def _timetable(self, order: Order, capacity_bytes: int, until: float) -> Timetable | None:
-        problem, optimum = order.problem, order.optimum
-        if capacity_bytes < problem.capacity_bytes:
-            problem = replace(problem, capacity_bytes=capacity_bytes)
-            less = self._optimum(problem)
-            if less is None:
-                return None
-            optimum = less
+    def _timetable(self, order: Order, problem: Problem, until: float) -> Timetable | None:
+        optimum = order.optimum if problem is order.problem else self._optimum(problem)
+        if optimum is None:
+            return None
         return OffloadSearch(problem, optimum, self._copies, self._granule_bytes, until).best(self._chunk_bytes)
-
-    def _fits(self, timetable: Timetable) -> bool:
-        return isinstance(self.place(self._lowered(timetable)), Placement)
 
     @property
     def _chunk_bytes(self) -> int | None:
@@ -235,3 +255,24 @@ class Planner:
         updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
         update_s = sum(each.options[0].seconds for each in updates)
         return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
+
+
+def _with_less_room(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
+    """Return a problem in which the kernels of a phase must find more than they hold."""
+    return _changed(problem, where, lambda each: replace(each, held_bytes=each.held_bytes + nbytes))
+
+
+def _with_smaller_workspaces(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
+    """Return a problem in which the kernels of a phase have less workspace than that, if they can do with less."""
+
+    def smaller(kernel: Kernel) -> Kernel:
+        options = tuple(each for each in kernel.options if each.workspace_bytes < nbytes)
+        room = 0 if options else nbytes
+        return replace(kernel, options=options or kernel.options[-1:], held_bytes=kernel.held_bytes + room)
+
+    return _changed(problem, where, smaller)
+
+
+def _changed(problem: Problem, where: tuple[int, Phase], change: Callable[[Kernel], Kernel]) -> Problem:
+    kernels = (change(each) if (each.run.layer.index, each.run.phase) == where else each for each in problem.kernels)
+    return replace(problem, kernels=tuple(kernels))
