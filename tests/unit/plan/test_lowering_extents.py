@@ -150,5 +150,5 @@ def test_a_wait_for_bytes_that_no_copy_moves_is_refused() -> None:
     after_conv1, *rest = forward(WORKLOAD)
     schedule: list[Step] = [after_conv1, Offload(INPUT, CONV1, extent=LEFT), Wait(INPUT, RIGHT), *rest]
 
-    with pytest.raises(PlanError, match="^halves: waits for map input, which no copy moves"):
+    with pytest.raises(PlanError, match=r"^halves: waits for map input, which no copy moves"):
         played(schedule)
