@@ -161,7 +161,8 @@ _ABOUT: Final = (
     "Written by `python -m tests.planner_table`. Iterations of the policy `optimal`, as the simulator replays them, "
     "over the bound of their certificates: no schedule is faster that runs each kernel once, in this order, and keeps "
     "weights, their gradients and states on the GPU. 1.005 says that at most 0.5 % of the bound is left to gain. "
-    "Nothing is computed again, neither in the bound nor in a plan; [frontiers](frontiers/README.md) have that."
+    "Nothing is computed again, neither in the bound nor in a plan; [frontiers](frontiers/README.md) have that. "
+    "How long planning takes: [speed](speed.md)."
 )
 _MEANINGS: Final = f"""\
 - Networks, batches and machine are the vDNN paper's (`scenarios/`): a Titan X with 12 GiB, and with the least memory in

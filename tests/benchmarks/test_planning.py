@@ -1,7 +1,7 @@
 """Speed of the planner, in seconds of this process and as growth with layers within one run: `make bench`.
 
-Each figure is the best of several runs. Networks are VGG-16 with as many CONV layers more in each of its five groups,
-32 images each, on a Titan X from which most of their maps must leave, to a host that has room for them.
+Growth is of the best of several runs. Its networks are VGG-16 with as many CONV layers more in each of its five groups,
+32 images each, on a Titan X from which most of their maps must leave.
 """
 
 import sys
@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.cost.transfer import HostCopies
+from vdnnsim.dnn.graph import LayerGraph
+from vdnnsim.dnn.networks import build_network, gpt2
 from vdnnsim.dnn.networks.vgg import vgg_paper
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
@@ -46,16 +48,20 @@ def best_s(work: Callable[[Simulator], object], machine: Simulator) -> float:
     return min(times)
 
 
-@cache
-def deep(convolutions: int) -> Simulator:
-    """A deep network on its machine, with kernels that have their costs."""
-    server = read_profile(find_profile("titan_x_maxwell", ROOT / "scenarios"))
-    gpu = replace(server.gpu, memory_bytes=int(MEMORY_GIB[convolutions] * GIB))
-    workload = Workload(vgg_paper(convolutions), 32)
+def on(hardware: str, workload: Workload, memory_gib: float) -> Simulator:
+    """A workload on a GPU with other memory, and with a host that has room for what leaves."""
+    server = read_profile(find_profile(hardware, ROOT / "scenarios"))
+    gpu = replace(server.gpu, memory_bytes=int(memory_gib * GIB))
     roomy = replace(server, gpu=gpu, host=replace(server.host, memory_bytes=HOST_GIB * GIB))
     machine = Simulator.of(workload, roomy, MemoryModel.IDEAL, PinnedMemory.ARENA)
     machine.cost_model.table(workload)  # built here, not while a plan is timed
     return machine
+
+
+@cache
+def deep(convolutions: int) -> Simulator:
+    """A deep VGG on a Titan X."""
+    return on("titan_x_maxwell", Workload(vgg_paper(convolutions), 32), MEMORY_GIB[convolutions])
 
 
 def bound(machine: Simulator) -> float:
@@ -79,3 +85,30 @@ def test_a_thousand_layers(name: str, work: Callable[[Simulator], object], limit
     sys.stdout.write(f"\n{name} of VGG-516 {half_s:.2f} s, of VGG-1016 {whole_s:.2f} s, ratio {whole_s / half_s:.1f}\n")
     assert whole_s <= 5 * half_s
     assert whole_s < limit_s
+
+
+@pytest.mark.parametrize(
+    ("name", "network", "batch_size", "hardware", "memory_gib"),
+    [
+        ("ResNet-1517", lambda: build_network("resnet1517"), 32, "titan_x_maxwell", 12),
+        ("GPT-2 of 96 blocks", gpt2.gpt2_small, 16, "a100_80gb", 40),
+    ],
+)
+def test_a_minute_is_enough(
+    name: str,
+    network: Callable[[], LayerGraph],
+    batch_size: int,
+    hardware: str,
+    memory_gib: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Deep networks with branches, without recomputation."""
+    monkeypatch.setattr(gpt2, "_BLOCKS", 96)
+    machine = on(hardware, Workload(network(), batch_size), memory_gib)
+    begin = time.process_time()
+
+    plan(machine)
+
+    took_s = time.process_time() - begin
+    sys.stdout.write(f"\nplan of {name} {took_s:.1f} s\n")
+    assert took_s < 60

@@ -152,8 +152,6 @@ def fluid_optimum(stages: Sequence[Stage], links: Links, tolerance: float = TOLE
     def enter(first: int, last: int) -> None:
         nonlocal best
         solution = _solve(stages, links, amounts[first], amounts[last])
-        if solution is None:
-            return
         heappush(heap, (solution.seconds, next(tie), first, last, solution))
         schedule = solution if solution.is_schedule else _turned(stages, links, solution)
         best = schedule if best is None else min(best, schedule, key=lambda each: each.seconds)
@@ -176,9 +174,7 @@ def _turned(stages: Sequence[Stage], links: Links, solution: "_Solution") -> "_S
     """Return what a solution takes around the kernel that needs most of all, which it missed as its turn."""
     only = [stage._replace(needs=(need,)) for stage, need in zip(stages, solution.needs, strict=True)]
     most = max(each.away_bytes for each in solution.needs)
-    turned = _solve(only, links, most, most)
-    assert turned is not None, "one of them needs as much"
-    return turned
+    return _solve(only, links, most, most)
 
 
 def fastest_around(stages: Sequence[Stage], links: Links, turn: int) -> tuple[Option, ...] | None:
@@ -186,7 +182,6 @@ def fastest_around(stages: Sequence[Stage], links: Links, turn: int) -> tuple[Op
     if not all(each.needs for each in stages):
         return None
     solution = _solve(stages, links, 0, max(need.away_bytes for each in stages for need in each.needs), (turn,))
-    assert solution is not None, "every kernel has an algorithm"
     return tuple(each.option for each in solution.needs)
 
 
@@ -204,7 +199,7 @@ class _Solution:
 
 def _solve(
     stages: Sequence[Stage], links: Links, least: int, most: int, turns: Sequence[int] | None = None
-) -> _Solution | None:
+) -> _Solution:
     """Return the fastest where no kernel needs more than `most` and the turn at least `least`."""
     allowed = [[each for each in stage.needs if each.away_bytes <= most] for stage in stages]
     sent = [(needs, stage.sendable_bytes) for needs, stage in zip(allowed, stages, strict=True)]
@@ -226,8 +221,7 @@ def _solve(
                     seconds = until_s + _wait_s(after, mirrored, links.in_bytes_per_s) + after.seconds
                     if best is None or seconds < best[0]:
                         best = seconds, turn, before, after, need
-    if best is None:
-        return None
+    assert best is not None, "every kernel has an algorithm, and one of them needs at least as much"
     seconds, turn, before, after, need = best
     rest = [each.mirrored() for each in _needs(after)]
     return _Solution(seconds, turn, (*reversed(_needs(before)), need, *rest))

@@ -180,9 +180,8 @@ class _Program:
         """
         changes: list[list[_Term]] = [[] for _ in range(count + 1)]
         for start, stop, (column, factor) in spans:
-            if start < stop:
-                changes[start].append((column, -factor))
-                changes[min(stop, count)].append((column, factor))
+            changes[start].append((column, -factor))
+            changes[min(stop, count)].append((column, factor))
         found = [self.column() for _ in range(count)]
         for at, each in enumerate(found):
             before = [(found[at - 1], -1.0)] if at else []

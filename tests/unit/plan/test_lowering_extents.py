@@ -1,10 +1,13 @@
 """Schedules that copy a map in two halves, by hand: maps of 10 B, 1 B/s, kernels of 6 s."""
 
+import pytest
+
 from tests.toy import replay, toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import PlanError
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.operations import Stream, describe
+from vdnnsim.plan.operations import AllocateExtent, ReleaseExtent, Stream, describe
 from vdnnsim.plan.schedule import Fetch, Offload, Schedule, Step, Wait, backward, forward
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.trace import IterationTrace
@@ -87,3 +90,65 @@ def test_a_kernel_waits_for_the_last_half() -> None:
     (stall,) = played(schedule).stalls
 
     assert stall.end_s - stall.start_s == 10
+
+
+def test_a_wait_for_a_half_gives_its_memory_back_and_the_buffer_stays() -> None:
+    """The left half has left until 11 s, so that conv2 waits from 6 to 11; its 5 B are free until it comes back.
+
+    At 17 s conv2 ends, and forward at 29. The half comes back beside dW of conv2, from 53 to 58, before conv1 begins.
+    """
+    after_conv1, *rest = forward(WORKLOAD)
+    order = backward(WORKLOAD)
+    conv2 = [position for position, run in enumerate(order) if run.layer is CONV2]
+    schedule: list[Step] = [
+        after_conv1,
+        Offload(INPUT, CONV1, extent=LEFT),
+        Wait(INPUT, LEFT),
+        *rest,
+        *order[: conv2[1]],
+        Fetch(INPUT, CONV2, Phase.BACKWARD_WEIGHTS, on_demand=False, extent=LEFT),
+        *order[conv2[1] :],
+    ]
+
+    trace = played(schedule)
+
+    freed = [each for each in trace.plan.operations if isinstance(each, AllocateExtent | ReleaseExtent)]
+    assert [(type(each), each.buffer, each.extent) for each in freed] == [
+        (ReleaseExtent, INPUT[0], LEFT),
+        (AllocateExtent, INPUT[0], LEFT),
+    ]
+    assert copies(trace) == [
+        "offload of bytes 0 to 4 of map input: 6 to 11",
+        "prefetch of bytes 0 to 4 of map input: 53 to 58",
+    ]
+    assert [each.end_s - each.start_s for each in trace.stalls] == [5]
+    assert trace.iteration_s == 65
+
+
+def test_who_waits_for_the_last_half_has_waited_for_both() -> None:
+    """The memory stream runs in order: both halves have left at 16 s, and the second wait takes no time."""
+    after_conv1, *rest = forward(WORKLOAD)
+    order = backward(WORKLOAD)
+    first = next(position for position, run in enumerate(order) if run.layer is CONV1)
+    schedule: list[Step] = [
+        after_conv1,
+        Offload(INPUT, CONV1, extent=LEFT),
+        Offload(INPUT, CONV1, extent=RIGHT),
+        Wait(INPUT, RIGHT),
+        Wait(INPUT, LEFT),
+        *rest,
+        *order[:first],
+        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=LEFT),
+        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True, extent=RIGHT),
+        *order[first:],
+    ]
+
+    assert [each.end_s - each.start_s for each in played(schedule).stalls] == [10, 10]
+
+
+def test_a_wait_for_bytes_that_no_copy_moves_is_refused() -> None:
+    after_conv1, *rest = forward(WORKLOAD)
+    schedule: list[Step] = [after_conv1, Offload(INPUT, CONV1, extent=LEFT), Wait(INPUT, RIGHT), *rest]
+
+    with pytest.raises(PlanError, match=r"^halves: waits for map input, which no copy moves"):
+        played(schedule)

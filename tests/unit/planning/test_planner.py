@@ -10,6 +10,7 @@ from vdnnsim.cost.table import CostModel, KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.plan.certificate import BoundClass, Certificate, SlowerKernel
@@ -142,17 +143,22 @@ def test_parts_of_buffers_leave_where_the_memory_model_gives_them_back(
     assert trial.cost_s == (17 if parts else 25)
 
 
-def test_plans_whose_addresses_do_not_fit_are_made_for_less_memory() -> None:
-    """In 649 B all fits by its bytes in 13 s, but 18 B for the gradient of conv1 find 29 B in pieces of at most 17 B.
-
-    With the map of conv0 away they find their place, in 27 s, and of what else was tried nothing was faster.
-    """
+def uneven_workload() -> Workload:
+    """A chain whose maps are of several sizes."""
     net = GraphBuilder("uneven", MapShape(9, 1, 1))
     y = 0
     for number, channels in enumerate((5, 9, 5)):
         y = net.conv(f"conv{number}", y, channels, 1, bias=False, relu=False)
     net.begin_classifier()
-    workload = toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+    return toy_workload(net.build(net.fc("fc", y, 1, relu=False)))
+
+
+def test_plans_whose_addresses_do_not_fit_are_made_for_less_memory() -> None:
+    """In 649 B all fits by its bytes in 13 s, but 18 B for the gradient of conv1 find 29 B in pieces of at most 17 B.
+
+    With the map of conv0 away they find their place, in 27 s, and of what else was tried nothing was faster.
+    """
+    workload = uneven_workload()
     memory = limits(649, model=MemoryModel.BEST_FIT)
     setting = toy_setting(workload, toy_costs(workload, {}), memory)
     roomy = toy_setting(workload, toy_costs(workload, {}), replace(memory, model=MemoryModel.IDEAL))
@@ -182,3 +188,14 @@ def test_beside_a_slow_link_a_map_is_computed_again() -> None:
     assert len(plan.certificate.recomputed) == 1
     assert 16 <= plan.certificate.bound_s <= 17
     assert told[-1] == "optimal(time_limit=5 s): 17.0 s, 6.2 % above its kernels alone"
+
+
+def test_addresses_that_fit_in_no_memory_are_refused() -> None:
+    """In 610 B the bytes of the same network fit and its addresses do not; with 4 B less nothing can be away enough."""
+    workload = uneven_workload()
+    setting = toy_setting(workload, toy_costs(workload, {}), limits(610, model=MemoryModel.BEST_FIT))
+
+    trial = setting.trials.run_trial(Optimal(recompute=False).plan(setting))
+
+    assert isinstance(trial.outcome, DoesNotFit)
+    assert trial.outcome.largest_free_bytes < trial.outcome.requested_bytes
