@@ -158,11 +158,11 @@ class Planner:
         lacked: dict[tuple[int, Phase], int] = {}
         for _ in range(MOST_REPAIRS):
             found = self._timetable(order, problem, until)
-            if found is None or monotonic() > until:
-                return None
-            placed = self.place(self._lowered(found))
-            if isinstance(placed, Placement):
+            placed = None if found is None else self.place(self._lowered(found))
+            if not isinstance(placed, DoesNotFit):
                 return found
+            if monotonic() > until:
+                return None
             where = placed.layer, placed.phase
             if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE and placed.pool is Pool.DEVICE:
                 problem = _with_smaller_workspaces(problem, where, placed.requested_bytes)

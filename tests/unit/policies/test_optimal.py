@@ -4,20 +4,25 @@ from dataclasses import replace
 
 import pytest
 
-from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, toy_setting
+from tests.toy import ROOT, TOY_LIMITS, TOY_SERVER, ReplayTrials, toy_setting
 from tests.two_gpus import SERVER
 from tests.unit.planning.chain_of_ten_kernels import COSTS, WORKLOAD
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PolicyError
+from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.server import Link
-from vdnnsim.memory.choices import PinnedMemory
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plan.operations import Offload
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
+from vdnnsim.policies.vdnn import VdnnDyn
+from vdnnsim.scenario.read import read_scenario
+from vdnnsim.simulator import Simulator
+from vdnnsim.units import GIB
 
 TYPES = known_policies()
 AT_299 = replace(TOY_LIMITS, device_bytes=299)
@@ -105,3 +110,29 @@ def test_a_machine_whose_link_nobody_tells_is_refused() -> None:
 
     with pytest.raises(PolicyError, match=r"found a look at setting.copies"):
         Optimal().plan(setting)
+
+
+def alexnet_in_pieces() -> Simulator:
+    """AlexNet on a Titan X of 0.85 GiB under PyTorch's allocator, where vDNN_dyn has to downgrade algorithms."""
+    machine = simulator_of(read_scenario(ROOT / "scenarios" / "alexnet.yaml"))
+    limits = replace(machine.limits, model=MemoryModel.PYTORCH, device_bytes=round(0.85 * GIB))
+    return replace(machine, limits=limits)
+
+
+def test_workspaces_that_find_no_room_are_replaced_one_by_one() -> None:
+    """It is no slower than vDNN_dyn, which does the same."""
+    machine = alexnet_in_pieces()
+    plans = (Optimal(recompute=False).plan(machine.setting()), VdnnDyn().plan(machine.setting()))
+    planned, dynamic = (machine.run_trial(each) for each in plans)
+
+    assert planned.fits
+    assert dynamic.fits
+    assert planned.cost_s <= dynamic.cost_s
+
+
+def test_a_search_whose_time_is_up_tries_what_it_has_found() -> None:
+    """Nothing is repaired after the limit; less memory is tried all the same, and what needs least is the last."""
+    machine = alexnet_in_pieces()
+    plan = Optimal(recompute=False, time_limit="1 us").plan(machine.setting())
+
+    assert machine.run_trial(plan).fits
