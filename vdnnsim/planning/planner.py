@@ -17,7 +17,7 @@ from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.plan.certificate import BoundClass, Certificate
 from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool
+from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.dropping import DropSearch, Order
@@ -154,23 +154,22 @@ class Planner:
 
     def _repaired(self, order: Order, until: float) -> Timetable | None:
         """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
-        problem = order.problem
+        problem, repairs = order.problem, 0
         lacked: dict[tuple[int, Phase], int] = {}
-        for _ in range(MOST_REPAIRS):
-            found = self._timetable(order, problem, until)
-            placed = None if found is None else self.place(self._lowered(found))
-            if not isinstance(placed, DoesNotFit):
-                return found
-            if monotonic() > until:
+        found = self._timetable(order, problem, until)
+        while found is not None and isinstance(placed := self.place(self._lowered(found)), DoesNotFit):
+            repairs += 1
+            if repairs > MOST_REPAIRS or monotonic() > until:
                 return None
             where = placed.layer, placed.phase
-            if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE and placed.pool is Pool.DEVICE:
+            if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE:
                 problem = _with_smaller_workspaces(problem, where, placed.requested_bytes)
-                continue
-            lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
-            lacked[where] = 2 * lacking
-            problem = _with_less_room(problem, where, lacking)
-        return None
+            else:
+                lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
+                lacked[where] = 2 * lacking
+                problem = _with_less_room(problem, where, lacking)
+            found = self._timetable(order, problem, until)
+        return found
 
     def _in_less_memory(self, order: Order, until: float) -> Timetable | None:
         """Plan for less memory than there is; how much less is found by bisection."""
