@@ -106,7 +106,9 @@ def _copies(gpu: int, kernels: list[Any], moved: list[Any], saved_for: Mapping[s
             for each in kernels
             if each["cat"].startswith("backward") and each["name"].split()[0] in saved_for.get(what, ())
         ]
-        for each in reading:
+        # Of the kernels of a layer one reads it: the gradient of a convolution's weights, and not that of its input.
+        last = {each["name"].split()[0]: each for each in reading}
+        for each in last.values():
             if each["ts"] >= copies[0].end - _US and not any(one.end <= each["ts"] + _US for one in back[what]):
                 yield f"GPU {gpu}: {each['name']} begins before {what} is back"
 
