@@ -3,8 +3,8 @@
 Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth. Sets are
 tried in four rounds: those that the linear program of the bound computes again, rounded; those that cost least time for
 their bytes, in growing number; of those made one after the other one in so many kept and the rest dropped, over more or
-less of forward; then, from the best of these, ranges of buffers are dropped or kept instead, large ranges first, as
-long as that helps and there is time.
+less of forward; then, from the best of these, or while none fits from the one that lacks least, ranges of buffers are
+dropped or kept instead, large ranges first, as long as that helps and there is time.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from typing import Final
 
 from vdnnsim.plan.schedule import Run
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
-from vdnnsim.planning.problem import Problem
+from vdnnsim.planning.problem import Kernel, Problem
 from vdnnsim.planning.recomputation import Recomputation
 
 SHARES: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
@@ -75,6 +75,9 @@ class DropSearch:
         self._tell = tell
         self._tried: set[frozenset[int]] = set()
         self._found: list[Order] = []
+        # From where to go on: the best order, or while none fits the set that lacks least, and how much that is.
+        self._base: frozenset[int] = frozenset()
+        self._lacking: float = inf
 
     def orders(self, again: Mapping[int, float]) -> list[Order]:
         """Return the orders found, each better than those before it; none where none fits.
@@ -134,11 +137,20 @@ class DropSearch:
         if problem.fastest_s >= best_s * (1 - MARGIN):
             return False
         stages = stages_of(problem, self._links, self._host_bytes)
-        if not all(each.needs for each in stages):
-            return False
+        lacking = sum(
+            _lacking_bytes(kernel, problem.capacity_bytes, self._host_bytes)
+            for kernel, stage in zip(problem.kernels, stages, strict=True)
+            if not stage.needs
+        )
+        if lacking:
+            nearer = lacking < self._lacking
+            if nearer:
+                self._base, self._lacking = buffers, lacking
+            return nearer
         optimum = fluid_optimum(stages, self._links, MARGIN)
         if optimum.seconds >= best_s * (1 - MARGIN):
             return False
+        self._base, self._lacking = buffers, 0
         self._found.append(Order(buffers, problem, optimum))
         self._tell(optimum.seconds)
         return True
@@ -147,10 +159,10 @@ class DropSearch:
         """Drop or keep ranges of buffers the other way, halving their length whenever none helps."""
         order = self._recomputation.droppable
         length = max(1, len(order) // 4)
-        while self._found:
+        while True:
             helped = False
             for start in range(0, len(order), max(1, length // 2)):
-                part, now = set(order[start : start + length]), self._found[-1].dropped
+                part, now = set(order[start : start + length]), self._base
                 for changed in (now - part, now | part, now ^ part):
                     helped |= self._try(changed)
                     if self._is_over():
@@ -163,3 +175,9 @@ class DropSearch:
     def _is_over(self) -> bool:
         near = self._found and self._found[-1].optimum.seconds <= self._goal_s * (1 + MARGIN)
         return bool(near) or monotonic() > self._until
+
+
+def _lacking_bytes(kernel: Kernel, capacity_bytes: int, host_bytes: int) -> int:
+    """Return what a kernel lacks that no algorithm can run, whatever is away; at least a byte."""
+    away = min(each.workspace_bytes for each in kernel.options) + kernel.held_bytes + kernel.waiting_bytes
+    return max(1, away - capacity_bytes - min(kernel.content_bytes, host_bytes))

@@ -1,0 +1,104 @@
+"""MONeT's published budgets, and what `optimal` pays for them, as a page.
+
+    python -m tests.monet_table --out reports/planning
+
+MONeT (Shah, Wu, Mohan, Chidambaram, Krähenbühl: Memory Optimization for Deep Networks, ICLR 2021) chooses recomputation
+and the algorithms of convolutions under a budget of memory, and offloads nothing. Its overheads are measured, on a P100
+with PyTorch; ours are simulated.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tests.toy import ROOT
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.hardware.profile import find_profile, load_profile
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.policies.optimal import Optimal
+from vdnnsim.report.markdown import Ready, heading, page, table
+from vdnnsim.simulator import Simulator
+
+MACHINE: Final = "p100"
+SEARCH: Final = "60 s"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A row of MONeT's: GB that PyTorch takes, None where not told, the budget, and the overhead in per cent."""
+
+    network: str
+    batch: int
+    whole_gb: float | None
+    budget_gb: float
+    overhead: float
+
+
+BUDGETS: Final = (
+    Budget("resnet50", 184, 15.06, 4.99, 11.95),
+    Budget("googlenet", 320, None, 4.99, 15.77),
+    Budget("vgg_d_13conv", 176, 14.12, 9.71, -5.3),
+    Budget("vgg_d_13conv", 176, 14.12, 5.51, 9.11),
+)
+
+
+def row_of(budget: Budget) -> tuple[str, ...]:
+    """What `optimal` takes at a budget, beside and without copies, over what the fastest kernels take."""
+    workload = Workload(build_network(budget.network), budget.batch)
+    machine = Simulator.of(
+        workload, load_profile(find_profile(MACHINE, ROOT)).server, MemoryModel.IDEAL, PinnedMemory.ARENA
+    )
+    cells = []
+    for host_bytes in (machine.limits.host_bytes, 1):
+        limits = replace(machine.limits, device_bytes=round(budget.budget_gb * 1e9), host_bytes=host_bytes)
+        here = replace(machine, limits=limits)
+        plan = Optimal(time_limit=SEARCH).plan(here.setting())
+        trial = here.run_trial(plan)
+        certificate = plan.certificate
+        assert certificate is not None
+        fastest_s = machine.oracle().iteration_s
+        over = f"{100 * (trial.cost_s / fastest_s - 1):+.1f} %, within {100 * certificate.gap(trial.cost_s):.1f} %"
+        cells.append(over if trial.fits else "does not fit")
+    name = f"{budget.network} ({budget.batch})"
+    whole = "" if budget.whole_gb is None else f"{budget.whole_gb:g}"
+    return name, whole, f"{budget.budget_gb:g}", f"{budget.overhead:+.1f} %", *cells
+
+
+def budget_page() -> str:
+    """The table, as Markdown."""
+    return page(
+        (
+            heading("MONeT's budgets", 1),
+            Ready(
+                "Written by `python -m tests.monet_table`. MONeT (ICLR 2021) decides recomputation and algorithms of "
+                "convolutions together under a budget, and offloads nothing; its overheads are measured on a P100 with "
+                f"PyTorch, over PyTorch. Ours are simulated on the profile `{MACHINE}`, which is carried over from "
+                "sister cards, over the fastest kernels in all the memory that they want; neither context nor "
+                "allocator counts. *Within* is the distance to the bound of any schedule. Without host memory nothing "
+                "can leave, as with MONeT."
+            ),
+            table(
+                (
+                    *("network", "PyTorch, GB", "budget, GB", "MONeT, measured"),
+                    "ours, simulated",
+                    "without host memory",
+                ),
+                [row_of(each) for each in BUDGETS],
+                1,
+            ),
+        )
+    )
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True)
+def main(out: Path) -> None:
+    """Plan for each budget, and write the page."""
+    (out / "monet.md").write_text(budget_page())
+
+
+if __name__ == "__main__":
+    main()
