@@ -117,7 +117,7 @@ def test_a_dynamic_policy_in_little_memory(bench: Bench, network: Callable[[], L
 @pytest.mark.parametrize("chunk", ["4 KiB", "auto"])
 @pytest.mark.parametrize("recompute", [False, True])
 def test_the_fastest_schedule_in_little_memory(bench: Bench, recompute: bool, chunk: str) -> None:  # noqa: FBT001
-    """Of ResNet-20's maps some must leave in three quarters of what all take; without host memory, be computed again."""
+    """In three quarters of what all takes some of ResNet-20 must leave, or without host memory be computed again."""
     network = partial(build_network, "resnet20")
     workload, policy = bench.workload(network), Optimal(recompute=recompute, chunk=chunk, time_limit="2 s")
     everything = place_plan(bench.plan(workload, Optimal(), framework_first), UNLIMITED)

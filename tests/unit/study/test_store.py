@@ -3,7 +3,6 @@
 import os
 import sqlite3
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -127,7 +126,8 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 def test_a_database_that_is_locked_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program writes to it and waits; it may be had another time, and nothing is to be moved away."""
     fill(tmp_path, 1)
-    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, timeout=0))
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, **{**options, "timeout": 0}))
     holder = sqlite3.connect(tmp_path / DATABASE)
     holder.execute("PRAGMA locking_mode=EXCLUSIVE")
     holder.execute("PRAGMA journal_mode=DELETE")
