@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.random_plans import ROOMY, Case, cost_tables, servers, workloads
@@ -40,6 +40,7 @@ def planned(setting: Setting, *, states_on_host: bool) -> TrainingPlan:
 
 
 @given(data=st.data())
+@settings(max_examples=30)
 def test_states_come_and_leave_once_and_no_bound_is_above_a_replay(data: st.DataObject) -> None:
     """In all memory and in less; the least is what the largest update takes, which may be too little for the rest."""
     workload = data.draw(workloads())
@@ -65,6 +66,7 @@ def test_states_come_and_leave_once_and_no_bound_is_above_a_replay(data: st.Data
 
 
 @given(data=st.data(), optimizer=st.sampled_from((Optimizer.NONE, Optimizer.SGD)))
+@settings(max_examples=30)
 def test_where_there_are_no_states_nothing_changes(data: st.DataObject, optimizer: Optimizer) -> None:
     workload = data.draw(workloads())
     assume(workload.is_training)
