@@ -23,7 +23,7 @@ from vdnnsim.report.markdown import Ready, heading, page, table
 from vdnnsim.simulator import Simulator
 
 MACHINE: Final = "p100"
-SEARCH: Final = "60 s"
+SEARCH: Final = "20 s"
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ def row_of(budget: Budget) -> tuple[str, ...]:
         assert certificate is not None
         fastest_s = machine.oracle().iteration_s
         over = f"{100 * (trial.cost_s / fastest_s - 1):+.1f} %, within {100 * certificate.gap(trial.cost_s):.1f} %"
-        cells.append(over if trial.fits else "does not fit")
+        cells.append(over if trial.fits else f"does not fit: {certificate.stays[0]}")
     name = f"{budget.network} ({budget.batch})"
     whole = "" if budget.whole_gb is None else f"{budget.whole_gb:g}"
-    return name, whole, f"{budget.budget_gb:g}", f"{budget.overhead:+.1f} %", *cells
+    return name, whole, f"{budget.budget_gb:g}", f"{budget.overhead:+.2f} %", *cells
 
 
 def budget_page() -> str:

@@ -162,6 +162,7 @@ _ABOUT: Final = (
     "over the bound of their certificates: no schedule is faster that runs each kernel once, in this order, and keeps "
     "weights, their gradients and states on the GPU. 1.005 says that at most 0.5 % of the bound is left to gain. "
     "Nothing is computed again, neither in the bound nor in a plan; [frontiers](frontiers/README.md) have that. "
+    "[MONeT's budgets](monet.md) stand beside. "
     "How long planning takes: [speed](speed.md)."
 )
 _MEANINGS: Final = f"""\
