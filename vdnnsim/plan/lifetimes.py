@@ -71,9 +71,9 @@ class _Survey:
         self._begins: list[list[int]] = [[] for _ in schedule]
         self._ended: list[_Life] = []
         self._living: dict[int, _Life] = {}
-        # The copies that nobody has waited for yet, as step and place in it; those that somebody waits for, and the
-        # last of their steps; extents whose memory was given back; the last fetch of a copy.
-        self._under_way: dict[Copied, tuple[int, int]] = {}
+        # By buffer and extent the copies that nobody has waited for yet, as step and place in it; those that somebody
+        # waits for, and the last of their steps; extents whose memory was given back; the last fetch of a copy.
+        self._under_way: dict[int, dict[range | None, tuple[int, int]]] = {}
         self._awaited: set[tuple[int, int]] = set()
         self._waited_for = -1
         self._away: set[Copied] = set()
@@ -126,7 +126,7 @@ class _Survey:
     def _begins_anew(self, life: _Life, position: int) -> bool:
         """Whether a step that writes a buffer wants new memory: not if it was just allocated, or is still leaving."""
         step = self._schedule[position]
-        if isinstance(step, Fetch) and (self._copies_of(life.buffer) or (life.buffer, step.extent) in self._away):
+        if isinstance(step, Fetch) and (life.buffer in self._under_way or (life.buffer, step.extent) in self._away):
             return False
         return not isinstance(self._schedule[life.touched_by[-1]], Allocate)
 
@@ -136,16 +136,13 @@ class _Survey:
                 raise self._error(f"{self._name(buffers[0])} is offloaded beside no kernel, expected one before it")
             case Offload(extent=extent) | Fetch(extent=extent):
                 self._away -= {(buffer, extent) for buffer in buffers}
-                self._under_way |= {(buffer, extent): (position, place) for place, buffer in enumerate(buffers)}
+                for place, buffer in enumerate(buffers):
+                    self._under_way.setdefault(buffer, {})[extent] = position, place
             case Run():
                 self._await_arrivals(buffers)
             case Wait(what=what, extent=extent):
-                copies = [each for buffer in what for each in self._copies_of(buffer, extent)]
-                missing = set(what) - {buffer for buffer, _ in copies}
-                if missing:
-                    raise self._error(f"waits for {self._name(min(missing))}, which no copy moves")
                 # The memory stream runs in order: who waits for the last copy waits for all.
-                (start, _), last = max((self._under_way.pop(each), each[0]) for each in copies)
+                (start, _), last = max(self._waited(buffer, extent) for buffer in what)
                 if extent is None or start > self._waited_for:
                     self._awaited.add((start, last))
                     self._waited_for = start
@@ -154,17 +151,27 @@ class _Survey:
             case _:
                 pass
 
-    def _copies_of(self, buffer: int, extent: range | None = None) -> list[Copied]:
-        """Return the copies of a buffer that nobody has waited for yet, of all its extents or of one."""
-        return [each for each in self._under_way if each[0] == buffer and extent in (None, each[1])]
+    def _waited(self, buffer: int, extent: range | None) -> tuple[tuple[int, int], int]:
+        """Return where the last copy of a buffer, or of an extent of it, stands, which is waited for now; and whose."""
+        copies = self._under_way.get(buffer, {})
+        found = [copies.pop(each) for each in list(copies) if extent in (None, each)]
+        if not found:
+            raise self._error(f"waits for {self._name(buffer)}, which no copy moves")
+        if not copies:
+            del self._under_way[buffer]
+        return max(found), buffer
 
     def _await_arrivals(self, buffers: list[int]) -> None:
         """Let a kernel wait for what it touches and comes; of the extents of a buffer the last is waited for."""
         for buffer in buffers:
-            arrivals = [each for each in self._copies_of(buffer) if self._is_fetch(self._under_way[each][0])]
-            starts = [self._under_way.pop(each)[0] for each in arrivals]
+            copies = self._under_way.get(buffer, {})
+            starts = [start for start, _ in copies.values() if self._is_fetch(start)]
             if starts:
                 self._awaited.add((max(starts), buffer))
+                left = {extent: at for extent, at in copies.items() if not self._is_fetch(at[0])}
+                self._under_way[buffer] = left
+                if not left:
+                    del self._under_way[buffer]
 
     def _is_fetch(self, position: int) -> bool:
         return isinstance(self._schedule[position], Fetch)

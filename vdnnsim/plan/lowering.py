@@ -1,6 +1,6 @@
 """Lowers a schedule: writes the operations of a plan that takes its steps, memory by a scheme of allocation."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Phase
@@ -109,8 +109,15 @@ class _Lowering:
             case Fetch():
                 self._fetch(position, step)
             case Wait(what=what, extent=extent):
-                self._wait(each for each in list(self._under_way) if each[0] in what and extent in (None, each[1]))
-                self._give_back({(buffer, extent) for buffer in what} & self._leaving)
+                self._wait(
+                    [
+                        (buffer, each)
+                        for buffer in what
+                        for each in self._under_way.get(buffer, ())
+                        if extent in (None, each)
+                    ]
+                )
+                self._give_back([(buffer, extent) for buffer in what if (buffer, extent) in self._leaving])
             case Synchronize():
                 self._plan.synchronize()
                 self._under_way.clear()
@@ -121,7 +128,7 @@ class _Lowering:
     def _run(self, position: int, step: Run) -> None:
         for buffer in touched(step, self._buffers)[0]:
             if buffer in self._coming:
-                self._wait((buffer, extent) for extent in self._coming[buffer])
+                self._wait([(buffer, extent) for extent in self._coming[buffer]])
         following = self._following(position)
         if isinstance(following, Offload) and following.beside:
             self._ready = self._plan.record(Stream.COMPUTE)
@@ -177,14 +184,16 @@ class _Lowering:
 
     def _mark(self, position: int, copied: Copied) -> None:
         """Mark the end of a copy for which somebody waits."""
-        awaited = (position, copied[0]) in self._lived.awaited
-        self._under_way[copied] = self._plan.record(Stream.MEMORY) if awaited else None
+        buffer, extent = copied
+        awaited = (position, buffer) in self._lived.awaited
+        self._under_way.setdefault(buffer, {})[extent] = self._plan.record(Stream.MEMORY) if awaited else None
 
-    def _wait(self, copies: Iterable[Copied]) -> None:
+    def _wait(self, copies: Sequence[Copied]) -> None:
         """Let the compute stream wait for copies, unless the scheme of allocation has done so ahead."""
-        waited_for = list(copies)
-        for buffer, _ in waited_for:
+        for buffer, _ in copies:
             self._coming.pop(buffer, None)
-        events = [event for each in waited_for if (event := self._under_way.pop(each, None)) is not None]
+        events = [
+            event for buffer, extent in copies if (event := self._under_way[buffer].pop(extent, None)) is not None
+        ]
         if events:
             self._plan.wait(max(events), Stream.COMPUTE)

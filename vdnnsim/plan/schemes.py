@@ -15,7 +15,7 @@ from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
 from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lifetimes import Copied, Lifetimes
+from vdnnsim.plan.lifetimes import Lifetimes
 from vdnnsim.plan.operations import Stream
 from vdnnsim.plan.placement import MemoryLimits
 from vdnnsim.plan.schedule import Allocate, Fetch, Run, Schedule
@@ -27,8 +27,8 @@ class Draft:
     """A plan in the making.
 
     Attributes:
-        under_way: by what is being copied and has not been waited for, the event at the end of its copy; None where
-            nobody waits for it alone.
+        under_way: by buffer and extent of what is being copied and has not been waited for, the event at the end of
+            its copy; None where nobody waits for it alone.
     """
 
     workload: Workload
@@ -36,7 +36,7 @@ class Draft:
     schedule: Schedule
     plan: PlanWriter
     buffers: IterationBuffers
-    under_way: dict[Copied, int | None] = field(default_factory=dict)
+    under_way: dict[int, dict[range | None, int | None]] = field(default_factory=dict)
 
 
 class ByLifetime:
@@ -176,7 +176,7 @@ class Pool(ByLifetime):
         size_bytes = self._size_bytes(buffer)
         while self._leaving and self._in_use_bytes + size_bytes > self._limits.device_bytes:
             oldest = next(iter(self._leaving))
-            event = self._draft.under_way.pop((oldest, None))
+            event = self._draft.under_way[oldest].pop(None)
             assert event is not None, "the schedule waits for it"
             self._plan.wait(event, Stream.COMPUTE)
             self.give(oldest)

@@ -36,14 +36,12 @@ MOST_REPAIRS: Final = 64
 """So often a plan is made again for kernels that find no room."""
 MOST_ATTEMPTS: Final = 12
 """So often a plan that fits by its bytes and not by its addresses is made again, for less memory."""
-
-
 NEAR: Final = 1e-3
 """So near to what the kernels take by themselves, nothing is computed again."""
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
-SEARCH_SHARE: Final = 0.6
-"""Of the time limit, for what to compute again; the rest is for the bound."""
+BOUND_SHARE: Final = 0.4
+"""Of the time limit, for the bound of what may be computed again."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,7 @@ class Planner:
         orders, complete = self._order_as_it_is(), True
         bound_s = self.problem.fastest_s
         if self.recompute and (not orders or orders[0].optimum.seconds > bound_s * (1 + NEAR)):
-            share_s = (1 - SEARCH_SHARE) * self.time_limit_s
+            share_s = BOUND_SHARE * self.time_limit_s
             relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s)
             bound_s = max(bound_s, relaxed.seconds)
             search = DropSearch(
@@ -99,8 +97,10 @@ class Planner:
         for order in reversed(orders):
             if found is None or order.optimum.seconds < found.seconds:
                 found = faster(found, self._fitting(order, begin + self.time_limit_s))
-        plan = self._lowered(found or self._least())
-        return replace(plan, certificate=self._certificate(found, bound_s, complete=complete))
+        timetable = found or self._least()
+        is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
+        certificate = self._certificate(timetable, bound_s, is_short=is_short, complete=complete)
+        return replace(self._lowered(timetable), certificate=certificate)
 
     def _tell_of(self, seconds: float) -> None:
         above = seconds / self.problem.fastest_s - 1
@@ -221,9 +221,8 @@ class Planner:
             steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one", buffers=buffers
         )
 
-    def _certificate(self, found: Timetable | None, bound_s: float, *, complete: bool) -> Certificate:
-        """Return what is proven of a timetable; where none fits, of none."""
-        timetable = found or self._least()
+    def _certificate(self, timetable: Timetable, bound_s: float, *, is_short: bool, complete: bool) -> Certificate:
+        """Return what is proven of a timetable, and where memory is short what no schedule can move."""
         names = [each.name for each in IterationBuffers(self.workload).buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
         problem, states_s = self.problem, 0.0
@@ -231,7 +230,6 @@ class Planner:
         if problem.stays and bound_s < inf:
             others_s, links = whole_s - bound_s, self._copies.best
             states_s = states_bound(problem, bound_s, others_s, links, recompute=self.recompute) - whole_s
-        is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
         return Certificate(
             bound_s=whole_s + states_s,
             holds_for=self._bound_class,

@@ -51,7 +51,8 @@ def levers(timetable: Timetable, names: Sequence[str], states_s: float) -> tuple
     And states on the host, of which it is given how much longer an iteration takes at the least for them.
     """
     reasons = [*_waits(timetable, names), *_workspaces(timetable), *_states(timetable.movement.problem, states_s)]
-    worth = (each for each in sorted(reasons, key=lambda each: -each[0]) if each[0] > NEGLIGIBLE * timetable.seconds)
+    negligible_s = NEGLIGIBLE * timetable.seconds
+    worth = (each for each in sorted(reasons, key=lambda each: -each[0]) if each[0] > negligible_s)
     return tuple(sentence for _, sentence in islice(worth, MOST_REASONS))
 
 
@@ -71,6 +72,8 @@ def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, 
     """Yield the seconds for which kernels wait for copies."""
     movement = timetable.movement
     for number, stall_s in enumerate(timetable.stalls):
+        if not stall_s:
+            continue
         kernel = movement.problem.kernels[number]
         coming = [each.wait.buffer for each in movement.chunks if each.wait.next == number]
         if coming and number > movement.turn:

@@ -37,12 +37,14 @@ def leaving(
     Of the last of them whole granules leave.
     """
     found: list[tuple[Wait, int]] = []
+    missing = sum(each.nbytes for each in waits) if nbytes is None else nbytes
     over = (each for each in waits if each.last < turn < each.next and each.nbytes)
     for wait in sorted(over, key=lambda each: (each.last, -each.next)):
-        missing = wait.nbytes if nbytes is None else nbytes - sum(size for _, size in found)
         if missing <= 0:
             break
-        found.append((wait, min(wait.nbytes, round_up(missing, granule_bytes))))
+        part = min(wait.nbytes, round_up(missing, granule_bytes))
+        found.append((wait, part))
+        missing -= part
     return found
 
 
