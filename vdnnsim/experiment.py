@@ -53,7 +53,7 @@ def run_policies(
             rows += simulator.run(policy, oracle)
         except PolicyError as refusal:
             refusals.append(refusal)
-            declined.append(Declined(policy.label, str(refusal).removeprefix(f"{policy.label}: ")))
+            declined.append(Declined.by(policy.label, refusal))
         done(policy.label)
     return ScenarioResult(
         name=scenario.name,

@@ -57,7 +57,7 @@ class _Search:
         self._costs = ServerCosts(scenario.server)
         self._oracle = simulator_of(scenario, self._costs).oracle()
         self._launched: list[KernelOrigins] = []
-        self._declined: dict[str, str] = {}
+        self._declined: list[Declined] = []
 
     def run(self, planner: Policy, count: int) -> Frontier:
         gpu = self._scenario.server.gpu
@@ -79,7 +79,7 @@ class _Search:
             planner.label,
             frontier_points(list(dropwhile(lambda each: each.plan is None, searched))),
             tuple(PolicyTimes(label, found) for label, found in times.items() if found),
-            tuple(Declined(label, reason) for label, reason in self._declined.items()),
+            tuple(self._declined),
             joined_origins(self._launched),
         )
 
@@ -96,7 +96,7 @@ class _Search:
             try:
                 rows = self._run(policy, capacity_bytes)
             except PolicyError as refusal:
-                self._declined[policy.label] = str(refusal).removeprefix(f"{policy.label}: ")
+                self._declined.append(Declined.by(policy.label, refusal))
                 return ()
             slowest = _slowest(rows)
             if slowest.refusal is None:
@@ -105,7 +105,7 @@ class _Search:
             else:
                 reason = slowest.refusal.explain()
         if not found:
-            self._declined[policy.label] = reason
+            self._declined.append(Declined(policy.label, reason))
         return tuple(found)
 
     def _run(self, policy: Policy, capacity_bytes: int) -> tuple[PolicyResult, ...]:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
+from vdnnsim.analysis.results import Declined
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
 from vdnnsim.plan.placement import DoesNotFit, Placement
@@ -84,8 +85,8 @@ def largest_batches(scenario: Scenario) -> tuple[LargestBatch, ...]:
             found.append(_largest_batch(simulators, policy))
         except PolicyError as refusal:
             refusals.append(refusal)
-            reason = str(refusal).removeprefix(f"{policy.label}: ")
-            found.append(LargestBatch(policy.label, 0, None, None, no_plan=reason))
+            declined = Declined.by(policy.label, refusal)
+            found.append(LargestBatch(policy.label, 0, None, None, no_plan=declined.reason))
     if refusals and len(refusals) == len(found):
         raise refusals[0]
     return tuple(found)

@@ -7,6 +7,7 @@ from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution
+from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
 from vdnnsim.plan.operations import Aggregation
@@ -54,6 +55,11 @@ class Declined:
 
     policy: str
     reason: str
+
+    @classmethod
+    def by(cls, policy: str, refusal: PolicyError) -> "Declined":
+        """Return what a policy of a label refused."""
+        return cls(policy, str(refusal).removeprefix(f"{policy}: "))
 
 
 @dataclass(frozen=True, slots=True)

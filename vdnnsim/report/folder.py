@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vdnnsim.errors import OutputError
+from vdnnsim.regular_file import UnreadableError, read_regular_file
 from vdnnsim.replace import Content, replace_file, replace_files
 
 UNFINISHED: Final = "unfinished"
@@ -100,10 +101,8 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
 def _manifest(path: Path) -> Mapping[str, Any] | None:
     """Return what a manifest says; None where there is none, or something else."""
     try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
-            return None
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = json.loads(read_regular_file(path, _LARGEST_BYTES, "expected a manifest"))
+    except (UnreadableError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 

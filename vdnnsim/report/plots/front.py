@@ -17,10 +17,9 @@ from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, around, near_groups, write_names
-from vdnnsim.report.plots.style import ALARM, INK, MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.plots.style import INK, MUTED, house_style, mark_capacity, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.report.tables.comparison import comparison_title
-from vdnnsim.units import format_bytes
 
 _FRONT, _OTHER = "#0072b2", "#8fb8d4"
 _POINTS: Final = {True: 14, False: 11}
@@ -51,17 +50,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     for mark in marks:
         axes.plot(mark.x, mark.y, **_look(on_front=mark.on_front, fits=mark.fits))
     limit = capacity / memory.factor
-    axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=1)
-    axes.annotate(
-        f"capacity {format_bytes(capacity)}",
-        (limit, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 6),
-        textcoords="offset points",
-        ha="center",
-        color=ALARM,
-        fontweight="bold",
-    )
+    mark_capacity(axes, limit, capacity)
     left_out = _write_names(figure, axes, marks, limit)
     _write_legend(figure, marks, left_out)
     return figure

@@ -1,7 +1,7 @@
 """The trade between memory and time as a slide: the plan's curve, the bound under it, and policies as points."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,10 +14,10 @@ from vdnnsim.report.findings import Question, caption
 from vdnnsim.report.labels import fold_label
 from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, along, around, near_groups, write_names
 from vdnnsim.report.plots.series import COLORS, MARKERS
-from vdnnsim.report.plots.style import ALARM, INK, MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.plots.style import INK, MUTED, house_style, mark_capacity, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.report.tables.frontier import headline, proven
-from vdnnsim.units import format_bytes, format_seconds
+from vdnnsim.units import format_seconds
 
 _PLAN, _GAP, _IMPOSSIBLE = COLORS[0], "#a9cbe3", "#ececec"
 _POLICIES: Final = COLORS[1:]
@@ -165,18 +165,9 @@ def _draw_limit(axes: Axes, asked: Question, memory: Scale) -> list[float]:
     limit = gpu.memory_bytes / memory.factor
     if not left < limit < right:
         return []
-    axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=3)
     share = (limit - left) / (right - left)
-    axes.annotate(
-        f"capacity {format_bytes(gpu.memory_bytes)}",
-        (limit, 1.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 10),
-        textcoords="offset points",
-        ha="left" if share < _EDGE else "right" if share > 1 - _EDGE else "center",
-        color=ALARM,
-        fontweight="bold",
-    )
+    side: Literal["left", "center", "right"] = "left" if share < _EDGE else "right" if share > 1 - _EDGE else "center"
+    mark_capacity(axes, limit, gpu.memory_bytes, lift=10, side=side, zorder=3)
     return [limit]
 
 

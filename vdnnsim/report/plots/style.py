@@ -17,6 +17,7 @@ from matplotlib.patches import Patch
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.trace import StallCause
+from vdnnsim.units import format_bytes
 
 INK: Final = "#1a1a1a"
 MUTED: Final = "#6b6b6b"
@@ -120,6 +121,38 @@ def keep_left_spine_only(axes: Axes) -> None:
     for side in ("top", "right", "bottom"):
         axes.spines[side].set_visible(False)
     axes.tick_params(left=False)
+
+
+def mark_capacity(
+    axes: Axes,
+    limit: float,
+    nbytes: int,
+    *,
+    lift: float = 6,
+    side: Literal["left", "center", "right"] = "center",
+    zorder: float = 1,
+) -> None:
+    """Draw a line upwards where the memory of a GPU ends, and write above it how much it has.
+
+    Args:
+        axes: whose x is memory.
+        limit: where it is, in the unit of the axis.
+        nbytes: of it.
+        lift: points from the axes to the words.
+        side: of the words that lies on the line.
+        zorder: of the line.
+    """
+    axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=zorder)
+    axes.annotate(
+        f"capacity {format_bytes(nbytes)}",
+        (limit, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, lift),
+        textcoords="offset points",
+        ha=side,
+        color=ALARM,
+        fontweight="bold",
+    )
 
 
 def name_band(axes: Axes, name: str, height: float, points: float) -> None:
