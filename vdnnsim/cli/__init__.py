@@ -23,7 +23,7 @@ try:
     from vdnnsim.cli.claims import claims
     from vdnnsim.cli.compare import compare
     from vdnnsim.cli.frontier import frontier
-    from vdnnsim.cli.lists import list_
+    from vdnnsim.cli.lists import examples, list_
     from vdnnsim.cli.max_batch import max_batch
     from vdnnsim.cli.output import forget_output
     from vdnnsim.cli.pretend import pretend
@@ -97,6 +97,7 @@ for _command in (
         frontier,
         list_,
         check,
+        examples,
         claims,
         calibrate,
         validate,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, FilePath, policies_with
 from vdnnsim.cli.output import check_file, check_folder, print_result
 from vdnnsim.errors import PolicyError
 from vdnnsim.messages import listed
@@ -20,7 +20,7 @@ _ALL = "all"
 
 
 @click.command()
-@click.argument("scenario", type=FilePath(), required=False)
+@SCENARIO
 @takes_model
 @click.option(
     "--policies",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, TIME_LIMIT, FilePath, limited, policies_with
+from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, TIME_LIMIT, FilePath, limited, policies_with
 from vdnnsim.cli.output import check_file, check_folder, has_all, print_result
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _CAPACITIES: Final = 20
 
 
 @click.command()
-@click.argument("scenario", type=FilePath(), required=False)
+@SCENARIO
 @takes_model
 @POLICY
 @click.option(

@@ -1,4 +1,4 @@
-"""The commands of `list`: what scenarios may name."""
+"""What comes with vdnnsim: the commands of `list`, which say what scenarios may name, and `examples`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,11 +6,31 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.options import CSV, POLICY_MODULE, policies_with
-from vdnnsim.cli.output import print_list, print_result
+from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.output import check_folder, print_list, print_result
+from vdnnsim.errors import OutputError
+from vdnnsim.shipped import PROFILES, SCENARIOS, shipped_folder
 
 if TYPE_CHECKING:
     from vdnnsim.hardware.server import Server
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=FilePath())
+def examples(folder: Path) -> None:
+    """Copy to DIR what comes with vdnnsim, to read and to change: scenarios, studies and hardware profiles.
+
+    Nothing that is there is written over. A profile in DIR is found before ours by what lies beside it.
+    """
+    from shutil import copytree
+
+    check_folder(folder)
+    for name in (SCENARIOS, PROFILES):
+        if (folder / name).exists():
+            raise OutputError(f"{folder / name}: is there already; move it away, or name another folder")
+    for name in (SCENARIOS, PROFILES):
+        copytree(shipped_folder(name), folder / name)
+    click.echo(f"wrote {folder / SCENARIOS}/ and {folder / PROFILES}/; `vdnnsim run {folder / SCENARIOS}/vgg416.yaml`", err=True)
 
 
 @click.group(name="list")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, policies_with
 from vdnnsim.cli.output import has_all, print_result
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "p
 
 
 @click.command(name="max-batch")
-@click.argument("scenario", type=FilePath(), required=False)
+@SCENARIO
 @takes_model
 @POLICY
 @CSV

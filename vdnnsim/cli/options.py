@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vdnnsim.errors import InputError
+from vdnnsim.shipped import SCENARIOS, find_file
 
 if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
@@ -28,7 +29,20 @@ class FilePath(click.Path):
         return super().convert(value, param, ctx)
 
 
+class NamedFile(FilePath):
+    """A file by its path, or by the name that it has among those that come with vdnnsim."""
+
+    def __init__(self, *folders: str) -> None:
+        super().__init__()
+        self._folders = folders
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401  # as click has it
+        """Return the path of the file."""
+        return find_file(str(super().convert(value, param, ctx)), self._folders)
+
+
 CSV = click.option("--csv", "csv_file", metavar="FILE", type=FilePath(), help="Also write the table to FILE.")
+SCENARIO = click.argument("scenario", type=NamedFile(SCENARIOS), required=False)
 POLICY_MODULE = click.option(
     "--policy-module",
     "policy_modules",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, TIME_LIMIT, FilePath, limited, policies_with
+from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, TIME_LIMIT, FilePath, NamedFile, limited, policies_with
 from vdnnsim.cli.output import print_result, write_result
+from vdnnsim.shipped import PROFILES, SCENARIOS, STUDIES
 
 if TYPE_CHECKING:
     from vdnnsim.report.folder import Written
@@ -18,7 +19,7 @@ _LARGE_BYTES = 10 * 2**20
 
 
 @click.command()
-@click.argument("scenario", type=FilePath(), required=False)
+@SCENARIO
 @takes_model
 @POLICY
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
@@ -75,7 +76,7 @@ def _said(written: "Written") -> str:
 
 
 @click.command()
-@click.argument("file", type=FilePath())
+@click.argument("file", type=NamedFile(SCENARIOS, STUDIES, PROFILES))
 @POLICY_MODULE
 def check(file: Path, policy_modules: Sequence[str]) -> None:
     """Read and resolve FILE, a scenario, a study, a hardware profile or a captured step, and run nothing."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with
 from vdnnsim.cli.output import check_file, print_list
 from vdnnsim.cli.study_help import STUDY, StudyCommand
 from vdnnsim.errors import InputError, OutputError, StudyError
+from vdnnsim.shipped import STUDIES
 
 if TYPE_CHECKING:
     from vdnnsim.study.results.rows import Progress
@@ -24,7 +25,7 @@ _RESULTS = "results.csv"
 
 
 @click.command(cls=StudyCommand, epilog=STUDY)
-@click.argument("study", type=FilePath())
+@click.argument("study", type=NamedFile(STUDIES))
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to keep results; by default reports/<study name>/.")
 @click.option("--status", is_flag=True, help="Say how many points are done, and compute nothing.")
 @click.option("--csv", "csv_file", metavar="FILE", type=FilePath(), help="Also write results (the status) to FILE.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
+from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, policies_with
 from vdnnsim.cli.output import has_all, print_result
 from vdnnsim.cli.study_help import StudyCommand
 
@@ -20,7 +20,7 @@ _TIMES = ("before", "after")
 
 
 @click.command(name="whatif", cls=StudyCommand)
-@click.argument("scenario", type=FilePath(), required=False)
+@SCENARIO
 @takes_model
 @POLICY
 @click.option(

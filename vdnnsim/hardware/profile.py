@@ -34,12 +34,12 @@ from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, Measure
 from vdnnsim.hardware.stated import parameter_range
 from vdnnsim.hardware.topology_section import host_link, read_topology
 from vdnnsim.messages import file_name, not_one_of, quote
+from vdnnsim.shipped import PROFILES, shipped_folder, shipped_name
 from vdnnsim.yaml_file import read_yaml
 
 SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")
 _OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology")
-_FOLDER = "hw_profiles"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.csv")
@@ -65,14 +65,10 @@ class Profile:
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies.
-
-        Where vdnnsim is installed is no part of the name of what came with it.
-        """
+        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies."""
         tables = (self.server.kernels, self.server.link.copies)
-        read = ((file_name(each.table), each.sha256) for each in tables if each is not None)
-        shipped = f"{file_name(_shipped_folder().parent)}/"
-        return tuple((name.removeprefix(shipped), sha256) for name, sha256 in ((self.file, self.sha256), *read))
+        read = ((shipped_name(file_name(each.table)), each.sha256) for each in tables if each is not None)
+        return ((shipped_name(self.file), self.sha256), *read)
 
 
 def is_profile_name(text: str) -> bool:
@@ -96,7 +92,8 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
             return found
         looked_in = " and ".join(dict.fromkeys(file_name(place) for place in places))
         raise ProfileError(f"{quote(name_or_path)} is not a file; looked for {looked_in}")
-    folders = [_beside(scenario_folder) / _FOLDER, scenario_folder / _FOLDER, Path(_FOLDER), _shipped_folder()]
+    ours = shipped_folder(PROFILES)
+    folders = [_beside(scenario_folder) / PROFILES, scenario_folder / PROFILES, Path(PROFILES), ours]
     if _NAME.fullmatch(name_or_path) and (
         found := _first_file([folder / f"{name_or_path}.yaml" for folder in folders])
     ):
@@ -108,7 +105,7 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
 
 def shipped_profiles() -> tuple[Profile, ...]:
     """Return all profiles that came with vdnnsim, by name."""
-    return tuple(load_profile(path) for path in _profiles_in(_shipped_folder()))
+    return tuple(load_profile(path) for path in _profiles_in(shipped_folder(PROFILES)))
 
 
 def read_profile(path: Path) -> Server:
@@ -244,10 +241,3 @@ def _profiles_in(folder: Path) -> list[Path]:
 def _beside(folder: Path) -> Path:
     """Return the parent of a folder, as short as it can be said: `scenarios` has `.`, and `.` has `..`."""
     return folder.parent if folder.name not in ("", "..") else folder / ".."
-
-
-def _shipped_folder() -> Path:
-    """Return the profiles inside an installed package, or beside the package in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    inside = package / _FOLDER
-    return inside if inside.is_dir() else package.parent / _FOLDER

@@ -34,6 +34,7 @@ from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.captured import MEMORY_MODEL, STEP, is_captured, read_captured
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.shipped import shipped_name
 from vdnnsim.yaml_file import YamlFile, read_yaml
 
 SCHEMA_VERSION: Final = 1
@@ -110,7 +111,7 @@ def resolve_scenario(file: YamlFile, entry: Entry, path: Path, policy_types: Pol
         policies=policies,
         memory_model=memory_model,
         pinned_memory=pinned_memory,
-        sources=((file.name, file.sha256), *(captured.sources if captured else ()), *profile.sources),
+        sources=((shipped_name(file.name), file.sha256), *(captured.sources if captured else ()), *profile.sources),
         gpus=gpus,
         gradients=_gradients(keys.get("gradients"), gpus, workload.mode),
         captured=captured,

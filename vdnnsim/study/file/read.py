@@ -27,6 +27,7 @@ from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.report.study.picture import read_pictures
 from vdnnsim.scenario.read import read_scenario, resolve_scenario
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.shipped import shipped_name
 from vdnnsim.study.file.axis import read_axis
 from vdnnsim.study.file.keys import check_combination, study_keys
 from vdnnsim.study.file.where import read_condition
@@ -69,12 +70,13 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
         texts = members["where"]
         entries = texts.items("conditions") if isinstance(texts.value, list) else (texts,)
         where = tuple(read_condition(entry, varied) for entry in entries)
+    name = shipped_name(file.name)
     study = Study(
         name=printable(path.stem),
         base=base,
         axes=tuple(axes),
         where=where,
-        sources=((file.name, file.sha256), *(source for source in base.sources if source[0] != file.name)),
+        sources=((name, file.sha256), *(source for source in base.sources if source[0] != name)),
         folder=str(path.parent),
     )
     if where and study.grid_size <= MOST_POINTS and next(study.points(), None) is None:

@@ -1,0 +1,5 @@
+"""`python -m vdnnsim`."""
+
+from vdnnsim.cli import main
+
+main()
