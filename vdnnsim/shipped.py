@@ -26,7 +26,7 @@ def shipped_name(name: str) -> str:
 
 
 def find_file(path_or_name: str, folders: Sequence[str]) -> Path:
-    """Return a file by its path; what is none, and could be none, is the name of one in a folder that comes with vdnnsim.
+    """Return a file by its path, or by the name that it has in a folder that comes with vdnnsim.
 
     A name is looked up in the folder of that name in the working directory, and then in ours.
 

@@ -118,7 +118,7 @@ def test_equal_input_gives_equal_bytes(scenario: Path) -> None:
         (["run", "missing.yaml"], "vdnnsim: missing.yaml: cannot be read: no such file or directory"),
         (["check", "small.yaml", "--policy-module", "nowhere"], "vdnnsim: policy module 'nowhere': cannot be imported"),
         (["run", "small.yaml", "--out", "small.yaml"], "vdnnsim: small.yaml:"),
-        (["list", "networks", "--csv", "small.yaml/x.csv"], "vdnnsim: small.yaml: "),
+        (["list", "networks", "--csv", "small.yaml/x.csv"], "vdnnsim: small.yaml/x.csv: "),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_status_1(scenario: Path, arguments: list[str], message: str) -> None:
@@ -302,6 +302,7 @@ def test_the_surface_is_frozen() -> None:
             surface |= {f"{name} {sub}": options(each) for sub, each in sorted(command.commands.items())}
         else:
             surface[name] = options(command)
+    table = ["--csv", "--json"]
     model = [
         "--allocator",
         "--batch",
@@ -319,7 +320,7 @@ def test_the_surface_is_frozen() -> None:
     assert surface == {
         "calibrate": [
             *("--batch-size", "--channels-last", "--csv", "--device", "--element-type"),
-            *("--gpu", "--network", "--out", "--tf32"),
+            *("--gpu", "--json", "--network", "--out", "--tf32"),
         ],
         "capture": [
             *(
@@ -330,6 +331,7 @@ def test_the_surface_is_frozen() -> None:
                 "--hardware",
                 "--image",
                 "--inputs",
+                "--json",
                 "--mode",
                 "--optimizer",
                 "--out",
@@ -338,21 +340,23 @@ def test_the_surface_is_frozen() -> None:
             *("--pretend", "--real", "--tokens"),
         ],
         "check": ["--policy-module"],
-        "claims": ["--csv", "--paper", "--report"],
-        "compare": sorted([*model, "--csv", "--out", "--policies", "--policy-module"]),
-        "frontier": sorted([*model, "--capacities", "--csv", "--out", "--policy", "--policy-module", "--time-limit"]),
-        "list hardware": ["--csv", "--sources", "--tree"],
-        "list networks": ["--csv"],
-        "list policies": ["--csv", "--policy-module"],
-        "max-batch": sorted([*model, "--csv", "--policy", "--policy-module"]),
-        "pretend": ["--csv", "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"],
+        "claims": [*table, "--paper", "--report"],
+        "compare": sorted([*model, *table, "--out", "--policies", "--policy-module"]),
+        "doctor": table,
+        "examples": [],
+        "frontier": sorted([*model, "--capacities", *table, "--out", "--policy", "--policy-module", "--time-limit"]),
+        "list hardware": [*table, "--sources", "--tree"],
+        "list networks": [*table],
+        "list policies": [*table, "--policy-module"],
+        "max-batch": sorted([*model, *table, "--policy", "--policy-module"]),
+        "pretend": ["--csv", "--gpus", "--hardware", "--json", "--minutes", "--out", "--steps", "--whole"],
         # Its options are those of what it reads: `test_cli_read`.
         "read": [],
-        "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module", "--time-limit"]),
+        "run": sorted([*model, *table, "--out", "--policy", "--policy-module", "--time-limit"]),
         "sweep": [
-            *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),
+            *("--cluster", "--csv", "--json", "--out", "--parquet", "--policy-module"),
             *("--retry-failed", "--status", "--workers", "--yes"),
         ],
-        "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
-        "whatif": sorted([*model, "--csv", "--policy", "--policy-module", "--set"]),
+        "validate": ["--csv", "--device", "--gpu", "--json", "--out", "--profile"],
+        "whatif": sorted([*model, *table, "--policy", "--policy-module", "--set"]),
     }

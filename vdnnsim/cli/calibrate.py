@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
-from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import check_file, has_all, print_result
+from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _LARGEST_BATCH = 1_000_000
 @click.option("--tf32", is_flag=True, help="Compute float32 products in TF32.")
 @click.option("--channels-last", is_flag=True, help="Lay maps as N, H, W, C.")
 @click.option("--out", metavar="PROFILE", type=FilePath(), help="Where to write; by default hw_profiles/<device>.yaml.")
-@CSV
+@prints_table
 def calibrate(  # noqa: PLR0913  # an argument for each option
     gpu: int | None,
     kind: DeviceKind,
@@ -41,7 +41,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     tf32: bool,
     channels_last: bool,
     out: Path | None,
-    csv_file: Path | None,
+    output: Output,
 ) -> None:
     """Measure a device, and write a hardware profile of it that scenarios can name.
 
@@ -49,12 +49,10 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.
     """
     from calibration.selection import selected_workloads
-    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.fitted import plain_table
 
     _check(batch_sizes)
-    if csv_file is not None:
-        check_file(csv_file)
     if tf32 and kind == "cpu":
         raise InputError("--tf32: the CPU has no TF32")
     workloads = selected_workloads(kind, networks, batch_sizes, _element_type(element_type))
@@ -70,12 +68,11 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
         settings = Settings(workloads, tf32)
         result = _measured(Calibrator(device, library, settings, extent_of(kind), provenance, path))
     rows = summary_rows(result)
-    if csv_file is not None:
-        write_csv(csv_file, COLUMNS, rows)
     wrote = ", ".join(str(file) for file in result.files)
     name = path.stem if path.parent == Path("hw_profiles") else path
     talk = f"wrote {wrote}; scenarios name it as `hardware: {name}`"
-    print_result(plain_table(COLUMNS, rows, has_all(csv_file)), *warning_lines(result), talk)
+    table = ResultTable(COLUMNS, rows, plain_table(COLUMNS, rows, output.has_all))
+    output.show(table, *warning_lines(result), talk)
 
 
 def _element_type(name: str) -> "ElementType":

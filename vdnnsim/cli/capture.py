@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import check_file, has_all, print_result
+from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.output import Output, check_file
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ Choice = TypeVar("Choice", bound=Enum)
 )
 @click.option("--pretend", "pretended", metavar="NAME", default="", help="Run it on the pretended card of a profile.")
 @click.option("--out", metavar="FILE", type=FilePath(), help="Where to write; by default <model>.step.json.")
-@CSV
+@prints_table
 def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     model: str,
     batch_size: int,
@@ -52,7 +52,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     real: bool,
     pretended: str,
     out: Path | None,
-    csv_file: Path | None,
+    output: Output,
 ) -> None:
     """Record one iteration of a PyTorch model, MODEL, without a GPU and without its memory.
 
@@ -68,7 +68,7 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     from vdnnsim.dnn.captured_file import write_captured_step
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
-    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
 
     if hardware is not None and (real or pretended):
@@ -91,14 +91,11 @@ def capture(  # noqa: PLR0913, PLR0917  # an argument for each option
     if hardware is not None:
         request = msgspec.structs.replace(request, compute_capability=_compute_capability(hardware))
     path = Path(f"{request.short_name}.step.json") if out is None else out
-    for file in filter(None, (path, csv_file)):
-        check_file(file)
+    check_file(path)
     step, kept = captured(request)
     write_captured_step(step, path)
-    if csv_file is not None:
-        write_csv(csv_file, COLUMNS, captured_rows(step))
-    print_result(
-        captured_table(step, has_all(csv_file)),
+    output.show(
+        ResultTable(COLUMNS, captured_rows(step), captured_table(step, output.has_all)),
         *_as_before(request, kept),
         f"wrote {path}; scenarios name it as `workload: {{step: {path}}}`",
     )

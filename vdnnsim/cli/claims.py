@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import has_all, print_result
+from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.output import Output
 
 if TYPE_CHECKING:
     from vdnnsim.claims.public2026.measurements import Setup
@@ -23,15 +23,15 @@ _LEFT_OUT_FIRST = ("reason", "where", "error", "metric", "expected", "simulated"
 @click.command()
 @click.option("--paper", default="vdnn2016", show_default=True, metavar="PAPER", help="Whose claims to check.")
 @click.option("--report", metavar="DIR", type=FilePath(), help="Also write the paper's figures and tables to DIR.")
-@CSV
-def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
+@prints_table
+def claims(paper: str, report: Path | None, output: Output) -> None:
     """Hold every number that a paper states against the replay; exit with 3 when a reproduced one no longer is."""
     from vdnnsim.claims.claim import Verdict, read_claims
     from vdnnsim.claims.paper import open_paper
     from vdnnsim.claims.report import claims_writer
     from vdnnsim.claims.row import COLUMNS, cells, summary
-    from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.folder import refuse_foreign, write_folder
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.fitted import plain_table
 
     opened = open_paper(read_claims(paper), Path(), _capture())
@@ -39,14 +39,13 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     if report is not None:
         refuse_foreign(report, ("README.md", writer.manifest), writer)
     rows = opened.check()
-    if csv_file is not None:
-        write_csv(csv_file, COLUMNS, [cells(row) for row in rows])
     talk = [summary(rows)]
     if report is not None:
         written = write_folder(report, opened.report(rows), writer).files
         talk.append(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first")
     shown = [cells(row)[:-1] for row in rows]
-    print_result(plain_table(COLUMNS[:-1], shown, has_all(csv_file), _LEFT_OUT_FIRST), *talk, piped_width=200)
+    table = plain_table(COLUMNS[:-1], shown, output.has_all, _LEFT_OUT_FIRST)
+    output.show(ResultTable(COLUMNS, [cells(row) for row in rows], table), *talk, piped_width=200)
     if any(row.recorded is Verdict.REPRODUCED and row.verdict is not Verdict.REPRODUCED for row in rows):
         sys.exit(3)
 

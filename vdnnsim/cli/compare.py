@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, FilePath, policies_with
-from vdnnsim.cli.output import check_file, check_folder, print_result
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, FilePath, policies_with, prints_table
+from vdnnsim.cli.output import Output, check_folder
 from vdnnsim.errors import PolicyError
 from vdnnsim.messages import listed
 
@@ -31,13 +31,13 @@ _ALL = "all"
     "'swap(p, interval=2)'.",
 )
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
-@CSV
+@prints_table
 @POLICY_MODULE
 def compare(
     scenario: Path | None,
     names: str,
     out: Path | None,
-    csv_file: Path | None,
+    output: Output,
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
@@ -50,8 +50,8 @@ def compare(
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.compare import compare_policies
     from vdnnsim.report.comparison import COMPARISON_FILES, COMPARISON_WRITER, comparison_files
-    from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.folder import refuse_foreign, write_folder
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.comparison import COMPARED, comparison_rows
     from vdnnsim.report.tables.terminal import comparison_table
 
@@ -61,15 +61,12 @@ def compare(
     folder = Path("reports") / asked.name if out is None else out
     check_folder(folder)
     refuse_foreign(folder, COMPARISON_FILES, COMPARISON_WRITER)
-    if csv_file is not None:
-        check_file(csv_file)
     with ProgressBar() as bar:
         bar.expect(len(policies))
         comparison = compare_policies(asked, policies, bar.done)
     files = write_folder(folder, comparison_files(comparison), COMPARISON_WRITER).files
-    if csv_file is not None:
-        write_csv(csv_file, COMPARED, comparison_rows(comparison))
-    print_result(comparison_table(comparison), f"wrote {listed([str(file) for file in files])}")
+    table = ResultTable(COMPARED, comparison_rows(comparison), comparison_table(comparison))
+    output.show(table, f"wrote {listed([str(file) for file in files])}")
 
 
 def _policies(names: str, types: "PolicyTypes", own: Sequence["Policy"]) -> list["Policy"]:

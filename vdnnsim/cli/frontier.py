@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, TIME_LIMIT, FilePath, limited, policies_with
-from vdnnsim.cli.output import check_file, check_folder, has_all, print_result
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, TIME_LIMIT, FilePath, limited, policies_with, prints_table
+from vdnnsim.cli.output import Output, check_folder
 
 if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
@@ -31,7 +31,7 @@ _CAPACITIES: Final = 20
     help=f"For how many sizes of memory to plan; {_CAPACITIES} by default.",
 )
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
-@CSV
+@prints_table
 @TIME_LIMIT
 @POLICY_MODULE
 def frontier(
@@ -39,7 +39,7 @@ def frontier(
     policies: Sequence[str],
     capacities: int,
     out: Path | None,
-    csv_file: Path | None,
+    output: Output,
     time_limit: str | None,
     policy_modules: Sequence[str],
     **words: object,
@@ -52,10 +52,10 @@ def frontier(
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.frontier import find_frontier
     from vdnnsim.report.caveats import capture_lines, kernel_times
-    from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.frontier import FILES, FRONTIER_WRITER, write_frontier
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, shown_rows
     from vdnnsim.report.tables.terminal import titled_table
@@ -65,18 +65,15 @@ def frontier(
     folder = Path("reports") / asked.name if out is None else out
     check_folder(folder)
     refuse_foreign(folder, FILES, FRONTIER_WRITER)
-    if csv_file is not None:
-        check_file(csv_file)
     planner = next(each for each in asked.policies if each.name == _PLANNER)
     with ProgressBar() as bar:
         found = find_frontier(asked, planner, capacities, bar)
     written = write_frontier(asked, found, folder)
-    if csv_file is not None:
-        write_csv(csv_file, tuple(FRONTIER), tuple(frontier_rows(found)))
-    table = plain_table(SHOWN, shown_rows(found), has_all(csv_file), ("its time", "slower", "gap"))
+    table = plain_table(SHOWN, shown_rows(found), output.has_all, ("its time", "slower", "gap"))
     said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
     talk = f"wrote {', '.join(path.name for path in written)} to {folder}/"
-    print_result(titled_table(f"{caption(asked)}, by memory", table, (), said), talk)
+    shown = titled_table(f"{caption(asked)}, by memory", table, (), said)
+    output.show(ResultTable(tuple(FRONTIER), tuple(frontier_rows(found)), shown), talk)
 
 
 def _with_planner(scenario: "Scenario", types: "PolicyTypes") -> "Scenario":

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.options import CSV, POLICY_MODULE, FilePath, policies_with
-from vdnnsim.cli.output import check_folder, print_list, print_result
+from vdnnsim.cli.options import POLICY_MODULE, FilePath, policies_with, prints_table
+from vdnnsim.cli.output import Output, check_folder, print_result
 from vdnnsim.errors import OutputError
 from vdnnsim.shipped import PROFILES, SCENARIOS, shipped_folder
 
 if TYPE_CHECKING:
+    from vdnnsim.analysis.columns import Row
     from vdnnsim.hardware.server import Server
 
 
@@ -30,7 +31,10 @@ def examples(folder: Path) -> None:
             raise OutputError(f"{folder / name}: is there already; move it away, or name another folder")
     for name in (SCENARIOS, PROFILES):
         copytree(shipped_folder(name), folder / name)
-    click.echo(f"wrote {folder / SCENARIOS}/ and {folder / PROFILES}/; `vdnnsim run {folder / SCENARIOS}/vgg416.yaml`", err=True)
+    click.echo(
+        f"wrote {folder / SCENARIOS}/ and {folder / PROFILES}/; `vdnnsim run {folder / SCENARIOS}/vgg416.yaml`",
+        err=True,
+    )
 
 
 @click.group(name="list")
@@ -39,8 +43,8 @@ def list_() -> None:
 
 
 @list_.command()
-@CSV
-def networks(csv_file: Path | None) -> None:
+@prints_table
+def networks(output: Output) -> None:
     """List the networks, with the work and the feature maps of one image in float32; families with their members.
 
     Of what is no image they are those of one text of so many tokens, one video, one sequence.
@@ -52,7 +56,7 @@ def networks(csv_file: Path | None) -> None:
     from vdnnsim.dnn.workload import Workload
 
     header = ("name", "conv_layers", "fc_layers", "parameters", "forward_gflop", "feature_maps_mib", "reads", "members")
-    rows = []
+    rows: list[Row] = []
     for name, build in NETWORKS.items():
         workload = Workload(build(), batch_size=1)
         graph = workload.graph
@@ -63,35 +67,35 @@ def networks(csv_file: Path | None) -> None:
         rows.append(
             (
                 name,
-                str(kinds.count(LayerKind.CONV)),
-                str(kinds.count(LayerKind.FC)),
-                str(graph.parameters),
-                f"{flop / 1e9:.2f}",
-                f"{nbytes / 2**20:.1f}",
+                kinds.count(LayerKind.CONV),
+                kinds.count(LayerKind.FC),
+                graph.parameters,
+                round(flop / 1e9, 2),
+                round(nbytes / 2**20, 1),
                 f"{sample.steps} {sample.step}s" if sample.step else "1 image",
                 "",
             )
         )
     rows.extend((family.name, "", "", "", "", "", "1 image", family.members) for family in FAMILIES)
-    print_list(header, rows, csv_file, ("fc_layers", "conv_layers", "feature_maps_mib", "forward_gflop"))
+    output.show_list(header, rows, ("fc_layers", "conv_layers", "feature_maps_mib", "forward_gflop"))
 
 
 @list_.command()
-@CSV
+@prints_table
 @POLICY_MODULE
-def policies(csv_file: Path | None, policy_modules: Sequence[str]) -> None:
+def policies(output: Output, policy_modules: Sequence[str]) -> None:
     """List the policies and what their options may be, the default first."""
     from vdnnsim.policies.registry.options import describe_options
 
     rows = [(name, describe_options(policy), policy.summary) for name, policy in policies_with(policy_modules).items()]
-    print_list(("name", "options", "summary"), rows, csv_file, ("options",))
+    output.show_list(("name", "options", "summary"), rows, ("options",))
 
 
 @list_.command()
-@CSV
+@prints_table
 @click.option("--tree", "drawn", metavar="NAME", help="Draw the links of one profile instead, by name or path.")
 @click.option("--sources", "traced", metavar="NAME", help="Print where every number of one profile comes from instead.")
-def hardware(csv_file: Path | None, drawn: str | None, traced: str | None) -> None:
+def hardware(output: Output, drawn: str | None, traced: str | None) -> None:
     """List the hardware profiles that are shipped, and where their kernel times come from."""
     from vdnnsim.hardware.profile import shipped_profiles
     from vdnnsim.units import format_bytes
@@ -99,12 +103,12 @@ def hardware(csv_file: Path | None, drawn: str | None, traced: str | None) -> No
     if drawn is not None and traced is not None:
         raise click.UsageError("--tree and --sources are of one profile each, and print different things.")
     if drawn is not None:
-        if csv_file is not None:
-            raise click.UsageError("--tree draws no table, so --csv has nothing to write.")
+        if output.csv_file is not None or output.as_json:
+            raise click.UsageError("--tree draws no table, so --csv and --json have nothing to write.")
         _draw(drawn)
         return
     if traced is not None:
-        _trace(traced, csv_file)
+        _trace(traced, output)
         return
     rows = [
         (
@@ -117,7 +121,7 @@ def hardware(csv_file: Path | None, drawn: str | None, traced: str | None) -> No
         )
         for each in shipped_profiles()
     ]
-    print_list(("name", "gpu", "memory", "link", "kernels", "description"), rows, csv_file)
+    output.show_list(("name", "gpu", "memory", "link", "kernels", "description"), rows)
 
 
 def _draw(name: str) -> None:
@@ -127,7 +131,7 @@ def _draw(name: str) -> None:
     print_result(topology_tree(read_profile(find_profile(name, Path()))))
 
 
-def _trace(name: str, csv_file: Path | None) -> None:
+def _trace(name: str, output: Output) -> None:
     from vdnnsim.hardware.profile import find_profile, load_profile
 
     profile = load_profile(find_profile(name, Path()))
@@ -136,7 +140,7 @@ def _trace(name: str, csv_file: Path | None) -> None:
     if server.kernels is not None:
         source = "; ".join((server.kernels.table.name, *(f"{key} {text}" for key, text in server.provenance)))
         rows.append(("kernels", "", "", f"{_timed_by(server)}: {source}"))
-    print_list(("figure", "value", "origin", "source"), rows, csv_file)
+    output.show_list(("figure", "value", "origin", "source"), rows)
 
 
 def _timed_by(server: "Server") -> str:

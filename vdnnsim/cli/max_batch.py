@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, policies_with
-from vdnnsim.cli.output import has_all, print_result
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, policies_with, prints_table
+from vdnnsim.cli.output import Output
 
 if TYPE_CHECKING:
     from vdnnsim.largest_batch import LargestBatch
@@ -21,12 +21,12 @@ LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "p
 @SCENARIO
 @takes_model
 @POLICY
-@CSV
+@prints_table
 @POLICY_MODULE
 def max_batch(
     scenario: Path | None,
     policies: Sequence[str],
-    csv_file: Path | None,
+    output: Output,
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
@@ -40,8 +40,8 @@ def max_batch(
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.largest_batch import largest_batches
     from vdnnsim.report.caveats import capture_lines, kernel_times
-    from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second, rate_cells
     from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.report.tables.terminal import titled_table
@@ -72,12 +72,11 @@ def max_batch(
                 refusal or _nothing(each.part_size, sample.names),
             )
         )
-    if csv_file is not None:
-        write_csv(csv_file, LARGEST, rows)
     header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
-    table = plain_table(header, shown, has_all(csv_file))
+    table = plain_table(header, shown, output.has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
-    print_result(titled_table(caption(asked, f"largest batch of {sample.names}"), table, (), findings))
+    answer = titled_table(caption(asked, f"largest batch of {sample.names}"), table, (), findings)
+    output.show(ResultTable(LARGEST, rows, answer))
 
 
 def _batch(found: "LargestBatch") -> str:

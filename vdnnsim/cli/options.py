@@ -1,19 +1,23 @@
 """What several commands take: files, and policies of the user's own."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError
 from vdnnsim.shipped import SCENARIOS, find_file
 
 if TYPE_CHECKING:
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class FilePath(click.Path):
@@ -41,8 +45,11 @@ class NamedFile(FilePath):
         return find_file(str(super().convert(value, param, ctx)), self._folders)
 
 
-CSV = click.option("--csv", "csv_file", metavar="FILE", type=FilePath(), help="Also write the table to FILE.")
 SCENARIO = click.argument("scenario", type=NamedFile(SCENARIOS), required=False)
+_CSV = click.option(
+    "--csv", "csv_file", metavar="FILE", type=FilePath(), help="Also write the table to FILE; - prints CSV instead."
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print the table as JSON instead.")
 POLICY_MODULE = click.option(
     "--policy-module",
     "policy_modules",
@@ -50,6 +57,20 @@ POLICY_MODULE = click.option(
     multiple=True,
     help="Import policies of your own from a Python module; may be given several times.",
 )
+
+
+def prints_table(command: Command) -> Command:
+    """Give a command the options that say where its table goes; it takes them as one `output`."""
+
+    @_CSV
+    @_JSON
+    @wraps(command)
+    def with_output(*, csv_file: Path | None, as_json: bool, **others: Any) -> Any:  # noqa: ANN401  # as the command has it
+        output = Output(csv_file, as_json)
+        output.check()
+        return command(output=output, **others)
+
+    return cast("Command", with_output)
 
 
 TIME_LIMIT = click.option(

@@ -4,36 +4,80 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from errno import EISDIR
 from io import StringIO
 from os import strerror
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.errors import OutputError
+from vdnnsim.errors import InputError, OutputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from vdnnsim.analysis.columns import Row
+    from vdnnsim.report.result_table import ResultTable
 
-def print_list(
-    header: Sequence[str], rows: Sequence[Sequence[str]], csv_file: Path | None, left_out_first: Sequence[str] = ()
-) -> None:
-    """Print a table of text, on a narrow terminal without some of its columns; write it to a file if one is given."""
-    from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.tables.fitted import plain_table
-
-    if csv_file is not None:
-        write_csv(csv_file, header, rows)
-    print_result(plain_table(header, rows, has_all(csv_file), left_out_first))
+_STANDARD_OUTPUT: Final = Path("-")
 
 
-def has_all(csv_file: Path | None) -> str:
-    """Say where a table is that has no room on a terminal."""
-    return "--csv FILE writes all" if csv_file is None else f"{csv_file} has all"
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the table of a command goes: for people to standard output, as numbers to a file, or there in its place.
+
+    Attributes:
+        csv_file: None without `--csv`; `-` is standard output.
+        as_json: whether `--json` is given.
+    """
+
+    csv_file: Path | None
+    as_json: bool
+
+    @property
+    def has_all(self) -> str:
+        """Where a table is that has no room on a terminal."""
+        return "--csv FILE writes all" if self.csv_file is None else f"{self.csv_file} has all"
+
+    @property
+    def is_for_programs(self) -> bool:
+        """Whether standard output gets numbers, and no table for people."""
+        return self.as_json or self.csv_file == _STANDARD_OUTPUT
+
+    def check(self) -> None:
+        """Refuse, before anything is computed, what cannot be done.
+
+        Raises:
+            InputError: both CSV and JSON would go to standard output.
+            OutputError: the file cannot be written.
+        """
+        if self.csv_file == _STANDARD_OUTPUT:
+            if self.as_json:
+                raise InputError("--json: found beside --csv -, expected one of the two on standard output")
+        elif self.csv_file is not None:
+            check_file(self.csv_file)
+
+    def show(self, table: "ResultTable", *talk: str, piped_width: int = 120) -> None:
+        """Write the numbers where they are asked for, and print the table for people, or what stands in its place."""
+        from vdnnsim.report.csv_file import write_csv
+
+        if self.csv_file is not None and self.csv_file != _STANDARD_OUTPUT:
+            write_csv(self.csv_file, table.columns, table.rows)
+        if not self.is_for_programs:
+            print_result(table.shown, *talk, piped_width=piped_width)
+        else:
+            _write_and_tell(table.to_json() if self.as_json else table.to_csv(), talk)
+
+    def show_list(self, header: Sequence[str], rows: "Sequence[Row]", left_out_first: Sequence[str] = ()) -> None:
+        """Print a list as it is, on a narrow terminal without some of its columns."""
+        from vdnnsim.report.result_table import ResultTable
+        from vdnnsim.report.tables.fitted import plain_table
+
+        cells = [[str(cell) for cell in row] for row in rows]
+        self.show(ResultTable(header, rows, plain_table(header, cells, self.has_all, left_out_first)))
 
 
 def print_result(renderable: "RenderableType", *talk: str, piped_width: int = 120) -> None:
@@ -45,8 +89,12 @@ def print_result(renderable: "RenderableType", *talk: str, piped_width: int = 12
     Console(file=text, force_terminal=terminal, width=None if terminal else piped_width, highlight=False).print(
         renderable
     )
+    _write_and_tell(text.getvalue(), talk)
+
+
+def _write_and_tell(text: str, talk: Sequence[str]) -> None:
     try:
-        write_result(text.getvalue())
+        write_result(text)
     finally:
         for line in talk:
             click.echo(line, err=True)

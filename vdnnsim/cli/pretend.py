@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import check_file, check_folder, print_result
+from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.output import Output, check_folder
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ FORMAT_VERSION: Final = 1
 @click.option("--whole", is_flag=True, help="Let the program run to its own end; no step is timed then.")
 @click.option("--minutes", default=10.0, show_default=True, metavar="M", help="End the program after M minutes.")
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/pretend/<script>/.")
-@CSV
+@prints_table
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND...")
 def pretend(  # an argument for each option
     hardware: str,
@@ -50,7 +50,7 @@ def pretend(  # an argument for each option
     whole: bool,  # noqa: FBT001  # as click gives it
     minutes: float,
     out: Path | None,
-    csv_file: Path | None,
+    output: Output,
     command: Sequence[str],
 ) -> None:
     """Run COMMAND, an unmodified PyTorch program, on a card that is not there: does it fit, and what holds its memory?
@@ -66,27 +66,24 @@ def pretend(  # an argument for each option
     from calibration.pretend.rates import operator_rates
     from calibration.pretend.session import Task
     from vdnnsim.hardware.profile import find_profile, load_profile
-    from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.folder import refuse_foreign, write_folder
+    from vdnnsim.report.result_table import ResultTable
 
     _check(gpus, steady_steps, minutes)
     folder = Path("reports") / "pretend" / _stem(command) if out is None else out
     check_folder(folder)
     refuse_foreign(folder, ("run.json", "steps.csv"), _writer())
-    if csv_file is not None:
-        check_file(csv_file)
     profile = load_profile(find_profile(hardware, Path()))
     task = Task(steady_steps, whole, operator_rates(profile.server))
     card = card_of(profile.server)
     outcome, again, log = _run(command, _variables(card, gpus, command), task, minutes * 60)
     rows = memory_rows(outcome, profile.server.gpu.memory_bytes)
-    if csv_file is not None:
-        write_csv(csv_file, MEMORY_COLUMNS, rows)
     told = [*refusal(outcome, again, _cards()), *findings(outcome, card, task.rates)]
     files = _files(profile, command, outcome, again, told) | ({} if log is None else {"again.log": log})
     write_folder(folder, files, _writer())
     viewer = f"; {_VIEWER}" if outcome.snapshots else ""
-    print_result(_shown(profile, command, outcome, rows, told), f"wrote {len(files)} files to {folder}/{viewer}")
+    table = ResultTable(MEMORY_COLUMNS, rows, _shown(profile, command, outcome, rows, told))
+    output.show(table, f"wrote {len(files)} files to {folder}/{viewer}")
     if outcome.returncode and outcome.out_of_memory is None and not outcome.was_ended:
         # A program that a signal ended gets the status that a shell gives it.
         sys.exit(outcome.returncode if outcome.returncode > 0 else 128 - outcome.returncode)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import check_file, print_result
+from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError, RecordingError
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ _ASKED: Final = ("pytorch", "pytorch(expandable_segments:True)")
 )
 @click.option("--hardware", metavar="NAME", help="Does it fit this card? A hardware profile, by name or path.")
 @click.option("--memory", metavar="SIZE", help="Does it fit into so much, as 40GB or 24 GiB?")
-@CSV
+@prints_table
 def read_snapshot(
     file: Path,
     allocators: Sequence[str],
     memory_models: Sequence[str],
     hardware: str | None,
     memory: str | None,
-    csv_file: Path | None,
+    output: Output,
 ) -> None:
     """Replay the requests of a CUDA memory snapshot under settings of PyTorch's allocator, or another memory model.
 
@@ -51,15 +51,13 @@ def read_snapshot(
     """
     from vdnnsim.messages import file_name
     from vdnnsim.recordings.snapshot import read_recordings
-    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.report.tables.snapshots import COLUMNS, CSV_COLUMNS, csv_rows, find, sentences, snapshot_rows
     from vdnnsim.report.tables.terminal import titled_table
 
     models = _models(allocators, memory_models)
     limit = _memory(hardware, memory)
-    if csv_file is not None:
-        check_file(csv_file)
     name = file_name(file)
     recordings = [each for each in read_recordings(file) if each.events]
     if not recordings:
@@ -68,10 +66,9 @@ def read_snapshot(
             "torch.cuda.memory._record_memory_history()"
         )
     findings = [find(each, models, limit, name) for each in recordings]
-    if csv_file is not None:
-        write_csv(csv_file, CSV_COLUMNS, [row for each in findings for row in csv_rows(each)])
-    table = plain_table(COLUMNS, [row for each in findings for row in snapshot_rows(each)], "--csv FILE writes all")
-    print_result(titled_table(name, table, (), [line for each in findings for line in sentences(each)]))
+    table = plain_table(COLUMNS, [row for each in findings for row in snapshot_rows(each)], output.has_all)
+    shown = titled_table(name, table, (), [line for each in findings for line in sentences(each)])
+    output.show(ResultTable(CSV_COLUMNS, [row for each in findings for row in csv_rows(each)], shown))
 
 
 def _models(allocators: Sequence[str], memory_models: Sequence[str]) -> "list[MemoryChoice]":

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import check_file, check_folder, has_all, print_result
+from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.output import Output, check_file, check_folder
 from vdnnsim.errors import InputError, RecordingError
 from vdnnsim.messages import quote
 
@@ -24,7 +24,7 @@ _LARGEST_BATCH = 1_000_000
 @click.option("--out", metavar="FILE.step.json", type=FilePath(), help="Write the step as a workload.")
 @click.option("--profile", metavar="NAME", help="Write hw_profiles/NAME.yaml and its table of kernels.")
 @click.option("--hardware", metavar="NAME", help="Profile of the same card: states what a trace does not.")
-@CSV
+@prints_table
 def read_trace(  # an argument for each option
     file: Path,
     execution_trace: Path | None,
@@ -32,7 +32,7 @@ def read_trace(  # an argument for each option
     out: Path | None,
     profile: str | None,
     hardware: str | None,
-    csv_file: Path | None,
+    output: Output,
 ) -> None:
     """Say where the time of a recorded training step goes, by kind of operator and phase.
 
@@ -41,7 +41,7 @@ def read_trace(  # an argument for each option
     """
     from vdnnsim.recordings.recorded_step import read_step
     from vdnnsim.recordings.trace_profile import write_recorded_profile
-    from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.recorded import COLUMNS, recorded_rows, recorded_table
 
     if batch_size is not None and not 1 <= batch_size <= _LARGEST_BATCH:
@@ -53,8 +53,8 @@ def read_trace(  # an argument for each option
         if value is not None and given is None:
             raise InputError(f"{option}: found without {needed}, which it is for, expected both")
     path = None if profile is None else _profile_path(profile)
-    for each in filter(None, (out, csv_file)):
-        check_file(each)
+    if out is not None:
+        check_file(out)
     if path is not None:
         check_folder(path.parent)
     recorded = read_step(file, batch_size)
@@ -67,9 +67,7 @@ def read_trace(  # an argument for each option
     if path is not None:
         wrote = write_recorded_profile(path, recorded, _base(hardware))
         talk.append(f"wrote {', '.join(map(str, wrote))}; scenarios name it as `hardware: {profile}`")
-    if csv_file is not None:
-        write_csv(csv_file, COLUMNS, recorded_rows(recorded))
-    print_result(recorded_table(recorded, has_all(csv_file)), *talk)
+    output.show(ResultTable(COLUMNS, recorded_rows(recorded), recorded_table(recorded, output.has_all)), *talk)
 
 
 def _profile_path(name: str) -> Path:

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, TIME_LIMIT, FilePath, NamedFile, limited, policies_with
-from vdnnsim.cli.output import print_result, write_result
+from vdnnsim.cli.options import (
+    POLICY_MODULE,
+    SCENARIO,
+    TIME_LIMIT,
+    FilePath,
+    NamedFile,
+    limited,
+    policies_with,
+    prints_table,
+)
+from vdnnsim.cli.output import Output, write_result
 from vdnnsim.shipped import PROFILES, SCENARIOS, STUDIES
 
 if TYPE_CHECKING:
@@ -23,14 +32,14 @@ _LARGE_BYTES = 10 * 2**20
 @takes_model
 @POLICY
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
-@CSV
+@prints_table
 @TIME_LIMIT
 @POLICY_MODULE
 def run(
     scenario: Path | None,
     policies: Sequence[str],
     out: Path | None,
-    csv_file: Path | None,
+    output: Output,
     time_limit: str | None,
     policy_modules: Sequence[str],
     **words: object,
@@ -45,8 +54,8 @@ def run(
     from vdnnsim.analysis.columns import RUN, result_rows
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.experiment import run_scenario
-    from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.folder import refuse_foreign
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, write_report
     from vdnnsim.report.tables.terminal import result_table
     from vdnnsim.scenario.check import refuse_misfits
@@ -61,9 +70,8 @@ def run(
         result = run_scenario(limited(asked.scenario, time_limit), line.tell)
     result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture))
     written = write_report(result, folder)
-    if csv_file is not None:
-        write_csv(csv_file, RUN, result_rows(result))
-    print_result(result_table(result), f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")
+    table = ResultTable(RUN, result_rows(result), result_table(result))
+    output.show(table, f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")
 
 
 def _said(written: "Written") -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with
-from vdnnsim.cli.output import check_file, print_list
+from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with, prints_table
+from vdnnsim.cli.output import Output, check_file, print_result
 from vdnnsim.cli.study_help import STUDY, StudyCommand
 from vdnnsim.errors import InputError, OutputError, StudyError
 from vdnnsim.shipped import STUDIES
@@ -28,7 +28,7 @@ _RESULTS = "results.csv"
 @click.argument("study", type=NamedFile(STUDIES))
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to keep results; by default reports/<study name>/.")
 @click.option("--status", is_flag=True, help="Say how many points are done, and compute nothing.")
-@click.option("--csv", "csv_file", metavar="FILE", type=FilePath(), help="Also write results (the status) to FILE.")
+@prints_table
 @click.option("--parquet", metavar="FILE", type=FilePath(), help="Also write results to FILE as Parquet.")
 @click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Processes; by default one for each core.")
 @click.option("--cluster", metavar="ADDRESS", help="Compute on the Dask cluster whose scheduler listens there.")
@@ -40,7 +40,7 @@ def sweep(  # noqa: PLR0913  # one for each option
     *,
     out: Path | None,
     status: bool,
-    csv_file: Path | None,
+    output: Output,
     parquet: Path | None,
     workers: int | None,
     cluster: str | None,
@@ -66,23 +66,23 @@ def sweep(  # noqa: PLR0913  # one for each option
     folder = Path("reports") / asked.name if out is None else out
     if status:
         with Store.reading(folder) as store:
-            _print(_progress(asked, store), csv_file)
+            output.show_list(_COLUMNS, [_counts(_progress(asked, store))])
         return
-    _check(csv_file, parquet)
+    if parquet is not None:
+        _check(parquet)
     refuse_foreign(folder, file_names(asked), SWEEP_WRITER)
     with writing(folder) as kept:
         if retry_failed:
             kept.forget([row.resolved.key for row in study_rows(asked, kept) if row.error])
         faults = _compute(asked, kept, _workers(workers, cluster))
         try:
-            _write(asked, kept, folder, csv_file, parquet)
+            _write(asked, kept, folder, None if output.is_for_programs else output.csv_file, parquet)
         except OutputError:
             raise
         except InputError as failure:  # a picture that cannot be drawn of what came out
             raise StudyError(f"{study}: {failure}") from None
         progress = _progress(asked, kept)
-    _print(progress, None)
-    click.echo(f"wrote {folder / _RESULTS}", err=True)
+        _show(asked, kept, progress, output, f"wrote {folder / _RESULTS}")
     if progress.missing:
         why = faults.reason or f"{folder} no longer has them"
         raise StudyError(f"{study}: {progress.missing} points are missing: {why}; the same command tries them again")
@@ -133,14 +133,11 @@ def _interrupted(before: "Progress", finished: int) -> StudyError:
     return StudyError(f"interrupted: kept {kept} of {points} points; the same command goes on")
 
 
-def _check(csv_file: Path | None, parquet: Path | None) -> None:
+def _check(parquet: Path) -> None:
     from vdnnsim.study.results.export import check_parquet
 
-    for path in (csv_file, parquet):
-        if path is not None:
-            check_file(path)
-    if parquet is not None:
-        check_parquet()
+    check_file(parquet)
+    check_parquet()
 
 
 def _workers(count: int | None, cluster: str | None) -> "Workers":
@@ -152,6 +149,17 @@ def _workers(count: int | None, cluster: str | None) -> "Workers":
     return local_workers(count or os.cpu_count() or 1)
 
 
-def _print(progress: "Progress", csv_file: Path | None) -> None:
-    counts = (str(progress.done), str(progress.failed), str(progress.missing))
-    print_list(_COLUMNS, [counts], csv_file)
+def _show(study: "Study", store: "Store", progress: "Progress", output: Output, talk: str) -> None:
+    """Print how far the study is; for programs, its results."""
+    from vdnnsim.report.tables.fitted import plain_table
+    from vdnnsim.study.results.rows import results_table
+
+    counts = plain_table(_COLUMNS, [[str(count) for count in _counts(progress)]], f"{_RESULTS} has all")
+    if output.is_for_programs:
+        output.show(results_table(study, store, counts), talk)
+    else:
+        print_result(counts, talk)
+
+
+def _counts(progress: "Progress") -> tuple[int, int, int]:
+    return progress.done, progress.failed, progress.missing

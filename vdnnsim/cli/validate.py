@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
-from vdnnsim.cli.options import CSV, FilePath
-from vdnnsim.cli.output import check_file, check_folder, has_all, print_result
+from vdnnsim.cli.options import FilePath, prints_table
+from vdnnsim.cli.output import Output, check_folder
 from vdnnsim.errors import ProfileError
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ _FOLDER = Path("reports") / "validation"
     "--profile", metavar="PROFILE", help="The device's own profile; by default the one that `calibrate` writes for it."
 )
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/validation/<profile>/.")
-@CSV
-def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path | None, csv_file: Path | None) -> None:
+@prints_table
+def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path | None, output: Output) -> None:
     """Execute plans of every policy on a device, replay the same plans, and compare; exit with 3 beyond the tolerance.
 
     A GPU runs as fast as it goes. The CPU is told how long to take for each kernel and copy, and the simulator is told
     the same: that proves order, overlap, stalls and memory, and not the kernel times.
     """
-    from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.folder import refuse_foreign
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.validation.report.tables import HEADER, cells, column_names, summary_cells
     from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
@@ -47,16 +47,13 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
         folder = _FOLDER / machine.server.name if out is None else out
         check_folder(folder)
         refuse_foreign(folder, ("README.md", "validation.csv", "run.json"), VALIDATION_WRITER)
-        if csv_file is not None:
-            check_file(csv_file)
         validation = _validated(device, machine, kind)
     warnings = differences(validation.server, validation.provenance)
-    if csv_file is not None:
-        write_csv(csv_file, column_names(), [cells(row) for row in validation.rows])
     files = write_validation(validation, warnings, folder)
     judged = requirements(validation.rows, validation.method.tolerance)
-    print_result(
-        plain_table(HEADER, summary_cells(validation.rows), has_all(csv_file), _LEFT_OUT_FIRST),
+    shown = plain_table(HEADER, summary_cells(validation.rows), output.has_all, _LEFT_OUT_FIRST)
+    output.show(
+        ResultTable(column_names(), [cells(row) for row in validation.rows], shown),
         *(f"warning: {each}" for each in warnings),
         *(f"{'holds' if each.holds else 'FAILS'}: {each.name} {each.required}: {each.found}" for each in judged),
         f"wrote {len(files)} files to {folder}/; read {folder / 'README.md'} first",

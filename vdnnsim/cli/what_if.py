@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, SCENARIO, policies_with
-from vdnnsim.cli.output import has_all, print_result
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, policies_with, prints_table
+from vdnnsim.cli.output import Output
 from vdnnsim.cli.study_help import StudyCommand
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ _TIMES = ("before", "after")
     required=True,
     help="A value of the scenario or a figure of its machine, as link.bandwidth=300GB/s; may be given several times.",
 )
-@CSV
+@prints_table
 @POLICY_MODULE
 def what_if(
     scenario: Path | None,
     policies: Sequence[str],
     settings: Sequence[str],
-    csv_file: Path | None,
+    output: Output,
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
@@ -47,8 +47,8 @@ def what_if(
     """
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.report.caveats import capture_lines
-    from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
+    from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second
     from vdnnsim.report.tables.summary import FOOTNOTE
     from vdnnsim.report.tables.terminal import titled_table
@@ -64,20 +64,17 @@ def what_if(
         for change in changes
         for when, row in zip(_TIMES, (change.before, change.after), strict=True)
     ]
-    if csv_file is not None:
-        cells = (
-            (label, when, *("" if (cell := row.cell(name)) is None else cell for name in OUTCOME), row.error)
-            for label, when, row in rows
-        )
-        write_csv(csv_file, ("policy", "when", *OUTCOME, "error"), cells)
+    cells = [
+        (label, when, *("" if (cell := row.cell(name)) is None else cell for name in OUTCOME), row.error)
+        for label, when, row in rows
+    ]
     unit = per_second(sample_of(asked.workload.graph))
     several = any(row.resolved.scenario is not None and row.resolved.scenario.gpus > 1 for _, _, row in rows)
-    table = _table(rows, f"{unit} of all GPUs" if several else unit, has_all(csv_file))
+    table = _table(rows, f"{unit} of all GPUs" if several else unit, output.has_all)
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
-    print_result(
-        titled_table(title, table, notes, (*_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured)))
-    )
+    said = *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured)
+    output.show(ResultTable(("policy", "when", *OUTCOME, "error"), cells, titled_table(title, table, notes, said)))
 
 
 def _reasons(changes: Sequence["Change"]) -> list[str]:

@@ -10,13 +10,17 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from vdnnsim.analysis.columns import Row, Value
+from vdnnsim.report.result_table import ResultTable
 from vdnnsim.study.points.outcome import OUTCOME, Outcome
 from vdnnsim.study.points.resolve import STEP_KEY, Point, Resolved, Resolver, shown
 from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Item = TypeVar("Item")
 
@@ -117,6 +121,12 @@ def table_row(study: Study, row: StudyRow) -> Row:
     axes = (point[axis.key] for axis in study.axes if axis.column not in _ALWAYS)
     cells = ("" if cell is None else cell for cell in row.outcome[1:])
     return (*map(shown, named), *map(shown, axes), *cells, row.error)
+
+
+def results_table(study: Study, store: Store, shown: "RenderableType") -> ResultTable:
+    """Return the finished points, all of them in memory, as a table that prints as `shown`."""
+    rows = [table_row(study, row) for row in study_rows(study, store) if row.outcome is not None]
+    return ResultTable(table_header(study), rows, shown)
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[Sequence[Item]]:

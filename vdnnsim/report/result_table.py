@@ -1,0 +1,75 @@
+"""A table of results: numbers for programs, text for people; what every command prints and every function returns."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from typing import TYPE_CHECKING, Any, Final
+
+from vdnnsim.analysis.columns import Row, Value
+from vdnnsim.report.csv_file import csv_text
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from rich.console import RenderableType
+
+WIDTH: Final = 100
+"""Characters of a table in a notebook."""
+
+_HTML: Final = '<pre style="line-height: 1.3; font-family: monospace">{code}</pre>'
+
+
+@dataclass(frozen=True, slots=True)
+class ResultTable:
+    """Results that print as people read them, and are numbers to whoever computes with them.
+
+    Attributes:
+        columns: names of the numbers, each ending in its SI unit.
+        rows: the numbers; an empty cell has none.
+        shown: what is printed, which may say more than the numbers, and show fewer of them.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    shown: "RenderableType"
+
+    def to_csv(self) -> str:
+        """Return the numbers as CSV."""
+        return csv_text(self.columns, self.rows)
+
+    def to_json(self) -> str:
+        """Return the numbers as JSON, a mapping for each row; null is an empty cell."""
+        return json.dumps(self._mappings(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_pandas(self) -> "DataFrame":
+        """Return the numbers as a table of pandas, in SI units.
+
+        Raises:
+            ImportError: pandas is not installed: pip install 'vdnnsim[notebook]'.
+        """
+        from pandas import DataFrame
+
+        return DataFrame(self._mappings(), columns=list(self.columns))
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = StringIO()
+        Console(file=text, width=WIDTH, highlight=False).print(self.shown)
+        return text.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows where a cell ends with it."""
+        from rich.console import Console
+
+        console = Console(file=StringIO(), width=WIDTH, highlight=False, record=True)
+        console.print(self.shown)
+        return console.export_html(inline_styles=True, code_format=_HTML)
+
+    def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it
+        """Print where a cell of IPython ends with it."""
+        printer.text(str(self))
+
+    def _mappings(self) -> list[dict[str, Value | None]]:
+        cells = ([None if cell == "" else cell for cell in row] for row in self.rows)
+        return [dict(zip(self.columns, row, strict=True)) for row in cells]
