@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vdnnsim.api import capture, simulate
+    from vdnnsim.api import capture, load, simulate, validate
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "capture", "simulate"]
+__all__ = ["__version__", "capture", "load", "simulate", "validate"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever a name stands for
     """Import what a notebook calls when it asks for it: the command line does not."""
-    if name in ("capture", "simulate"):
+    if name in __all__:
         from vdnnsim import api
 
         return getattr(api, name)

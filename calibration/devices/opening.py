@@ -47,7 +47,7 @@ def open_device(
             raise DeviceError(f"the CPU has no GPU {gpu}; choose either")
         return CpuDevice(memory_limit_bytes)
     index = 0 if gpu is None else gpu
-    count = _cuda_devices()
+    count = cuda_devices()
     if not 0 <= index < count:
         present = "GPU 0 is the only one" if count == 1 else f"there are GPUs 0 to {count - 1}"
         raise DeviceError(f"there is no GPU {index}: {present} that CUDA shows")
@@ -78,7 +78,7 @@ def smi_name(index: int) -> str:
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
 
 
-def _cuda_devices() -> int:
+def cuda_devices() -> int:
     """Return how many there are.
 
     Raises:

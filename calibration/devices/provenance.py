@@ -51,11 +51,16 @@ def _of_gpu(device: Device) -> Iterator[tuple[str, str]]:
         yield "pcie", f"{_link(known, seen)} seen{at_most}"
     if torch.version.cuda is not None:
         yield "cuda", torch.version.cuda
-    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    if cudnn is not None:
-        # 91900 is 9.19.0 (cudnn_version.h).
-        yield "cudnn", f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
+    if (cudnn := cudnn_version()) is not None:
+        yield "cudnn", cudnn
     yield "processor", _processor()
+
+
+def cudnn_version() -> str | None:
+    """Return the version of cuDNN that PyTorch loads; None where it was built without."""
+    cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    # 91900 is 9.19.0 (cudnn_version.h).
+    return None if cudnn is None else f"{cudnn // 10000}.{cudnn // 100 % 100}.{cudnn % 100}"
 
 
 def _link(known: Mapping[str, str], fields: tuple[str, str]) -> str:

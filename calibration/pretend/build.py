@@ -122,6 +122,22 @@ def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
     Raises:
         DeviceError: this machine is no Linux x86-64, there is no C compiler, or it fails.
     """
+    compiler = find_compiler()
+    folder = (cache or _user_cache()) / _digest(torch, compiler)
+    if any(each in str(folder) for each in " :"):
+        raise DeviceError(f"the path of compiled runtimes may have no space and no colon: {folder}; set XDG_CACHE_HOME")
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _build_into(folder, torch, compiler)
+    return Runtime(torch, tuple(folder / name for name in _library_names(torch)))
+
+
+def find_compiler() -> str:
+    """Return the C compiler of this machine.
+
+    Raises:
+        DeviceError: it is no Linux x86-64, or there is none.
+    """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise DeviceError(
             f"a pretended GPU needs Linux on x86-64, as PyTorch's CUDA build does; this is {sys.platform} on "
@@ -130,13 +146,7 @@ def build_runtime(torch: TorchBuild, cache: Path | None = None) -> Runtime:
     compiler = shutil.which("cc")
     if compiler is None or shutil.which("nm") is None:
         raise DeviceError("a pretended GPU is compiled on first use by a C compiler, and there is no cc and nm on PATH")
-    folder = (cache or _user_cache()) / _digest(torch, compiler)
-    if any(each in str(folder) for each in " :"):
-        raise DeviceError(f"the path of compiled runtimes may have no space and no colon: {folder}; set XDG_CACHE_HOME")
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _build_into(folder, torch, compiler)
-    return Runtime(torch, tuple(folder / name for name in _library_names(torch)))
+    return compiler
 
 
 def _library_names(torch: TorchBuild) -> tuple[str, ...]:

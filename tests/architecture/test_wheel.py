@@ -1,30 +1,32 @@
 """The wheel alone is enough: installed in a fresh environment, it runs a scenario from another folder."""
 
-import csv
+import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 
 import vdnnsim
 
 ROOT = Path(__file__).parents[2]
-SCENARIO = """\
-schema_version: 1
-workload: {network: alexnet, batch_size: 16, element_type: float32}
-hardware: titan_x_maxwell
-policies: [base(p), vdnn_all(m)]
-"""
-
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
-pytestmark = pytest.mark.slow
+FIVE_LINES = """\
+import vdnnsim
+question = vdnnsim.load("vgg16_256").under("base(p)", "vdnn_all(m)")
+print(vdnnsim.__file__, question.run().to_pandas()["fits"].tolist(), sep="\\n")
+print(*(name for name in ("rtx_4090", "h200") if "base(p)" in question.on(name).run().fitting))
+print(*question.run().fitting)
+"""
+EXTRAS = re.compile(r"(?:vdnnsim|'\.)\[([a-z,]+)\]")
 
 
 def files_below(folder: str) -> set[str]:
@@ -39,6 +41,30 @@ def run(command: Sequence[str | Path], cwd: Path) -> str:
     result = subprocess.run(command, cwd=cwd, env=kept, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
+
+
+def test_it_holds_the_packages_and_what_comes_with_them_and_nothing_else() -> None:
+    """Asked of what builds it, which takes no time; the other tests build it."""
+    names = {each.distribution_path for each in WheelBuilder(str(ROOT)).recurse_included_files()}
+    packages = {name for folder in ("vdnnsim", "calibration") for name in files_below(folder)}
+    beside = {f"vdnnsim/{name}" for folder in ("hw_profiles", "scenarios") for name in files_below(folder)}
+    assert {"vdnnsim/hw_profiles/h200.yaml", "vdnnsim/scenarios/vgg416.yaml"} <= beside
+    assert {
+        "vdnnsim/scenarios/studies/batch.yaml",
+        "vdnnsim/scenarios/studies/hw_profiles/p100_x8_one_switch.yaml",
+    } <= beside
+    assert "vdnnsim/py.typed" in packages
+    assert packages | beside == names
+
+
+def test_an_extra_that_a_message_or_a_page_names_exists() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    sources = [path for folder in ("vdnnsim", "calibration", "docs") for path in (ROOT / folder).rglob("*.*")]
+    texts = [path.read_text(encoding="utf-8") for path in sources if path.suffix in {".py", ".md"}]
+    texts += [(ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "CONTRIBUTING.md")]
+    named = {each for text in texts for names in EXTRAS.findall(text) for each in names.split(",")}
+    assert "calibrate" in named
+    assert named <= extras.keys()
 
 
 @pytest.fixture(scope="module")
@@ -62,28 +88,19 @@ def fresh_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return programs
 
 
-def test_it_holds_the_packages_and_the_profiles_and_nothing_else(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    packages = {name for folder in ("vdnnsim", "calibration") for name in files_below(folder)}
-    profiles = {f"vdnnsim/{name}" for name in files_below("hw_profiles")}
-    assert profiles
-    assert "vdnnsim/py.typed" in packages
-    assert packages | profiles == names
+@pytest.mark.slow
+def test_it_answers_from_an_empty_folder(fresh_environment: Path, tmp_path: Path) -> None:
+    """Does it fit, on which card, what would make it fit: five lines of Python, and a command for each."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    (tmp_path / "five.py").write_text(FIVE_LINES, encoding="utf-8")
+    imported, *answers = run([fresh_environment / "python", tmp_path / "five.py"], folder).splitlines()
+    assert Path(imported).is_relative_to(fresh_environment.parent)
+    assert answers == ["[False, True]", "h200", "vdnn_all(m)"]
+    table = json.loads(run([fresh_environment / "vdnnsim", "run", "alexnet", "--out", "out", "--json"], folder))
+    assert [row["fits"] for row in table if row["policy"] in {"base(p)", "vdnn_dyn"}] == [True, True]
 
 
-def test_it_runs_a_scenario_from_another_folder(fresh_environment: Path, tmp_path: Path) -> None:
-    imported = run([fresh_environment / "python", "-c", "import vdnnsim; print(vdnnsim.__file__)"], tmp_path)
-    assert Path(imported.strip()).is_relative_to(fresh_environment.parent)
-    (tmp_path / "alexnet.yaml").write_text(SCENARIO, encoding="utf-8")
-
-    table = run([fresh_environment / "vdnnsim", "run", "alexnet.yaml", "--out", "results"], tmp_path)
-
-    assert "vdnn_all" in table
-    with (tmp_path / "results" / "results.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["fits"].lower() for row in rows] == ["true", "true"]
-
-
+@pytest.mark.slow
 def test_it_carries_the_version_of_the_package(wheel: Path) -> None:
     assert wheel.name.startswith(f"vdnnsim-{vdnnsim.__version__}-")

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import vdnnsim
+from vdnnsim.api import LoadedStudy, Question
 from vdnnsim.dnn.captured_file import read_captured_step
-from vdnnsim.errors import CaptureError, PolicyError, ProfileError, ScenarioError
+from vdnnsim.errors import CaptureError, DeviceError, PolicyError, ProfileError, ScenarioError
 
 
 def net() -> nn.Module:
@@ -143,3 +144,58 @@ def test_what_is_asked_wrongly_is_told(tmp_path: Path) -> None:
     (tmp_path / "other.step.json").write_text("{}")
     with pytest.raises(ScenarioError, match="other"):
         vdnnsim.simulate(tmp_path / "other.step.json", hardware="rtx_4090")
+
+
+def test_a_scenario_is_loaded_by_name_and_asked(tmp_path: Path) -> None:
+    """AlexNet fits 12 GiB under both, and keeping all is faster; a V100 is faster yet."""
+    question = vdnnsim.load("alexnet")
+    assert isinstance(question, Question)
+    result = question.under("vdnn_all(m)", "base(p)").run()
+    assert result.fitting == ("base(p)", "vdnn_all(m)")
+    assert result.advice == ()
+    assert result.to_pandas()["policy"].tolist() == ["vdnn_all(m)", "base(p)"]
+    assert "vdnn_all(m)" in str(result)
+    assert "<pre" in result._repr_html_()
+    assert "vdnn_all(m)" in result._repr_html_()
+    result.write(tmp_path / "out")
+    assert (tmp_path / "out" / "results.csv").read_text() == result.to_csv()
+    picture = result.pictures[0]
+    picture.write(tmp_path / picture.name)
+    assert picture._repr_png_() == (tmp_path / picture.name).read_bytes()
+    on_v100 = question.on("v100").under("base(p)").run()
+    assert on_v100.rows[0].metrics.iteration_s < result.rows[1].metrics.iteration_s
+    assert [name for name, _ in on_v100.result.sources] == ["scenarios/alexnet.yaml", "hw_profiles/v100.yaml"]
+    with pytest.raises(ProfileError, match="v100"):
+        question.on("v10")
+
+
+def test_a_study_is_loaded_and_computed(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "schema_version: 1\n"
+        "scenario:\n"
+        "  schema_version: 1\n"
+        "  workload: {network: lenet, batch_size: 1}\n"
+        "  hardware: titan_x_maxwell\n"
+        "  policies: [base(p)]\n"
+        "axes: {workload.batch_size: [1, 2, 4]}\n"
+        "pictures: [{name: speed, title: Speed, kind: lines, x: batch_size, y: images_per_s, by: policy}]\n"
+    )
+    study = vdnnsim.load(tmp_path / "s.yaml")
+    assert isinstance(study, LoadedStudy)
+    results = study.run(tmp_path / "out")
+    assert results.to_pandas()["batch_size"].tolist() == [1, 2, 4]
+    assert str(results).split() == ["done", "failed", "missing", "3", "0", "0"]
+    assert [(each.name, each.description) for each in results.pictures] == [("speed.png", "Speed")]
+
+
+def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
+    step = vdnnsim.capture(net, torch.ones(8, 3))
+    step.write(tmp_path / "net.step.json")
+    read = vdnnsim.load(tmp_path / "net.step.json")
+    assert str(read) == str(step)
+    assert "saved for backward" in read._repr_html_()
+
+
+def test_a_validation_without_a_gpu_says_so() -> None:
+    with pytest.raises(DeviceError, match="there is no CUDA device"):
+        vdnnsim.validate()

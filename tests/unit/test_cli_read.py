@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_options_for_a_trace_are_frozen() -> None:
     """They are a promise, as all options are."""
     assert {name for each in read_trace.params for name in each.opts if name.startswith("--")} == {
-        *("--execution-trace", "--batch", "--out", "--profile", "--hardware", "--csv")
+        *("--execution-trace", "--batch", "--out", "--profile", "--hardware", "--csv", "--json")
     }
 
 

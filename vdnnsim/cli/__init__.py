@@ -22,6 +22,7 @@ try:
     from vdnnsim.cli.capture import capture
     from vdnnsim.cli.claims import claims
     from vdnnsim.cli.compare import compare
+    from vdnnsim.cli.doctor import doctor
     from vdnnsim.cli.frontier import frontier
     from vdnnsim.cli.lists import examples, list_
     from vdnnsim.cli.max_batch import max_batch
@@ -98,6 +99,7 @@ for _command in (
         list_,
         check,
         examples,
+        doctor,
         claims,
         calibrate,
         validate,

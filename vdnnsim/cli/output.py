@@ -65,7 +65,7 @@ class Output:
         from vdnnsim.report.csv_file import write_csv
 
         if self.csv_file is not None and self.csv_file != _STANDARD_OUTPUT:
-            write_csv(self.csv_file, table.columns, table.rows)
+            write_csv(self.csv_file, table.columns, table.cells)
         if not self.is_for_programs:
             print_result(table.shown, *talk, piped_width=piped_width)
         else:

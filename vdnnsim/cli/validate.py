@@ -2,21 +2,13 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from vdnnsim.cli.devices import DEVICE, GPU, DeviceKind, opened
 from vdnnsim.cli.options import FilePath, prints_table
 from vdnnsim.cli.output import Output, check_folder
-from vdnnsim.errors import ProfileError
 
-if TYPE_CHECKING:
-    from calibration.devices.port import Device
-    from vdnnsim.hardware.profile import Profile
-    from vdnnsim.validation.validate import Validation
-
-_LEFT_OUT_FIRST = ("calibrated", "simulated", "memory", "simulated", "stalls", "error", "simulated")
 _FOLDER = Path("reports") / "validation"
 
 
@@ -34,26 +26,26 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     A GPU runs as fast as it goes. The CPU is told how long to take for each kernel and copy, and the simulator is told
     the same: that proves order, overlap, stalls and memory, and not the kernel times.
     """
+    from vdnnsim.api.validation import profile_of, validation_on
+    from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.report.folder import refuse_foreign
-    from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.fitted import plain_table
-    from vdnnsim.validation.report.tables import HEADER, cells, column_names, summary_cells
+    from vdnnsim.validation.report.tables import validation_table
     from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
     from vdnnsim.validation.validate import differences
     from vdnnsim.validation.verdict import requirements
 
     with opened(kind, gpu) as device:
-        machine = _profile(profile, device, kind)
+        machine = profile_of(device, kind, profile)
         folder = _FOLDER / machine.server.name if out is None else out
         check_folder(folder)
         refuse_foreign(folder, ("README.md", "validation.csv", "run.json"), VALIDATION_WRITER)
-        validation = _validated(device, machine, kind)
+        with ProgressBar() as bar:
+            validation = validation_on(device, kind, machine, bar.done, bar.expect)
     warnings = differences(validation.server, validation.provenance)
     files = write_validation(validation, warnings, folder)
     judged = requirements(validation.rows, validation.method.tolerance)
-    shown = plain_table(HEADER, summary_cells(validation.rows), output.has_all, _LEFT_OUT_FIRST)
     output.show(
-        ResultTable(column_names(), [cells(row) for row in validation.rows], shown),
+        validation_table(validation.rows, output.has_all),
         *(f"warning: {each}" for each in warnings),
         *(f"{'holds' if each.holds else 'FAILS'}: {each.name} {each.required}: {each.found}" for each in judged),
         f"wrote {len(files)} files to {folder}/; read {folder / 'README.md'} first",
@@ -61,42 +53,3 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     )
     if not all(each.holds for each in judged):
         sys.exit(3)
-
-
-def _profile(name: str | None, device: "Device", kind: DeviceKind) -> "Profile":
-    from calibration.calibrate import profile_path
-    from vdnnsim.hardware.profile import find_profile, load_profile
-
-    if name is not None:
-        return load_profile(find_profile(name, Path()))
-    path = profile_path(None, device.name)
-    if not path.is_file():
-        how = "vdnnsim calibrate --device cpu" if kind == "cpu" else "vdnnsim calibrate"
-        raise ProfileError(f"{path}: not found; `{how}` measures {device.name} and writes it")
-    return load_profile(path)
-
-
-def _validated(device: "Device", machine: "Profile", kind: DeviceKind) -> "Validation":
-    from calibration.devices.arithmetic import arithmetic
-    from calibration.devices.provenance import provenance
-    from calibration.executor import DeviceLaboratory
-    from calibration.kernels.cudnn_library import library_for
-    from vdnnsim.cli.progress import ProgressBar
-    from vdnnsim.policies.registry import known_policies
-    from vdnnsim.validation.method import FREE_GPU, PACED_CPU
-    from vdnnsim.validation.tasks import every_policy
-    from vdnnsim.validation.validate import Validation, validation_rows
-
-    kernels = machine.server.kernels
-    tf32, channels_last = (kernels.tf32, kernels.channels_last) if kernels else (False, False)
-    method, policies = PACED_CPU if kind == "cpu" else FREE_GPU, every_policy(known_policies())
-    library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
-    laboratory = DeviceLaboratory(device, library, keeps_results=False)
-    with arithmetic(tf32=tf32), ProgressBar() as bar:
-        bar.expect(sum(len(task.chosen(policies)) for task in method.tasks))
-        rows = validation_rows(laboratory, machine.server, method, policies, bar.done)
-    sources = [(machine.file, machine.sha256)]
-    if kernels is not None:
-        sources.append((kernels.table.name, kernels.sha256))
-    # After the runs, for clocks are those under load.
-    return Validation(device.name, provenance(device), machine.server, tuple(sources), method, rows)

@@ -61,7 +61,7 @@ _FOLDS: Final = 5
 
 def fit_efficiencies(server: Server, rows: Sequence[EfficiencyRow]) -> EfficientGpu:
     """Return the GPU of a server with the parameters that suit the rows with role `fit` best."""
-    # Only the fit needs SciPy, the extra `fit`.
+    # Not at the top: runs read parameters of this package, and no run fits them.
     from scipy.optimize import least_squares
 
     stated = efficient_gpu(server)

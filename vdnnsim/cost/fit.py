@@ -100,7 +100,7 @@ def fit_parameters(server: Server, rows: Sequence[FitRow]) -> CostParameters:
 
     Rows of another role are left alone: `held_out` checks the model, `other_version` was measured with another library.
     """
-    # Only the fit needs SciPy, the extra `fit`.
+    # Not at the top: runs read parameters of this package, and no run fits them.
     from scipy.optimize import least_squares
 
     used = [row for row in rows if row.role == "fit"]

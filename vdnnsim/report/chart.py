@@ -6,7 +6,9 @@ All values are SI; the scale of an axis turns them into its unit.
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
+from vdnnsim.replace import replace_file
 from vdnnsim.report.scale import Scale
 
 
@@ -41,6 +43,18 @@ class Picture:
     name: str
     description: str
     png: bytes
+
+    def write(self, path: str | Path) -> None:
+        """Write the PNG to a file.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        replace_file(Path(path), self.png)
+
+    def _repr_png_(self) -> bytes:
+        """Return what a notebook shows where a cell ends with it."""
+        return self.png
 
 
 @dataclass(frozen=True, slots=True)

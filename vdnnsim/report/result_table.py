@@ -25,17 +25,17 @@ class ResultTable:
 
     Attributes:
         columns: names of the numbers, each ending in its SI unit.
-        rows: the numbers; an empty cell has none.
+        cells: the numbers, a tuple for each row; an empty one has none.
         shown: what is printed, which may say more than the numbers, and show fewer of them.
     """
 
     columns: Sequence[str]
-    rows: Sequence[Row]
+    cells: Sequence[Row]
     shown: "RenderableType"
 
     def to_csv(self) -> str:
         """Return the numbers as CSV."""
-        return csv_text(self.columns, self.rows)
+        return csv_text(self.columns, self.cells)
 
     def to_json(self) -> str:
         """Return the numbers as JSON, a mapping for each row; null is an empty cell."""
@@ -71,5 +71,5 @@ class ResultTable:
         printer.text(str(self))
 
     def _mappings(self) -> list[dict[str, Value | None]]:
-        cells = ([None if cell == "" else cell for cell in row] for row in self.rows)
-        return [dict(zip(self.columns, row, strict=True)) for row in cells]
+        numbers = ([None if cell == "" else cell for cell in row] for row in self.cells)
+        return [dict(zip(self.columns, row, strict=True)) for row in numbers]

@@ -40,6 +40,7 @@ COVERED: Final = (
     "regular_file",
     "replace",
     "scenario",
+    "shipped",
     "simulator",
     "study.points",
     "trace",
@@ -49,6 +50,7 @@ COVERED: Final = (
 """Packages and modules of vdnnsim that decide a result, or how its error reads."""
 
 NOT_COVERED: Final[Mapping[str, str]] = {
+    "__main__": "asks, and shows results",
     "advice": "asks for results",
     "api": "asks, and shows results",
     "claims": "holds results against papers",

@@ -52,7 +52,10 @@ def check_parquet() -> None:
     from importlib.util import find_spec
 
     if find_spec("pyarrow") is None:
-        raise StudyError("--parquet: pyarrow is not installed; install it, or use results.csv, which holds the same")
+        raise StudyError(
+            "--parquet: pyarrow is not installed; `pip install 'vdnnsim[notebook]'` brings it, or use results.csv, "
+            "which holds the same"
+        )
 
 
 def _rows(study: Study, store: Store) -> Iterator[Sequence[tuple[Value, ...]]]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vdnnsim.analysis.columns import Value
+from vdnnsim.report.result_table import ResultTable
+from vdnnsim.report.tables.fitted import plain_table
 from vdnnsim.trace import StallCause
 from vdnnsim.units import format_bytes, format_seconds
 from vdnnsim.validation.row import STILL_CALIBRATED, Outcome, Row
@@ -150,6 +152,9 @@ COLUMNS: tuple[Column, ...] = (
     Column("note", "why nothing was compared", lambda row: row.note),
 )
 
+_LEFT_OUT_FIRST = ("calibrated", "simulated", "memory", "simulated", "stalls", "error", "simulated")
+"""What a narrow terminal goes without, in this order."""
+
 HEADER = (
     "network",
     "policy",
@@ -164,6 +169,12 @@ HEADER = (
     "",
 )
 """Titles of the columns of the short table; what was measured stands before what was simulated."""
+
+
+def validation_table(rows: Sequence[Row], has_all: str) -> ResultTable:
+    """Return the rows of a validation as a table, which says where all columns are that it has no room for."""
+    shown = plain_table(HEADER, summary_cells(rows), has_all, _LEFT_OUT_FIRST)
+    return ResultTable(column_names(), [cells(row) for row in rows], shown)
 
 
 def summary_cells(rows: Sequence[Row]) -> list[tuple[str, ...]]:

@@ -1,0 +1,121 @@
+"""A model captured, from a notebook."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vdnnsim.dnn.captured_file import write_captured_step
+from vdnnsim.dnn.captured_step import CapturedStep
+from vdnnsim.dnn.workload import Mode
+from vdnnsim.element_type import Precision
+from vdnnsim.errors import CaptureError
+from vdnnsim.messages import not_one_of
+from vdnnsim.report.result_table import ResultTable
+
+
+class Captured(CapturedStep, frozen=True):
+    """A captured step that prints as a table."""
+
+    @property
+    def table(self) -> ResultTable:
+        """What `vdnnsim capture` prints of it."""
+        from vdnnsim.report.tables.captured import COLUMNS, captured_rows, captured_table
+
+        return ResultTable(COLUMNS, captured_rows(self), captured_table(self, "`storages` has all"))
+
+    def __str__(self) -> str:
+        return str(self.table)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows where a cell ends with the step."""
+        return self.table._repr_html_()  # which notebooks ask of both
+
+    def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it
+        """Print the table where a cell of IPython ends with the step."""
+        printer.text(str(self))
+
+    def write(self, path: str | Path) -> None:
+        """Write the step to a file, NAME.step.json, which a scenario names as `workload: {step: NAME.step.json}`.
+
+        Raises:
+            OutputError: the file cannot be written.
+        """
+        write_captured_step(self, Path(path))
+
+
+def capture(  # noqa: PLR0913  # the words of the command
+    model: Any,  # noqa: ANN401  # PyTorch is not imported here
+    inputs: Any = None,  # noqa: ANN401
+    *,
+    loss: Callable[[Any], Any] | None = None,
+    batch: int | None = None,
+    image: tuple[int, ...] | None = None,
+    tokens: int | None = None,
+    mode: str = "training",
+    precision: str = "float32",
+    optimizer: str = "adamw",
+    accumulate: int = 1,
+    channels_last: bool = False,
+    real: bool = False,
+) -> Captured:
+    """Record one iteration of a PyTorch model without a GPU and without its memory; the model stays as it is.
+
+    A model in words is captured in a process of its own, as the command does it; any other in this one.
+
+    Args:
+        model: a `torch.nn.Module`, a function without arguments that makes one (nothing is allocated then), or words
+            as `vdnnsim capture` takes them: `timm:convnext_base`, `my_model.py:make`.
+        inputs: a tensor, a tuple of arguments, a dictionary of arguments by name, or a pair of both; of a model in
+            words `FILE.py:NAME`.
+        loss: a scalar from what the model returns; by default its own, or one that fits its output, and that is noted.
+        batch: samples; by default the first size of the first tensor of the inputs.
+        image: sizes, channels first, of what a model in words is given.
+        tokens: of a sequence that a model in words is given.
+        mode: `training` or `inference`.
+        precision: `float32`, `tf32`, `bfloat16`, `float16`, `amp_bfloat16` or `amp_float16`.
+        optimizer: a name as of `torch.optim`, with PyTorch's defaults; `adamw_fused`; or `none`.
+        accumulate: micro-batches before a step of the optimizer.
+        channels_last: whether images and weights of convolutions lie in memory with their channels last.
+        real: whether to run the model with real tensors: one in words on the GPU where there is one, any other on the
+            CPU.
+
+    Raises:
+        CaptureError: the model cannot be captured; the message says why and what would be right.
+    """
+    chosen = {
+        "mode": member_of(Mode, "mode", mode),
+        "precision": member_of(Precision, "precision", precision),
+        "optimizer": optimizer,
+        "accumulate": accumulate,
+        "channels_last": channels_last,
+        "real": real,
+    }
+    if isinstance(model, str):
+        from calibration.capture.isolation import captured
+        from calibration.capture.request import Request
+
+        if loss is not None:
+            raise CaptureError(f"loss: {model} is captured in a process of its own, expected a model that has its loss")
+        if batch is None:
+            raise CaptureError(f"batch: {model} has none by default, expected an integer from 1 on")
+        step, _ = captured(Request(model=model, batch_size=batch, image=image, tokens=tokens, inputs=inputs, **chosen))
+    else:
+        from calibration.availability import require_torch
+
+        require_torch()
+        from calibration.capture.objects import captured_object
+
+        if image is not None or tokens is not None:
+            raise CaptureError("image and tokens are of models in words, expected inputs")
+        step = captured_object(model, inputs, loss=loss, batch_size=batch, **chosen)
+    return Captured(**msgspec.structs.asdict(step))
+
+
+def member_of(choices: type[Any], name: str, text: str) -> Any:  # noqa: ANN401  # a member of the enum
+    """Return the member of an enum that an argument names."""
+    names = [str(each.value) for each in choices]
+    if text not in names:
+        raise CaptureError(f"{name}: {not_one_of(text, names, f'a {name}')}")
+    return choices(text)

@@ -1,0 +1,65 @@
+"""A study, from a notebook."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vdnnsim.report.result_table import ResultTable
+
+if TYPE_CHECKING:
+    from vdnnsim.report.chart import Picture
+    from vdnnsim.study.study import Study
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResults(ResultTable):
+    """The points of a study; prints as how many are done, failed and missing.
+
+    Attributes:
+        pictures: those that the file of the study asks for.
+    """
+
+    pictures: "tuple[Picture, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedStudy:
+    """A study that was read: a scenario and axes over its values."""
+
+    study: "Study"
+
+    def run(self, folder: str | Path | None = None, workers: int = 1) -> StudyResults:
+        """Compute what is missing of the grid, and keep it, as `vdnnsim sweep` does.
+
+        Args:
+            folder: where results are kept; `reports/<study>` by default.
+            workers: processes.
+
+        Raises:
+            StudyError: points cannot be kept, or a picture cannot be drawn of what came out.
+        """
+        from vdnnsim.report.chart import Picture
+        from vdnnsim.report.folder import write_folder
+        from vdnnsim.report.tables.fitted import plain_table
+        from vdnnsim.study.results.report import SWEEP_WRITER, report_files
+        from vdnnsim.study.results.rows import progress_of, results_table, study_rows
+        from vdnnsim.study.results.store import writing
+        from vdnnsim.study.sweep import sweep
+        from vdnnsim.study.workers.local import local_workers
+
+        place = Path("reports") / self.study.name if folder is None else Path(folder)
+        with writing(place) as store:
+            sweep(self.study, store, local_workers(workers), _Silent())
+            write_folder(place, report_files(self.study, store), SWEEP_WRITER)
+            progress = progress_of(study_rows(self.study, store))
+            counts = [str(each) for each in (progress.done, progress.failed, progress.missing)]
+            shown = plain_table(("done", "failed", "missing"), [counts], "to_pandas() has all")
+            table = results_table(self.study, store, shown)
+        drawn = ((each, (place / f"{each.name}.png").read_bytes()) for each in self.study.pictures)
+        pictures = tuple(Picture(f"{each.name}.png", each.title, content) for each, content in drawn)
+        return StudyResults(table.columns, table.cells, table.shown, pictures)
+
+
+class _Silent:
+    def advance(self, points: int, failed: int) -> None:
+        """Say nothing of points that are finished."""

@@ -1,0 +1,122 @@
+"""A validation, from a notebook."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from vdnnsim.errors import ProfileError
+from vdnnsim.report.result_table import ResultTable
+
+if TYPE_CHECKING:
+    from calibration.devices.port import Device
+    from vdnnsim.hardware.profile import Profile
+    from vdnnsim.validation.validate import Validation
+
+Kind = Literal["cuda", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationResults(ResultTable):
+    """What a device did beside what the replay says; prints as the table of `vdnnsim validate`.
+
+    Attributes:
+        validation: all of it.
+    """
+
+    validation: "Validation"
+
+    @property
+    def holds(self) -> bool:
+        """Whether every requirement is met."""
+        from vdnnsim.validation.verdict import requirements
+
+        judged = requirements(self.validation.rows, self.validation.method.tolerance)
+        return all(each.holds for each in judged)
+
+
+def validate(device: Kind = "cuda", gpu: int | None = None, profile: str | None = None) -> ValidationResults:
+    """Execute plans of every policy on a device and replay the same plans, as `vdnnsim validate` does.
+
+    Args:
+        device: `cuda`, or `cpu`, which is told how long to take for each kernel and copy.
+        gpu: its number as CUDA counts them; the first by default.
+        profile: the device's own; by default the one that `vdnnsim calibrate` wrote for it.
+
+    Raises:
+        DeviceError: PyTorch or the device is not there.
+        ProfileError: there is no such profile.
+    """
+    from calibration.availability import require_torch
+
+    require_torch()
+    from calibration.devices.opening import open_device, told_failures
+    from vdnnsim.validation.report.tables import validation_table
+
+    with told_failures():
+        opened = open_device(device, gpu, warn=warnings.warn)
+        try:
+            found = validation_on(opened, device, profile_of(opened, device, profile), lambda _: None)
+        finally:
+            opened.close()
+    table = validation_table(found.rows, "to_pandas() has all")
+    return ValidationResults(table.columns, table.cells, table.shown, found)
+
+
+def profile_of(device: "Device", kind: Kind, name: str | None = None) -> "Profile":
+    """Return a device's own profile: that of a name, or the one that `calibrate` wrote for it.
+
+    Raises:
+        ProfileError: there is none.
+    """
+    from calibration.calibrate import profile_path
+    from vdnnsim.hardware.profile import find_profile, load_profile
+
+    if name is not None:
+        return load_profile(find_profile(name, Path()))
+    path = profile_path(None, device.name)
+    if not path.is_file():
+        how = "vdnnsim calibrate --device cpu" if kind == "cpu" else "vdnnsim calibrate"
+        raise ProfileError(f"{path}: not found; `{how}` measures {device.name} and writes it")
+    return load_profile(path)
+
+
+def validation_on(
+    device: "Device",
+    kind: Kind,
+    machine: "Profile",
+    done: Callable[[str], None],
+    expect: Callable[[int], object] = str,
+) -> "Validation":
+    """Execute what is to be held against its replay on an open device, and replay it.
+
+    Args:
+        device: which is open.
+        kind: of the device: a GPU runs as fast as it goes, the CPU is told how long to take.
+        machine: its profile.
+        done: is told of each task and policy that is finished.
+        expect: is told how many there are.
+    """
+    from calibration.devices.arithmetic import arithmetic
+    from calibration.devices.provenance import provenance
+    from calibration.executor import DeviceLaboratory
+    from calibration.kernels.cudnn_library import library_for
+    from vdnnsim.policies.registry import known_policies
+    from vdnnsim.validation.method import FREE_GPU, PACED_CPU
+    from vdnnsim.validation.tasks import every_policy
+    from vdnnsim.validation.validate import Validation, validation_rows
+
+    kernels = machine.server.kernels
+    tf32, channels_last = (kernels.tf32, kernels.channels_last) if kernels else (False, False)
+    method, policies = PACED_CPU if kind == "cpu" else FREE_GPU, every_policy(known_policies())
+    library = library_for(device.torch_device, channels_last=channels_last, tf32=tf32)
+    laboratory = DeviceLaboratory(device, library, keeps_results=False)
+    expect(sum(len(task.chosen(policies)) for task in method.tasks))
+    with arithmetic(tf32=tf32):
+        rows = validation_rows(laboratory, machine.server, method, policies, done)
+    sources = [(machine.file, machine.sha256)]
+    if kernels is not None:
+        sources.append((kernels.table.name, kernels.sha256))
+    # After the runs, for clocks are those under load.
+    return Validation(device.name, provenance(device), machine.server, tuple(sources), method, rows)
