@@ -11,7 +11,7 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPLETE = vdnnsim/plan/*,vdnnsim/planning/*,vdnnsim/policies/*,vdnnsim/engine/*,vdnnsim/analysis/*
 
-.PHONY: run test test-pretend lint bench attack clean
+.PHONY: run test test-pretend lint docs bench attack clean
 
 run: $(VENV)/ready-to-run
 	$(BIN)/vdnnsim run scenarios/vgg416.yaml
@@ -34,6 +34,11 @@ lint: $(VENV)/ready-to-test
 	$(BIN)/lint-imports
 	$(BIN)/codespell
 
+# Every block of code in them is run by `make test`.
+docs: $(VENV)/ready-for-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "read docs/_build/html/index.html"
+
 bench: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest tests/benchmarks -m benchmark
 
@@ -42,7 +47,7 @@ attack: $(VENV)/ready-to-test
 	$(BIN)/python -m tests.hostile 20000 --out reports/attack --workers $(WORKERS)
 
 clean:
-	rm -rf $(VENV) $(PRETEND) build dist .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PRETEND) build dist docs/_build docs/reference/generated .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find calibration tests vdnnsim -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps make a second call quick; each is written last, so that an interrupted set-up is done again.
@@ -58,6 +63,11 @@ $(VENV)/ready-to-run: $(VENV)/created pyproject.toml constraints.txt
 $(VENV)/ready-to-test: $(VENV)/created pyproject.toml constraints.txt
 	@echo "Installing vdnnsim, torch and the tools for tests into $(VENV)"
 	$(PIP) install -c constraints.txt -e '.[calibrate,test]'
+	touch $(VENV)/ready-to-run $@
+
+$(VENV)/ready-for-docs: $(VENV)/created pyproject.toml constraints.txt
+	@echo "Installing vdnnsim and the tools for documentation into $(VENV)"
+	$(PIP) install -c constraints.txt -e '.[calibrate,docs]'
 	touch $(VENV)/ready-to-run $@
 
 # Not bound by constraints.txt, which names the CPU build: the package index has PyTorch for CUDA.

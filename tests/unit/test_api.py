@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import vdnnsim
-from vdnnsim.api import LoadedStudy, Question
+from vdnnsim.api import Captured, LoadedStudy, Question
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.errors import CaptureError, DeviceError, PolicyError, ProfileError, ScenarioError
 
@@ -192,6 +192,7 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
     step = vdnnsim.capture(net, torch.ones(8, 3))
     step.write(tmp_path / "net.step.json")
     read = vdnnsim.load(tmp_path / "net.step.json")
+    assert isinstance(read, Captured)
     assert str(read) == str(step)
     assert "saved for backward" in read._repr_html_()
 

@@ -1,0 +1,96 @@
+"""Every block of code of the README and of the documentation does what it says.
+
+Blocks of a page run in their order, in a folder that is empty at first. One that begins with `# NAME` is a file of
+this name; files of YAML are checked. Of a block below `<!-- read only: why -->` Python is compiled and commands are
+parsed; `pip` and `make` get what there is.
+"""
+
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
+
+import click
+import pytest
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser
+
+from tests.unit.test_cli import ROOT, vdnnsim
+from vdnnsim.cli import cli
+
+FOLDERS = ("docs", "docs/start", "docs/reference")
+PAGES = [ROOT / "README.md", *sorted(path for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))]
+READ_ONLY = re.compile(r"<!-- read only: [^\n]+ -->\n$")
+NAMED = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
+EXTRA = re.compile(r"\[([a-z,]+)\]")
+
+
+def is_read_only(example: Example) -> bool:
+    return bool(READ_ONLY.search(example.document.text[: example.start]))
+
+
+def write_named(text: str) -> Path | None:
+    """Write a block that is a file; the command line starts in the folder of the page."""
+    if (named := NAMED.match(text)) is None:
+        return None
+    Path(named[1]).write_text(text, encoding="utf-8")
+    return Path(named[1])
+
+
+def python(example: Example) -> None:
+    text = str(example.parsed)
+    write_named(text)
+    code = compile(text, example.path, "exec")
+    if not is_read_only(example):
+        exec(code, example.namespace)  # noqa: S102  # ours, and what it is for
+
+
+def yaml(example: Example) -> None:
+    path = write_named(str(example.parsed))
+    assert path is None or vdnnsim("check", str(path), folder=Path()).returncode == 0
+
+
+def shell(example: Example) -> None:
+    for line in str(example.parsed).splitlines():
+        words = shlex.split(line, comments=True)
+        match words[:1]:
+            case ["vdnnsim"] if is_read_only(example):
+                parsed(words[1:])
+            case ["vdnnsim"]:
+                done = vdnnsim(*words[1:], folder=Path())
+                assert done.returncode == 0, (line, done.stderr)
+            case ["pip"]:
+                extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+                assert {each for names in EXTRA.findall(line) for each in names.split(",")} <= extras.keys()
+            case ["make"]:
+                assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text()
+            case _:
+                assert words[:1] == ["eval"], line
+
+
+def parsed(words: list[str]) -> None:
+    """Parse a command as it would be, and do not run it."""
+    name, command, context = cli.resolve_command(click.Context(cli), words)
+    assert name is not None
+    assert command is not None
+    command.make_context(name, context)
+
+
+BLOCKS: dict[str, Callable[[Example], None]] = {"python": python, "yaml": yaml, "sh": shell}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_block_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsers = [CodeBlockParser(language, run) for language, run in BLOCKS.items()]
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with chdir(tmp_path):
+        for example in Sybil(parsers, path=str(ROOT)).parse(page):
+            example.evaluate()
+
+
+def test_every_block_is_of_a_language_that_is_run() -> None:
+    languages = {each for page in PAGES for each in re.findall(r"^```([^\n{]+)$", page.read_text(), re.MULTILINE)}
+    assert languages <= BLOCKS.keys()
