@@ -23,6 +23,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
+default_role = "code"  # what docstrings set in single backticks
 copybutton_prompt_text = r"\$ |>>> "
 copybutton_prompt_is_regexp = True
 suppress_warnings = ["myst.header"]

@@ -98,10 +98,11 @@ PAGES = {each.__name__: each for each in (choices, policies, networks, figures, 
 
 
 def _words(enum: type[Enum]) -> str:
-    """Return what an enum says of its members: a line of its docstring for each, its first line where that is all."""
+    """Return what an enum says of its members: a sentence of its docstring for each, or its first where that is all."""
     lines = (inspect.getdoc(enum) or "").splitlines()
     told = " ".join(lines[2:] if len(lines) > 1 else lines)
-    return re.sub(r"(?<=\.) (?=`)", "\n\n", told)
+    each = re.split(r"(?<=\.) (?=`)", told)
+    return told if len(each) == 1 else "\n".join(f"- {sentence}" for sentence in each)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -100,7 +100,8 @@ def _name(model: object) -> str:
 
 
 def _versions(model: object) -> list[str]:
-    source = (type(model) if isinstance(model, nn.Module) else model).__module__.partition(".")[0]
+    # A function of code that no module runs, as exec does, has none.
+    source = ((type(model) if isinstance(model, nn.Module) else model).__module__ or "").partition(".")[0]
     return [library_version(source)] if source in LIBRARIES else []
 
 

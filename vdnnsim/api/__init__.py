@@ -27,7 +27,7 @@ def load(path_or_name: str | Path) -> Question | LoadedStudy | Captured:
     """Read a scenario, a study or a captured step, by its path or by the name that it has among those of vdnnsim.
 
     Returns:
-        what has `run`: a `Question`, a `LoadedStudy`; or the step, which `simulate` takes.
+        a `Question` or a `LoadedStudy`, to `run`; or the step, which `simulate` takes.
 
     Raises:
         InputError: it cannot be read, something in it is wrong, or there is none of this name.
