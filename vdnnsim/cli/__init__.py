@@ -24,7 +24,9 @@ try:
     from vdnnsim.cli.compare import compare
     from vdnnsim.cli.frontier import frontier
     from vdnnsim.cli.lists import list_
+    from vdnnsim.cli.machines import machines
     from vdnnsim.cli.max_batch import max_batch
+    from vdnnsim.cli.new import new
     from vdnnsim.cli.output import forget_output
     from vdnnsim.cli.pretend import pretend
     from vdnnsim.cli.read import read
@@ -93,10 +95,12 @@ for _command in (
     *(
         run,
         compare,
+        machines,
         max_batch,
         frontier,
         list_,
         check,
+        new,
         claims,
         calibrate,
         validate,

@@ -23,7 +23,7 @@ _WORDS: Final = {
     Origin.MEASURED: "measured",
     Origin.FITTED: "fitted to measurements",
     Origin.PAPER: "from a paper",
-    Origin.ASSUMED: "from assumed rates",
+    Origin.ASSUMED: "from rates that were carried over or assumed",
     Origin.DATASHEET: "from datasheet peaks, which no kernel reaches",
 }
 """The best known first."""

@@ -99,9 +99,8 @@ def test_power_may_be_stated_with_or_without_a_limit(tmp_path: Path) -> None:
     assert limited.power.limit_watts == 100.0
 
 
-SECTIONS = (
-    "schema_version, name, description, gpu, link, host, cost_model, kernels, copies, power, provenance, topology"
-)
+SECTIONS = "schema_version, name, description, gpu, link, host, extends, cost_model, kernels, copies, power, "
+    "provenance, topology"
 LINK_KEYS = (
     "name, h2d, d2h, latency, peak, pageable_h2d, pageable_d2h, both_directions, beside_compute, beside_memory_bound"
 )
@@ -131,7 +130,7 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
         (
             "link.h2d",
             {"value": "3 B/s", "origin": "paper"},
-            "link.h2d: 'source' is missing; required are value, origin, source",
+            "is not complete; missing are link.h2d (line 56): source",
         ),
         ("link.h2d.source", " ", "link.h2d.source: found ' ', expected one line of 1 to 1000 printable characters"),
         (
