@@ -208,7 +208,7 @@ _COMPUTED: Final = (
         "GPU memory of the process as nvidia-smi shows it: pool_bytes, and the context and further handles where the "
         "profile states them",
         lambda of: of.runtime_bytes,
-        *("runtime bytes", "runtime memory", "runtime"),
+        *("GPU memory held by the process", "held", "held"),
     ),
     Column(
         "tokens_per_s",

@@ -38,6 +38,11 @@ POLICY_MODULE = click.option(
 )
 
 
+REQUIRE_FIT = click.option("--require-fit", is_flag=True, help="Exit with 4 where no policy fits.")
+UNFIT = 4
+"""Exit status of that."""
+
+
 TIME_LIMIT = click.option(
     "--time-limit",
     metavar="TIME",

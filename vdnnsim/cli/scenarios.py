@@ -1,5 +1,6 @@
 """Commands that read a scenario: `run` and `check`."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import CSV, POLICY_MODULE, TIME_LIMIT, FilePath, limited, policies_with
+from vdnnsim.cli.options import CSV, POLICY_MODULE, REQUIRE_FIT, TIME_LIMIT, UNFIT, FilePath, limited, policies_with
 from vdnnsim.cli.output import print_result, write_result
 
 if TYPE_CHECKING:
@@ -24,13 +25,16 @@ _LARGE_BYTES = 10 * 2**20
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
 @CSV
 @TIME_LIMIT
+@REQUIRE_FIT
 @POLICY_MODULE
-def run(
+def run(  # one for each option
     scenario: Path | None,
+    *,
     policies: Sequence[str],
     out: Path | None,
     csv_file: Path | None,
     time_limit: str | None,
+    require_fit: bool,
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
@@ -63,6 +67,8 @@ def run(
     if csv_file is not None:
         write_csv(csv_file, RUN, result_rows(result))
     print_result(result_table(result), f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")
+    if require_fit and not any(row.fits for row in result.slowest):
+        sys.exit(UNFIT)
 
 
 def _said(written: "Written") -> str:

@@ -39,13 +39,15 @@ from vdnnsim.hardware.sections import (
 )
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, Power, Server
 from vdnnsim.hardware.topology_section import host_link, read_topology
-from vdnnsim.messages import file_name, not_one_of, quote
+from vdnnsim.messages import file_name, not_one_of, quote, spelled_as
 from vdnnsim.yaml_file import read_yaml
 
 SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")
 _OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology")
 _FOLDER = "hw_profiles"
+_MAKER = re.compile(r"\b(nvidia|geforce|tesla)\b", re.IGNORECASE)
+"""Words that a maker puts before the names of its cards."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -91,8 +93,8 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     """Return the file of a profile.
 
     A name is looked up in `hw_profiles/` beside the scenario's folder, inside it, in the working directory, and among
-    the profiles shipped with vdnnsim, in this order. What ends in `.yaml` is a path, from the scenario's folder or
-    else from the working directory.
+    the profiles shipped with vdnnsim, in this order; `RTX 4090` is found as well. What ends in `.yaml` is a path, from
+    the scenario's folder or else from the working directory.
 
     Raises:
         ProfileError: there is no such profile; the message offers the nearest name, and tells where it was looked for.
@@ -109,6 +111,9 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     ):
         return found
     names = sorted({path.stem for folder in folders for path in _profiles_in(folder)})
+    alike = spelled_as(_MAKER.sub("", name_or_path), names)
+    if alike is not None and alike != name_or_path:
+        return find_profile(alike, scenario_folder)
     looked_in = ", ".join(dict.fromkeys(file_name(folder) for folder in folders))
     raise ProfileError(f"{not_one_of(name_or_path, names, 'a hardware profile')}; looked in {looked_in}")
 

@@ -6,12 +6,15 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 from enum import Enum
 from typing import Protocol
 
+from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.networks import CALLED_OTHERWISE
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.dnn.workload import Mode, Workload
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.engine.host import Execution
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import listed
 from vdnnsim.plan.operations import Aggregation
@@ -61,6 +64,26 @@ def _name(workload: Workload) -> str:
     """What the network is called; of a captured model with a long name the end, which tells more than the folder."""
     name = workload.graph.name
     return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
+
+
+def glossary(result: ScenarioResult) -> tuple[str, ...]:
+    """Return what words mean that every table has and nobody knows: the oracular baseline, and letters of labels."""
+    letters = {letter for row in result.slowest for letter in "mp" if f"({letter}" in row.policy}
+    chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
+    return (
+        "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with memory without end",
+        *(["; ".join(text for letter, text in chosen.items() if letter in letters)] if letters else []),
+    )
+
+
+def remarks(asked: Question) -> tuple[str, ...]:
+    """Return what the header says besides of the workload: how others call the network, and that no update counts."""
+    workload = asked.workload
+    captured = isinstance(workload, CapturedWorkload)
+    name = workload.graph.name
+    known_as = [f"{name} has {CALLED_OTHERWISE[name]}"] if not captured and name in CALLED_OTHERWISE else []
+    counts_none = workload.is_training and workload.optimizer is Optimizer.NONE and not captured
+    return (*known_as, *(["No update of the weights is counted: optimizer none"] if counts_none else []))
 
 
 def caption(asked: Question, batch: str | None = None) -> str:
@@ -131,14 +154,21 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
             Shortage.HOST: (f"{format_bytes(shown.refusal.capacity_bytes)} of host memory", "it offloads more"),
         }[shortage(shown) or Shortage.GPU]
         return f"{shown.policy} does not fit {workload_text(result)} into {pool}: {reason}"
-    used, there = format_bytes(metrics.max_memory_bytes), format_bytes(capacity)
+    held = runtime_bytes(shown.trace, result.server.gpu)
+    used, there = format_bytes(held), format_bytes(capacity)
     number, unit = used.split()
     if there.endswith(f" {unit}"):
         used = number
+    asked = "" if held == metrics.max_memory_bytes else f" ({format_bytes(metrics.max_memory_bytes)} asked for)"
     return (
-        f"{shown.policy} {verb} {workload_text(result)} in {used} of {there} "
+        f"{by_peaks(result.kernels)}{shown.policy} {verb} {workload_text(result)} in {used} of {there}{asked} "
         f"at {percent(shown.performance_ratio)} of the oracular speed"
     )
+
+
+def by_peaks(kernels: KernelOrigins) -> str:
+    """Return how a title begins that rests on a datasheet's peaks alone; nothing of any other."""
+    return "By datasheet peaks, " if set(kernels.counts) == {Origin.DATASHEET} else ""
 
 
 def conclusions(result: ScenarioResult) -> tuple[str, ...]:
@@ -176,7 +206,7 @@ def comparison(result: ScenarioResult) -> str:
         )
         return f"None of {_count(total)} fits {workload_text(result)} into {capacity}{reasons}"
     return (
-        f"{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} {workload_text(result)} into {capacity}, "
+        f"{by_peaks(result.kernels)}{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} {workload_text(result)} into {capacity}, "
         f"{best.policy} at {percent(best.performance_ratio)} of the oracular speed"
     )
 
@@ -200,7 +230,24 @@ def verdict(result: ScenarioResult) -> str:
         f"{'' if same else f'by {first.policy} '}with at most "
         f"{format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline would take "
         f"{format_bytes(result.oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
-        "pinned host memory."
+        f"pinned host memory.{_held(result, first)}"
+    )
+
+
+def _held(result: ScenarioResult, row: PolicyResult) -> str:
+    """Return what the driver counts of a policy that fits, part by part; nothing where it counts no more."""
+    gpu, asked = result.server.gpu, row.metrics.max_memory_bytes
+    held, pool = runtime_bytes(row.trace, gpu), row.trace.pool_bytes
+    if held == asked:
+        return ""
+    parts = (
+        (f"{format_bytes(pool - asked)} of gaps", pool > asked),
+        (f"{format_bytes(held - pool)} of CUDA's context", held > pool),
+    )
+    beside = listed([text for text, there in parts if there])
+    return (
+        f" Its process holds {format_bytes(held)} of {format_bytes(gpu.memory_bytes)}: {format_bytes(asked)} asked for, "
+        f"and {beside}."
     )
 
 

@@ -99,8 +99,10 @@ def test_power_may_be_stated_with_or_without_a_limit(tmp_path: Path) -> None:
     assert limited.power.limit_watts == 100.0
 
 
-SECTIONS = "schema_version, name, description, gpu, link, host, extends, cost_model, kernels, copies, power, "
+SECTIONS = (
+    "schema_version, name, description, gpu, link, host, extends, cost_model, kernels, copies, power, "
     "provenance, topology"
+)
 LINK_KEYS = (
     "name, h2d, d2h, latency, peak, pageable_h2d, pageable_d2h, both_directions, beside_compute, beside_memory_bound"
 )

@@ -10,7 +10,7 @@ from vdnnsim.report import markdown
 from vdnnsim.report.budgets import budgets
 from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics, without_plan
 from vdnnsim.report.certificates import certificates
-from vdnnsim.report.findings import caption, conclusions, profiling, refusals
+from vdnnsim.report.findings import caption, conclusions, glossary, profiling, refusals, remarks
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
 
 
@@ -31,7 +31,8 @@ def page_text(
     return markdown.page(
         (
             markdown.heading(result.name, 1),
-            markdown.escape(f"{caption(result)}."),
+            markdown.escape(". ".join((caption(result), *remarks(result))) + "."),
+            markdown.bullets(glossary(result)),
             *map(markdown.escape, (*conclusions(result), budgets(result))),
             markdown.table(
                 [column.title for column in columns],

@@ -82,6 +82,7 @@ def _columns(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
         quantity_column("iteration_s", rows),
         rate_column(sample_of(result.workload.graph), rows),
         quantity_column("max_memory_bytes", rows),
+        quantity_column("runtime_bytes", rows, memory),
         quantity_column("mean_memory_bytes", rows, memory),
         quantity_column("offloaded_bytes", rows),
         SummaryColumn(f"{COLUMNS['stall_s'].title}, of time", (COLUMNS["stall_s"].short, "of time"), stalled),

@@ -42,6 +42,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     many = len(curve.times_s) > _MANY_MOMENTS
     areas = _draw_areas(axes, envelope(curve, trace.iteration_s, _COLUMNS) if many else curve, trace, times, memory)
     _draw_levels(axes, metrics, capacity, memory)
+    _draw_beside(axes, runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes, row, capacity, memory)
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
     axes.plot(
