@@ -206,7 +206,8 @@ def comparison(result: ScenarioResult) -> str:
         )
         return f"None of {_count(total)} fits {workload_text(result)} into {capacity}{reasons}"
     return (
-        f"{by_peaks(result.kernels)}{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} {workload_text(result)} into {capacity}, "
+        f"{by_peaks(result.kernels)}{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} "
+        f"{workload_text(result)} into {capacity}, "
         f"{best.policy} at {percent(best.performance_ratio)} of the oracular speed"
     )
 
@@ -240,15 +241,10 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
     held, pool = runtime_bytes(row.trace, gpu), row.trace.pool_bytes
     if held == asked:
         return ""
-    parts = (
-        (f"{format_bytes(pool - asked)} of gaps", pool > asked),
-        (f"{format_bytes(held - pool)} of CUDA's context", held > pool),
-    )
-    beside = listed([text for text, there in parts if there])
-    return (
-        f" Its process holds {format_bytes(held)} of {format_bytes(gpu.memory_bytes)}: {format_bytes(asked)} asked for, "
-        f"and {beside}."
-    )
+    parts = (("of gaps", pool - asked), ("of CUDA's context", held - pool))
+    beside = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
+    whole = f"{format_bytes(held)} of {format_bytes(gpu.memory_bytes)}"
+    return f" Its process holds {whole}: {format_bytes(asked)} asked for, and {beside}."
 
 
 def _none_fits(result: ScenarioResult) -> str:

@@ -11,7 +11,7 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vdnnsim.analysis.columns import COLUMNS
-from vdnnsim.analysis.comparison import Comparison
+from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption
@@ -25,6 +25,8 @@ _FRONT, _OTHER = "#0072b2", "#8fb8d4"
 _POINTS: Final = {True: 14, False: 11}
 """Size of type of what is on the front, and of what is not."""
 _LABEL_WIDTH = 26
+_MOST_NAMED = 3
+"""Others of a row that a point is named after."""
 _LOGARITHMIC_FROM = 6.0
 """Ratio of largest to least from which an axis is logarithmic."""
 
@@ -70,13 +72,23 @@ class _Mark:
 def _marks(comparison: Comparison, memory: Scale, seconds: Scale) -> list[_Mark]:
     """Return the points, those whose names matter most first."""
 
-    def mark(row: PolicyResult, *, on_front: bool, fits: bool) -> _Mark:
+    def mark(row: PolicyResult, name: str, *, on_front: bool, fits: bool) -> _Mark:
         x, y = row.metrics.max_memory_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
-        return _Mark(x, y, row.policy, on_front, fits)
+        return _Mark(x, y, name, on_front, fits)
 
-    fitting = [mark(each.row, on_front=each.on_front, fits=True) for each in comparison.standings]
-    unfit = [mark(row, on_front=False, fits=False) for row in comparison.unfit]
-    return sorted(fitting, key=lambda each: not each.on_front) + unfit
+    # The ends of the front, which the title names, come before all others.
+    order = sorted(
+        comparison.standings,
+        key=lambda each: (not (each.on_front and 1 in (each.time_rank, each.memory_rank)), not each.on_front),
+    )
+    fitting = [mark(each.row, _short(each), on_front=each.on_front, fits=True) for each in order]
+    return fitting + [mark(row, row.policy, on_front=False, fits=False) for row in comparison.unfit]
+
+
+def _short(standing: Standing) -> str:
+    """Return the policies of a row as there is room for them."""
+    alike = standing.policies - 1
+    return standing.label if alike < _MOST_NAMED else f"{standing.row.policy} and {alike} alike"
 
 
 def _look(*, on_front: bool, fits: bool) -> dict[str, Any]:
@@ -142,7 +154,29 @@ def _write_names(figure: Figure, axes: Axes, marks: list[_Mark], limit: float) -
         lines.append(around((x, y), (next_x, y), LINE_PIXELS))
         lines.append(around((next_x, next_y), (next_x, y), LINE_PIXELS))
     written = write_names(figure, axes, points, texts, dots, lines)
-    return sum(len(group) for group, is_written in zip(groups, written, strict=True) if not is_written)
+    left_out = 0
+    for group, is_written, (x, _) in zip(groups, written, points, strict=True):
+        if not is_written and marks[group[0]].on_front:
+            _write_over(axes, marks[group[0]], left=x > window.x0 + window.width / 2)
+        elif not is_written:
+            left_out += len(group)
+    return left_out
+
+
+def _write_over(axes: Axes, mark: _Mark, *, left: bool) -> None:
+    """Write the name of a point of the front over whatever is there: the text speaks of it."""
+    axes.annotate(
+        mark.name,
+        (mark.x, mark.y),
+        xytext=(-12 if left else 12, 12),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        fontsize=_POINTS[True],
+        fontweight="bold",
+        color=INK,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
+        zorder=7,
+    )
 
 
 def _name(figure: Figure, marks: list[_Mark]) -> Text:

@@ -88,7 +88,7 @@ def _difference(change: Change, name: str) -> str:
     if before == after:
         return "none"
     if name == "performance_ratio":
-        return f"{100 * (after - before):+.1f} points"
+        return f"{100 * (after - before):+.2g} points"
     share = f"{100 * (after / before - 1):+.1f} %" if before else ""
     if name == "server_images_per_s":
         return share
@@ -113,7 +113,8 @@ def sentence(changes: Sequence[Change], settings: Sequence[str]) -> str:
         return f"With {what} the fastest that fits takes as long as before, {format_seconds(new_s)}; {fits}"
     way = f"{abs(100 * (new_s / old_s - 1)):.1f} % {'less' if new_s < old_s else 'more'}"
     who = f"under {new}" if old == new else f"under {new} instead of {old}"
-    return f"With {what} the fastest that fits takes {format_seconds(new_s)} {who}, {way} than {format_seconds(old_s)}; {fits}"
+    takes = f"takes {format_seconds(new_s)} {who}, {way} than {format_seconds(old_s)}"
+    return f"With {what} the fastest that fits {takes}; {fits}"
 
 
 def _sides(changes: Sequence[Change]) -> tuple[list[tuple[Change, Point]], list[tuple[Change, Point]]]:

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.analysis.memory import MemoryCurve, memory_curve
+from vdnnsim.analysis.memory import MemoryCurve, memory_curve, runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
@@ -42,7 +42,9 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     many = len(curve.times_s) > _MANY_MOMENTS
     areas = _draw_areas(axes, envelope(curve, trace.iteration_s, _COLUMNS) if many else curve, trace, times, memory)
     _draw_levels(axes, metrics, capacity, memory)
-    _draw_beside(axes, runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes, row, capacity, memory)
+    beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes if shown.fits else 0
+    if beside_bytes > 0:
+        _draw_beside(axes, beside_bytes, capacity, memory)
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
     axes.plot(
@@ -120,6 +122,23 @@ def _draw_levels(axes: Axes, metrics: RunMetrics, capacity: int, memory: Scale) 
         ha="right",
         color=ALARM,
         fontweight="bold",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 2, "alpha": 0.85},
+        zorder=5,
+    )
+
+
+def _draw_beside(axes: Axes, nbytes: int, capacity: int, memory: Scale) -> None:
+    """Draw, below the capacity, what the process holds besides: what buffers may take ends where it begins."""
+    ends = (capacity - nbytes) / memory.factor, capacity / memory.factor
+    axes.axhspan(*ends, facecolor="none", edgecolor=MUTED, hatch="//", linewidth=0, alpha=0.5, zorder=1)
+    axes.annotate(
+        f"{format_bytes(nbytes)} of gaps and CUDA's context",
+        (0.0, ends[0]),
+        xycoords=("axes fraction", "data"),
+        xytext=(6, -6),
+        textcoords="offset points",
+        va="top",
+        color=MUTED,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 2, "alpha": 0.85},
         zorder=5,
     )
