@@ -10,7 +10,7 @@ from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.cost.model import lacking_peak
 from vdnnsim.cost.trust import trust_in
-from vdnnsim.element_type import ElementType
+from vdnnsim.element_type import Precision
 from vdnnsim.errors import InputError
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import Profile
@@ -115,7 +115,9 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy) -> Offer | t
     metrics = measure(slowest, scenario.workload.batch_size)
     origins = kernel_origins(plans, simulator.cost_model)
     workload, kernels = scenario.workload, scenario.server.kernels
-    in_tf32 = kernels is not None and kernels.tf32 and workload.element_type is ElementType.FLOAT32
+    in_tf32 = kernels is not None and kernels.tf32 and workload.precision is Precision.FLOAT32
+    # What is the same of several machines reads the same.
+    gap = origins.gap.replace(f"{profile.server.name}.kernels.csv", "its table").replace(profile.server.name, "it")
     return Offer(
         names=(profile.server.name,),
         gpu=gpu.name,
@@ -126,7 +128,7 @@ def _replayed(scenario: Scenario, profile: Profile, policy: Policy) -> Offer | t
         held_bytes=runtime_bytes(slowest, gpu),
         memory_bytes=gpu.memory_bytes,
         trust=trust_in(profile, workload.mode, workload.precision),
-        note="; ".join(filter(None, ("products of float32 are computed in TF32" if in_tf32 else "", origins.gap))),
+        notes=tuple(filter(None, ("products of float32 in TF32" if in_tf32 else "", gap))),
     )
 
 

@@ -26,16 +26,9 @@ class Standing:
     same_numbers: tuple[str, ...] = ()
 
     @property
-    def label(self) -> str:
-        """The policies of this row: `base(p), vdnn_dyn (one plan)`."""
-        together = ", ".join((self.row.policy, *self.same_plan))
-        text = f"{together} (one plan)" if self.same_plan else together
-        return f"{text}, {', '.join(self.same_numbers)} (same numbers)" if self.same_numbers else text
-
-    @property
-    def policies(self) -> int:
-        """How many share the row."""
-        return 1 + len(self.same_plan) + len(self.same_numbers)
+    def policies(self) -> tuple[str, ...]:
+        """All that share the row."""
+        return (self.row.policy, *self.same_plan, *self.same_numbers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Offer:
         asked_bytes: the most that buffers take at once on one GPU.
         held_bytes: what its driver counts: with the gaps of the allocator and the context of CUDA.
         memory_bytes: of one GPU.
-        note: what is to be known of its kernel times.
+        notes: what is to be known of its kernel times.
         cost: of an epoch, or of a thousand steps; None where no price is given.
     """
 
@@ -34,7 +34,7 @@ class Offer:
     held_bytes: int
     memory_bytes: int
     trust: Trust
-    note: str = ""
+    notes: tuple[str, ...] = ()
     cost: float | None = None
 
     @property

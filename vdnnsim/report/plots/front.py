@@ -11,11 +11,11 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from vdnnsim.analysis.columns import COLUMNS
-from vdnnsim.analysis.comparison import Comparison, Standing
+from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption
-from vdnnsim.report.labels import fold_label
+from vdnnsim.report.labels import fold_label, joined_labels
 from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, around, near_groups, write_names
 from vdnnsim.report.plots.style import INK, MUTED, house_style, mark_capacity, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
@@ -25,8 +25,6 @@ _FRONT, _OTHER = "#0072b2", "#8fb8d4"
 _POINTS: Final = {True: 14, False: 11}
 """Size of type of what is on the front, and of what is not."""
 _LABEL_WIDTH = 26
-_MOST_NAMED = 3
-"""Others of a row that a point is named after."""
 _LOGARITHMIC_FROM = 6.0
 """Ratio of largest to least from which an axis is logarithmic."""
 
@@ -60,11 +58,11 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A point, in the units of the axes, and the policy that it stands for."""
+    """A point, in the units of the axes, and the policies that it stands for."""
 
     x: float
     y: float
-    name: str
+    names: tuple[str, ...]
     on_front: bool
     fits: bool
 
@@ -72,23 +70,17 @@ class _Mark:
 def _marks(comparison: Comparison, memory: Scale, seconds: Scale) -> list[_Mark]:
     """Return the points, those whose names matter most first."""
 
-    def mark(row: PolicyResult, name: str, *, on_front: bool, fits: bool) -> _Mark:
+    def mark(row: PolicyResult, names: tuple[str, ...], *, on_front: bool, fits: bool) -> _Mark:
         x, y = row.metrics.max_memory_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
-        return _Mark(x, y, name, on_front, fits)
+        return _Mark(x, y, names, on_front, fits)
 
     # The ends of the front, which the title names, come before all others.
     order = sorted(
         comparison.standings,
         key=lambda each: (not (each.on_front and 1 in (each.time_rank, each.memory_rank)), not each.on_front),
     )
-    fitting = [mark(each.row, _short(each), on_front=each.on_front, fits=True) for each in order]
-    return fitting + [mark(row, row.policy, on_front=False, fits=False) for row in comparison.unfit]
-
-
-def _short(standing: Standing) -> str:
-    """Return the policies of a row as there is room for them."""
-    alike = standing.policies - 1
-    return standing.label if alike < _MOST_NAMED else f"{standing.row.policy} and {alike} alike"
+    fitting = [mark(each.row, each.policies, on_front=each.on_front, fits=True) for each in order]
+    return fitting + [mark(row, (row.policy,), on_front=False, fits=False) for row in comparison.unfit]
 
 
 def _look(*, on_front: bool, fits: bool) -> dict[str, Any]:
@@ -166,7 +158,7 @@ def _write_names(figure: Figure, axes: Axes, marks: list[_Mark], limit: float) -
 def _write_over(axes: Axes, mark: _Mark, *, left: bool) -> None:
     """Write the name of a point of the front over whatever is there: the text speaks of it."""
     axes.annotate(
-        mark.name,
+        joined_labels(mark.names),
         (mark.x, mark.y),
         xytext=(-12 if left else 12, 12),
         textcoords="offset points",
@@ -184,7 +176,7 @@ def _name(figure: Figure, marks: list[_Mark]) -> Text:
     return figure.text(
         0.5,
         0.5,
-        fold_label(", ".join(mark.name for mark in marks), _LABEL_WIDTH),
+        fold_label(joined_labels(name for mark in marks for name in mark.names), _LABEL_WIDTH),
         fontsize=_POINTS[first.on_front],
         fontweight="bold" if first.on_front else "normal",
         color=INK if first.fits else MUTED,

@@ -106,9 +106,12 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     for position, (each, size, mean) in enumerate(zip(rows, sizes, means, strict=True)):
         if not each.fits:
             _write_unfit(axes, each, position, tuple(line / (1.05 * longest) for line in (limit, size, mean)))
-    axes.legend(loc="upper right", bbox_to_anchor=(1.31, -0.055), frameon=False, handletextpad=0.3, ncols=2)
+    is_held = any(width > 0 for width in beside)
+    axes.legend(
+        loc="upper right", bbox_to_anchor=(1.31, -0.1 if is_held else -0.055), frameon=False, handletextpad=0.3, ncols=2
+    )
     axes.set_xlim(0, 1.05 * longest)
-    axes.set_xlabel(f"{COLUMNS['max_memory_bytes'].label}, {scale.unit}")
+    axes.set_xlabel(f"{'GPU memory held' if is_held else COLUMNS['max_memory_bytes'].label}, {scale.unit}")
 
 
 def _bars(axes: Axes, result: ScenarioResult, lengths: list[float]) -> None:

@@ -9,6 +9,7 @@ from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.caveats import without_plan
 from vdnnsim.report.findings import by_peaks, refusals, workload_text
+from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.tables.summary import SummaryColumn, quantity_column, rate_column, text_column
 from vdnnsim.units import format_bytes, format_seconds
 
@@ -83,7 +84,7 @@ def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
     rows = [Measured.of(comparison.result, each.row) for each in standings]
     return (
         SummaryColumn("rank", ("rank", ""), tuple(str(each.time_rank) for each in standings)),
-        text_column("policy", (each.label for each in standings)),
+        text_column("policy", map(_label, standings)),
         text_column("front", (FRONT if each.on_front else "" for each in standings)),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(comparison.result.workload.graph), rows),
@@ -95,10 +96,17 @@ def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
     )
 
 
+def _label(standing: Standing) -> str:
+    """Return the policies of a row, and what they share."""
+    first = joined_labels((standing.row.policy, *standing.same_plan)) + " (one plan)" * bool(standing.same_plan)
+    others = joined_labels(standing.same_numbers) + " (same numbers)"
+    return f"{first}, {others}" if standing.same_numbers else first
+
+
 def comparison_title(comparison: Comparison) -> str:
     """Return what the picture says: how many fit, and the two ends of the front."""
     standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
-    fitting = sum(each.policies for each in standings)
+    fitting = sum(len(each.policies) for each in standings)
     total = fitting + len(comparison.unfit) + len(comparison.declined)
     what = f"{workload_text(comparison.result)} into {format_bytes(capacity)}"
     if not standings:

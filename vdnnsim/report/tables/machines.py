@@ -58,7 +58,7 @@ def machine_rows(ranking: Ranking) -> tuple[Row, ...]:
             "basis": trust.basis.value,
             "expected_error_ratio": "" if trust.error is None else trust.error,
             "checked_rows": trust.rows,
-            "reason": offer.note,
+            "reason": "; ".join(offer.notes),
         }
         rows.append(tuple(named[name] if name in named else getattr(offer, name) for name in MACHINES))
     for each in ranking.unfit:
@@ -117,9 +117,9 @@ def findings(ranking: Ranking) -> list[str]:
         lines.append(f"Kernel times: {said}{unequal if len(counts) > 1 else ''}")
     notes: dict[str, list[str]] = defaultdict(list)
     for offer in ranking.offers:
-        if offer.note:
-            notes[offer.note].append(offer.name)
-    lines += [f"Kernels: {note}: {', '.join(names)}" for note, names in notes.items()]
+        for note in offer.notes:
+            notes[note].append(offer.name)
+    lines += [f"{note}: {', '.join(names)}" for note, names in notes.items()]
     reasons: dict[str, list[str]] = defaultdict(list)
     for each in ranking.unfit:
         reasons[each.reason].append(each.name)
