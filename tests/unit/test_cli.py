@@ -344,15 +344,17 @@ def test_the_surface_is_frozen() -> None:
         "list hardware": ["--csv", "--sources", "--tree"],
         "list networks": ["--csv"],
         "list policies": ["--csv", "--policy-module"],
+        "machines": ["--csv", "--hardware", "--out", "--policy", "--policy-module", "--price"],
         "max-batch": sorted([*model, "--csv", "--policy", "--policy-module"]),
+        "new hardware": [],
         "pretend": ["--csv", "--gpus", "--hardware", "--minutes", "--out", "--steps", "--whole"],
         # Its options are those of what it reads: `test_cli_read`.
         "read": [],
-        "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module", "--time-limit"]),
+        "run": sorted([*model, "--csv", "--out", "--policy", "--policy-module", "--require-fit", "--time-limit"]),
         "sweep": [
             *("--cluster", "--csv", "--out", "--parquet", "--policy-module"),
             *("--retry-failed", "--status", "--workers", "--yes"),
         ],
         "validate": ["--csv", "--device", "--gpu", "--out", "--profile"],
-        "whatif": sorted([*model, "--csv", "--policy", "--policy-module", "--set"]),
+        "whatif": sorted([*model, "--csv", "--policy", "--policy-module", "--require-fit", "--set"]),
     }

@@ -34,7 +34,7 @@ def test_a_cost_is_price_times_time() -> None:
 
 
 def test_an_order_is_told_where_errors_leave_it() -> None:
-    """At 25 % off, 1 s may be 1.33 s, and 1.2 s 0.96 s; at 10 % off, 2 s is 1.82 s at least. A datasheet's 2.1 s is more."""
+    """At 25 % off, 1 s may be 1.33 s, and 1.2 s 0.96 s; at 10 % off, 2 s is 1.82 s at least."""
     carried, fitted = Trust(Basis.CARRIED_OVER, error=0.25), Trust(Basis.FITTED, error=0.1)
     rows = (
         offer("a", 1.0, carried),
@@ -58,9 +58,7 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     scenario = read_scenario(path)
     profiles = [load_profile(shipped_folder() / f"{name}.yaml") for name in ("t4", "p100_x2", "p100_x4")]
     ranking = rank_machines(scenario, profiles)
-    assert [each.names for each in ranking.offers] == [("p100_x2", "p100_x4"), ("t4",)] or ranking.offers[
-        0
-    ].name == "t4"
+    assert {each.names for each in ranking.offers} == {("p100_x2", "p100_x4"), ("t4",)}
     assert [each.iteration_s for each in ranking.offers] == sorted(each.iteration_s for each in ranking.offers)
     header, rows = shown(ranking, scenario.workload, 1)
     assert len(header) == len(rows[0])
@@ -88,7 +86,7 @@ def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
         ("currency: EUR\nper_hour: {t4: 1}", "'schema_version' is missing"),
         (
             "schema_version: 1\ncurrency: EUR\nper_hour: {t4: cheap}",
-            "per_hour.t4: found 'cheap', expected a number from 0",
+            "per_hour.t4: found 'cheap', expected a number",
         ),
         ("schema_version: 1\ncurrency: EUR\nper_hour: {}", "per_hour: found an empty mapping"),
     ],

@@ -48,9 +48,9 @@ def what_if(
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
     from vdnnsim.dnn.samples import sample_of
-    from vdnnsim.report.caveats import capture_lines
+    from vdnnsim.report.caveats import capture_lines, remarks
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.findings import caption, remarks
+    from vdnnsim.report.findings import caption
     from vdnnsim.report.scale import per_second
     from vdnnsim.report.tables.change import change_table, sentence
     from vdnnsim.report.tables.summary import FOOTNOTE
@@ -79,7 +79,7 @@ def what_if(
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
     said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured))
-    print_result(titled_table(title, table, [*remarks(asked), *notes], said))
+    print_result(titled_table(title, table, [*remarks(asked.workload), *notes], said))
     if require_fit and not any(change.after.cell("fits") for change in changes):
         sys.exit(UNFIT)
 

@@ -6,25 +6,21 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 from enum import Enum
 from typing import Protocol
 
-from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.dnn.captured_workload import CapturedWorkload
-from vdnnsim.dnn.networks import CALLED_OTHERWISE
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.engine.host import Execution
-from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import listed
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import Pool
-from vdnnsim.plan.training_plan import ProfilingPass
+from vdnnsim.report.caveats import by_peaks
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
 
 _LONGEST_NAME = 40
-_MOST_PASSES = 8  # that are told one by one; vdnn_dyn takes 7 at most
 
 
 class Question(Protocol):
@@ -64,26 +60,6 @@ def _name(workload: Workload) -> str:
     """What the network is called; of a captured model with a long name the end, which tells more than the folder."""
     name = workload.graph.name
     return name if len(name) <= _LONGEST_NAME else f"...{name[3 - _LONGEST_NAME :]}"
-
-
-def glossary(result: ScenarioResult) -> tuple[str, ...]:
-    """Return what words mean that every table has and nobody knows: the oracular baseline, and letters of labels."""
-    letters = {letter for row in result.slowest for letter in "mp" if f"({letter}" in row.policy}
-    chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
-    return (
-        "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with memory without end",
-        *(["; ".join(text for letter, text in chosen.items() if letter in letters)] if letters else []),
-    )
-
-
-def remarks(asked: Question) -> tuple[str, ...]:
-    """Return what the header says besides of the workload: how others call the network, and that no update counts."""
-    workload = asked.workload
-    captured = isinstance(workload, CapturedWorkload)
-    name = workload.graph.name
-    known_as = [f"{name} has {CALLED_OTHERWISE[name]}"] if not captured and name in CALLED_OTHERWISE else []
-    counts_none = workload.is_training and workload.optimizer is Optimizer.NONE and not captured
-    return (*known_as, *(["No update of the weights is counted: optimizer none"] if counts_none else []))
 
 
 def caption(asked: Question, batch: str | None = None) -> str:
@@ -164,11 +140,6 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
         f"{by_peaks(result.kernels)}{shown.policy} {verb} {workload_text(result)} in {used} of {there}{asked} "
         f"at {percent(shown.performance_ratio)} of the oracular speed"
     )
-
-
-def by_peaks(kernels: KernelOrigins) -> str:
-    """Return how a title begins that rests on a datasheet's peaks alone; nothing of any other."""
-    return "By datasheet peaks, " if set(kernels.counts) == {Origin.DATASHEET} else ""
 
 
 def conclusions(result: ScenarioResult) -> tuple[str, ...]:
@@ -280,45 +251,6 @@ def refusals(result: ScenarioResult) -> tuple[str, ...]:
             where = "" if len(short) == len(rows) else f" on GPU {listed([str(gpu) for gpu in short])}"
             policies.setdefault(reason, []).append(f"{rows[0].policy}{where}")
     return tuple(f"{listed(names)}: {reason}" for reason, names in policies.items())
-
-
-def profiling(result: ScenarioResult) -> tuple[str, ...]:
-    """Return for each policy that decided by trials one line with its passes and their cost; then what they add to."""
-    lines = []
-    for each in result.slowest:
-        passes = each.trace.plan.passes
-        if passes:
-            tried = _tried(passes)
-            total_s = sum(one.cost_s for one in passes)
-            lines.append(
-                f"{each.policy} settled on {each.algorithms} after {len(passes)} "
-                f"{'pass' if len(passes) == 1 else 'passes'}: {tried}; {_spent(total_s, each.metrics.iteration_s)}"
-            )
-    if lines and result.algorithm_profiling_s:
-        lines.append(
-            "trying every algorithm of every convolution once takes "
-            f"{format_seconds(result.algorithm_profiling_s)}, as in any framework that picks the fastest"
-        )
-    return tuple(lines)
-
-
-def _tried(passes: tuple[ProfilingPass, ...]) -> str:
-    if len(passes) > _MOST_PASSES:
-        fitting = sum(one.fits for one in passes)
-        return f"{fitting} fit and {len(passes) - fitting} do not; run.json has each"
-    return ", ".join(f"{one.name} {'fits' if one.fits else 'does not fit'}{_cost(one.cost_s)}" for one in passes)
-
-
-def _cost(seconds: float) -> str:
-    return f" ({format_seconds(seconds)})" if seconds else " (at once)"
-
-
-def _spent(seconds: float, iteration_s: float) -> str:
-    if not seconds:
-        return "no time is spent"
-    iterations = seconds / iteration_s
-    amount = f"{iterations:.1f} iterations' time" if iterations >= 0.1 else "less than a tenth of an iteration's time"
-    return f"{format_seconds(seconds)} in all, {amount}, spent once"
 
 
 def _count(policies: int) -> str:

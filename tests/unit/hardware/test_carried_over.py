@@ -98,8 +98,8 @@ def test_all_that_is_missing_is_said_at_once(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     assert refusal(path) == (
-        "is not complete; missing are gpu.granule (line 7): value; gpu (line 4): dram_bandwidth, multiprocessors, peak; "
-        "gpu.memory (line 6): origin; link (line 8): h2d, d2h, latency; "
+        "is not complete; missing are gpu.granule (line 7): value; gpu (line 4): dram_bandwidth, multiprocessors, "
+        "peak; gpu.memory (line 6): origin; link (line 8): h2d, d2h, latency; "
         "host (memory, issue, pin_latency, pin_bandwidth)"
     )
 

@@ -7,8 +7,8 @@ from vdnnsim.analysis.columns import Measured, Row, Value, cells
 from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.report.caveats import without_plan
-from vdnnsim.report.findings import by_peaks, refusals, workload_text
+from vdnnsim.report.caveats import by_peaks, without_plan
+from vdnnsim.report.findings import refusals, workload_text
 from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.tables.summary import SummaryColumn, quantity_column, rate_column, text_column
 from vdnnsim.units import format_bytes, format_seconds
