@@ -51,7 +51,7 @@ def frontier(
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.frontier import find_frontier
-    from vdnnsim.report.caveats import capture_lines, kernel_times
+    from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
     from vdnnsim.report.folder import refuse_foreign
@@ -75,8 +75,9 @@ def frontier(
         write_csv(csv_file, tuple(FRONTIER), tuple(frontier_rows(found)))
     table = plain_table(SHOWN, shown_rows(found), has_all(csv_file), ("its time", "slower", "gap"))
     said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
+    notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), of_speed=False)
     talk = f"wrote {', '.join(path.name for path in written)} to {folder}/"
-    print_result(titled_table(f"{caption(asked)}, by memory", table, (), said), talk)
+    print_result(titled_table(f"{caption(asked)}, by memory", table, notes, said), talk)
 
 
 def _with_planner(scenario: "Scenario", types: "PolicyTypes") -> "Scenario":

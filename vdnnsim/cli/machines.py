@@ -50,6 +50,7 @@ def machines(
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
     from vdnnsim.machines import rank_machines
+    from vdnnsim.report.caveats import glossary, remarks
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import workload_text
     from vdnnsim.report.folder import refuse_foreign
@@ -95,8 +96,9 @@ def machines(
     header, rows = shown(ranking, asked.workload, asked.gpus)
     table = plain_table(header, rows, has_all(csv_file), LEFT_OUT_FIRST)
     said = (f"{title(ranking, workload_text(asked))}.", *findings(ranking))
+    notes = [*remarks(asked.workload), *glossary(ranking.policies, of_speed=False), *marks(ranking)]
     talk = f"wrote {len(written.files)} files to {folder}/; read {folder / 'machines.md'} first"
-    print_result(titled_table(asked_of_all(asked), table, marks(ranking), said), talk)
+    print_result(titled_table(asked_of_all(asked), table, notes, said), talk)
 
 
 def _of_file(path: Path, types: "PolicyTypes") -> "Scenario":

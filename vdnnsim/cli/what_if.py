@@ -48,7 +48,7 @@ def what_if(
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
     from vdnnsim.dnn.samples import sample_of
-    from vdnnsim.report.caveats import capture_lines, remarks
+    from vdnnsim.report.caveats import capture_lines, glossary, remarks
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.findings import caption
     from vdnnsim.report.scale import per_second
@@ -79,7 +79,11 @@ def what_if(
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
     said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured))
-    print_result(titled_table(title, table, [*remarks(asked.workload), *notes], said))
+    print_result(
+        titled_table(
+            title, table, [*remarks(asked.workload), *glossary(change.label for change in changes), *notes], said
+        )
+    )
     if require_fit and not any(change.after.cell("fits") for change in changes):
         sys.exit(UNFIT)
 

@@ -4,6 +4,7 @@ Where kernel times come from; which rows do not compute quite what the others do
 other: whose copies take longer than alone, who waits for whom.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from vdnnsim.analysis.contention import timed_copies, total_stretch
@@ -47,12 +48,18 @@ def by_peaks(kernels: KernelOrigins) -> str:
     return "By datasheet peaks, " if set(kernels.counts) == {Origin.DATASHEET} else ""
 
 
-def glossary(result: ScenarioResult) -> tuple[str, ...]:
-    """Return what words mean that every table has and nobody knows: the oracular baseline, and letters of labels."""
-    letters = {letter for row in result.slowest for letter in "mp" if f"({letter}" in row.policy}
+def glossary(labels: Iterable[str], *, of_speed: bool = True) -> tuple[str, ...]:
+    """Return what words mean that tables have and nobody knows.
+
+    Args:
+        labels: of the policies; what letters in them mean is said where they occur.
+        of_speed: whether the table has speeds against the oracular baseline.
+    """
+    letters = {letter for label in labels for letter in "pm" if f"({letter}" in label}
     chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
+    baseline = "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with memory without end"
     return (
-        "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with memory without end",
+        *([baseline] if of_speed else []),
         *(["; ".join(text for letter, text in chosen.items() if letter in letters)] if letters else []),
     )
 

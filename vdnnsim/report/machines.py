@@ -8,6 +8,7 @@ from typing import Final
 from vdnnsim.analysis.machines import Ranking
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report import markdown
+from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.findings import workload_text
 from vdnnsim.report.folder import Writer, Written, write_folder
@@ -82,7 +83,9 @@ def _page(scenario: Scenario, ranking: Ranking) -> str:
             markdown.escape(f"{title(ranking, workload_text(scenario))}."),
             markdown.image(title(ranking, workload_text(scenario)), _PICTURE),
             markdown.table(header, rows),
-            *(markdown.escape(f"{mark}.") for mark in marks(ranking)),
+            markdown.bullets(
+                [*remarks(scenario.workload), *glossary(ranking.policies, of_speed=False), *marks(ranking)]
+            ),
             markdown.bullets(findings(ranking)),
             markdown.heading(f"What do the columns of {_TABLE} mean?"),
             markdown.definitions(MACHINES.items()),

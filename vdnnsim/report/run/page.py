@@ -41,7 +41,7 @@ def page_text(
         (
             markdown.heading(result.name, 1),
             markdown.escape(". ".join((caption(result), *remarks(result.workload))) + "."),
-            markdown.bullets(glossary(result)),
+            markdown.bullets(glossary(row.policy for row in result.slowest)),
             *map(markdown.escape, (*conclusions(result), budgets(result))),
             markdown.table(
                 [column.title for column in columns],

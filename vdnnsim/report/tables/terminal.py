@@ -54,7 +54,7 @@ def result_table(result: ScenarioResult) -> RenderableType:
     unfit = next(column for column in columns if column.title == "fits").cells
     rows = _rows(columns, _titles(_LEFT_OUT_FIRST, result), "results.csv", (cell == NOT_FITTING for cell in unfit))
     lines: list[RenderableType] = [Text(caption(result), style="bold"), *_dim(remarks(result.workload)), rows]
-    lines += _dim(glossary(result))
+    lines += _dim(glossary(row.policy for row in result.slowest))
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
     known = *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
@@ -73,7 +73,7 @@ def comparison_table(comparison: Comparison) -> RenderableType:
     if comparison.standings:
         left_out_first = _titles(_LEFT_OUT_FIRST_COMPARED, result)
         lines.append(_rows(comparison_columns(comparison), left_out_first, "compare.csv"))
-        lines += _dim(glossary(result))
+        lines += _dim(glossary(row.policy for row in result.slowest))
         lines.append(
             Text(f"{FRONT} no other policy is better in time or memory and no worse in the other", style="dim")
         )
