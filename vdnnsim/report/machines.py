@@ -76,6 +76,7 @@ def write_machines(scenario: Scenario, ranking: Ranking, sources: tuple[tuple[st
 
 def _page(scenario: Scenario, ranking: Ranking) -> str:
     header, rows = shown(ranking, scenario.workload, scenario.gpus)
+    notes = [*remarks(scenario.workload), *glossary(ranking.policies, of_speed=False), *marks(ranking)]
     return markdown.page(
         (
             markdown.heading(f"Which machine for {scenario.name}?", 1),
