@@ -29,7 +29,7 @@ def kind_of(root: Entry) -> FileKind | None:
         return FileKind.SCENARIO
     if "scenario" in keys:
         return FileKind.STUDY
-    return FileKind.PROFILE if "gpu" in keys else None
+    return FileKind.PROFILE if keys.keys() & {"gpu", "extends"} else None
 
 
 def check_kind(root: Entry, expected: FileKind) -> None:

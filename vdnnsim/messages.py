@@ -1,6 +1,7 @@
 """How messages show what was found and name what would be right: always on one line, whatever was found."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,12 @@ _LONGEST_LIST: Final = 500
 
 _NEAR: Final = 0.51
 """Share of the characters of both names that near ones have in common: more than half, or bert would be overfeat."""
+
+
+_NOT_PLAIN = re.compile(r"[^a-z0-9]")
+_WORDS = re.compile(r"[a-z]+|[0-9]+")
+_LEAST_BEGUN: Final = 3
+"""Characters from which on the beginning of a name stands for it."""
 
 
 def file_name(path: Path) -> str:
@@ -59,14 +66,39 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def plain(name: str) -> str:
+    """Return a name as it is compared, in small letters and digits: `RTX 4090` and `rtx_4090` are `rtx4090`."""
+    return _NOT_PLAIN.sub("", name.lower())
+
+
+def spelled_as(found: str, names: Iterable[str]) -> str | None:
+    """Return the one of the names that is spelled alike, whatever stands between its words, and in which order."""
+    words = sorted(_WORDS.findall(found.lower()))
+    alike = [name for name in names if sorted(_WORDS.findall(name.lower())) == words] if words else []
+    return found if found in alike else alike[0] if len(alike) == 1 else None
+
+
+def _nearest(found: str, names: Sequence[str]) -> str | None:
+    """Return the name that is most likely meant: spelled alike, then begun alike, then with most letters in common."""
+    if alike := spelled_as(found, names):
+        return alike
+    asked = plain(found)
+    begun = [name for name in names if len(asked) >= _LEAST_BEGUN and plain(name).startswith(asked)]
+    if begun:
+        return begun[0]
+    by_plain = {plain(name): name for name in reversed(names)}
+    near = difflib.get_close_matches(asked, by_plain, n=1, cutoff=_NEAR)
+    return by_plain[near[0]] if near else None
+
+
 def not_one_of(found: str, names: Iterable[str], what: str) -> str:
     """Return the message that `found` is not `what`, with the nearest of `names`, if one is near, and all of them."""
     known = list(names)
     start, everything = f"{quote(found)} is not {what}", ", ".join(known)
-    near = difflib.get_close_matches(found[:LONGEST_SHOWN], known, n=1, cutoff=_NEAR)
+    near = _nearest(found[:LONGEST_SHOWN], known)
     if len(everything) > _LONGEST_LIST:
         shown = everything[:_LONGEST_LIST].rpartition(", ")[0]
         everything = f"{shown} and {len(known) - shown.count(', ') - 1} more"
     if near:
-        return f"{start}; did you mean {near[0]!r}?{f' ({everything})' if len(known) > 1 else ''}"
+        return f"{start}; did you mean {near!r}?{f' ({everything})' if len(known) > 1 else ''}"
     return f"{start}; expected {'one of ' if len(known) > 1 else ''}{everything or 'none'}"

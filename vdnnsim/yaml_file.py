@@ -8,7 +8,7 @@ splits the text into events, and this module builds the values, so that no const
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -37,11 +37,16 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """A file that was read: its name as messages show it, the SHA-256 of its bytes, what it holds."""
+    """A file that was read: its name as messages show it, the SHA-256 of its bytes, what it holds.
+
+    Attributes:
+        lines: where each key stands, by its key path, as `gpu.memory`.
+    """
 
     name: str
     sha256: str
     root: Entry
+    lines: Mapping[str, int]
 
 
 def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
@@ -53,10 +58,11 @@ def read_yaml(path: Path, error: type[InputError]) -> YamlFile:
     name = file_name(path)
     try:
         data = read_regular_file(path, LARGEST_FILE_BYTES, "expected a short YAML file")
-        value = _parse(_decode(data))
+        lines: dict[str, int] = {}
+        value = _parse(_decode(data), lines)
     except (UnreadableError, _RefusedError) as refused:
         raise error(f"{name}: {refused}") from refused
-    return YamlFile(name, hashlib.sha256(data).hexdigest(), Entry(name, "", value, error))
+    return YamlFile(name, hashlib.sha256(data).hexdigest(), Entry(name, "", value, error), lines)
 
 
 def read_yaml_text(text: str, name: str, error: type[InputError]) -> Entry:
@@ -66,7 +72,7 @@ def read_yaml_text(text: str, name: str, error: type[InputError]) -> Entry:
         error: it is not YAML as this module accepts it.
     """
     try:
-        return Entry(name, "", _parse(_decode(text.encode())), error)
+        return Entry(name, "", _parse(_decode(text.encode()), {}), error)
     except _RefusedError as refused:
         raise error(f"{name}: {refused}") from None
 
@@ -82,7 +88,7 @@ def _decode(data: bytes) -> str:
     return text
 
 
-def _parse(text: str) -> YamlValue:
+def _parse(text: str, lines: dict[str, int]) -> YamlValue:
     import yaml  # not at the top: half of the time in which `vdnnsim --help` must answer
 
     events = _counted(yaml.parse(text, Loader=yaml.SafeLoader))
@@ -90,7 +96,7 @@ def _parse(text: str) -> YamlValue:
         next(events)
         if isinstance(next(events), yaml.StreamEndEvent):
             raise _RefusedError("the file is empty")
-        value = _value(events, next(events), 0)
+        value = _value(events, next(events), (), lines)
         next(events)
         if not isinstance(extra := next(events), yaml.StreamEndEvent):
             raise _refused(extra, "found a second document (after ---), expected one")
@@ -113,8 +119,17 @@ def _counted(events: "Iterator[yaml.Event]") -> "Iterator[yaml.Event]":
         yield event
 
 
-def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> YamlValue:
-    """Build the value that begins with `event`; calls itself at most DEEPEST_NESTING times."""
+def _value(
+    events: "Iterator[yaml.Event]", event: "yaml.Event", path: tuple[str, ...], lines: dict[str, int]
+) -> YamlValue:
+    """Build the value that begins with `event`; calls itself at most DEEPEST_NESTING times.
+
+    Args:
+        events: what follows.
+        event: the first of the value.
+        path: the keys that lead to it.
+        lines: gets the line of every key in it.
+    """
     import yaml
 
     if isinstance(event, yaml.AliasEvent):
@@ -130,12 +145,12 @@ def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> Y
         if found := _UNPRINTABLE.search(text):
             raise _refused(event, f"found the character {found[0]!r}, expected text")
         return plain_value(text) if event.implicit[0] else text
-    if depth == DEEPEST_NESTING:
+    if len(path) == DEEPEST_NESTING:
         raise _refused(event, f"nested deeper than {DEEPEST_NESTING} levels")
     if isinstance(event, yaml.SequenceStartEvent):
-        items = []
+        items: list[YamlValue] = []
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
-            items.append(_value(events, event, depth + 1))
+            items.append(_value(events, event, (*path, str(len(items))), lines))
         return items
     members: dict[str, YamlValue] = {}
     while not isinstance(event := next(events), yaml.MappingEndEvent):
@@ -143,7 +158,10 @@ def _value(events: "Iterator[yaml.Event]", event: "yaml.Event", depth: int) -> Y
             raise _refused(event, "a key must be plain text")
         if event.value in members:
             raise _refused(event, f"key {quote(event.value)} is given twice")
-        members[event.value] = _value(events, next(events), depth + 1)
+        below = (*path, event.value)
+        if event.start_mark is not None:
+            lines[".".join(below)] = event.start_mark.line + 1
+        members[event.value] = _value(events, next(events), below, lines)
     return members
 
 

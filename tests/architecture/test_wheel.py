@@ -23,7 +23,7 @@ FIVE_LINES = """\
 import vdnnsim
 question = vdnnsim.load("vgg16_256").under("base(p)", "vdnn_all(m)")
 print(vdnnsim.__file__, question.run().to_pandas()["fits"].tolist(), sep="\\n")
-print(*(name for name in ("rtx_4090", "h200") if "base(p)" in question.on(name).run().fitting))
+print(*question.under("base(p)").machines("rtx_4090", "h200").to_pandas().dropna(subset="rank")["machine"])
 print(*question.run().fitting)
 """
 EXTRAS = re.compile(r"(?:vdnnsim|'\.)\[([a-z,]+)\]")
@@ -98,6 +98,10 @@ def test_it_answers_from_an_empty_folder(fresh_environment: Path, tmp_path: Path
     assert Path(imported).is_relative_to(fresh_environment.parent)
     assert answers == ["[False, True]", "h200", "vdnn_all(m)"]
     table = json.loads(run([fresh_environment / "vdnnsim", "run", "alexnet", "--out", "out", "--json"], folder))
+    ranked = json.loads(
+        run([fresh_environment / "vdnnsim", "machines", "alexnet", "--hardware", "v100", "--json"], folder)
+    )
+    assert [row["machine"] for row in ranked] == ["v100"]
     assert [row["fits"] for row in table if row["policy"] in {"base(p)", "vdnn_dyn"}] == [True, True]
 
 

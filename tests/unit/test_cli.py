@@ -348,15 +348,17 @@ def test_the_surface_is_frozen() -> None:
         "list hardware": [*table, "--sources", "--tree"],
         "list networks": [*table],
         "list policies": [*table, "--policy-module"],
+        "machines": ["--csv", "--hardware", "--json", "--out", "--policy", "--policy-module", "--price"],
         "max-batch": sorted([*model, *table, "--policy", "--policy-module"]),
+        "new hardware": [],
         "pretend": ["--csv", "--gpus", "--hardware", "--json", "--minutes", "--out", "--steps", "--whole"],
         # Its options are those of what it reads: `test_cli_read`.
         "read": [],
-        "run": sorted([*model, *table, "--out", "--policy", "--policy-module", "--time-limit"]),
+        "run": sorted([*model, *table, "--out", "--policy", "--policy-module", "--require-fit", "--time-limit"]),
         "sweep": [
             *("--cluster", "--csv", "--json", "--out", "--parquet", "--policy-module"),
             *("--retry-failed", "--status", "--workers", "--yes"),
         ],
         "validate": ["--csv", "--device", "--gpu", "--json", "--out", "--profile"],
-        "whatif": sorted([*model, *table, "--policy", "--policy-module", "--set"]),
+        "whatif": sorted([*model, *table, "--policy", "--policy-module", "--require-fit", "--set"]),
     }

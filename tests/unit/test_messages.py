@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from vdnnsim.messages import describe, file_name, not_one_of, one_line, printable
+from vdnnsim.messages import describe, file_name, not_one_of, one_line, printable, spelled_as
 
 
 def test_a_file_name_is_shown_on_one_line() -> None:
@@ -53,3 +53,13 @@ def test_of_many_names_those_are_told_that_there_is_room_for() -> None:
 def test_what_cannot_be_printed_is_escaped() -> None:
     """A byte that is no UTF-8 in the name of a file, and a line end; blanks stay."""
     assert printable(" bad\udcff  \n") == " bad\\udcff  \\n"
+
+
+def test_names_are_known_by_their_words_and_beginnings() -> None:
+    """Spelled otherwise, begun, or mistyped; `h100` is the beginning of one, though `h200` has as many letters."""
+    cards = ["h200", "h100_sxm", "rtx_4090"]
+    assert spelled_as("RTX 4090", cards) == "rtx_4090"
+    assert spelled_as("torchvision:vgg16", ["vgg16", "vgg16_torchvision"]) == "vgg16_torchvision"
+    assert spelled_as("rtx 409", cards) is None
+    assert "did you mean 'h100_sxm'?" in not_one_of("h100", cards, "a card")
+    assert "did you mean 'rtx_4090'?" in not_one_of("RTX_409O", cards, "a card")

@@ -119,7 +119,7 @@ _ROW: Final = (
     Column("time_rank", Scope.ROW, "of those that fit, 1 for the shortest iteration"),
     Column("memory_rank", Scope.ROW, "of those that fit, 1 for the least of the most memory in use"),
     Column("on_front", Scope.ROW, "whether no other policy is better in time or memory and no worse in the other"),
-    Column("reason", Scope.ROW, "why a policy does not fit, or has no plan"),
+    Column("reason", Scope.ROW, "why a policy does not fit or has no plan, or with which one it shares its plan"),
     Column("layer", Scope.ROW, "on behalf of which one image more asks for too much"),
     Column("phase", Scope.ROW, "of that layer"),
     Column("part_size", Scope.ROW, "images in the largest part that fits, where a batch of any size is cut into parts"),
@@ -208,7 +208,7 @@ _COMPUTED: Final = (
         "GPU memory of the process as nvidia-smi shows it: pool_bytes, and the context and further handles where the "
         "profile states them",
         lambda of: of.runtime_bytes,
-        *("runtime bytes", "runtime memory", "runtime"),
+        *("GPU memory held by the process", "held", "held"),
     ),
     Column(
         "tokens_per_s",

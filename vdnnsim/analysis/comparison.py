@@ -1,6 +1,6 @@
 """Policies held against each other: how they rank by time and by memory, and which of them no other one beats."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vdnnsim.analysis.pareto import pareto_front, ranks
 from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
@@ -14,12 +14,21 @@ class Standing:
         row: of several GPUs the one that is done last.
         time_rank, memory_rank: 1 for the shortest iteration, and for the least of the most memory in use.
         on_front: whether no other policy is better in one of the two and no worse in the other.
+        same_plan: other policies that came to the same plan.
+        same_numbers: other policies whose plans differ, and all of whose numbers are the same.
     """
 
     row: PolicyResult
     time_rank: int
     memory_rank: int
     on_front: bool
+    same_plan: tuple[str, ...] = ()
+    same_numbers: tuple[str, ...] = ()
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """All that share the row."""
+        return (self.row.policy, *self.same_plan, *self.same_numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +44,33 @@ class Comparison:
 
     @property
     def standings(self) -> tuple[Standing, ...]:
-        """The policies that fit, the fastest first, of equally fast ones the one with least memory."""
+        """The policies that fit, the fastest first, of equally fast ones the one with least memory.
+
+        Those that came to the same plan, or to the same numbers, share one; ranks count policies.
+        """
         fitting = [row for row in self.result.slowest if row.fits]
         costs = [(row.metrics.iteration_s, row.metrics.max_memory_bytes) for row in fitting]
         by_time, by_memory = ranks([time_s for time_s, _ in costs]), ranks([nbytes for _, nbytes in costs])
-        standings = map(Standing, fitting, by_time, by_memory, pareto_front(costs))
-        return tuple(sorted(standings, key=lambda each: (each.time_rank, each.memory_rank)))
+        groups: list[list[PolicyResult]] = []
+        standings: list[Standing] = []
+        for standing in map(Standing, fitting, by_time, by_memory, pareto_front(costs)):
+            same = next((group for group in groups if group[0].metrics == standing.row.metrics), None)
+            if same is None:
+                groups.append([standing.row])
+                standings.append(standing)
+            else:
+                same.append(standing.row)
+        joined = (_joined(standing, group[1:]) for standing, group in zip(standings, groups, strict=True))
+        return tuple(sorted(joined, key=lambda each: (each.time_rank, each.memory_rank)))
 
     @property
     def unfit(self) -> tuple[PolicyResult, ...]:
         """The policies that do not fit, in their order."""
         return tuple(row for row in self.result.slowest if not row.fits)
+
+
+def _joined(standing: Standing, others: list[PolicyResult]) -> Standing:
+    """Return a standing with the policies of the same numbers, by whether they have its plan."""
+    plan = standing.row.trace.plan.operations
+    same = tuple(row.policy for row in others if row.trace.plan.operations == plan)
+    return replace(standing, same_plan=same, same_numbers=tuple(r.policy for r in others if r.policy not in same))

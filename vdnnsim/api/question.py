@@ -90,6 +90,22 @@ class Question:
         advised = advice(self.scenario, result, known_policies(), None)
         return Simulation.of(replace(result, advice=advised))
 
+    def machines(self, *hardware: str) -> ResultTable:
+        """Rank machines for the workload, as `vdnnsim machines` does: on which does it fit, and how fast is it there?
+
+        Args:
+            hardware: names of profiles, or paths; all that come with vdnnsim by default.
+
+        Raises:
+            ProfileError: there is no such profile.
+        """
+        from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+        from vdnnsim.machines import rank_machines
+        from vdnnsim.report.machines import machines_table
+
+        profiles = tuple(load_profile(find_profile(each, self.folder)) for each in hardware) or shipped_profiles()
+        return machines_table(self.scenario, rank_machines(self.scenario, profiles), "to_pandas() has all")
+
     def on(self, hardware: str) -> "Question":
         """Return the same question on another machine.
 

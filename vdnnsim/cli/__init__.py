@@ -1,7 +1,7 @@
 """Arguments in, exit codes out.
 
 Exit status: 0 done (a network that does not fit is a result), 1 wrong input, or points of a study that failed, in one
-line on standard error, 2 usage, 3 a check failed.
+line on standard error, 2 usage, 3 a check failed, 4 nothing fits under --require-fit.
 Results go to standard output, talk to standard error. Everything heavy is imported inside the command that needs it,
 so that `--help` answers at once.
 """
@@ -25,7 +25,9 @@ try:
     from vdnnsim.cli.doctor import doctor
     from vdnnsim.cli.frontier import frontier
     from vdnnsim.cli.lists import examples, list_
+    from vdnnsim.cli.machines import machines
     from vdnnsim.cli.max_batch import max_batch
+    from vdnnsim.cli.new import new
     from vdnnsim.cli.output import forget_output
     from vdnnsim.cli.pretend import pretend
     from vdnnsim.cli.read import read
@@ -94,10 +96,12 @@ for _command in (
     *(
         run,
         compare,
+        machines,
         max_batch,
         frontier,
         list_,
         check,
+        new,
         examples,
         doctor,
         claims,

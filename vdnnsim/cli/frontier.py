@@ -51,7 +51,7 @@ def frontier(
     """
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.frontier import find_frontier
-    from vdnnsim.report.caveats import capture_lines, kernel_times
+    from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.findings import caption
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.frontier import FILES, FRONTIER_WRITER, write_frontier
@@ -71,8 +71,9 @@ def frontier(
     written = write_frontier(asked, found, folder)
     table = plain_table(SHOWN, shown_rows(found), output.has_all, ("its time", "slower", "gap"))
     said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
+    notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), of_speed=False)
     talk = f"wrote {', '.join(path.name for path in written)} to {folder}/"
-    shown = titled_table(f"{caption(asked)}, by memory", table, (), said)
+    shown = titled_table(f"{caption(asked)}, by memory", table, notes, said)
     output.show(ResultTable(tuple(FRONTIER), tuple(frontier_rows(found)), shown), talk)
 
 

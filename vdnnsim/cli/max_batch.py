@@ -39,7 +39,7 @@ def max_batch(
     from vdnnsim.analysis.kernel_origins import joined_origins
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.largest_batch import largest_batches
-    from vdnnsim.report.caveats import capture_lines, kernel_times
+    from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
     from vdnnsim.report.findings import caption
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second, rate_cells
@@ -75,7 +75,8 @@ def max_batch(
     header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
     table = plain_table(header, shown, output.has_all)
     findings = *kernel_times(joined_origins(each.kernels for each in found)), *capture_lines(asked.captured)
-    answer = titled_table(caption(asked, f"largest batch of {sample.names}"), table, (), findings)
+    notes = *remarks(asked.workload), *glossary((each.policy for each in found), of_speed=False)
+    answer = titled_table(caption(asked, f"largest batch of {sample.names}"), table, notes, findings)
     output.show(ResultTable(LARGEST, rows, answer))
 
 

@@ -59,6 +59,11 @@ POLICY_MODULE = click.option(
 )
 
 
+REQUIRE_FIT = click.option("--require-fit", is_flag=True, help="Exit with 4 where no policy fits.")
+UNFIT = 4
+"""Exit status of that."""
+
+
 def prints_table(command: Command) -> Command:
     """Give a command the options that say where its table goes; it takes them as one `output`."""
 

@@ -1,5 +1,6 @@
 """Commands that read a scenario: `run` and `check`."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ import click
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
 from vdnnsim.cli.options import (
     POLICY_MODULE,
+    REQUIRE_FIT,
     SCENARIO,
     TIME_LIMIT,
+    UNFIT,
     FilePath,
     NamedFile,
     limited,
@@ -34,13 +37,16 @@ _LARGE_BYTES = 10 * 2**20
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<scenario name>/.")
 @prints_table
 @TIME_LIMIT
+@REQUIRE_FIT
 @POLICY_MODULE
-def run(
+def run(  # one for each option
     scenario: Path | None,
+    *,
     policies: Sequence[str],
     out: Path | None,
     output: Output,
     time_limit: str | None,
+    require_fit: bool,
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
@@ -72,6 +78,8 @@ def run(
     written = write_report(result, folder)
     table = ResultTable(RUN, result_rows(result), result_table(result))
     output.show(table, f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")
+    if require_fit and not any(row.fits for row in result.slowest):
+        sys.exit(UNFIT)
 
 
 def _said(written: "Written") -> str:

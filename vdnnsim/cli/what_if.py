@@ -1,5 +1,6 @@
 """The command `whatif`."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,13 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, policies_with, prints_table
+from vdnnsim.cli.options import POLICY_MODULE, REQUIRE_FIT, SCENARIO, UNFIT, policies_with, prints_table
 from vdnnsim.cli.output import Output
 from vdnnsim.cli.study_help import StudyCommand
 
 if TYPE_CHECKING:
-    from vdnnsim.report.tables.fitted import FittedTable
-    from vdnnsim.study.results.rows import StudyRow
     from vdnnsim.study.what_if import Change
 
 _TIMES = ("before", "after")
@@ -32,12 +31,15 @@ _TIMES = ("before", "after")
     help="A value of the scenario or a figure of its machine, as link.bandwidth=300GB/s; may be given several times.",
 )
 @prints_table
+@REQUIRE_FIT
 @POLICY_MODULE
 def what_if(
     scenario: Path | None,
+    *,
     policies: Sequence[str],
     settings: Sequence[str],
     output: Output,
+    require_fit: bool,
     policy_modules: Sequence[str],
     **words: object,
 ) -> None:
@@ -46,10 +48,11 @@ def what_if(
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
     from vdnnsim.dnn.samples import sample_of
-    from vdnnsim.report.caveats import capture_lines
+    from vdnnsim.report.caveats import capture_lines, glossary, remarks
     from vdnnsim.report.findings import caption
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second
+    from vdnnsim.report.tables.change import change_table, sentence
     from vdnnsim.report.tables.summary import FOOTNOTE
     from vdnnsim.report.tables.terminal import titled_table
     from vdnnsim.study.points.outcome import OUTCOME
@@ -70,11 +73,14 @@ def what_if(
     ]
     unit = per_second(sample_of(asked.workload.graph))
     several = any(row.resolved.scenario is not None and row.resolved.scenario.gpus > 1 for _, _, row in rows)
-    table = _table(rows, f"{unit} of all GPUs" if several else unit, output.has_all)
+    table = change_table(changes, f"{unit} of all GPUs" if several else unit, output.has_all)
     notes = [FOOTNOTE] if any(row.cell("refusal") for _, _, row in rows) else []
     title = f"{caption(asked)}, before and after {', '.join(settings)}"
-    said = *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured)
-    output.show(ResultTable(("policy", "when", *OUTCOME, "error"), cells, titled_table(title, table, notes, said)))
+    said = (sentence(changes, settings), *_reasons(changes), *_kernel_times(changes), *capture_lines(asked.captured))
+    marks = [*remarks(asked.workload), *glossary(change.label for change in changes), *notes]
+    output.show(ResultTable(("policy", "when", *OUTCOME, "error"), cells, titled_table(title, table, marks, said)))
+    if require_fit and not any(change.after.cell("fits") for change in changes):
+        sys.exit(UNFIT)
 
 
 def _reasons(changes: Sequence["Change"]) -> list[str]:
@@ -99,38 +105,3 @@ def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
     if before == after:
         return before
     return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))
-
-
-def _table(rows: Sequence[tuple[str, str, "StudyRow"]], unit: str, everything: str) -> "FittedTable":
-    from vdnnsim.analysis.columns import COLUMNS
-    from vdnnsim.report.scale import percents, rate_cells
-    from vdnnsim.report.tables.fitted import plain_table
-
-    done = [row for _, _, row in rows if not row.error]
-    rates = rate_cells([row.number("server_images_per_s") for row in done])
-    shares = percents(row.number("performance_ratio") for row in done)
-    told = {id(row): (rate, share) for row, rate, share in zip(done, rates, shares, strict=True)}
-    cells = (
-        ("" if when == "after" else label, when, *_cells(row, *told.get(id(row), ("", ""))))
-        for label, when, row in rows
-    )
-    time, share = COLUMNS["iteration_s"].short, COLUMNS["performance_ratio"].short
-    memory, stalled = COLUMNS["max_memory_bytes"].title, COLUMNS["stall_s"].short
-    header = ("policy", "", "fits", time, unit, memory, stalled, share)
-    return plain_table(header, cells, everything, (stalled, unit, share, memory))
-
-
-def _cells(row: "StudyRow", rate: str, share: str) -> tuple[str, ...]:
-    from vdnnsim.report.tables.summary import NOT_FITTING
-    from vdnnsim.units import format_bytes, format_seconds
-
-    if row.error:
-        return ("failed", *("",) * 5)
-    return (
-        "yes" if row.cell("fits") else NOT_FITTING,
-        format_seconds(row.number("iteration_s")),
-        rate,
-        format_bytes(row.number("max_memory_bytes")),
-        format_seconds(row.number("stall_s")),
-        share,
-    )

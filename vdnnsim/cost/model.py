@@ -152,6 +152,9 @@ class ServerCosts(CostModel):
             if stored.value in _timed(rows):
                 table = MeasuredCosts(rows, peak_roofline(server, stored), stored)
                 if server.cost_model_kind != EFFICIENCY or any(row.count for row in rows):
+                    if other := server.kernels.timed_on:
+                        why = f"were timed on {other}, which has another GPU or other peaks"
+                        raise ProfileError(f"{server.name}: kernels: {why}; expected `kernels: null` and a cost_model")
                     return table, ""
                 layout = server.kernels.channels_last
                 return StatedWorkspaces(EfficiencyCosts(server), table, channels_last=layout), ""

@@ -16,6 +16,7 @@ from typing import Any, Final, get_args, get_origin
 
 from vdnnsim.entry import LONGEST_TEXT, Entry
 from vdnnsim.errors import InputError
+from vdnnsim.hardware.carried_over import DECIDES_KERNELS, carried_over
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
 from vdnnsim.hardware.stated import PARAMETER, Range, Stated, parameter_range
 from vdnnsim.hardware.topology import TopologyLink
@@ -114,14 +115,30 @@ def numbers_of(server: Server) -> Iterator[tuple[str, float]]:
 
 
 def with_number(server: Server, path: str, number: float) -> Server:
-    """Return a server with another number, in SI units, at a key path."""
+    """Return a server with another number, in SI units, at a key path; what was fitted to the old one is no longer."""
     each = definition(path)
     part = each.part_of(server)
     value: Any = number
     if each.below is not None:
         value = {**getattr(part, each.field), each.below(path.rpartition(".")[2]): number}
+    if value == getattr(part, each.field):
+        return server
     changed = replace(part, **{each.field: value})
-    return replace(server, **{each.section: changed}) if each.section else changed
+    if each.section:
+        changed = replace(server, **{each.section: changed})
+    return _restated(changed, path, number)
+
+
+def _restated(server: Server, path: str, number: float) -> Server:
+    """Return a server whose figures say that somebody asked for a number."""
+    stated = {each.path: each for each in server.figures}
+    was = f", in the place of {stated[path].text} ({stated[path].origin.value})" if path in stated else ""
+    text = quantity_text(number, range_of(path).dimension)
+    asked = Figure(path, text, Origin.ASSUMED, f"as it was asked{was}")
+    server = replace(server, figures=tuple({**stated, path: asked}.values()))
+    if not path.startswith(DECIDES_KERNELS):
+        return server
+    return carried_over(server, stated.keys() - {path}, lambda _: f"{server.name} as its profile has it")
 
 
 def state(path: str, number: float, origin: Origin, source: str) -> Figure:

@@ -16,37 +16,39 @@ what hardware and software it was measured:
     provenance: {date: 2026-11-21, driver: "580.65"}
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from vdnnsim.csv_table import read_table
-from vdnnsim.entry import Entry
+from vdnnsim.entry import Entry, YamlValue
 from vdnnsim.errors import ProfileError
 from vdnnsim.file_kind import FileKind, check_kind
-from vdnnsim.hardware.copies import MeasuredCopies, read_copies
-from vdnnsim.hardware.figures import Figures, keys_of
-from vdnnsim.hardware.privacy import what_identifies
-from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power, Server
-from vdnnsim.hardware.stated import parameter_range
+from vdnnsim.hardware.carried_over import inherited, without_foreign_fits
+from vdnnsim.hardware.extending import EXTENDS, extended
+from vdnnsim.hardware.figures import Figures
+from vdnnsim.hardware.missing import missing
+from vdnnsim.hardware.sections import (
+    copies_of,
+    read_cost_model,
+    read_kernels,
+    read_part,
+    read_provenance,
+    telling_of_nobody,
+)
+from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, Power, Server
 from vdnnsim.hardware.topology_section import host_link, read_topology
-from vdnnsim.messages import file_name, not_one_of, quote
+from vdnnsim.messages import file_name, not_one_of, quote, spelled_as
 from vdnnsim.shipped import PROFILES, shipped_folder, shipped_name
 from vdnnsim.yaml_file import read_yaml
 
 SCHEMA_VERSION: Final = 1
 _REQUIRED: tuple[str, ...] = ("schema_version", "name", "description", "gpu", "link", "host")
 _OPTIONAL: tuple[str, ...] = ("cost_model", "kernels", "copies", "power", "provenance", "topology")
+_MAKER = re.compile(r"\b(nvidia|geforce|tesla)\b", re.IGNORECASE)
+"""Words that a maker puts before the names of its cards."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.csv")
-LAYOUTS: Final = ("nchw", "nhwc")
-"""Of the maps of a measured kernel: channels before pixels, or after them."""
-
-Part = TypeVar("Part", bound=Gpu | Link | Host | Power)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +58,26 @@ class Profile:
     Attributes:
         file: name of the file as it was found.
         sha256: of the bytes of the file.
+        content: of the file, with what it has of another that it extends.
+        folders: in which the tables lie that its sections name.
+        read_from: name and SHA-256 of the profiles that it extends.
     """
 
     file: str
     sha256: str
     description: str
     server: Server
+    content: YamlValue = None
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    read_from: tuple[tuple[str, str], ...] = ()
 
     @property
     def sources(self) -> tuple[tuple[str, str], ...]:
-        """The name and SHA-256 of every file that the machine is read from: the profile, then kernels and copies."""
+        """The name and SHA-256 of every file that the machine is read from: profiles, then kernels and copies."""
         tables = (self.server.kernels, self.server.link.copies)
-        read = ((shipped_name(file_name(each.table)), each.sha256) for each in tables if each is not None)
-        return ((shipped_name(self.file), self.sha256), *read)
+        read = ((file_name(each.table), each.sha256) for each in tables if each is not None)
+        profiles = (self.file, self.sha256), *self.read_from
+        return tuple((shipped_name(name), sha256) for name, sha256 in (*profiles, *read))
 
 
 def is_profile_name(text: str) -> bool:
@@ -80,8 +89,8 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     """Return the file of a profile.
 
     A name is looked up in `hw_profiles/` beside the scenario's folder, inside it, in the working directory, and among
-    the profiles shipped with vdnnsim, in this order. What ends in `.yaml` is a path, from the scenario's folder or
-    else from the working directory.
+    the profiles shipped with vdnnsim, in this order; `RTX 4090` is found as well. What ends in `.yaml` is a path, from
+    the scenario's folder or else from the working directory.
 
     Raises:
         ProfileError: there is no such profile; the message offers the nearest name, and tells where it was looked for.
@@ -99,6 +108,9 @@ def find_profile(name_or_path: str, scenario_folder: Path) -> Path:
     ):
         return found
     names = sorted({path.stem for folder in folders for path in _profiles_in(folder)})
+    alike = spelled_as(_MAKER.sub("", name_or_path), names)
+    if alike is not None and alike != name_or_path:
+        return find_profile(alike, scenario_folder)
     looked_in = ", ".join(dict.fromkeys(file_name(folder) for folder in folders))
     raise ProfileError(f"{not_one_of(name_or_path, names, 'a hardware profile')}; looked in {looked_in}")
 
@@ -118,29 +130,41 @@ def read_profile(path: Path) -> Server:
 
 
 def load_profile(path: Path) -> Profile:
-    """Read a profile with all that its file says.
+    """Read a profile with all that its file says, and what it has of another that it extends.
 
     Raises:
         ProfileError: the file cannot be read, or something in it is wrong.
     """
+    return _load(path, ())
+
+
+def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
+    """Read a profile that others extend."""
     file = read_yaml(path, ProfileError)
     check_kind(file.root, FileKind.PROFILE)
     file.root.check_schema_version(SCHEMA_VERSION)
-    required, optional = _REQUIRED, _OPTIONAL
-    if isinstance(file.root.value, dict) and "topology" in file.root.value:
-        required, optional = tuple(key for key in _REQUIRED if key != "link"), ("link", *_OPTIONAL)
-    top = file.root.members(required, optional)
+    root, base = file.root, _base(file.root, path, extending)
+    if base is not None:
+        root = replace(root, value=extended(base.content, root.value))
+    if lacking := missing(root.value, file.lines):
+        raise root.wrong(f"is not complete; missing are {lacking}")
+    required, optional = _REQUIRED, (EXTENDS, *_OPTIONAL)
+    if isinstance(root.value, dict) and "topology" in root.value:
+        required, optional = tuple(key for key in _REQUIRED if key != "link"), ("link", *optional)
+    top = root.members(required, optional)
     name = top["name"].text()
     if name != path.stem or not _NAME.fullmatch(name):
         raise top["name"].expected(f"{quote(path.stem)}, the name of the file, in letters, digits and any of _.-")
     figures = Figures()
     topology = read_topology(top["topology"], figures) if "topology" in top else None
-    gpu = _part(Gpu, top["gpu"], figures, "name")
-    link = host_link(topology) if topology and "link" not in top else _part(Link, top["link"], figures, "name")
-    host = _part(Host, top["host"], figures)
-    kind, parameters = _cost_model(top["cost_model"], figures) if "cost_model" in top else (DEFAULT_COST_MODEL, {})
+    gpu = read_part(Gpu, top["gpu"], figures, "name")
+    link = host_link(topology) if topology and "link" not in top else read_part(Link, top["link"], figures, "name")
+    host = read_part(Host, top["host"], figures)
+    kind, parameters = read_cost_model(top["cost_model"], figures) if "cost_model" in top else (DEFAULT_COST_MODEL, {})
+    own = file.root.value if isinstance(file.root.value, dict) else {}
+    folders = {key: path.parent if base is None or key in own else base.folders[key] for key in ("kernels", "copies")}
     if "copies" in top:
-        link = replace(link, copies=_copies(top["copies"], path.parent))
+        link = replace(link, copies=copies_of(top["copies"], folders["copies"]))
     server = Server(
         name=name,
         gpu=gpu,
@@ -148,79 +172,46 @@ def load_profile(path: Path) -> Profile:
         host=host,
         cost_model=parameters,
         cost_model_kind=kind,
-        power=_part(Power, top["power"], figures) if "power" in top else None,
+        power=read_part(Power, top["power"], figures) if "power" in top else None,
         figures=tuple(figures.stated),
-        kernels=_kernels(top["kernels"], path.parent) if "kernels" in top else None,
-        provenance=_provenance(top["provenance"]) if "provenance" in top else (),
+        kernels=read_kernels(top["kernels"], folders["kernels"]) if "kernels" in top else None,
+        provenance=read_provenance(top["provenance"]) if "provenance" in top else (),
         topology=topology,
     )
-    return Profile(file.name, file.sha256, _telling_of_nobody("description", top["description"]), server)
+    server = without_foreign_fits(server, lambda other: _machine(other, path))
+    if base is not None:
+        server = inherited(server, base.server)
+    description = telling_of_nobody("description", top["description"])
+    read_from = () if base is None else ((base.file, base.sha256), *base.read_from)
+    return Profile(file.name, file.sha256, description, server, root.value, folders, read_from)
 
 
-def _part(part: type[Part], entry: Entry, figures: Figures, *texts: str) -> Part:
-    """Return what a section says of a part of the machine: its figures, and texts that it must have."""
-    required, optional = keys_of(part)
-    keys = entry.members((*texts, *required), optional)
-    named: dict[str, Any] = {name: keys[name].text() for name in texts}
-    return part(**named, **figures.fields(part, keys))
-
-
-def _cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float]]:
-    """Return the kind and the parameters of the section `cost_model`; what they mean `vdnnsim.cost` defines."""
-    parameters = dict(entry.named_members("parameters"))
-    kind = parameters.pop("kind").text() if "kind" in parameters else DEFAULT_COST_MODEL
-    for name in parameters:
-        if not _PARAMETER.fullmatch(name):
-            raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
-    return kind, {name: figures.number(figure, parameter_range(name)) for name, figure in parameters.items()}
-
-
-def _kernels(entry: Entry, folder: Path) -> MeasuredKernels:
-    """Return what the section `kernels` names: a table in the folder of the profile."""
-    keys = entry.members(("table", "tf32", "layout"))
-    table, data = _table(keys["table"], folder)
-    tf32 = keys["tf32"].value
-    if not isinstance(tf32, bool):
-        raise keys["tf32"].expected("true or false")
-    channels_last = keys["layout"].name(LAYOUTS, "a layout") == "nhwc"
-    return MeasuredKernels(table, hashlib.sha256(data).hexdigest(), tf32, channels_last)
-
-
-def _copies(entry: Entry, folder: Path) -> MeasuredCopies:
-    """Return what the table holds that the section `copies` names."""
-    return read_copies(*_table(entry.members(("table",))["table"], folder))
-
-
-def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
-    """Return the path and the content of a table in the folder of the profile."""
+def _base(root: Entry, path: Path, extending: tuple[Path, ...]) -> Profile | None:
+    """Return the profile that one extends; None where it extends none."""
+    if not isinstance(root.value, dict) or EXTENDS not in root.value:
+        return None
+    entry = root.named_members("keys")[EXTENDS]
     name = entry.text()
-    if not _TABLE.fullmatch(name):
-        raise entry.expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
-    table = folder / name
-    if table.is_symlink() and table.resolve().parent != folder.resolve():
-        # A profile of a stranger must not have another's file read, and parts of it printed.
-        raise entry.wrong(f"{file_name(table)} is a link to another folder, expected a file beside the profile")
+    beside = path.parent / f"{name}.yaml"
     try:
-        return table, read_table(table)
+        found = beside if name != path.stem and _is_file(beside) else find_profile(name, path.parent)
+    except ProfileError as failure:
+        raise entry.wrong(str(failure)) from None
+    if any(found.samefile(each) for each in (path, *extending)):
+        raise entry.wrong(f"{quote(name)} extends this profile itself, expected one that does not")
+    try:
+        return _load(found, (*extending, path))
     except ProfileError as failure:
         raise entry.wrong(str(failure)) from failure
 
 
-def _provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
-    """Return names and texts of the section `provenance`."""
-    texts = entry.named_members("names and what is said of each")
-    for name in texts:
-        if not _PARAMETER.fullmatch(name):
-            raise entry.wrong(f"{quote(name)} is not a name, expected small letters, digits and _")
-    return tuple((name, _telling_of_nobody(name, text)) for name, text in texts.items())
-
-
-def _telling_of_nobody(name: str, entry: Entry) -> str:
-    """Return a text that stands under a name, unless it identifies anybody."""
-    text = entry.text()
-    if found := what_identifies(name, text):
-        raise entry.wrong(f"looks like {found}, expected nothing that identifies anybody")
-    return text
+def _machine(name: str, path: Path) -> Server | None:
+    """Return the machine of the profile whose rows a parameter was fitted to; None where it is this one, or is none."""
+    for folder in (shipped_folder(PROFILES), path.parent):
+        file = folder / f"{name}.yaml"
+        if _is_file(file) and not file.samefile(path):
+            return _load(file, ()).server
+    return None
 
 
 def _first_file(places: Iterable[Path]) -> Path | None:

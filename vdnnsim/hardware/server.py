@@ -159,12 +159,14 @@ class MeasuredKernels:
         sha256: of its bytes when the profile was read.
         tf32: whether float32 products were computed in TF32.
         channels_last: whether maps lay as N, H, W, C.
+        timed_on: the profile of another GPU whose kernels they are; empty where they are of this one.
     """
 
     table: Path
     sha256: str
     tf32: bool
     channels_last: bool
+    timed_on: str = ""
 
 
 @dataclass(frozen=True, slots=True)

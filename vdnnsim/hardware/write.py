@@ -13,7 +13,8 @@ from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
 from vdnnsim.hardware.privacy import what_identifies
-from vdnnsim.hardware.profile import LAYOUTS, SCHEMA_VERSION
+from vdnnsim.hardware.profile import SCHEMA_VERSION
+from vdnnsim.hardware.sections import LAYOUTS
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote

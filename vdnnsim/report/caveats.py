@@ -4,6 +4,7 @@ Where kernel times come from; which rows do not compute quite what the others do
 other: whose copies take longer than alone, who waits for whom.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from vdnnsim.analysis.contention import timed_copies, total_stretch
@@ -11,9 +12,11 @@ from vdnnsim.analysis.exchanges import exchanges, waits_s
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
+from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import LayerKind, Phase
+from vdnnsim.dnn.networks import CALLED_OTHERWISE
 from vdnnsim.dnn.samples import Sample, sample_of
-from vdnnsim.dnn.workload import Mode
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.trace import ServerTrace, StallCause
@@ -23,7 +26,7 @@ _WORDS: Final = {
     Origin.MEASURED: "measured",
     Origin.FITTED: "fitted to measurements",
     Origin.PAPER: "from a paper",
-    Origin.ASSUMED: "from assumed rates",
+    Origin.ASSUMED: "from rates that were carried over or assumed",
     Origin.DATASHEET: "from datasheet peaks, which no kernel reaches",
 }
 """The best known first."""
@@ -38,6 +41,36 @@ def peaks_note(kernels: KernelOrigins) -> str:
     if Origin.DATASHEET not in counts:
         return ""
     return f"; {'' if len(counts) == 1 else 'some '}kernel times are datasheet peaks"
+
+
+def by_peaks(kernels: KernelOrigins) -> str:
+    """Return how a title begins that rests on a datasheet's peaks alone; nothing of any other."""
+    return "By datasheet peaks, " if set(kernels.counts) == {Origin.DATASHEET} else ""
+
+
+def glossary(labels: Iterable[str], *, of_speed: bool = True) -> tuple[str, ...]:
+    """Return what words mean that tables have and nobody knows.
+
+    Args:
+        labels: of the policies; what letters in them mean is said where they occur.
+        of_speed: whether the table has speeds against the oracular baseline.
+    """
+    letters = {letter for label in labels for letter in "pm" if f"({letter}" in label}
+    chosen = {"p": "(p): the fastest algorithm of each convolution", "m": "(m): the one with the least workspace"}
+    baseline = "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with memory without end"
+    return (
+        *([baseline] if of_speed else []),
+        *(["; ".join(text for letter, text in chosen.items() if letter in letters)] if letters else []),
+    )
+
+
+def remarks(workload: Workload) -> tuple[str, ...]:
+    """Return what the header says besides of the workload: how others call the network, and that no update counts."""
+    captured = isinstance(workload, CapturedWorkload)
+    name = workload.graph.name
+    known_as = [f"{name} has {CALLED_OTHERWISE[name]}"] if not captured and name in CALLED_OTHERWISE else []
+    counts_none = workload.is_training and workload.optimizer is Optimizer.NONE and not captured
+    return (*known_as, *(["No update of the weights is counted: optimizer none"] if counts_none else []))
 
 
 def kernel_times(kernels: KernelOrigins) -> tuple[str, ...]:

@@ -16,12 +16,11 @@ from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import listed
 from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import Pool
-from vdnnsim.plan.training_plan import ProfilingPass
+from vdnnsim.report.caveats import by_peaks
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.units import format_bytes, format_seconds
 
 _LONGEST_NAME = 40
-_MOST_PASSES = 8  # that are told one by one; vdnn_dyn takes 7 at most
 
 
 class Question(Protocol):
@@ -131,12 +130,14 @@ def headline(result: ScenarioResult, shown: PolicyResult) -> str:
             Shortage.HOST: (f"{format_bytes(shown.refusal.capacity_bytes)} of host memory", "it offloads more"),
         }[shortage(shown) or Shortage.GPU]
         return f"{shown.policy} does not fit {workload_text(result)} into {pool}: {reason}"
-    used, there = format_bytes(metrics.max_memory_bytes), format_bytes(capacity)
+    held = runtime_bytes(shown.trace, result.server.gpu)
+    used, there = format_bytes(held), format_bytes(capacity)
     number, unit = used.split()
     if there.endswith(f" {unit}"):
         used = number
+    asked = "" if held == metrics.max_memory_bytes else f" ({format_bytes(metrics.max_memory_bytes)} asked for)"
     return (
-        f"{shown.policy} {verb} {workload_text(result)} in {used} of {there} "
+        f"{by_peaks(result.kernels)}{shown.policy} {verb} {workload_text(result)} in {used} of {there}{asked} "
         f"at {percent(shown.performance_ratio)} of the oracular speed"
     )
 
@@ -176,7 +177,8 @@ def comparison(result: ScenarioResult) -> str:
         )
         return f"None of {_count(total)} fits {workload_text(result)} into {capacity}{reasons}"
     return (
-        f"{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} {workload_text(result)} into {capacity}, "
+        f"{by_peaks(result.kernels)}{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} "
+        f"{workload_text(result)} into {capacity}, "
         f"{best.policy} at {percent(best.performance_ratio)} of the oracular speed"
     )
 
@@ -200,8 +202,20 @@ def verdict(result: ScenarioResult) -> str:
         f"{'' if same else f'by {first.policy} '}with at most "
         f"{format_bytes(metrics.max_memory_bytes)} of GPU memory where the baseline would take "
         f"{format_bytes(result.oracle.max_memory_bytes)}, and with {format_bytes(metrics.host_memory_bytes)} of "
-        "pinned host memory."
+        f"pinned host memory.{_held(result, first)}"
     )
+
+
+def _held(result: ScenarioResult, row: PolicyResult) -> str:
+    """Return what the driver counts of a policy that fits, part by part; nothing where it counts no more."""
+    gpu, asked = result.server.gpu, row.metrics.max_memory_bytes
+    held, pool = runtime_bytes(row.trace, gpu), row.trace.pool_bytes
+    if held == asked:
+        return ""
+    parts = (("of gaps", pool - asked), ("of CUDA's context", held - pool))
+    beside = listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes > 0])
+    whole = f"{format_bytes(held)} of {format_bytes(gpu.memory_bytes)}"
+    return f" Its process holds {whole}: {format_bytes(asked)} asked for, and {beside}."
 
 
 def _none_fits(result: ScenarioResult) -> str:
@@ -237,45 +251,6 @@ def refusals(result: ScenarioResult) -> tuple[str, ...]:
             where = "" if len(short) == len(rows) else f" on GPU {listed([str(gpu) for gpu in short])}"
             policies.setdefault(reason, []).append(f"{rows[0].policy}{where}")
     return tuple(f"{listed(names)}: {reason}" for reason, names in policies.items())
-
-
-def profiling(result: ScenarioResult) -> tuple[str, ...]:
-    """Return for each policy that decided by trials one line with its passes and their cost; then what they add to."""
-    lines = []
-    for each in result.slowest:
-        passes = each.trace.plan.passes
-        if passes:
-            tried = _tried(passes)
-            total_s = sum(one.cost_s for one in passes)
-            lines.append(
-                f"{each.policy} settled on {each.algorithms} after {len(passes)} "
-                f"{'pass' if len(passes) == 1 else 'passes'}: {tried}; {_spent(total_s, each.metrics.iteration_s)}"
-            )
-    if lines and result.algorithm_profiling_s:
-        lines.append(
-            "trying every algorithm of every convolution once takes "
-            f"{format_seconds(result.algorithm_profiling_s)}, as in any framework that picks the fastest"
-        )
-    return tuple(lines)
-
-
-def _tried(passes: tuple[ProfilingPass, ...]) -> str:
-    if len(passes) > _MOST_PASSES:
-        fitting = sum(one.fits for one in passes)
-        return f"{fitting} fit and {len(passes) - fitting} do not; run.json has each"
-    return ", ".join(f"{one.name} {'fits' if one.fits else 'does not fit'}{_cost(one.cost_s)}" for one in passes)
-
-
-def _cost(seconds: float) -> str:
-    return f" ({format_seconds(seconds)})" if seconds else " (at once)"
-
-
-def _spent(seconds: float, iteration_s: float) -> str:
-    if not seconds:
-        return "no time is spent"
-    iterations = seconds / iteration_s
-    amount = f"{iterations:.1f} iterations' time" if iterations >= 0.1 else "less than a tenth of an iteration's time"
-    return f"{format_seconds(seconds)} in all, {amount}, spent once"
 
 
 def _count(policies: int) -> str:

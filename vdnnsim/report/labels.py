@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+_LETTER = re.compile(r"(\w+)\(([mp])\)")
 _BREAKS = (
     re.compile(r"(?<=, )(?![^(]*\))"),
     re.compile(r"(?<= )"),
@@ -34,6 +35,15 @@ def _pieces(text: str, width: int, breaks: Sequence[re.Pattern[str]]) -> Iterato
             yield from _pieces(piece, width, breaks[1:])
     else:
         yield from (text[start : start + width] for start in range(0, len(text), width))
+
+
+def joined_labels(labels: Iterable[str]) -> str:
+    """Return labels with commas between them, those that differ in a letter in one: `base(m, p), vdnn_dyn`."""
+    letters: dict[str, list[str]] = {}
+    for label in labels:
+        found = _LETTER.fullmatch(label)
+        letters.setdefault(found[1] if found else label, []).extend([found[2]] if found else [])
+    return ", ".join(f"{name}({', '.join(each)})" if each else name for name, each in letters.items())
 
 
 def file_names(what: str, labels: Iterable[str], suffix: str) -> tuple[str, ...]:

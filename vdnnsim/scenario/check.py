@@ -2,19 +2,18 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Final
 
 from vdnnsim.cost.kernel_file import read_measured_kernels
 from vdnnsim.cost.kernel_table import describe_kernels
 from vdnnsim.cost.model import check_cost_model
-from vdnnsim.cost.roofline import OVERHEAD
+from vdnnsim.cost.trust import OF_SISTER_CARDS, OVER_PEAKS, Basis, basis_of
 from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.file_kind import FileKind, kind_of
 from vdnnsim.hardware.profile import load_profile
-from vdnnsim.hardware.server import Origin, Server
+from vdnnsim.hardware.server import Server
 from vdnnsim.messages import file_name
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.captured import SUFFIX
@@ -22,14 +21,6 @@ from vdnnsim.scenario.read import read_scenario
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes
 from vdnnsim.yaml_file import read_yaml
-
-_PEAKS: Final = "no kernel was timed, so steps take what its maker's peaks allow: real ones take 1.1 to 3 times as long"
-"""As public measurements of an RTX 3090, an RTX 4090, an A100, an H100 and an H200 did."""
-_CARRIED_OVER: Final = (
-    "no kernel was timed, and its cost model is that of a sister card: expect errors of steps of 3 to 25 % on average, "
-    "of single networks up to 60 %"
-)
-"""As `vdnnsim claims --paper public2026` finds of an RTX 4090, an RTX 2080 Ti, a TITAN RTX and a TITAN V."""
 
 
 def check_file(path: Path, policy_types: PolicyTypes) -> str:
@@ -73,12 +64,14 @@ def refuse_misfits(path: Path, scenario: Scenario) -> list[str]:
 
 def _expectations(server: Server) -> list[str]:
     """Return what error to expect of a machine whose kernels nobody timed, and to whose times nothing was fitted."""
-    if server.kernels is not None and any(row.count for row in read_measured_kernels(server.kernels)):
-        return []
-    stated = [each.origin for each in server.figures if each.path.startswith("cost_model.")]
-    if not stated or Origin.FITTED in stated or Origin.MEASURED in stated:
-        return []
-    return [_PEAKS if set(server.cost_model) == {OVERHEAD} else _CARRIED_OVER]
+    expected = {
+        Basis.DATASHEET: "no kernel was timed, so steps take what its maker's peaks allow: real ones take "
+        f"{OVER_PEAKS[0]:g} to {OVER_PEAKS[1]:g} times as long",
+        Basis.CARRIED_OVER: "no kernel was timed, and its cost model is that of a sister card: expect errors of steps "
+        f"of 3 to {100 * OF_SISTER_CARDS:.0f} % on average, of single networks up to 60 %",
+    }
+    states_any = any(each.path.startswith("cost_model.") for each in server.figures)
+    return [expected[basis]] if states_any and (basis := basis_of(server)) in expected else []
 
 
 def _check_step(path: Path) -> str:

@@ -58,6 +58,7 @@ NOT_COVERED: Final[Mapping[str, str]] = {
     "compare": "asks for results",
     "frontier": "asks for results",
     "largest_batch": "asks for results",
+    "machines": "asks for results",
     "recordings": "reads what others recorded",
     "report": "shows results",
     "study.file": "reads what is asked",

@@ -279,7 +279,22 @@ def test_the_classifier_of_every_network_that_classifies_images_is_its_fc_layers
         ]
 
 
-@pytest.mark.parametrize(("typed", "offered"), [("vgg", "vgg16"), ("AlexNet", "alexnet"), ("googlnet", "googlenet")])
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("AlexNet", "alexnet"),
+        ("VGG16", "vgg16"),
+        ("torchvision:vgg16", "vgg16_torchvision"),
+        ("ResNet-101", "resnet101"),
+    ],
+)
+def test_a_name_is_known_however_it_is_written(typed: str, name: str) -> None:
+    assert build_network(typed).name == name
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("vgg", "vgg16"), ("vgg19", "vgg19_torchvision"), ("googlnet", "googlenet")]
+)
 def test_an_unknown_name_is_refused_with_the_nearest_one_and_all_others(typed: str, offered: str) -> None:
     with pytest.raises(InputError) as failure:
         build_network(typed)

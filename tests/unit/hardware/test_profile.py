@@ -100,7 +100,8 @@ def test_power_may_be_stated_with_or_without_a_limit(tmp_path: Path) -> None:
 
 
 SECTIONS = (
-    "schema_version, name, description, gpu, link, host, cost_model, kernels, copies, power, provenance, topology"
+    "schema_version, name, description, gpu, link, host, extends, cost_model, kernels, copies, power, "
+    "provenance, topology"
 )
 LINK_KEYS = (
     "name, h2d, d2h, latency, peak, pageable_h2d, pageable_d2h, both_directions, beside_compute, beside_memory_bound"
@@ -131,7 +132,7 @@ PEAK_UNITS = "FLOP/s, kFLOP/s, MFLOP/s, GFLOP/s, TFLOP/s"
         (
             "link.h2d",
             {"value": "3 B/s", "origin": "paper"},
-            "link.h2d: 'source' is missing; required are value, origin, source",
+            "is not complete; missing are link.h2d (line 56): source",
         ),
         ("link.h2d.source", " ", "link.h2d.source: found ' ', expected one line of 1 to 1000 printable characters"),
         (
@@ -283,7 +284,7 @@ def test_a_profile_that_does_not_exist_is_refused() -> None:
     titan = f"; did you mean 'titan_x_maxwell'? ({shipped}){looked_in}"
     for name in ("titan_x_maxwel", "titan_x_max/../well", "titan_x_maxw\nell", "titan_x_ma\0xwell"):
         assert refusal(name) == f"{name!r} is not a hardware profile{titan}"
-    assert refusal("gtx") == f"'gtx' is not a hardware profile; expected one of {shipped}{looked_in}"
+    assert refusal("gtx") == f"'gtx' is not a hardware profile; did you mean 'gtx_1080ti'? ({shipped}){looked_in}"
 
 
 def test_what_a_process_holds_beside_tensors_may_be_stated(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_link_that_is_stated_stays(tmp_path: Path) -> None:
 def test_without_a_topology_the_link_must_be_stated(tmp_path: Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(yaml.safe_dump({key: value for key, value in PROFILE.items() if key != "topology"}))
-    with pytest.raises(ProfileError, match="'link' is missing"):
+    with pytest.raises(ProfileError, match="missing are link"):
         read_profile(path)
 
 

@@ -13,12 +13,12 @@ from vdnnsim.report.findings import (
     fastest_fitting,
     headline,
     leader,
-    profiling,
     refusals,
     shortage,
     subject,
     verdict,
 )
+from vdnnsim.report.trials import profiling
 
 
 def test_the_caption_says_what_was_run(result: ScenarioResult) -> None:

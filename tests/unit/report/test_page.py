@@ -9,10 +9,14 @@ def test_the_report(result: ScenarioResult) -> None:
     text = page_text(result, {"memory.png": "What it *says*"}, ("trace_dyn.json",))
     lines = text.splitlines()
     assert lines[0] == "# question"
-    assert lines[2] == "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)."
-    assert lines[4].startswith("Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s")
-    assert lines[6] == ("Memory that dyn needs: device 60 B of 1000 B, host 10 B of 1000 B, pinned 10 B of 1000 B.")
-    assert lines[8:12] == [
+    assert lines[2] == (
+        "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model). No update of the weights is "
+        "counted: optimizer none."
+    )
+    assert lines[4].startswith("- Oracular baseline: base(p)")
+    assert lines[7].startswith("Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s")
+    assert lines[9] == ("Memory that dyn needs: device 60 B of 1000 B, host 10 B of 1000 B, pinned 10 B of 1000 B.")
+    assert lines[11:15] == [
         (
             "| policy | fits | time per iteration, s | images/s | max memory, B | mean memory, B | offloaded, B "
             "| stalled, of time | speed of the oracle |"

@@ -89,7 +89,7 @@ def test_texts_are_called_texts_wherever_a_person_reads(result: ScenarioResult, 
     assert "8.00 s per iteration, 0.125 texts/s, 128 tokens/s. " in verdict(texts)
     assert scaling_title([texts]) == "move(m) does 0.125 texts/s, 128 tokens/s on 1 GPUs"
     wide, narrow = (printed(result_table(texts), width=width) for width in (120, 45))
-    assert wide[2].split()[:2] == ["time", "texts"]
+    assert wide[3].split()[:2] == ["time", "texts"]
     assert "too narrow for mean memory, offloaded, texts/s; results.csv has all" in " ".join(narrow)
     row = dict(zip(RUN, result_rows(texts)[0], strict=True))
     assert (row["images_per_s"], row["tokens_per_s"]) == (0.125, 128.0)

@@ -19,13 +19,14 @@ from vdnnsim.plan.placement import DoesNotFit, place_plan
 from vdnnsim.plan.training_plan import ProfilingPass
 from vdnnsim.policies.base import Base
 from vdnnsim.report.caveats import contention_lines
-from vdnnsim.report.findings import caption, profiling, refusals, verdict
+from vdnnsim.report.findings import caption, refusals, verdict
 from vdnnsim.report.plots.iteration.gpus import gpus_figure
 from vdnnsim.report.run.manifest import manifest_text
 from vdnnsim.report.run.page import page_text
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.write import report_files
 from vdnnsim.report.tables.summary import summary
+from vdnnsim.report.trials import profiling
 from vdnnsim.simulator import Simulator
 
 

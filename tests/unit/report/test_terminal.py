@@ -15,8 +15,9 @@ def printed(table: RenderableType, width: int = 80) -> list[str]:
 
 
 def test_the_table_in_eighty_columns(result: ScenarioResult) -> None:
-    assert printed(result_table(result))[:9] == [
+    assert printed(result_table(result))[:14] == [
         "toy, batch 1, float16, training on toy GPU with 1000 B (ideal memory model)",
+        "No update of the weights is counted: optimizer none",
         "",
         "               time  images  max mem  mean mem  offload  stalled   speed/",
         "policy   fits     s   per s        B         B        B  of time   oracle",
@@ -24,12 +25,16 @@ def test_the_table_in_eighty_columns(result: ScenarioResult) -> None:
         "keep(p)  NO *  6.00   0.167     1020      1020        0    0.0 %  100.0 %",
         "dyn      yes   8.00   0.125       60        31       10   50.0 %   75.0 %",
         "",
+        "Oracular baseline: base(p), which keeps all in GPU memory, on this GPU with",
+        "memory without end",
+        "(p): the fastest algorithm of each convolution; (m): the one with the least",
+        "workspace",
         "* does not fit; its numbers are of a replay on a GPU without a capacity",
     ]
 
 
 def test_what_it_says_stands_below(result: ScenarioResult) -> None:
-    text = "\n".join(printed(result_table(result), width=400)[9:])
+    text = "\n".join(printed(result_table(result), width=400)[11:])
     assert "- Of 3 policies" in text
     assert "- keep(p): backward weights of conv1 asked for 990 B" in text
     assert "- dyn settled on all(m) after 2 passes" in text
@@ -60,12 +65,12 @@ def test_a_narrow_terminal_keeps_the_labels(result: ScenarioResult) -> None:
     Without the mean of 8 and the offload of 7 and their gaps they take 54.
     """
     lines = printed(result_table(result), width=60)
-    assert lines[3:6] == [
+    assert lines[4:7] == [
         "               time  images  max mem  stalled   speed/",
         "policy   fits     s   per s        B  of time   oracle",
         "move(m)  yes   8.00   0.125       60   50.0 %   75.0 %",
     ]
-    assert lines[8] == "too narrow for mean memory, offloaded; results.csv has all"
+    assert lines[9] == "too narrow for mean memory, offloaded; results.csv has all"
     assert any("  mean mem  " in line for line in printed(result_table(result), width=73))
     assert not any("  mean mem  " in line for line in printed(result_table(result), width=72))
 

@@ -75,8 +75,8 @@ def test_without_either_it_is_float32(tmp_path: Path) -> None:
             "precision: amp",
             "titan_x_maxwell",
             (
-                "workload.precision: 'amp' is not a precision; expected one of float32, tf32, bfloat16, float16, "
-                "amp_bfloat16, amp_float16"
+                "workload.precision: 'amp' is not a precision; did you mean 'amp_bfloat16'? (float32, tf32, bfloat16, "
+                "float16, amp_bfloat16, amp_float16)"
             ),
         ),
         (

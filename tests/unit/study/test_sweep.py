@@ -168,6 +168,7 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
     done = vdnnsim("whatif", "small.yaml", *settings, "--csv", "w.csv", folder=folder)
 
     assert done.returncode == 0
+    assert vdnnsim("whatif", "small.yaml", *settings, "--require-fit", folder=folder).returncode == 4
     found = rows(folder / "w.csv")
     assert [(row["policy"], row["when"], row["fits"]) for row in found] == [
         ("base(p)", "before", "true"),
@@ -192,8 +193,8 @@ def test_what_if_prints_before_and_after(folder: Path) -> None:
     assert f" {100 * float(found[2]['performance_ratio']):.1f} %" in printed
     assert "after NO * " in printed
     assert (
-        "* does not fit; its numbers are of a replay on a GPU without a capacity - base(p) after, vdnn_all(m) after: "
-        in printed
+        "* does not fit; its numbers are of a replay on a GPU without a capacity - With link.bandwidth=300GB/s, "
+        "gpu.memory=1MiB 0 of 2 policies fit, 2 before - base(p) after, vdnn_all(m) after: " in printed
     )
     (line,) = (line for line in done.stdout.splitlines() if "Kernel times" in line)
     assert line.startswith("- Kernel times: ")
@@ -228,7 +229,7 @@ def test_what_if_says_of_before_and_after_where_kernel_times_come_from(folder: P
     lines = " ".join(done.stdout.split())
     assert "- before: Kernel times: " in lines
     assert "fitted to measurements - after: Kernel times: " in lines
-    assert "from assumed rates - after:" in lines
+    assert "carried over or assumed - after:" in lines
     assert lines.endswith(
         "after: Kernels: h200.kernels.csv times no kernel in float16, only in float32; its cost model stands "
         "in; the model of efficiencies knows no workspaces, so none count"

@@ -29,7 +29,7 @@ from vdnnsim.dnn.networks.unet import unet
 from vdnnsim.dnn.networks.vgg import vgg, vgg_paper, vgg_torchvision
 from vdnnsim.dnn.networks.vit import vit_b_16
 from vdnnsim.errors import InputError
-from vdnnsim.messages import not_one_of, quote
+from vdnnsim.messages import not_one_of, plain, quote, spelled_as
 
 NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "alexnet": alexnet,
@@ -67,6 +67,9 @@ NETWORKS: Mapping[str, Callable[[], LayerGraph]] = {
     "tiny_residual": tiny_residual,
 }
 
+CALLED_OTHERWISE: Mapping[str, str] = {"vgg16": "16 CONV layers, as in the vDNN paper: VGG-19 elsewhere"}
+"""What is said wherever a name stands that means another network to most."""
+
 NETWORK_NAMES: Sequence[str] = (*NETWORKS, *(family.name for family in FAMILIES))
 """As messages list them: a family once."""
 
@@ -77,10 +80,11 @@ def build_network(name: str) -> LayerGraph:
     Raises:
         InputError: no network has this name; the message offers the nearest one.
     """
+    name = spelled_as(name, NETWORKS) or name
     if name in NETWORKS:
         return NETWORKS[name]()
     for family in FAMILIES:
-        numbers = family.numbers_of(name)
+        numbers = family.numbers_of(name) or family.numbers_of(plain(name))
         if numbers is None:
             continue
         if not family.holds(numbers):

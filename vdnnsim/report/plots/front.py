@@ -15,7 +15,7 @@ from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import caption
-from vdnnsim.report.labels import fold_label
+from vdnnsim.report.labels import fold_label, joined_labels
 from vdnnsim.report.plots.names import LINE_PIXELS, MARKER_PIXELS, around, near_groups, write_names
 from vdnnsim.report.plots.style import INK, MUTED, house_style, mark_capacity, new_figure, png, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
@@ -58,11 +58,11 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A point, in the units of the axes, and the policy that it stands for."""
+    """A point, in the units of the axes, and the policies that it stands for."""
 
     x: float
     y: float
-    name: str
+    names: tuple[str, ...]
     on_front: bool
     fits: bool
 
@@ -70,13 +70,17 @@ class _Mark:
 def _marks(comparison: Comparison, memory: Scale, seconds: Scale) -> list[_Mark]:
     """Return the points, those whose names matter most first."""
 
-    def mark(row: PolicyResult, *, on_front: bool, fits: bool) -> _Mark:
+    def mark(row: PolicyResult, names: tuple[str, ...], *, on_front: bool, fits: bool) -> _Mark:
         x, y = row.metrics.max_memory_bytes / memory.factor, row.metrics.iteration_s / seconds.factor
-        return _Mark(x, y, row.policy, on_front, fits)
+        return _Mark(x, y, names, on_front, fits)
 
-    fitting = [mark(each.row, on_front=each.on_front, fits=True) for each in comparison.standings]
-    unfit = [mark(row, on_front=False, fits=False) for row in comparison.unfit]
-    return sorted(fitting, key=lambda each: not each.on_front) + unfit
+    # The ends of the front, which the title names, come before all others.
+    order = sorted(
+        comparison.standings,
+        key=lambda each: (not (each.on_front and 1 in (each.time_rank, each.memory_rank)), not each.on_front),
+    )
+    fitting = [mark(each.row, each.policies, on_front=each.on_front, fits=True) for each in order]
+    return fitting + [mark(row, (row.policy,), on_front=False, fits=False) for row in comparison.unfit]
 
 
 def _look(*, on_front: bool, fits: bool) -> dict[str, Any]:
@@ -142,7 +146,29 @@ def _write_names(figure: Figure, axes: Axes, marks: list[_Mark], limit: float) -
         lines.append(around((x, y), (next_x, y), LINE_PIXELS))
         lines.append(around((next_x, next_y), (next_x, y), LINE_PIXELS))
     written = write_names(figure, axes, points, texts, dots, lines)
-    return sum(len(group) for group, is_written in zip(groups, written, strict=True) if not is_written)
+    left_out = 0
+    for group, is_written, (x, _) in zip(groups, written, points, strict=True):
+        if not is_written and marks[group[0]].on_front:
+            _write_over(axes, marks[group[0]], left=x > window.x0 + window.width / 2)
+        elif not is_written:
+            left_out += len(group)
+    return left_out
+
+
+def _write_over(axes: Axes, mark: _Mark, *, left: bool) -> None:
+    """Write the name of a point of the front over whatever is there: the text speaks of it."""
+    axes.annotate(
+        joined_labels(mark.names),
+        (mark.x, mark.y),
+        xytext=(-12 if left else 12, 12),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        fontsize=_POINTS[True],
+        fontweight="bold",
+        color=INK,
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1},
+        zorder=7,
+    )
 
 
 def _name(figure: Figure, marks: list[_Mark]) -> Text:
@@ -150,7 +176,7 @@ def _name(figure: Figure, marks: list[_Mark]) -> Text:
     return figure.text(
         0.5,
         0.5,
-        fold_label(", ".join(mark.name for mark in marks), _LABEL_WIDTH),
+        fold_label(joined_labels(name for mark in marks for name in mark.names), _LABEL_WIDTH),
         fontsize=_POINTS[first.on_front],
         fontweight="bold" if first.on_front else "normal",
         color=INK if first.fits else MUTED,

@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vdnnsim.analysis.columns import COLUMNS
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import Shortage, caption, comparison, fastest_fitting, shortage
@@ -14,7 +15,7 @@ from vdnnsim.report.plots.style import ALARM, GRID, INK, MUTED, keep_left_spine_
 from vdnnsim.report.scale import byte_scale, percent
 from vdnnsim.units import format_bytes
 
-_BEST, _OTHER, _UNFIT = "#0072b2", "#8fb8d4", "#ffffff"
+_BEST, _OTHER, _UNFIT, _BESIDE = "#0072b2", "#8fb8d4", "#ffffff", "#b8b8b8"
 _HEIGHT = 0.62
 _LABEL_WIDTH = 17
 """Characters of a label in one line, at the largest of the sizes below."""
@@ -76,7 +77,7 @@ def _draw_speed(axes: Axes, result: ScenarioResult) -> None:
     _numbers(axes, result, [percent(ratio) for ratio in ratios])
     axes.axvline(100, color=MUTED, linestyle=(0, (4, 3)), linewidth=2, zorder=3)
     end = 105 * max(1.0, *ratios)
-    _above(axes, 100, "oracular baseline", MUTED, end)
+    _above(axes, 100, "oracular baseline: memory without end", MUTED, end)
     axes.set_xlim(0, end)
     axes.set_xlabel(COLUMNS["performance_ratio"].label)
 
@@ -87,7 +88,15 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     sizes = [each.metrics.max_memory_bytes / scale.factor for each in rows]
     limit, longest = capacity / scale.factor, max(capacity / scale.factor, *sizes)
     _bars(axes, result, sizes)
-    _numbers(axes, result, [scale.text(each.metrics.max_memory_bytes) for each in rows])
+    held = [runtime_bytes(each.trace, result.server.gpu) for each in rows]
+    beside = [
+        nbytes / scale.factor - size if each.fits else 0.0 for each, nbytes, size in zip(rows, held, sizes, strict=True)
+    ]
+    if any(width > 0 for width in beside):
+        places = range(len(rows))
+        axes.barh(places, beside, left=sizes, height=_HEIGHT, color=_BESIDE, zorder=2, label="gaps, CUDA's context")
+    shown = (nbytes if each.fits else each.metrics.max_memory_bytes for each, nbytes in zip(rows, held, strict=True))
+    _numbers(axes, result, [scale.text(nbytes) for nbytes in shown])
     axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=3)
     _above(axes, limit, f"capacity {format_bytes(capacity)}", ALARM, 1.05 * longest)
     means = [each.metrics.mean_memory_bytes / scale.factor for each in rows]
@@ -97,9 +106,12 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     for position, (each, size, mean) in enumerate(zip(rows, sizes, means, strict=True)):
         if not each.fits:
             _write_unfit(axes, each, position, tuple(line / (1.05 * longest) for line in (limit, size, mean)))
-    axes.legend(loc="upper right", bbox_to_anchor=(1.31, -0.055), frameon=False, handletextpad=0.1)
+    is_held = any(width > 0 for width in beside)
+    axes.legend(
+        loc="upper right", bbox_to_anchor=(1.31, -0.1 if is_held else -0.055), frameon=False, handletextpad=0.3, ncols=2
+    )
     axes.set_xlim(0, 1.05 * longest)
-    axes.set_xlabel(f"{COLUMNS['max_memory_bytes'].label}, {scale.unit}")
+    axes.set_xlabel(f"{'GPU memory held' if is_held else COLUMNS['max_memory_bytes'].label}, {scale.unit}")
 
 
 def _bars(axes: Axes, result: ScenarioResult, lengths: list[float]) -> None:

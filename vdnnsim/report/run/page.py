@@ -8,10 +8,19 @@ from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.hardware.server import Origin
 from vdnnsim.report import markdown
 from vdnnsim.report.budgets import budgets
-from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics, without_plan
+from vdnnsim.report.caveats import (
+    capture_lines,
+    contention_lines,
+    glossary,
+    kernel_times,
+    part_statistics,
+    remarks,
+    without_plan,
+)
 from vdnnsim.report.certificates import certificates
-from vdnnsim.report.findings import caption, conclusions, profiling, refusals
+from vdnnsim.report.findings import caption, conclusions, refusals
 from vdnnsim.report.tables.summary import FOOTNOTE, summary
+from vdnnsim.report.trials import profiling
 
 
 def page_text(
@@ -31,7 +40,8 @@ def page_text(
     return markdown.page(
         (
             markdown.heading(result.name, 1),
-            markdown.escape(f"{caption(result)}."),
+            markdown.escape(". ".join((caption(result), *remarks(result.workload))) + "."),
+            markdown.bullets(glossary(row.policy for row in result.slowest)),
             *map(markdown.escape, (*conclusions(result), budgets(result))),
             markdown.table(
                 [column.title for column in columns],

@@ -12,6 +12,9 @@ from vdnnsim.report.study.picture import StudyPicture, cell_text, factors
 StudyCells = Mapping[str, Value | None]
 """One point of a study: columns to values in SI, None where the point failed; `fits` is one of them."""
 
+KERNEL_TIMES: Final = "kernel_times"
+"""Cell of a row that is drawn: what its kernel times rest on, as `carried over`; empty where nobody knows."""
+
 _LABELS: Final = {
     "link.bandwidth_bytes_per_s": "bandwidth of the host link, each way",
     "gpu.memory_bytes": "GPU memory",

@@ -7,8 +7,9 @@ from vdnnsim.analysis.columns import Measured, Row, Value, cells
 from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.report.caveats import without_plan
+from vdnnsim.report.caveats import by_peaks, without_plan
 from vdnnsim.report.findings import refusals, workload_text
+from vdnnsim.report.labels import joined_labels
 from vdnnsim.report.tables.summary import SummaryColumn, quantity_column, rate_column, text_column
 from vdnnsim.units import format_bytes, format_seconds
 
@@ -59,7 +60,15 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
         return cells(COMPARED, stated, None if found is None else Measured.of(result, found))
 
     return (
-        *(row(each.row.policy, FITS, "", each.row, each) for each in comparison.standings),
+        *(
+            row(policy, FITS, reason, each.row, each)
+            for each in comparison.standings
+            for policy, reason in (
+                (each.row.policy, ""),
+                *((name, f"same plan as {each.row.policy}") for name in each.same_plan),
+                *((name, f"same numbers as {each.row.policy}") for name in each.same_numbers),
+            )
+        ),
         *(
             row(each.policy, DOES_NOT_FIT, each.refusal.explain(), each)
             for each in comparison.unfit
@@ -75,7 +84,7 @@ def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
     rows = [Measured.of(comparison.result, each.row) for each in standings]
     return (
         SummaryColumn("rank", ("rank", ""), tuple(str(each.time_rank) for each in standings)),
-        text_column("policy", (each.row.policy for each in standings)),
+        text_column("policy", map(_label, standings)),
         text_column("front", (FRONT if each.on_front else "" for each in standings)),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(comparison.result.workload.graph), rows),
@@ -87,18 +96,26 @@ def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
     )
 
 
+def _label(standing: Standing) -> str:
+    """Return the policies of a row, and what they share."""
+    first = joined_labels((standing.row.policy, *standing.same_plan)) + " (one plan)" * bool(standing.same_plan)
+    others = joined_labels(standing.same_numbers) + " (same numbers)"
+    return f"{first}, {others}" if standing.same_numbers else first
+
+
 def comparison_title(comparison: Comparison) -> str:
     """Return what the picture says: how many fit, and the two ends of the front."""
     standings, capacity = comparison.standings, comparison.result.server.gpu.memory_bytes
-    total = len(standings) + len(comparison.unfit) + len(comparison.declined)
+    fitting = sum(len(each.policies) for each in standings)
+    total = fitting + len(comparison.unfit) + len(comparison.declined)
     what = f"{workload_text(comparison.result)} into {format_bytes(capacity)}"
     if not standings:
         return f"None of {total} {'policy' if total == 1 else 'policies'} fits {what}"
     front = [each for each in standings if each.on_front]
     fast, small = _point(front[0]), _point(min(front, key=lambda each: each.memory_rank))
     ends = f": {fast}" if fast == small else f": from {fast} to {small}"
-    which = f"{len(standings)} of {total} {'policy' if total == 1 else 'policies'}"
-    return f"{which} {'fits' if len(standings) == 1 else 'fit'} {what}{ends}"
+    which = f"{by_peaks(comparison.result.kernels)}{fitting} of {total} {'policy' if total == 1 else 'policies'}"
+    return f"{which} {'fits' if fitting == 1 else 'fit'} {what}{ends}"
 
 
 def _point(standing: Standing) -> str:

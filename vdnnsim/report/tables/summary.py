@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from vdnnsim.analysis.columns import COLUMNS, Measured
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.report.scale import Scale, byte_scale, per_second, percent, percents, scale_of
@@ -71,6 +72,12 @@ def summary(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
     return columns if result.gpus == 1 else _with_equal_gpus_joined(columns, result)
 
 
+def holds_more(result: ScenarioResult) -> bool:
+    """Whether the driver counts more than is in use for a policy that fits: gaps, or the context of CUDA."""
+    gpu = result.server.gpu
+    return any(runtime_bytes(row.trace, gpu) > row.metrics.max_memory_bytes for row in result.results if row.fits)
+
+
 def _columns(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
     rows = [Measured.of(result, row) for row in result.results]
     # In the unit of the maximum, which stands beside it.
@@ -82,6 +89,7 @@ def _columns(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
         quantity_column("iteration_s", rows),
         rate_column(sample_of(result.workload.graph), rows),
         quantity_column("max_memory_bytes", rows),
+        *([quantity_column("runtime_bytes", rows, memory)] if holds_more(result) else []),
         quantity_column("mean_memory_bytes", rows, memory),
         quantity_column("offloaded_bytes", rows),
         SummaryColumn(f"{COLUMNS['stall_s'].title}, of time", (COLUMNS["stall_s"].short, "of time"), stalled),

@@ -12,13 +12,22 @@ from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.budgets import budgets
-from vdnnsim.report.caveats import capture_lines, contention_lines, kernel_times, part_statistics, without_plan
+from vdnnsim.report.caveats import (
+    capture_lines,
+    contention_lines,
+    glossary,
+    kernel_times,
+    part_statistics,
+    remarks,
+    without_plan,
+)
 from vdnnsim.report.certificates import certificates
-from vdnnsim.report.findings import caption, conclusions, profiling, refusals
+from vdnnsim.report.findings import caption, conclusions, refusals
 from vdnnsim.report.scale import per_second
 from vdnnsim.report.tables.comparison import FRONT, comparison_columns, comparison_title, unranked
 from vdnnsim.report.tables.fitted import FittedTable, Fold, TableColumn
 from vdnnsim.report.tables.summary import FOOTNOTE, NOT_FITTING, SummaryColumn, summary
+from vdnnsim.report.trials import profiling
 
 _LEFT_OUT_FIRST = (
     "mean_memory_bytes",
@@ -44,7 +53,8 @@ def result_table(result: ScenarioResult) -> RenderableType:
     columns = summary(result)
     unfit = next(column for column in columns if column.title == "fits").cells
     rows = _rows(columns, _titles(_LEFT_OUT_FIRST, result), "results.csv", (cell == NOT_FITTING for cell in unfit))
-    lines: list[RenderableType] = [Text(caption(result), style="bold"), rows]
+    lines: list[RenderableType] = [Text(caption(result), style="bold"), *_dim(remarks(result.workload)), rows]
+    lines += _dim(glossary(row.policy for row in result.slowest))
     if not all(row.fits for row in result.results):
         lines.append(Text(FOOTNOTE, style="dim"))
     known = *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
@@ -58,18 +68,23 @@ def result_table(result: ScenarioResult) -> RenderableType:
 
 def comparison_table(comparison: Comparison) -> RenderableType:
     """Return policies by rank: a caption, those that fit, what the mark means, and why the others do not."""
-    lines: list[RenderableType] = [Text(caption(comparison.result), style="bold")]
+    result = comparison.result
+    lines: list[RenderableType] = [Text(caption(result), style="bold"), *_dim(remarks(result.workload))]
     if comparison.standings:
-        left_out_first = _titles(_LEFT_OUT_FIRST_COMPARED, comparison.result)
+        left_out_first = _titles(_LEFT_OUT_FIRST_COMPARED, result)
         lines.append(_rows(comparison_columns(comparison), left_out_first, "compare.csv"))
+        lines += _dim(glossary(row.policy for row in result.slowest))
         lines.append(
             Text(f"{FRONT} no other policy is better in time or memory and no worse in the other", style="dim")
         )
-    result = comparison.result
     known = *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
     findings = comparison_title(comparison) + ".", *known, *unranked(comparison)
     lines.extend(_hanging(line) for line in findings)
     return Group(*lines)
+
+
+def _dim(texts: Iterable[str]) -> list[RenderableType]:
+    return [Text(text, style="dim") for text in texts]
 
 
 def _titles(columns: tuple[str, ...], result: ScenarioResult) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from vdnnsim.cost.transfer import line_s
+from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.errors import StudyError
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.figures import with_number
@@ -28,7 +29,7 @@ def with_figures(server: Server, figures: Mapping[str, float]) -> Server:
     """
     for path, number in figures.items():
         assert path != COMPUTE_SPEED, "a factor of the cost table, no figure"
-        if server.kernels is not None and path.startswith(("cost_model.", "gpu.peak.")):
+        if path.startswith(("cost_model.", "gpu.peak.")) and basis_of(server) is Basis.MEASURED:
             why = f"the kernels of this machine stand in a table; vary {COMPUTE_SPEED}"
             raise StudyError(f"{server.name}: {path}: {why}")
         for each in ("link.h2d", "link.d2h") if path == BANDWIDTH else (path,):

@@ -9,16 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from vdnnsim.cost.trust import Basis, basis_of
 from vdnnsim.errors import ProfileError, StudyError
 from vdnnsim.hardware.profile import find_profile, load_profile
 from vdnnsim.replace import Content
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import versions
-from vdnnsim.report.study.axis import StudyCells, shows
+from vdnnsim.report.study.axis import KERNEL_TIMES, StudyCells, shows
 from vdnnsim.report.study.picture import StudyPicture
 from vdnnsim.study.points.resolve import shown
 from vdnnsim.study.results.export import results_csv
-from vdnnsim.study.results.rows import progress_of, study_rows, table_header, table_row
+from vdnnsim.study.results.rows import StudyRow, progress_of, study_rows, table_header, table_row
 from vdnnsim.study.results.store import Store
 from vdnnsim.study.study import Study
 from vdnnsim.study.version import covered_digests, model_version
@@ -96,11 +97,20 @@ def _pictures(study: Study, store: Store) -> dict[str, bytes]:
     for finished in study_rows(study, store):
         if finished.outcome is None:
             continue
-        row = dict(zip(header, table_row(study, finished), strict=True))
+        row = dict(zip(header, table_row(study, finished), strict=True)) | {KERNEL_TIMES: _basis(finished)}
         for picture in study.pictures:
             if shows(picture, row):
                 _add(row, drawn[picture.name], picture)
     return {f"{picture.name}.png": draw_study_picture(drawn[picture.name], picture) for picture in study.pictures}
+
+
+def _basis(row: StudyRow) -> str:
+    """Return what the kernel times of a point rest on; a factor of its own on them is nobody's measurement."""
+    scenario = row.resolved.scenario
+    if scenario is None:
+        return ""
+    basis = basis_of(scenario.server)
+    return (Basis.CARRIED_OVER if row.resolved.compute_speed != 1 and basis is not Basis.DATASHEET else basis).value
 
 
 def _add(row: StudyCells, rows: list[StudyCells], picture: StudyPicture) -> None:

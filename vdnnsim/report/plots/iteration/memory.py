@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.analysis.memory import MemoryCurve, memory_curve
+from vdnnsim.analysis.memory import MemoryCurve, memory_curve, runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
@@ -42,6 +42,8 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     many = len(curve.times_s) > _MANY_MOMENTS
     areas = _draw_areas(axes, envelope(curve, trace.iteration_s, _COLUMNS) if many else curve, trace, times, memory)
     _draw_levels(axes, metrics, capacity, memory)
+    beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes if shown.fits else 0
+    beside = [_draw_beside(axes, beside_bytes, capacity, memory)] if beside_bytes > 0 else []
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
     axes.plot(
@@ -53,7 +55,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
         zorder=6,
         clip_on=False,
     )
-    _write_legend(axes, areas, metrics, kernel, memory)
+    _write_legend(axes, areas, beside, metrics, kernel, memory)
     axes.set_ylim(0, 1.12 * max(capacity, metrics.max_memory_bytes) / memory.factor)
     axes.set_xlim(0, trace.iteration_s / times.factor)
     note = f" (each of {_COLUMNS} columns shows the greatest use within it)" if many else ""
@@ -124,10 +126,25 @@ def _draw_levels(axes: Axes, metrics: RunMetrics, capacity: int, memory: Scale) 
     )
 
 
-def _write_legend(axes: Axes, areas: dict[BufferKind, Artist], metrics: RunMetrics, kernel: str, memory: Scale) -> None:
+def _draw_beside(axes: Axes, nbytes: int, capacity: int, memory: Scale) -> Artist:
+    """Draw, below the capacity, what the process holds besides: what buffers may take ends where it begins."""
+    ends = (capacity - nbytes) / memory.factor, capacity / memory.factor
+    label = f"gaps, CUDA's context  {memory.number(nbytes)}"
+    return axes.axhspan(*ends, facecolor="none", edgecolor=MUTED, hatch="//", linewidth=0, label=label, zorder=1)
+
+
+def _write_legend(  # what it says
+    axes: Axes,
+    areas: dict[BufferKind, Artist],
+    beside: list[Artist],
+    metrics: RunMetrics,
+    kernel: str,
+    memory: Scale,
+) -> None:
     """Write what the maximum is made of, in the order of the stack, and the mean."""
     at_peak = dict(metrics.peak_by_kind)
-    entries = {f"{kind.value}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
+    entries = {str(each.get_label()): each for each in beside}
+    entries |= {f"{kind.value}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
     most = memory.text(metrics.max_memory_bytes)
     mean = Line2D([], [], color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
     entries |= {f"mean over time  {memory.text(metrics.mean_memory_bytes)}": mean}

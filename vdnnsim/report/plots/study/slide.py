@@ -16,7 +16,7 @@ from vdnnsim.report.plots.series import (
     write_marks,
 )
 from vdnnsim.report.plots.style import new_figure
-from vdnnsim.report.study.axis import StudyAxis, StudyCells, cell, shown_rows, study_axis
+from vdnnsim.report.study.axis import KERNEL_TIMES, StudyAxis, StudyCells, cell, shown_rows, study_axis
 from vdnnsim.report.study.picture import StudyPicture, cell_text
 
 
@@ -90,8 +90,19 @@ def _subtitle(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
 
 def common(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
     """Return what is the same for all rows of a picture, as its study says or their columns."""
-    if picture.subtitle:
-        return picture.subtitle
+    return (picture.subtitle or _shared(rows, picture)) + origin_note(rows)
+
+
+def origin_note(rows: Sequence[StudyCells]) -> str:
+    """Return on what kernel times rest where that is a datasheet or another card: `; kernel times are ...`."""
+    bases = {str(row.get(KERNEL_TIMES) or "") for row in rows}
+    said = {"datasheet": "datasheet peaks", "carried over": "carried over from another card"}
+    found = [text for basis, text in said.items() if basis in bases]
+    return f"; {'' if len(bases) == 1 else 'some '}kernel times are {' or '.join(found)}" if found else ""
+
+
+def _shared(rows: Sequence[StudyCells], picture: StudyPicture) -> str:
+    """Return what the columns of all rows of a picture have in common."""
     varied = {picture.x, picture.y, picture.value, picture.by, picture.panels}
     said = []
     for column, what in (("network", ""), ("batch_size", "batch size "), ("hardware", "on "), ("policy", "")):

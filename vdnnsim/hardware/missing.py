@@ -1,0 +1,65 @@
+"""All that a profile lacks, said at once: `gpu (line 6): memory, peak; gpu.granule (line 9): source; host`."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from vdnnsim.entry import YamlValue
+from vdnnsim.hardware.figures import definitions, keys_of
+from vdnnsim.hardware.server import Gpu, Host, Link
+
+PLACEHOLDER: Final = "..."
+"""Stands in a template where a person has to write something."""
+_FIGURE: Final = ("value", "origin", "source")
+_SECTIONS: Final = {"gpu": Gpu, "link": Link, "host": Host}
+
+
+def missing(content: YamlValue, lines: Mapping[str, int]) -> str:
+    """Return what a profile lacks, with the lines where it belongs; empty where it lacks nothing that is known here.
+
+    Args:
+        content: of the file, with what it extends.
+        lines: of the file, by key path.
+    """
+    if not isinstance(content, dict):
+        return ""
+    told = [*_unfilled(content, "", lines), *_lacking(content, lines)]
+    return "; ".join(told)
+
+
+def _lacking(content: Mapping[str, YamlValue], lines: Mapping[str, int]) -> Iterator[str]:
+    for name, part in _SECTIONS.items():
+        required = [*([] if part is Host else ["name"]), *keys_of(part)[0]]
+        if name not in content:
+            if name != "link" or "topology" not in content:
+                yield f"{name} ({', '.join(required)})"
+            continue
+        section = content[name]
+        if not isinstance(section, dict):
+            continue
+        lacks = [key for key in required if key not in section]
+        if lacks:
+            yield f"{_place(name, lines)}: {', '.join(lacks)}"
+        for each in definitions(part):
+            figure, path = section.get(each.stated.key), f"{name}.{each.stated.key}"
+            figures = {path: figure}
+            if each.below is not None:
+                figures = {f"{path}.{key}": value for key, value in figure.items()} if isinstance(figure, dict) else {}
+            for where, value in figures.items():
+                if isinstance(value, dict) and (members := [key for key in _FIGURE if key not in value]):
+                    yield f"{_place(where, lines)}: {', '.join(members)}"
+
+
+def _unfilled(value: YamlValue, path: str, lines: Mapping[str, int]) -> Iterator[str]:
+    """Yield where a placeholder of the template still stands."""
+    if not isinstance(value, dict):
+        return
+    keys = [key for key, each in value.items() if each == PLACEHOLDER]
+    if keys:
+        first = _place(path, lines) if path else f"line {lines.get(keys[0], 1)}"
+        yield f"{first}: {', '.join(keys)}"
+    for key, each in value.items():
+        yield from _unfilled(each, f"{path}.{key}" if path else key, lines)
+
+
+def _place(path: str, lines: Mapping[str, int]) -> str:
+    return f"{path} (line {lines[path]})" if path in lines else path

@@ -1,0 +1,90 @@
+"""Sections of a profile: what its file says of one part of a machine, and the tables that it names."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from vdnnsim.csv_table import read_table
+from vdnnsim.entry import Entry
+from vdnnsim.errors import ProfileError
+from vdnnsim.hardware.copies import MeasuredCopies, read_copies
+from vdnnsim.hardware.figures import Figures, keys_of
+from vdnnsim.hardware.privacy import what_identifies
+from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, MeasuredKernels, Power
+from vdnnsim.hardware.stated import parameter_range
+from vdnnsim.messages import file_name, quote
+
+LAYOUTS: Final = ("nchw", "nhwc")
+"""Of the maps of a measured kernel: channels before pixels, or after them."""
+_PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}\.csv")
+
+Part = TypeVar("Part", bound=Gpu | Link | Host | Power)
+
+
+def read_part(part: type[Part], entry: Entry, figures: Figures, *texts: str) -> Part:
+    """Return what a section says of a part of the machine: its figures, and texts that it must have."""
+    required, optional = keys_of(part)
+    keys = entry.members((*texts, *required), optional)
+    named: dict[str, Any] = {name: keys[name].text() for name in texts}
+    return part(**named, **figures.fields(part, keys))
+
+
+def read_cost_model(entry: Entry, figures: Figures) -> tuple[str, Mapping[str, float]]:
+    """Return the kind and the parameters of the section `cost_model`; what they mean `vdnnsim.cost` defines."""
+    parameters = dict(entry.named_members("parameters"))
+    kind = parameters.pop("kind").text() if "kind" in parameters else DEFAULT_COST_MODEL
+    for name in parameters:
+        if not _PARAMETER.fullmatch(name):
+            raise entry.wrong(f"{quote(name)} is not a parameter's name, expected small letters, digits and _")
+    return kind, {name: figures.number(figure, parameter_range(name)) for name, figure in parameters.items()}
+
+
+def read_kernels(entry: Entry, folder: Path) -> MeasuredKernels:
+    """Return what the section `kernels` names: a table in the folder of the profile."""
+    keys = entry.members(("table", "tf32", "layout"))
+    table, data = _table(keys["table"], folder)
+    tf32 = keys["tf32"].value
+    if not isinstance(tf32, bool):
+        raise keys["tf32"].expected("true or false")
+    channels_last = keys["layout"].name(LAYOUTS, "a layout") == "nhwc"
+    return MeasuredKernels(table, hashlib.sha256(data).hexdigest(), tf32, channels_last)
+
+
+def copies_of(entry: Entry, folder: Path) -> MeasuredCopies:
+    """Return what the table holds that the section `copies` names."""
+    return read_copies(*_table(entry.members(("table",))["table"], folder))
+
+
+def _table(entry: Entry, folder: Path) -> tuple[Path, bytes]:
+    """Return the path and the content of a table in the folder of the profile."""
+    name = entry.text()
+    if not _TABLE.fullmatch(name):
+        raise entry.expected("the name of a CSV file beside the profile, in letters, digits and any of _.-")
+    table = folder / name
+    if table.is_symlink() and table.resolve().parent != folder.resolve():
+        # A profile of a stranger must not have another's file read, and parts of it printed.
+        raise entry.wrong(f"{file_name(table)} is a link to another folder, expected a file beside the profile")
+    try:
+        return table, read_table(table)
+    except ProfileError as failure:
+        raise entry.wrong(str(failure)) from failure
+
+
+def read_provenance(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """Return names and texts of the section `provenance`."""
+    texts = entry.named_members("names and what is said of each")
+    for name in texts:
+        if not _PARAMETER.fullmatch(name):
+            raise entry.wrong(f"{quote(name)} is not a name, expected small letters, digits and _")
+    return tuple((name, telling_of_nobody(name, text)) for name, text in texts.items())
+
+
+def telling_of_nobody(name: str, entry: Entry) -> str:
+    """Return a text that stands under a name, unless it identifies anybody."""
+    text = entry.text()
+    if found := what_identifies(name, text):
+        raise entry.wrong(f"looks like {found}, expected nothing that identifies anybody")
+    return text

@@ -1,0 +1,100 @@
+"""Machines as dots: the time of a step, or its cost, how far it may be off, and what it rests on."""
+
+from typing import Final
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from vdnnsim.analysis.machines import Ranking
+from vdnnsim.cost.trust import Basis
+from vdnnsim.report.plots.style import INK, MUTED, house_style, new_figure, png, ruled
+from vdnnsim.report.scale import Scale, time_scale
+from vdnnsim.report.tables.machines import title
+from vdnnsim.units import format_bytes
+
+_LOOKS: Final = {
+    Basis.MEASURED: ("#0072b2", "o", "measured on the card"),
+    Basis.FITTED: ("#0072b2", "o", "fitted to kernels or steps of the card"),
+    Basis.CARRIED_OVER: ("#e69f00", "s", "carried over from another card"),
+    Basis.DATASHEET: ("#8e2f6b", "D", "datasheet peaks, which no kernel reaches"),
+}
+_MOST_ROWS = 24
+
+
+def draw_machines(ranking: Ranking, what: str, subtitle: str) -> bytes:
+    """Draw the ranking as PNG, in the style of the house; equal data give equal bytes."""
+    with house_style():
+        return png(machines_figure(ranking, what, subtitle))
+
+
+def machines_figure(ranking: Ranking, what: str, subtitle: str) -> Figure:
+    """Draw a row for each machine that fits, the best on top, the bar as far as its mean error reaches.
+
+    Args:
+        ranking: the machines.
+        what: is trained, as `vgg16 (64)`.
+        subtitle: what all rows have in common.
+    """
+    offers = ranking.offers[:_MOST_ROWS]
+    left_out = len(ranking.offers) - len(offers)
+    rest = f"; {left_out} more in machines.csv" if left_out else ""
+    figure = new_figure(title(ranking, what), f"{subtitle}; a bar reaches as far as steps are off on average{rest}")
+    axes = figure.add_axes((0.21, 0.15, 0.5, 0.7))
+    if ranking.currency:
+        offers = tuple(each for each in offers if each.cost is not None)
+    values = [each.iteration_s if each.cost is None else each.cost for each in offers]
+    scale = Scale(ranking.unit, 1.0, 2) if ranking.currency else time_scale(values)
+    reached = [value / scale.factor for value in values]
+    for row, (offer, value) in enumerate(zip(offers, values, strict=True)):
+        color, marker, _ = _LOOKS[offer.trust.basis]
+        if (span := offer.trust.range_s(offer.iteration_s)) is not None:
+            ends = [value / scale.factor * end_s / offer.iteration_s for end_s in span]
+            axes.plot(ends, (row, row), color=color, linewidth=7, alpha=0.3, solid_capstyle="butt", zorder=2)
+            reached += ends
+        hollow = span is None
+        axes.plot(
+            value / scale.factor,
+            row,
+            marker,
+            color=color,
+            markersize=9,
+            markerfacecolor="white" if hollow else color,
+            markeredgewidth=2,
+            zorder=3,
+        )
+        held = f"{format_bytes(offer.held_bytes)} of {format_bytes(offer.memory_bytes)}, {offer.policy}"
+        axes.annotate(
+            f"{scale.telling([value]).text(value)}   {held}",
+            (1.02, row),
+            xycoords=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=12,
+            color=INK,
+            annotation_clip=False,
+        )
+    axes.set_xscale("log")
+    axes.set_xlim(min(reached, default=1) / 1.15, max(reached, default=1) * 1.15)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
+    axes.set_xlabel(f"cost, {scale.unit}" if ranking.currency else f"time of a step, {scale.unit}")
+    axes.set_yticks(range(len(offers)), [each.name for each in offers], fontsize=12)
+    axes.set_ylim(max(len(offers), 4) - 0.4, -0.6)
+    ruled(axes, "x")
+    _write_legend(figure, ranking)
+    return figure
+
+
+def _write_legend(figure: Figure, ranking: Ranking) -> None:
+    present = {each.trust.basis for each in ranking.offers}
+    looks = dict.fromkeys(_LOOKS[basis] for basis in Basis if basis in present)
+    handles = [
+        Line2D([], [], linestyle="", marker=marker, color=color, markersize=9, label=label)
+        for color, marker, label in looks
+    ]
+    if any(each.trust.range_s(1.0) is None for each in ranking.offers):
+        handles.append(
+            Line2D([], [], linestyle="", marker="o", color=MUTED, markerfacecolor="white", label="error not known")
+        )
+    figure.legend(handles=handles, loc="lower center", ncols=max(len(handles), 1), frameon=False)
