@@ -143,7 +143,7 @@ class Simulation:
         return DataFrame(result_rows(self.result), columns=list(RUN))
 
     def __str__(self) -> str:
-        from vdnnsim.report.tables.terminal import result_table
+        from vdnnsim.report.run.page import result_table
 
         return _printed(result_table(self.result))
 

@@ -50,7 +50,7 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     """
     from calibration.selection import selected_workloads
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.tables.fitted import plain_table
+    from vdnnsim.report.document import plain_table
 
     _check(batch_sizes)
     if csv_file is not None:

@@ -31,8 +31,8 @@ def claims(paper: str, report: Path | None, csv_file: Path | None) -> None:
     from vdnnsim.claims.report import claims_writer
     from vdnnsim.claims.row import COLUMNS, cells, summary
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.document import plain_table
     from vdnnsim.report.folder import refuse_foreign, write_folder
-    from vdnnsim.report.tables.fitted import plain_table
 
     opened = open_paper(read_claims(paper), Path(), _capture())
     writer = claims_writer(paper)

@@ -53,12 +53,11 @@ def frontier(
     from vdnnsim.frontier import find_frontier
     from vdnnsim.report.caveats import capture_lines, kernel_times
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.frontier import FILES, FRONTIER_WRITER, write_frontier
-    from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, shown_rows
-    from vdnnsim.report.tables.terminal import titled_table
 
     types = policies_with(policy_modules)
     asked = limited(_with_planner(asked_for(scenario, words, types, policies).scenario, types), time_limit)

@@ -24,7 +24,7 @@ def print_list(
 ) -> None:
     """Print a table of text, on a narrow terminal without some of its columns; write it to a file if one is given."""
     from vdnnsim.report.csv_file import write_csv
-    from vdnnsim.report.tables.fitted import plain_table
+    from vdnnsim.report.document import plain_table
 
     if csv_file is not None:
         write_csv(csv_file, header, rows)

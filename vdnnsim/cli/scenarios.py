@@ -46,8 +46,8 @@ def run(
     from vdnnsim.experiment import run_scenario
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.folder import refuse_foreign
+    from vdnnsim.report.run.page import result_table
     from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, write_report
-    from vdnnsim.report.tables.terminal import result_table
     from vdnnsim.scenario.check import refuse_misfits
 
     types = policies_with(policy_modules)

@@ -35,8 +35,8 @@ def validate(gpu: int | None, kind: DeviceKind, profile: str | None, out: Path |
     the same: that proves order, overlap, stalls and memory, and not the kernel times.
     """
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.document import plain_table
     from vdnnsim.report.folder import refuse_foreign
-    from vdnnsim.report.tables.fitted import plain_table
     from vdnnsim.validation.report.tables import HEADER, cells, column_names, summary_cells
     from vdnnsim.validation.report.write import VALIDATION_WRITER, write_validation
     from vdnnsim.validation.validate import differences

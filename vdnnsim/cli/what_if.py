@@ -12,7 +12,7 @@ from vdnnsim.cli.output import has_all, print_result
 from vdnnsim.cli.study_help import StudyCommand
 
 if TYPE_CHECKING:
-    from vdnnsim.report.tables.fitted import FittedTable
+    from vdnnsim.report.document import Table
     from vdnnsim.study.results.rows import StudyRow
     from vdnnsim.study.what_if import Change
 
@@ -48,10 +48,10 @@ def what_if(
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.report.caveats import capture_lines
     from vdnnsim.report.csv_file import write_csv
+    from vdnnsim.report.document import titled_table
     from vdnnsim.report.findings import caption
     from vdnnsim.report.scale import per_second
     from vdnnsim.report.tables.summary import FOOTNOTE
-    from vdnnsim.report.tables.terminal import titled_table
     from vdnnsim.study.points.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
 
@@ -104,10 +104,10 @@ def _kernel_times(changes: Sequence["Change"]) -> tuple[str, ...]:
     return (*(f"before: {line}" for line in before), *(f"after: {line}" for line in after))
 
 
-def _table(rows: Sequence[tuple[str, str, "StudyRow"]], unit: str, everything: str) -> "FittedTable":
+def _table(rows: Sequence[tuple[str, str, "StudyRow"]], unit: str, everything: str) -> "Table":
     from vdnnsim.analysis.columns import COLUMNS
+    from vdnnsim.report.document import plain_table
     from vdnnsim.report.scale import percents, rate_cells
-    from vdnnsim.report.tables.fitted import plain_table
 
     done = [row for _, _, row in rows if not row.error]
     rates = rate_cells([row.number("server_images_per_s") for row in done])
