@@ -50,7 +50,7 @@ def test_equal_gpus_share_a_row_of_the_table(pair: ScenarioResult) -> None:
 
     assert columns["policy"] == ("base(p)", "vdnn_all(p)", "late(p)", "late(p)")
     assert columns["GPU"] == ("all", "all", "0", "1")
-    assert [column.title for column in summary(pair)][:3] == ["policy", "GPU", "fits"]
+    assert [column.title for column in summary(pair).columns][:3] == ["policy", "GPU", "fits"]
 
 
 def test_ranges_of_gpus(pair: ScenarioResult) -> None:
