@@ -44,6 +44,7 @@ def run(
     from vdnnsim.analysis.columns import RUN, result_rows
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.experiment import run_scenario
+    from vdnnsim.nearby import nearby
     from vdnnsim.report.csv_file import write_csv
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.run.page import result_table
@@ -58,7 +59,7 @@ def run(
         refuse_misfits(scenario, asked.scenario)
     with SearchLine() as line:
         result = run_scenario(limited(asked.scenario, time_limit), line.tell)
-    result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture))
+    result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture), nearby=nearby(asked.scenario, result))
     written = write_report(result, folder)
     if csv_file is not None:
         write_csv(csv_file, RUN, result_rows(result))

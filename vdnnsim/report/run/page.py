@@ -23,7 +23,7 @@ def result_table(result: ScenarioResult) -> Document:
         (
             Heading(caption(result)),
             summary(result),
-            *map(Note, _footnotes(result)),
+            *map(Note, footnotes(result)),
             Bullets((*said, *refused)),
             *section("What would make it fit?", result.advice),
         )
@@ -41,7 +41,7 @@ def page_text(
         traces: file names of the traces for Perfetto.
         snapshots: file names of the memory snapshots.
     """
-    notes = (f"{note}." for note in (*_footnotes(result), *known(result)))
+    notes = (f"{note}." for note in (*footnotes(result), *known(result)))
     return markdown.page(
         (
             Heading(result.name, 1),
@@ -96,5 +96,6 @@ def sources(result: ScenarioResult) -> tuple[str, ...]:
     )
 
 
-def _footnotes(result: ScenarioResult) -> tuple[str, ...]:
+def footnotes(result: ScenarioResult) -> tuple[str, ...]:
+    """Return what the star of the table means, where it stands."""
     return () if all(each.fits for each in result.results) else (FOOTNOTE,)
