@@ -18,7 +18,7 @@ from vdnnsim.study.points.figures import with_figures
 
 CAPACITIES: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 BANDWIDTHS: Final = (0.5, 1.0, 2.0, 4.0)
-MOST_OPERATIONS: Final = 60_000
+MOST_OPERATIONS: Final = 120_000
 """Replayed in all, which takes some two seconds; a policy that would take more is left out."""
 
 

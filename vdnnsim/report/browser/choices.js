@@ -17,6 +17,8 @@ function choose(policy) {
   const order = [...lost].sort((one, other) => other[1] - one[1]);
   bar.replaceChildren(...order.map(([each, ns]) => make("span", { style: `flex-grow:${ns};background:${paint(all.causes[each][1])}`, title: all.causes[each][0] })));
   legend.replaceChildren(...order.map(([each, ns]) => make("li", {}, make("i", { style: `background:${paint(all.causes[each][1])}` }), `${all.causes[each][0]} `, make("b", {}, seconds(ns)))));
+  const streams = new Set(run.spans.look), kinds = new Set(run.buffers.kind), present = [...all.looks.filter((_, at) => streams.has(at)), ...all.kinds.filter((_, at) => kinds.has(at))];
+  $("looks").replaceChildren(...present.map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
   fillCauses();
   listWaits();
   listAlive();
@@ -54,13 +56,16 @@ function showDifference() {
     const share = before ? `${more > 0 ? "+" : more < 0 ? "−" : ""}${digits(Math.abs((100 * more) / before))} %` : "";
     return make("tr", {}, make("td", {}, name), ...[shown(before, unit), shown(later, unit), more ? (more > 0 ? "+" : "") + shown(more, unit) : "0", share].map((text) => make("td", { class: "n" }, text)));
   };
+  const [longer, more] = [other.end - one.end, other.numbers["max memory"][0] - one.numbers["max memory"][0]];
+  const time = `${digits(Math.abs((100 * longer) / one.end))} % ${longer > 0 ? "longer" : "less time"}`;
+  $("difference-title").textContent = `${other.policy} takes ${time} than ${one.policy} and ${size(Math.abs(more))} ${more > 0 ? "more" : "less"} memory`;
   const head = make("tr", {}, make("th", { scope: "col" }, ""), ...[one.policy, other.policy, "difference", ""].map((text) => make("th", { class: "n", scope: "col" }, text)));
   $("difference").replaceChildren(make("div", { class: "wide" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...names.map(row)))));
 }
 function setUpDifference() {
   if (!$("one") || all.runs.length < 2) return;
-  const different = all.runs.findIndex((each) => each.end !== all.runs[0].end);
-  for (const [id, now] of [["one", 0], ["other", Math.max(1, different)]]) {
+  const others = all.runs.filter((each) => each.end !== all.runs[0].end).sort((one, other) => one.end - other.end);
+  for (const [id, now] of [["one", 0], ["other", all.runs.indexOf(others[0] || all.runs[1])]]) {
     $(id).replaceChildren(...all.runs.map((each, at) => make("option", { value: at }, each.policy)));
     $(id).value = now;
     $(id).addEventListener("change", showDifference);

@@ -69,7 +69,6 @@ async function open() {
   document.querySelectorAll(".still").forEach((each) => { each.style.display = "none"; });
   document.querySelectorAll(".live").forEach((each) => { each.hidden = false; });
   $("policy").replaceChildren(...all.runs.map((each) => make("option", { value: each.policy }, each.policy)));
-  $("looks").replaceChildren(...all.looks.concat(all.kinds).map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
   view.changed.push(draw);
   setUpHands();
   setUpNearby();

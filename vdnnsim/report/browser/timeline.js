@@ -1,6 +1,6 @@
 // One iteration: memory in use above the streams, on one axis of time; what is narrower than a pixel is merged.
 const view = { from: 0, to: 1, at: null, hover: null, changed: [] };
-const MEMORY = 190, ROW = 30, GAP = 7, AXIS = 24;
+const MEMORY = 190, ROW = 30, GAP = 7, AXIS = 26;
 let all, run;
 const edge = () => ($("streams").clientWidth < 600 ? 58 : 92);
 const told = () => view.changed.forEach((each) => each());
@@ -36,7 +36,7 @@ function drawStreams() {
     if (row.track === undefined) drawStalls(context, width, row.top);
     else drawSpans(context, width, row.top, run.spans.tracks[row.track]);
   }
-  drawAxis(context, width, height - AXIS + 8);
+  drawAxis(context, width, height - AXIS / 2 + 2);
   for (const [moment, color] of [[view.at, style("--accent")], [view.hover, style("--muted")]]) {
     if (moment === null || moment < view.from || moment > view.to) continue;
     context.fillStyle = color;
@@ -140,10 +140,12 @@ function drawAxis(context, width, middle) {
   const span = view.to - view.from, wanted = span / Math.max(2, (width - edge()) / 130), unit = 10 ** Math.floor(Math.log10(wanted));
   const step = [1, 2, 5, 10].map((each) => each * unit).find((each) => each >= wanted);
   context.fillStyle = style("--muted");
-  for (let tick = Math.ceil(view.from / step) * step; tick <= view.to; tick += step) {
+  // Far into an iteration few digits differ: the left end is told in full, the others from there on.
+  const far = span < 0.02 * view.from, begin = far ? view.from : Math.ceil(view.from / step) * step;
+  for (let tick = begin; tick <= view.to; tick += step) {
     const left = x(tick, width);
     if (left > width - 50) break;
-    context.fillText(span < 0.02 * tick ? `+${seconds(tick - view.from)}` : seconds(tick), left, middle);
+    context.fillText(far && tick > begin ? `+${seconds(tick - begin)}` : seconds(tick), left, middle);
   }
 }
 function drawOverview() {

@@ -28,7 +28,7 @@ _MOST_BUFFERS = 16
 _COLUMNS = 320
 _RIGHT = 0.6
 """Dots further right have their names on their left."""
-_LINE = 0.062
+_LINE = 0.078
 """Height of a name."""
 
 
@@ -50,7 +50,7 @@ def html_text(result: ScenarioResult) -> str:
 
     shown, gpu = subject(result), result.server.gpu
     rows = recorded(sorted(result.slowest, key=lambda row: row is not shown))
-    verdict, *more = conclusions(result)
+    verdict, *more = (sentence for text in conclusions(result) for sentence in _sentences(text))
     return environment().get_template("run.html.j2").render(
         title=result.name,
         caption=caption(result),
@@ -96,6 +96,14 @@ def html_text(result: ScenarioResult) -> str:
         recording=recording(result, rows),
         left_out=len(result.slowest) - len(rows),
     )  # fmt: skip
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the first sentence of a text, which is its title, and the rest."""
+    first, stop, rest = text.partition(". ")
+    yield f"{first}." if stop else first
+    if rest:
+        yield rest
 
 
 def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, str]]:
