@@ -42,14 +42,12 @@ def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
 
 
 def _of(scenario: Scenario, policy: Policy, row: PolicyResult) -> Iterator[Nearby]:
-    plan = row.trace.plan
-    simulator = simulator_of(scenario)
-    there = scenario.server.gpu.memory_bytes
+    plan, gpu, simulator = row.trace.plan, scenario.server.gpu, simulator_of(scenario)
     fits = {}
-    for share in CAPACITIES:
-        context = scenario.server.gpu.context_bytes
-        limits = replace(simulator.limits, device_bytes=max(0, int(share * there) - context), total_bytes=int(share * there))
-        fits[int(share * there)] = not isinstance(replace(simulator, limits=limits).place(plan), DoesNotFit)
+    for capacity in (int(share * gpu.memory_bytes) for share in CAPACITIES):
+        free = max(0, capacity - gpu.context_bytes)
+        limits = replace(simulator.limits, device_bytes=free, total_bytes=capacity)
+        fits[capacity] = not isinstance(replace(simulator, limits=limits).place(plan), DoesNotFit)
     for bandwidth in BANDWIDTHS:
         seconds = row.metrics.iteration_s
         if bandwidth != 1 and row.metrics.offloaded_bytes:

@@ -59,7 +59,9 @@ def run(
         refuse_misfits(scenario, asked.scenario)
     with SearchLine() as line:
         result = run_scenario(limited(asked.scenario, time_limit), line.tell)
-    result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture), nearby=nearby(asked.scenario, result))
+    result = replace(
+        result, advice=advice(asked.scenario, result, types, asked.recapture), nearby=nearby(asked.scenario, result)
+    )
     written = write_report(result, folder)
     if csv_file is not None:
         write_csv(csv_file, RUN, result_rows(result))

@@ -29,9 +29,8 @@ def fragment(blocks: Iterable[Block]) -> Markup:
 @cache
 def environment() -> Environment:
     """Return the templates and what they may call."""
-    made = Environment(
-        loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    made = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined)
+    made.trim_blocks = made.lstrip_blocks = True
     made.filters["worded"] = worded
     made.filters["blocks"] = fragment
     made.filters["size"] = format_bytes

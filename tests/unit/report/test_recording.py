@@ -17,7 +17,7 @@ def unpacked(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> dict[str
 
 
 def test_a_trace_as_a_browser_reads_it(result: ScenarioResult, move: PolicyResult) -> None:
-    """Of `move(m)` in the order of their start: conv1 and its offload at 0 s, fc at 3 and 4, the fetch at 5, conv1 at 7.
+    """Of `move(m)` by start: conv1 and its offload at 0 s, fc at 3 and 4, the fetch at 5, conv1 at 7.
 
     They last 1, 3, 1, 1, 2 and 1 s. Memory: 10 and 20 B at 0 s, less 10 at 3, 10 at 5, 30 at 7, all back at 8. The
     first kernel of fc waits from 1 to 3 s for the offload, the last of conv1 from 5 to 7 s for the fetch.

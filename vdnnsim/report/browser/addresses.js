@@ -16,13 +16,13 @@ function lies() {
 }
 function drawMap() {
   if (!$("map") || !run.memory.offset.length) return;
-  const height = 340, { context, width } = surface($("map"), height), scale = (width - edge()) / (view.to - view.from);
+  const height = 340, { context, width } = surface($("map"), height), gutter = edge(), scale = (width - gutter) / (view.to - view.from);
   const found = lies();
   context.fillStyle = style("--card");
   context.fillRect(edge(), 0, width - edge(), height);
   for (const each of found) {
     if (each.to < view.from || each.from > view.to) continue;
-    const left = Math.max(edge(), edge() + (each.from - view.from) * scale), right = Math.min(width, edge() + (each.to - view.from) * scale);
+    const left = Math.max(gutter, gutter + (each.from - view.from) * scale), right = Math.min(width, gutter + (each.to - view.from) * scale);
     const tall = (each.bytes / run.top) * height, low = height - (each.low / run.top) * height;
     context.fillStyle = paint(all.kinds[run.buffers.kind[each.buffer]][1]);
     context.fillRect(left, low - tall, Math.max(0.6, right - left), Math.max(0.5, tall - (tall > 3 ? 0.7 : 0)));

@@ -3,7 +3,11 @@ let waiting = false;
 function draw() {
   if (waiting) return;
   waiting = true;
-  requestAnimationFrame(() => { waiting = false; drawOverview(); drawStreams(); drawMap(); });
+  requestAnimationFrame(() => {
+    waiting = false;
+    // A page that is not laid out yet has no width.
+    if ($("streams").clientWidth) { drawOverview(); drawStreams(); drawMap(); }
+  });
 }
 
 function setUpHands() {

@@ -45,30 +45,34 @@ function drawStreams() {
 }
 
 // Slices in their order; of those within one pixel the one that takes most of it gives the colour, as strong as it is.
-function slices(context, width, top, count, start, length, color, name) {
-  const scale = (width - edge()) / (view.to - view.from);
-  let pixel = -1, shares = new Map();
+function slices(context, width, top, which, { start, length }, look, palette, name) {
+  const gutter = edge(), scale = (width - gutter) / (view.to - view.from), shares = new Float64Array(palette.length);
+  const ends = (each) => start[which(each)] + length[which(each)];
+  let pixel = -1;
   const flush = () => {
-    if (pixel < 0 || !shares.size) return;
-    const [best, share] = [...shares].reduce((one, other) => (other[1] > one[1] ? other : one));
-    context.globalAlpha = Math.min(1, 0.25 + share);
-    context.fillStyle = best;
+    if (pixel < 0) return;
+    const best = scan(shares, 0, shares.length);
+    context.globalAlpha = Math.min(1, 0.25 + shares[best]);
+    context.fillStyle = palette[best];
     context.fillRect(pixel, top, 1, ROW);
     context.globalAlpha = 1;
-    shares.clear();
+    shares.fill(0);
+    pixel = -1;
   };
-  for (let at = after(count, (each) => start(each) + length(each), view.from); at < count && start(at) < view.to; at++) {
-    const left = edge() + (start(at) - view.from) * scale, wide = length(at) * scale;
+  for (let each = after(which.count, ends, view.from); each < which.count; each++) {
+    const at = which(each);
+    if (start[at] >= view.to) break;
+    const left = gutter + (start[at] - view.from) * scale, wide = length[at] * scale;
     if (wide < 1) {
       const now = Math.floor(left);
       if (now !== pixel) { flush(); pixel = now; }
-      shares.set(color(at), (shares.get(color(at)) || 0) + wide);
+      shares[look[at]] += wide;
       continue;
     }
-    const from = Math.max(edge(), left), end = Math.min(width, left + wide);
-    context.fillStyle = color(at);
+    const from = Math.max(gutter, left), end = Math.min(width, left + wide);
+    context.fillStyle = palette[look[at]];
     context.fillRect(from, top, Math.max(1, end - from - (wide > 4 ? 1 : 0)), ROW);
-    if (name && end - from > 60) label(context, name(at), from + 5, top + ROW / 2, end - from - 10, color(at));
+    if (end - from > 60) label(context, name(at), from + 5, top + ROW / 2, end - from - 10, palette[look[at]]);
   }
   flush();
 }
@@ -83,14 +87,12 @@ function label(context, text, left, middle, room, color) {
   context.restore();
 }
 function drawSpans(context, width, top, track) {
-  const { start, length, look: looks, name } = run.spans;
-  const colors = all.looks.map(([, color]) => paint(color));
-  slices(context, width, top, track.length, (at) => start[track[at]], (at) => length[track[at]],
-    (at) => colors[looks[track[at]]], (at) => all.names[name[track[at]]]);
+  const which = Object.assign((each) => track[each], { count: track.length });
+  slices(context, width, top, which, run.spans, run.spans.look, all.looks.map(([, color]) => paint(color)), (at) => all.names[run.spans.name[at]]);
 }
 function drawStalls(context, width, top) {
-  const { start, length, cause } = run.stalls, colors = all.causes.map(([, color]) => paint(color));
-  slices(context, width, top, start.length, (at) => start[at], (at) => length[at], (at) => colors[cause[at]], (at) => all.causes[cause[at]][0]);
+  const which = Object.assign((each) => each, { count: run.stalls.start.length });
+  slices(context, width, top, which, run.stalls, run.stalls.cause, all.causes.map(([, color]) => paint(color)), (at) => all.causes[run.stalls.cause[at]][0]);
 }
 
 // Every column shows its moment of greatest use, so no peak is lost between two pixels.
@@ -99,14 +101,7 @@ function drawMemory(context, width, left, from, to, height, ruled) {
   const top = 1.06 * Math.max(totals[peak] || 1, run.fits ? all.capacity : 0), columns = Math.floor(width - left);
   const kinds = all.kinds.map(([, color], kind) => [paint(color), inUse[kind]]);
   if (ruled) rules(context, width, height, top);
-  let at = after(count, (each) => times[each], from);
-  for (let column = 0; column < columns; column++) {
-    const until = from + ((column + 1) / columns) * (to - from);
-    let next = at;
-    while (next < count && times[next] <= until) next = next + BLOCK < count && times[next + BLOCK] <= until ? next + BLOCK : next + 1;
-    const shown = next > at ? most(run.memory, Math.max(0, at - 1), next) : at - 1;
-    at = next;
-    if (shown < 0) continue;
+  const stack = (shown, column) => {
     let bottom = height;
     for (const [color, bytes] of kinds) {
       const tall = (bytes[shown] / top) * (height - 4);
@@ -115,6 +110,15 @@ function drawMemory(context, width, left, from, to, height, ruled) {
       context.fillRect(left + column, bottom - tall, 1.4, tall);
       bottom -= tall;
     }
+  };
+  let at = after(count, (each) => times[each], from);
+  for (let column = 0; column < columns; column++) {
+    const until = from + ((column + 1) / columns) * (to - from);
+    let next = at;
+    while (next < count && times[next] <= until) next = next + BLOCK < count && times[next + BLOCK] <= until ? next + BLOCK : next + 1;
+    const shown = next > at ? most(run.memory, Math.max(0, at - 1), next) : at - 1;
+    at = next;
+    if (shown >= 0) stack(shown, column);
   }
   if (!ruled) return;
   const line = height - (all.capacity / top) * (height - 4);
@@ -148,9 +152,16 @@ function drawAxis(context, width, middle) {
     context.fillText(far && tick > begin ? `+${seconds(tick - begin)}` : seconds(tick), left, middle);
   }
 }
+let whole = {};
 function drawOverview() {
-  const { context, width, height } = surface($("overview"), 46), left = edge();
-  drawMemory(context, width, left, 0, run.end, height, false);
+  const { context, width, height } = surface($("overview"), 46), left = edge(), of = [run.policy, width, dark.matches].join();
+  if (whole.of !== of) {
+    const canvas = document.createElement("canvas");
+    Object.assign(canvas, { width, height });
+    drawMemory(canvas.getContext("2d"), width, left, 0, run.end, height, false);
+    whole = { of, canvas };
+  }
+  context.drawImage(whole.canvas, 0, 0, width, height);
   const [from, to] = [view.from, view.to].map((each) => left + (each / run.end) * (width - left));
   context.globalAlpha = 0.72;
   context.fillStyle = style("--paper");

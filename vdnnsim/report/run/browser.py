@@ -138,11 +138,15 @@ def _dots(result: ScenarioResult) -> list[Dot]:
 
 
 def _labelled(dots: Iterable[Dot]) -> list[Dot]:
-    """Return dots with their names at heights at which none stands on another, as near as can be to their own."""
+    """Return dots with their names at heights at which none stands on another name or dot, near their own."""
     placed: list[Dot] = []
-    for dot in sorted(dots, key=lambda each: each.y):
-        beside = [each.label for each in placed if (each.x < _RIGHT) == (dot.x < _RIGHT)]
-        placed.append(replace(dot, label=max([dot.y, *(height + _LINE for height in beside)])))
+    ordered = sorted(dots, key=lambda each: each.y)
+    for dot in ordered:
+        beside = [each.label for each in placed] + [each.y for each in ordered if each is not dot]
+        height = dot.y
+        while any(abs(height - taken) < _LINE for taken in beside):
+            height += _LINE / 4
+        placed.append(replace(dot, label=height))
     return placed
 
 
@@ -187,7 +191,9 @@ def stalls_title(shown: PolicyResult) -> str:
 
 
 def _lost_to(cause: StallCause) -> str:
-    return {StallCause.PINNING: "while the host pins memory"}.get(cause, cause.value.replace("waits for", "waiting for"))
+    return {StallCause.PINNING: "while the host pins memory"}.get(
+        cause, cause.value.replace("waits for", "waiting for")
+    )
 
 
 def _by_cause(shown: PolicyResult) -> list[tuple[StallCause, float]]:
@@ -254,17 +260,16 @@ def _pool_title(shown: PolicyResult) -> str:
     return f"The pool takes {format_bytes(shown.trace.pool_bytes)}, {told}"
 
 
-
 def _nearby_title(result: ScenarioResult) -> str:
     """Return what a link twice as fast would do for the best of the policies that were tried."""
     times = {(each.policy, each.bandwidth): dict(each.iteration_s) for each in result.nearby}
     capacity = result.server.gpu.memory_bytes
     for policy, _ in times:
         now, then = (times[policy, factor].get(capacity) for factor in (1.0, 2.0))
-        if now is not None and then is not None:
+        if now is not None and then is not None and now != then:
             told = f"{format_seconds(then)} instead of {format_seconds(now)}"
-            return f"Over a link twice as fast {policy} would take {told if then != now else 'as long as it does'}"
-    return "With other memory, over another link"
+            return f"Over a link twice as fast {policy} would take {told}"
+    return "No other link would make a policy faster that fits"
 
 
 def _nearby_table(result: ScenarioResult) -> Table:
