@@ -1,22 +1,20 @@
 """`report.html`: a run to look into, in a browser, without a network; what needs no script is there without one."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from itertools import accumulate
-from math import log10
 
-from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.plan.operations import describe
 from vdnnsim.report.budgets import needs
 from vdnnsim.report.caveats import known
 from vdnnsim.report.document import Bullets, Table, plain_table
-from vdnnsim.report.findings import caption, comparison, conclusions, headline, leader, subject
+from vdnnsim.report.findings import caption, comparison, conclusions, headline, subject
 from vdnnsim.report.html import environment
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
 from vdnnsim.report.run.recording import recorded, recording
+from vdnnsim.report.run.stills import areas, capacity_height, dots
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.report.tables.summary import summary
 from vdnnsim.trace import IterationTrace, StallCause
@@ -25,23 +23,6 @@ from vdnnsim.units import format_bytes, format_seconds
 _MOST_STALLS = 40
 _MOST_BUFFERS = 16
 """Rows that a page without scripts shows; with them it has all."""
-_COLUMNS = 320
-_RIGHT = 0.6
-"""Dots further right have their names on their left."""
-_LINE = 0.078
-"""Height of a name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """Policies of equal time and memory; `x`, `y` and the height of its name from 0 to 1."""
-
-    names: tuple[str, ...]
-    told: str
-    x: float
-    y: float
-    fits: bool
-    label: float = 0.0
 
 
 def html_text(result: ScenarioResult) -> str:
@@ -62,13 +43,13 @@ def html_text(result: ScenarioResult) -> str:
         comparison=comparison(result),
         table=(summary(result),),
         notes=(*footnotes(result), *known(result)),
-        dots=_dots(result),
-        capacity=_capacity(result),
+        dots=dots(result),
+        capacity=capacity_height(result),
         capacity_text=format_bytes(gpu.memory_bytes),
         slowest=format_seconds(max(row.metrics.iteration_s for row in result.slowest)),
         fastest=format_seconds(min(row.metrics.iteration_s for row in result.slowest)),
         headline=headline(result, shown),
-        layers=_layers(result, shown),
+        layers=areas(result, shown),
         stalls=stalls_title(shown),
         causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in _by_cause(shown)],
         stall_table=(_stall_table(shown),),
@@ -114,70 +95,6 @@ def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, s
     yield percent(shown.performance_ratio), "of the speed with memory enough"
     yield format_bytes(metrics.max_memory_bytes), "in use at the most"
     yield percent(metrics.stall_s / metrics.iteration_s), "of the time waiting"
-
-
-def _dots(result: ScenarioResult) -> list[Dot]:
-    """Return a dot for each place on time against memory, the latter by its logarithm."""
-    places: dict[tuple[str, str], list[PolicyResult]] = {}
-    for row in result.slowest:
-        key = format_seconds(row.metrics.iteration_s), format_bytes(row.metrics.max_memory_bytes)
-        places.setdefault(key, []).append(row)
-    times = [row.metrics.iteration_s for row in result.slowest]
-    low, high = _memory_range(result)
-    best = leader(result)
-    return _labelled(
-        Dot(
-            tuple(sorted((row.policy for row in rows), key=lambda name: best is None or name != best.policy)),
-            f"{time}, {memory}{'' if rows[0].fits else ', does not fit'}",
-            (rows[0].metrics.iteration_s - min(times)) / ((max(times) - min(times)) or 1.0),
-            (log10(rows[0].metrics.max_memory_bytes) - low) / (high - low),
-            rows[0].fits,
-        )
-        for (time, memory), rows in places.items()
-    )
-
-
-def _labelled(dots: Iterable[Dot]) -> list[Dot]:
-    """Return dots with their names at heights at which none stands on another name or dot, near their own."""
-    placed: list[Dot] = []
-    ordered = sorted(dots, key=lambda each: each.y)
-    for dot in ordered:
-        beside = [each.label for each in placed] + [each.y for each in ordered if each is not dot]
-        height = dot.y
-        while any(abs(height - taken) < _LINE for taken in beside):
-            height += _LINE / 4
-        placed.append(replace(dot, label=height))
-    return placed
-
-
-def _memory_range(result: ScenarioResult) -> tuple[float, float]:
-    sizes = [row.metrics.max_memory_bytes for row in result.slowest]
-    return log10(min(sizes)) - 0.1, log10(max(*sizes, result.server.gpu.memory_bytes)) + 0.1
-
-
-def _capacity(result: ScenarioResult) -> float:
-    low, high = _memory_range(result)
-    return (log10(result.server.gpu.memory_bytes) - low) / (high - low)
-
-
-def _layers(result: ScenarioResult, shown: PolicyResult) -> list[tuple[str, str, str]]:
-    """Return memory over time as areas of 1000 by 100: kind, colour and path, those in front last."""
-    from vdnnsim.report.plots.iteration.memory import envelope
-    from vdnnsim.report.plots.style import KIND_COLORS
-
-    curve = envelope(memory_curve(shown.trace), shown.trace.iteration_s, _COLUMNS)
-    top = 1.05 * max(shown.metrics.max_memory_bytes, result.server.gpu.memory_bytes * shown.fits)
-    heights = [0] * _COLUMNS
-    areas = []
-    for kind in KIND_COLORS:
-        if any(curve.kinds[kind]):
-            heights = [height + nbytes for height, nbytes in zip(heights, curve.kinds[kind], strict=True)]
-            steps = "".join(
-                f"V{100 - 100 * height / top:.1f}H{1000 * (column + 1) / _COLUMNS:.1f}"
-                for column, height in enumerate(heights)
-            )
-            areas.append((kind.value, KIND_COLORS[kind], f"M0,100{steps}V100Z"))
-    return areas[::-1]
 
 
 def stalls_title(shown: PolicyResult) -> str:
