@@ -1,6 +1,6 @@
 """What is to be said, apart from how it is shown: headings, prose, lists, tables and pictures in their order.
 
-`report.terminal` and `report.markdown` show a document. Its texts are plain; `code` between backticks
+`report.terminal`, `report.markdown` and `report.html` show a document. Its texts are plain; `code` between backticks
 and [links](to somewhere) are all that a text may hold beside words.
 """
 
@@ -132,7 +132,7 @@ Block = Heading | Prose | Note | Bullets | Definitions | Picture | Table
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Blocks in their order; rich prints it."""
+    """Blocks in their order; rich prints it, and a notebook shows it."""
 
     blocks: tuple[Block, ...]
 
@@ -140,6 +140,11 @@ class Document:
         from vdnnsim.report.terminal import rendered
 
         return rendered(self)
+
+    def _repr_html_(self) -> str:
+        from vdnnsim.report.html import fragment
+
+        return fragment(self.blocks)
 
 
 def section(title: str, lines: Sequence[str], level: int = 2) -> tuple[Block, ...]:

@@ -1,4 +1,15 @@
-from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, Table, plain_table, text_column
+from vdnnsim.report.document import (
+    Bullets,
+    Definitions,
+    Document,
+    Heading,
+    Note,
+    Picture,
+    Prose,
+    Table,
+    plain_table,
+    text_column,
+)
 from vdnnsim.report.html import fragment, worded
 
 
@@ -39,3 +50,7 @@ def test_every_block_has_its_element() -> None:
 def test_rows_of_less_weight_are_marked() -> None:
     table = Table((text_column("name", ("a", "b")),), dim=(False, True))
     assert fragment((table,)).count('<tr class="dim">') == 1
+
+
+def test_a_notebook_shows_a_document() -> None:
+    assert Document((Note("a < b"),))._repr_html_().strip() == '<p class="note">a &lt; b</p>'

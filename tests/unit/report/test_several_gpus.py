@@ -213,6 +213,7 @@ def test_the_files_of_a_run(pair: ScenarioResult) -> None:
         "links_vdnn_all_p.png",
         "memory.png",
         "policies.png",
+        "report.html",
         "report.md",
         "results.csv",
         "run.json",

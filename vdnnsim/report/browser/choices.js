@@ -19,6 +19,10 @@ function choose(policy) {
   legend.replaceChildren(...order.map(([each, ns]) => make("li", {}, make("i", { style: `background:${paint(all.causes[each][1])}` }), `${all.causes[each][0]} `, make("b", {}, seconds(ns)))));
   const streams = new Set(run.spans.look), kinds = new Set(run.buffers.kind), present = [...all.looks.filter((_, at) => streams.has(at)), ...all.kinds.filter((_, at) => kinds.has(at))];
   $("looks").replaceChildren(...present.map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
+  if ($("map")) {
+    const pool = run.numbers["pool with its gaps"][0], gaps = pool - run.memory.totals[run.memory.peak];
+    $("pool-title").textContent = `The pool of ${policy} takes ${size(pool)}, ${gaps > 0 ? `${size(gaps)} more than is ever in use` : "not a byte more than is in use"}`;
+  }
   fillCauses();
   listWaits();
   listAlive();
@@ -58,7 +62,8 @@ function showDifference() {
   };
   const [longer, more] = [other.end - one.end, other.numbers["max memory"][0] - one.numbers["max memory"][0]];
   const time = `${digits(Math.abs((100 * longer) / one.end))} % ${longer > 0 ? "longer" : "less time"}`;
-  $("difference-title").textContent = `${other.policy} takes ${time} than ${one.policy} and ${size(Math.abs(more))} ${more > 0 ? "more" : "less"} memory`;
+  const memory = more ? `${size(Math.abs(more))} ${more > 0 ? "more" : "less"} memory` : "as much memory";
+  $("difference-title").textContent = `${other.policy} takes ${time} than ${one.policy} and ${memory}`;
   const head = make("tr", {}, make("th", { scope: "col" }, ""), ...[one.policy, other.policy, "difference", ""].map((text) => make("th", { class: "n", scope: "col" }, text)));
   $("difference").replaceChildren(make("div", { class: "wide" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...names.map(row)))));
 }

@@ -174,7 +174,7 @@ def at_peak(trace: IterationTrace) -> dict[int, int]:
 def _pool_title(shown: PolicyResult) -> str:
     gaps = shown.trace.pool_bytes - shown.metrics.max_memory_bytes
     told = f"{format_bytes(gaps)} more than is ever in use" if gaps > 0 else "not a byte more than is in use"
-    return f"The pool takes {format_bytes(shown.trace.pool_bytes)}, {told}"
+    return f"The pool of {shown.policy} takes {format_bytes(shown.trace.pool_bytes)}, {told}"
 
 
 def _nearby_title(result: ScenarioResult) -> str:
@@ -217,10 +217,9 @@ def _difference(one: PolicyResult, other: PolicyResult) -> tuple[str, tuple[Tabl
     times = one.metrics.iteration_s, other.metrics.iteration_s
     longer = times[1] / times[0] - 1
     more = other.metrics.max_memory_bytes - one.metrics.max_memory_bytes
-    title = (
-        f"{other.policy} takes {percent(abs(longer))} {'longer' if longer > 0 else 'less time'} than {one.policy} and "
-        f"{format_bytes(abs(more))} {'more' if more > 0 else 'less'} memory"
-    )
+    memory = f"{format_bytes(abs(more))} {'more' if more > 0 else 'less'}" if more else "as much"
+    time = f"{percent(abs(longer))} {'longer' if longer > 0 else 'less time'}"
+    title = f"{other.policy} takes {time} than {one.policy} and {memory} memory"
     named = (
         ("time per iteration", *map(format_seconds, times)),
         ("stalled", format_seconds(one.metrics.stall_s), format_seconds(other.metrics.stall_s)),
