@@ -3,12 +3,14 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
 from vdnnsim.report.run.browser import at_peak, html_text, stalls_title
+from vdnnsim.report.run.stills import dots
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -122,3 +124,14 @@ def test_a_browser_opens_it_and_it_answers_hands(result: ScenarioResult, tmp_pat
         "difference": "time per iteration8.00 s6.00 s\N{MINUS SIGN}2.00 s\N{MINUS SIGN}25.0 %",
         "would": "move(m)8.00 s",
     }
+
+
+def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -> None:
+    """Ten policies that differ by a hundredth of memory: their dots nearly meet, their names keep a line apart."""
+    rows = tuple(
+        replace(move, policy=f"policy_{number}", metrics=replace(move.metrics, max_memory_bytes=60000 + 600 * number))
+        for number in range(10)
+    )
+    heights = sorted(dot.label for dot in dots(replace(result, results=rows)))
+    assert len(heights) == 10
+    assert min(later - earlier for earlier, later in pairwise(heights)) > 0.07

@@ -14,7 +14,7 @@ from vdnnsim.report.findings import caption, comparison, conclusions, headline, 
 from vdnnsim.report.html import environment
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
 from vdnnsim.report.run.recording import recorded, recording
-from vdnnsim.report.run.stills import areas, capacity_height, dots
+from vdnnsim.report.run.stills import RIGHT, areas, capacity_height, dots
 from vdnnsim.report.scale import percent, rate_text
 from vdnnsim.report.tables.summary import summary
 from vdnnsim.trace import IterationTrace, StallCause
@@ -44,6 +44,7 @@ def html_text(result: ScenarioResult) -> str:
         table=(summary(result),),
         notes=(*footnotes(result), *known(result)),
         dots=dots(result),
+        right=RIGHT,
         capacity=capacity_height(result),
         capacity_text=format_bytes(gpu.memory_bytes),
         slowest=format_seconds(max(row.metrics.iteration_s for row in result.slowest)),

@@ -12,6 +12,10 @@ from vdnnsim.units import format_bytes, format_seconds
 _COLUMNS = 320
 _LINE = 0.078
 """Height of a name."""
+_CHARACTER = 0.018
+"""Width of one of its characters."""
+RIGHT = 0.6
+"""Dots further right have their names on their left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +56,20 @@ def _labelled(found: Iterable[Dot]) -> list[Dot]:
     placed: list[Dot] = []
     ordered = sorted(found, key=lambda each: each.y)
     for dot in ordered:
-        beside = [each.label for each in placed] + [each.y for each in ordered if each is not dot]
+        left, right = _extent(dot)
+        taken = [each.label for each in placed if _extent(each)[0] < right and left < _extent(each)[1]]
+        taken += [each.y for each in ordered if each is not dot and left < each.x < right]
         height = dot.y
-        while any(abs(height - taken) < _LINE for taken in beside):
+        while any(abs(height - other) < _LINE for other in taken):
             height += _LINE / 4
         placed.append(replace(dot, label=height))
     return placed
+
+
+def _extent(dot: Dot) -> tuple[float, float]:
+    """Return from where to where a name goes: it stands right of dots on the left, and left of the others."""
+    width = _CHARACTER * (2 + len(", ".join(dot.names)))
+    return (dot.x, dot.x + width) if dot.x < RIGHT else (dot.x - width, dot.x)
 
 
 def _memory_range(result: ScenarioResult) -> tuple[float, float]:
