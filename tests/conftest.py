@@ -17,6 +17,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 gc.set_threshold(200_000, 50, 100)
 
 
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of garbage collections, of which each capture of a step makes two."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tables", metavar="DIR", help="where tests on a pretended GPU write what they compared")
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")

@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from calibration.allocator_trace import compare_reserved, record_trace
+from tests.pytorch_allocator.trace import compare_reserved, record_trace
 
 pytestmark = [pytest.mark.gpu, pytest.mark.pretend]
 

@@ -11,8 +11,8 @@ from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
 from calibration.kernels.operands import operands_alone
 from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.reference import run_reference
 from tests.calibration.kernels.plain_network import run_plainly
+from tests.calibration.kernels.reference import run_reference
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual

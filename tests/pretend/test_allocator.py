@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from calibration.allocator_history import History, recorded
-from calibration.allocator_model import GpuMemory
-from calibration.allocator_twin import TRACE_COLUMNS, TraceOutcome, allocator_set, run_trace, trace_rows
 from calibration.pretend.inside.driver import Driver
-from calibration.random_traces import SETTINGS, RandomTrace, Sizes, random_traces
 from tests.pretend.conftest import AddRows
+from tests.pytorch_allocator.history import History, recorded
+from tests.pytorch_allocator.model import GpuMemory
+from tests.pytorch_allocator.random_traces import SETTINGS, RandomTrace, Sizes, random_traces
+from tests.pytorch_allocator.twin import TRACE_COLUMNS, TraceOutcome, allocator_set, run_trace, trace_rows
 from vdnnsim.memory.settings import DEFAULTS, AllocatorSettings, parse_settings
 from vdnnsim.units import MIB
 

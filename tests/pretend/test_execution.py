@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from calibration.allocator_trace import compare_reserved, record_trace
 from calibration.arena import PinnedArena
 from calibration.devices.cuda import CudaDevice
 from calibration.dry_run import DryRunLibrary
@@ -23,6 +22,7 @@ from tests.calibration.executor.bench import (
     every_second_explicit,
     framework_first,
 )
+from tests.pytorch_allocator.trace import compare_reserved, record_trace
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.networks import build_network

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from calibration.kernels.cudnn_graphs import PlanFinder, Target, described_device
 from calibration.kernels.cudnn_plans import ConvolutionProblem
 from calibration.pretend.build import find_torch
-from calibration.pretend.controls import Controls
+from tests.pretend.controls import Controls
 from vdnnsim.cost.convolution_shape import ConvolutionShape
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.element_type import ElementType

@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator
 import pytest
 import torch
 
-from calibration.allocator_history import History, recorded
-from calibration.allocator_model import GpuMemory
-from calibration.allocator_twin import allocator_set
 from calibration.devices.arithmetic import arithmetic
 from calibration.devices.cuda import CudaDevice
 from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.plan_memory import PLAN_COLUMNS, compare_plans, plan_row
-from calibration.races import WatchedExecutor, find_races
 from tests.calibration.executor.bench import UNLIMITED, Bench, every_policy
+from tests.calibration.executor.plan_memory import PLAN_COLUMNS, compare_plans, plan_row
+from tests.calibration.executor.races import WatchedExecutor, find_races
 from tests.calibration.executor.test_races import is_read_too_early, waits, without
 from tests.pretend.conftest import AddRows
+from tests.pytorch_allocator.history import History, recorded
+from tests.pytorch_allocator.model import GpuMemory
+from tests.pytorch_allocator.twin import allocator_set
 from tests.unit.plan.hand_written import with_operations
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibration.pretend.controls import Controls
+from tests.pretend.controls import Controls
 from vdnnsim.units import KIB, MIB
 
 pytestmark = pytest.mark.pretend

@@ -85,7 +85,7 @@ def test_each_gpu_has_its_own_memory_and_context() -> None:
     script = """
 import torch
 MIB = 1 << 20
-from calibration.pretend.controls import Controls
+from tests.pretend.controls import Controls
 c = Controls()
 there = torch.empty(16 * MIB, dtype=torch.uint8, device="cuda:1")
 print(torch.cuda.device_count(), c.used_bytes(1) // MIB - c.used_bytes(0) // MIB)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from calibration.allocator_twin import allocator_set
-from calibration.random_traces import SETTINGS
+from tests.pytorch_allocator.random_traces import SETTINGS
+from tests.pytorch_allocator.twin import allocator_set
 from vdnnsim.memory.settings import parse_settings
 from vdnnsim.recordings.snapshot import read_recordings
 from vdnnsim.recordings.snapshot_replay import recorded_peaks

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from vdnnsim.dnn.shapes import MapShape, Shapes
+from vdnnsim.dnn.shapes import Shapes
 from vdnnsim.element_type import ElementType
 
 
@@ -172,8 +172,3 @@ class Operator:
     def work(self, inputs: Shapes, rule: SavingRule) -> Work:
         """Return its work on inputs of these shapes, one image each, where forward keeps what a rule says."""
         raise NotImplementedError
-
-
-def elements_of(shapes: tuple[MapShape, ...]) -> int:
-    """Return the elements of several maps of one image."""
-    return sum(shape.elements for shape in shapes)

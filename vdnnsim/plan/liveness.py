@@ -54,8 +54,3 @@ def last_forward_use(feature_map: FeatureMap) -> int:
 def needed_in_backward(workload: Workload, feature_map: FeatureMap) -> bool:
     """Whether a map must outlive forward."""
     return workload.is_training and bool(feature_map.saved_for)
-
-
-def last_backward_use(feature_map: FeatureMap) -> int:
-    """Index of the last layer, in the order of backward, that reads a saved map."""
-    return min(feature_map.saved_for)

@@ -12,8 +12,8 @@ from calibration.dry_run import DryRunLibrary
 from calibration.execution import Execution
 from calibration.executor import Executor
 from calibration.kernels.port import Kernel, KernelLibrary
-from calibration.reference import run_reference
 from tests.calibration.kernels.plain_network import run_plainly
+from tests.calibration.kernels.reference import run_reference
 from tests.toy import toy_setting
 from vdnnsim.cost.table import CostModel, CostTable, KernelCost
 from vdnnsim.cost.transfer import copy_s

@@ -42,6 +42,8 @@ def stalled_s(trace: IterationTrace, cause: StallCause) -> float:
     return sum(stall.end_s - stall.start_s for stall in trace.stalls if stall.cause is cause)
 
 
+# Goes by the clock, so it wants a machine that has nothing else to do.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("network", "policy"),
     [(tiny_linear, Base()), *((network, VdnnAll()) for network in NETWORKS)],

@@ -1,10 +1,10 @@
 """Plans executed again and again on the CPU, whose allocator nobody sees; tests/pretend has PyTorch's."""
 
-from calibration.allocator_history import History
-from calibration.allocator_model import Divergence, GpuMemory
-from calibration.plan_memory import PLAN_COLUMNS, PlanOutcome, compare_plans, plan_row
-from calibration.races import Race, WatchedExecutor
 from tests.calibration.executor.bench import UNLIMITED, Bench
+from tests.calibration.executor.plan_memory import PLAN_COLUMNS, PlanOutcome, compare_plans, plan_row
+from tests.calibration.executor.races import Race, WatchedExecutor
+from tests.pytorch_allocator.history import History
+from tests.pytorch_allocator.model import Divergence, GpuMemory
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.plan.placement import MemoryLimits
 from vdnnsim.plan.training_plan import TrainingPlan

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from calibration.races import Race, Touch, Touches, WatchedExecutor, find_races
 from tests.calibration.executor.bench import UNLIMITED, Bench, every_policy, every_second_explicit
+from tests.calibration.executor.races import Race, Touch, Touches, WatchedExecutor, find_races
 from tests.unit.plan.hand_written import (
     COMPUTE,
     MEMORY,

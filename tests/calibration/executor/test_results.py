@@ -10,7 +10,6 @@ from calibration.execution import Execution
 from calibration.executor import DeviceLaboratory, Executor
 from calibration.kernels.convolution import PYTORCH
 from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.reference import run_reference
 from tests.calibration.executor.bench import (
     NETWORKS,
     UNLIMITED,
@@ -22,6 +21,7 @@ from tests.calibration.executor.bench import (
     every_second_explicit,
     framework_first,
 )
+from tests.calibration.kernels.reference import run_reference
 from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase

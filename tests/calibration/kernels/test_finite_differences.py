@@ -8,7 +8,7 @@ import torch
 
 from calibration.kernels.port import Kernel, KernelTensors
 from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.reference import run_reference
+from tests.calibration.kernels.reference import run_reference
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.shapes import MapShape

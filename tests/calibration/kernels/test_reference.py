@@ -7,9 +7,9 @@ import torch
 
 from calibration.kernels.explicit_gemm import EXPLICIT_GEMM
 from calibration.kernels.pytorch import PyTorchLibrary
-from calibration.reference import ReferenceRun, run_reference
 from tests.calibration.kernels.cases import alexnet_like, input_readers, three_readers
 from tests.calibration.kernels.plain_network import run_plainly
+from tests.calibration.kernels.reference import ReferenceRun, run_reference
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear, tiny_residual

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from calibration.pretend.controls import Controls
 from calibration.pretend.inside.clock import follow_virtual_clock
+from tests.pretend.controls import Controls
 from vdnnsim.errors import DeviceError
 
 CLOCKS = ("perf_counter", "perf_counter_ns", "time", "time_ns", "sleep", "monotonic")

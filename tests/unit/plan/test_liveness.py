@@ -7,7 +7,7 @@ from vdnnsim.dnn.graph import FeatureMap, GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.plan.liveness import last_backward_use, last_forward_use, maps_touched, needed_in_backward
+from vdnnsim.plan.liveness import last_forward_use, maps_touched, needed_in_backward
 
 F, D, W, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
 
@@ -116,12 +116,3 @@ def test_in_inference_nothing_outlives_forward() -> None:
     inference = replace(WORKLOAD, mode=Mode.INFERENCE)
 
     assert not any(needed_in_backward(inference, each) for each in MAPS.values())
-
-
-def test_backward_runs_from_above_so_the_first_layer_that_saved_a_map_reads_it_last() -> None:
-    """The pool's map was saved by the pool itself, 2, and by left and right, 3 and 4; conv's by 1 and 2."""
-    assert MAPS["pool"].saved_for == (2, 3, 4)
-    assert last_backward_use(MAPS["pool"]) == 2
-    assert last_backward_use(MAPS["conv"]) == 1
-    assert last_backward_use(MAPS["input"]) == 0
-    assert last_backward_use(MAPS["loss"]) == 7

@@ -103,6 +103,43 @@ def test_a_copy_beside_a_kernel_begins_with_it_and_is_issued_before_memory_is_gi
     ]
 
 
+def test_a_kernel_waits_for_the_part_that_comes_and_not_for_the_one_that_leaves() -> None:
+    """Of the input of conv1 half left and comes for backward while the other half leaves, until after it.
+
+    Event 3 is the arrival, 5 the end of the other copy; the kernel, whose weight gradient is not told, is between.
+    """
+    left, right = range(5), range(5, 10)
+    steps: list[Step] = [
+        *FORWARD,
+        Offload(INPUT, LOSS, extent=left),
+        Wait(INPUT, extent=left),
+        *BACKWARD[:-1],
+        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=False, extent=left),
+        Offload(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, extent=right),
+        BACKWARD[-1],
+        Wait(INPUT, extent=right),
+    ]
+
+    lines = told(lowered(steps))
+
+    assert lines[lines.index("allocate bytes 0 to 4 of map input") :] == [
+        "allocate bytes 0 to 4 of map input",
+        "record event 2 on the compute stream",
+        "wait for event 2 on the memory stream",
+        "prefetch of bytes 0 to 4 of map input during backward of conv1",
+        "record event 3 on the memory stream",
+        "record event 4 on the compute stream",
+        "wait for event 4 on the memory stream",
+        "offload of bytes 5 to 9 of map input during backward of conv1",
+        "record event 5 on the memory stream",
+        "wait for event 3 on the compute stream",
+        "release gradient of conv1",
+        "wait for event 5 on the compute stream",
+        "release bytes 5 to 9 of map input",
+        "release map input",
+    ]
+
+
 def test_a_schedule_may_compute_backward_in_another_order() -> None:
     """Weight gradients before data gradients: nothing supposes an order, and lifetimes follow the steps."""
     order = sorted(BACKWARD, key=lambda run: (-run.layer.index, run.phase is Phase.BACKWARD_DATA))

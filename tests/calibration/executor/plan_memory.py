@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from calibration.allocator_history import History
-from calibration.allocator_model import Divergence
-from calibration.races import Race, WatchedExecutor, find_races
+from tests.calibration.executor.races import Race, WatchedExecutor, find_races
+from tests.pytorch_allocator.history import History
+from tests.pytorch_allocator.model import Divergence
 from vdnnsim.errors import ExecutionRefused
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
 from vdnnsim.plan.training_plan import TrainingPlan

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from calibration.allocator_history import Entry
-from calibration.allocator_trace import (
+from tests.pytorch_allocator.history import Entry
+from tests.pytorch_allocator.trace import (
     ReservedMemory,
     compare_reserved,
     refuse_room_of_before,

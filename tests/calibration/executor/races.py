@@ -16,11 +16,11 @@ from itertools import permutations
 
 import torch
 
-from calibration.allocator_history import Entry, recorded
 from calibration.compiled_plan import CompiledPlan, KernelCall
 from calibration.executor import Executor
 from calibration.kernels.port import KernelTensors
 from calibration.walk import PlanWalk
+from tests.pytorch_allocator.history import Entry, recorded
 from vdnnsim.plan.operations import (
     Compute,
     HostSynchronize,

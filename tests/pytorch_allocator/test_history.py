@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from calibration.allocator_history import Entry, History
-from calibration.allocator_model import Divergence, GpuMemory
+from tests.pytorch_allocator.history import Entry, History
+from tests.pytorch_allocator.model import Divergence, GpuMemory
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.units import MIB

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from calibration.allocator_model import Divergence
-from calibration.allocator_twin import TRACE_COLUMNS, TraceOutcome, trace_rows
-from calibration.random_traces import RandomTrace, Sizes, random_traces
+from tests.pytorch_allocator.model import Divergence
+from tests.pytorch_allocator.random_traces import RandomTrace, Sizes, random_traces
+from tests.pytorch_allocator.twin import TRACE_COLUMNS, TraceOutcome, trace_rows
 from vdnnsim.memory.settings import DEFAULTS
 from vdnnsim.units import MIB
 

@@ -16,8 +16,8 @@ from typing import Final
 
 import torch
 
-from calibration.allocator_model import Divergence, GpuMemory, ModelBeside
-from calibration.random_traces import SETTINGS, RandomTrace
+from tests.pytorch_allocator.model import Divergence, GpuMemory, ModelBeside
+from tests.pytorch_allocator.random_traces import SETTINGS, RandomTrace
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.settings import AllocatorSettings, parse_settings
 from vdnnsim.units import GIB

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 
-from calibration.allocator_model import GpuMemory, ModelBeside
+from tests.pytorch_allocator.model import GpuMemory, ModelBeside
 from vdnnsim.memory.online import Block
 from vdnnsim.memory.requests import round_up
 from vdnnsim.memory.whole_segments import LARGE_SEGMENT_BYTES

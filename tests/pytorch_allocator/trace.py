@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from calibration.allocator_history import Entry, recorded
+from tests.pytorch_allocator.history import Entry, recorded
 from vdnnsim.errors import DeviceError
 from vdnnsim.memory.pytorch import place_pytorch
 from vdnnsim.memory.requests import Overflow, Request
