@@ -69,12 +69,12 @@ def test_run_says_how_much_it_writes_and_what_is_gone(scenario: Path, monkeypatc
     vdnnsim("run", "small.yaml", folder=scenario.parent)
     scenario.write_text(SMALL.replace(", vdnn_all(m)", ""))
     done = vdnnsim("run", "small.yaml", folder=scenario.parent)
-    assert done.stderr.startswith("wrote 7 files, removed 1 of an earlier run, to reports/small/; read ")
+    assert done.stderr.startswith("wrote 8 files, removed 1 of an earlier run, to reports/small/; read ")
 
     monkeypatch.setattr("vdnnsim.cli.scenarios._LARGE_BYTES", 0)
     done = vdnnsim("run", "small.yaml", folder=scenario.parent)
     nbytes = sum(path.stat().st_size for path in (scenario.parent / "reports" / "small").iterdir())
-    assert done.stderr.startswith(f"wrote 7 files ({format_bytes(nbytes)}) to reports/small/; read ")
+    assert done.stderr.startswith(f"wrote 8 files ({format_bytes(nbytes)}) to reports/small/; read ")
 
 
 def test_run_leaves_what_it_did_not_write(scenario: Path) -> None:
@@ -92,7 +92,7 @@ def test_run_prints_the_table_and_writes_the_folder(scenario: Path) -> None:
 
     assert done.returncode == 0
     assert "vdnn_all(m)" in done.stdout
-    assert done.stderr.startswith("wrote 8 files to reports/small/")
+    assert done.stderr.startswith("wrote 9 files to reports/small/")
     folder = scenario.parent / "reports" / "small"
     assert (folder / "results.csv").read_bytes() == (scenario.parent / "table.csv").read_bytes()
     with (folder / "results.csv").open() as file:

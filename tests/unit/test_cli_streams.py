@@ -39,7 +39,7 @@ class _Failing(StringIO):
         raise OSError(self._number, os.strerror(self._number))
 
 
-WROTE = "wrote 8 files to reports/small/; read reports/small/report.md first\n"
+WROTE = "wrote 9 files to reports/small/; read reports/small/report.md first\n"
 FULL = "vdnnsim: standard output: cannot be written: no space left on device\n"
 CLOSED = "vdnnsim: standard output is closed; results go there\n"
 

@@ -63,6 +63,20 @@ class Declined:
 
 
 @dataclass(frozen=True, slots=True)
+class Nearby:
+    """What a policy would take on a machine with other memory and another link.
+
+    Attributes:
+        bandwidth: of the link, over what it is.
+        iteration_s: by capacity of the GPU in bytes; None where it does not fit.
+    """
+
+    policy: str
+    bandwidth: float
+    iteration_s: tuple[tuple[int, float | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ScenarioResult:
     """What came of a scenario.
 
@@ -79,6 +93,7 @@ class ScenarioResult:
         advice: what would make it fit, in sentences; nothing where that was not asked.
         execution: how the framework runs it.
         declined: policies that have no plan, in the order of the scenario.
+        nearby: what machines like this one would do; nothing where that was not asked.
     """
 
     name: str
@@ -97,6 +112,7 @@ class ScenarioResult:
     advice: tuple[str, ...] = ()
     execution: Execution = Execution.EAGER
     declined: tuple[Declined, ...] = ()
+    nearby: tuple[Nearby, ...] = ()
 
     @property
     def by_policy(self) -> tuple[tuple[PolicyResult, ...], ...]:

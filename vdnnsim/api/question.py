@@ -31,7 +31,7 @@ class Simulation(ResultTable):
     def of(cls, result: "ScenarioResult") -> "Simulation":
         """Return a result as a table."""
         from vdnnsim.analysis.columns import RUN, result_rows
-        from vdnnsim.report.tables.terminal import result_table
+        from vdnnsim.report.run.page import result_table
 
         return cls(RUN, result_rows(result), result_table(result), result)
 

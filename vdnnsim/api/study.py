@@ -39,8 +39,8 @@ class LoadedStudy:
             StudyError: points cannot be kept, or a picture cannot be drawn of what came out.
         """
         from vdnnsim.report.chart import Picture
+        from vdnnsim.report.document import plain_table
         from vdnnsim.report.folder import write_folder
-        from vdnnsim.report.tables.fitted import plain_table
         from vdnnsim.study.results.report import SWEEP_WRITER, report_files
         from vdnnsim.study.results.rows import progress_of, results_table, study_rows
         from vdnnsim.study.results.store import writing

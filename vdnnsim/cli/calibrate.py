@@ -49,8 +49,8 @@ def calibrate(  # noqa: PLR0913  # an argument for each option
     of the vDNN paper and ResNet-50, on a CPU three tiny ones. No setting of the machine is changed.
     """
     from calibration.selection import selected_workloads
+    from vdnnsim.report.document import plain_table
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.fitted import plain_table
 
     _check(batch_sizes)
     if tf32 and kind == "cpu":

@@ -30,9 +30,9 @@ def claims(paper: str, report: Path | None, output: Output) -> None:
     from vdnnsim.claims.paper import open_paper
     from vdnnsim.claims.report import claims_writer
     from vdnnsim.claims.row import COLUMNS, cells, summary
+    from vdnnsim.report.document import plain_table
     from vdnnsim.report.folder import refuse_foreign, write_folder
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.fitted import plain_table
 
     opened = open_paper(read_claims(paper), Path(), _capture())
     writer = claims_writer(paper)

@@ -52,8 +52,7 @@ def compare(
     from vdnnsim.report.comparison import COMPARISON_FILES, COMPARISON_WRITER, comparison_files
     from vdnnsim.report.folder import refuse_foreign, write_folder
     from vdnnsim.report.result_table import ResultTable
-    from vdnnsim.report.tables.comparison import COMPARED, comparison_rows
-    from vdnnsim.report.tables.terminal import comparison_table
+    from vdnnsim.report.tables.comparison import COMPARED, comparison_rows, comparison_table
 
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, ()).scenario

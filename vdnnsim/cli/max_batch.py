@@ -40,11 +40,10 @@ def max_batch(
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.largest_batch import largest_batches
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
+    from vdnnsim.report.document import plain_table, titled_table
     from vdnnsim.report.findings import caption
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second, rate_cells
-    from vdnnsim.report.tables.fitted import plain_table
-    from vdnnsim.report.tables.terminal import titled_table
 
     asked = asked_for(scenario, words, policies_with(policy_modules), policies).scenario
     sample = sample_of(asked.workload.graph)

@@ -73,8 +73,8 @@ class Output:
 
     def show_list(self, header: Sequence[str], rows: "Sequence[Row]", left_out_first: Sequence[str] = ()) -> None:
         """Print a list as it is, on a narrow terminal without some of its columns."""
+        from vdnnsim.report.document import plain_table
         from vdnnsim.report.result_table import ResultTable
-        from vdnnsim.report.tables.fitted import plain_table
 
         cells = [[str(cell) for cell in row] for row in rows]
         self.show(ResultTable(header, rows, plain_table(header, cells, self.has_all, left_out_first)))

@@ -15,11 +15,10 @@ from vdnnsim.cli.output import Output, check_folder
 from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from calibration.pretend.card import Card
     from calibration.pretend.session import Outcome, Task
     from vdnnsim.hardware.profile import Profile
+    from vdnnsim.report.document import Document
     from vdnnsim.report.folder import Writer
 
 _VIEWER: Final = "drop a snapshot onto https://pytorch.org/memory_viz, which sends it nowhere"
@@ -148,22 +147,18 @@ def _cards() -> "dict[str, Card]":
 
 def _shown(
     profile: "Profile", command: Sequence[str], outcome: "Outcome", rows: list[tuple[str, ...]], told: list[str]
-) -> "RenderableType":
-    from rich.console import Group
-    from rich.padding import Padding
-
+) -> "Document":
     from calibration.pretend.findings import HOLDER_COLUMNS, MEMORY_COLUMNS, fullest, holder_rows
-    from vdnnsim.report.tables.fitted import plain_table
-    from vdnnsim.report.tables.terminal import titled_table
+    from vdnnsim.report.document import Bullets, Document, Heading, plain_table
     from vdnnsim.units import format_bytes
 
     server = profile.server
     title = f"{_stem(command)} on a pretended {server.gpu.name}, {format_bytes(server.gpu.memory_bytes)}"
-    most = plain_table(MEMORY_COLUMNS, rows, "run.json has all")
     found = fullest(outcome)
     held = holder_rows(found[1]) if found else []
-    tables = (most, Padding(plain_table(HOLDER_COLUMNS, held, "run.json has all"), (1, 0, 0, 0))) if held else (most,)
-    return titled_table(title, Group(*tables) if rows else Group(), (), told)
+    shown = ((MEMORY_COLUMNS, rows), (HOLDER_COLUMNS, held if rows else []))
+    tables = (plain_table(header, cells, "run.json has all") for header, cells in shown if cells)
+    return Document((Heading(title), *tables, *((Bullets(tuple(told)),) if told else ())))
 
 
 def _writer() -> "Writer":

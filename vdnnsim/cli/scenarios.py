@@ -60,10 +60,11 @@ def run(  # one for each option
     from vdnnsim.analysis.columns import RUN, result_rows
     from vdnnsim.cli.progress import SearchLine
     from vdnnsim.experiment import run_scenario
+    from vdnnsim.nearby import nearby
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.result_table import ResultTable
+    from vdnnsim.report.run.page import result_table
     from vdnnsim.report.run.write import ALWAYS, RUN_WRITER, write_report
-    from vdnnsim.report.tables.terminal import result_table
     from vdnnsim.scenario.check import refuse_misfits
 
     types = policies_with(policy_modules)
@@ -74,7 +75,9 @@ def run(  # one for each option
         refuse_misfits(scenario, asked.scenario)
     with SearchLine() as line:
         result = run_scenario(limited(asked.scenario, time_limit), line.tell)
-    result = replace(result, advice=advice(asked.scenario, result, types, asked.recapture))
+    result = replace(
+        result, advice=advice(asked.scenario, result, types, asked.recapture), nearby=nearby(asked.scenario, result)
+    )
     written = write_report(result, folder)
     table = ResultTable(RUN, result_rows(result), result_table(result))
     output.show(table, f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")

@@ -151,7 +151,7 @@ def _workers(count: int | None, cluster: str | None) -> "Workers":
 
 def _show(study: "Study", store: "Store", progress: "Progress", output: Output, talk: str) -> None:
     """Print how far the study is; for programs, its results."""
-    from vdnnsim.report.tables.fitted import plain_table
+    from vdnnsim.report.document import plain_table
     from vdnnsim.study.results.rows import results_table
 
     counts = plain_table(_COLUMNS, [[str(count) for count in _counts(progress)]], f"{_RESULTS} has all")

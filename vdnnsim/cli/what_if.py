@@ -49,12 +49,12 @@ def what_if(
     """
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.report.caveats import capture_lines, glossary, remarks
+    from vdnnsim.report.document import titled_table
     from vdnnsim.report.findings import caption
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second
     from vdnnsim.report.tables.change import change_table, sentence
     from vdnnsim.report.tables.summary import FOOTNOTE
-    from vdnnsim.report.tables.terminal import titled_table
     from vdnnsim.study.points.outcome import OUTCOME
     from vdnnsim.study.what_if import what_if as ask
 

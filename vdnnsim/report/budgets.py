@@ -8,7 +8,15 @@ from vdnnsim.units import format_bytes
 
 
 def budgets(result: ScenarioResult) -> str:
-    """Return in one line, of the policy that pictures show, memory of the device, of the host, and what is pinned.
+    """Return in one line, of the policy that pictures show, memory of the device, of the host, and what is pinned."""
+    row = subject(result)
+    of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in needs(result))
+    searched = ", the most while cuDNN searches for convolutions in the first iteration" * row.trace.peaks_in_search
+    return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}{searched}."
+
+
+def needs(result: ScenarioResult) -> tuple[tuple[str, int, int], ...]:
+    """Return of each memory its name, what the policy that pictures show needs of it, and what there is.
 
     Of several GPUs it is that of one, and its part of the host. Of what does not fit it is what is in use at once: the
     pool of a GPU without a capacity gives nothing back.
@@ -17,11 +25,8 @@ def budgets(result: ScenarioResult) -> str:
     host, pinned = server.host, row.trace.host_bytes
     in_use_bytes = row.metrics.max_memory_bytes + server.gpu.framework_bytes(row.trace.plan.handles)
     process = host.process_bytes if is_of_pytorch(result.memory_model) else 0
-    needed = (
+    return (
         ("device", runtime_bytes(row.trace, server.gpu) if row.fits else in_use_bytes, server.gpu.memory_bytes),
         ("host", process + pinned, host.memory_bytes // result.gpus),
         ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // result.gpus),
     )
-    of_each = ", ".join(f"{what} {format_bytes(need)} of {format_bytes(there)}" for what, need, there in needed)
-    searched = ", the most while cuDNN searches for convolutions in the first iteration" * row.trace.peaks_in_search
-    return f"Memory that {row.policy} needs{' for each GPU' * (result.gpus > 1)}: {of_each}{searched}."

@@ -105,6 +105,11 @@ def capture_lines(captured: CapturedModel | None) -> tuple[str, ...]:
     return (*lines, *filter(None, (captured.batches,)))
 
 
+def known(result: ScenarioResult) -> tuple[str, ...]:
+    """Return what a reader must know of all numbers of a scenario."""
+    return *kernel_times(result.kernels), *capture_lines(result.captured), *part_statistics(result)
+
+
 def part_statistics(result: ScenarioResult) -> tuple[str, ...]:
     """Return a line for each policy that trains in parts a network which normalizes over the batch."""
     if result.workload.mode is not Mode.TRAINING:

@@ -9,6 +9,7 @@ from vdnnsim.analysis.frontier import Frontier
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import capture_lines, kernel_times
 from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
 from vdnnsim.report.findings import caption
 from vdnnsim.report.folder import Writer, write_folder
 from vdnnsim.report.provenance import origin, source_commit
@@ -49,15 +50,15 @@ def _page_text(scenario: Scenario, frontier: Frontier) -> str:
     notes = (*kernel_times(frontier.kernels), *capture_lines(scenario.captured))
     return markdown.page(
         (
-            markdown.heading(f"{scenario.name}: time of an iteration by memory", 1),
-            markdown.escape(f"{caption(scenario)}."),
-            markdown.bullets(findings(scenario, frontier)),
-            markdown.image(headline(scenario, frontier), PICTURE),
-            markdown.table(SHOWN, shown_rows(frontier), left=0),
-            *(markdown.escape(f"{note}.") for note in notes),
-            markdown.heading(f"What do the columns of {TABLE} mean?"),
-            markdown.definitions(FRONTIER.items()),
-            *markdown.section(
+            Heading(f"{scenario.name}: time of an iteration by memory", 1),
+            Prose(f"{caption(scenario)}."),
+            Bullets(findings(scenario, frontier)),
+            Picture(headline(scenario, frontier), PICTURE),
+            plain_table(SHOWN, shown_rows(frontier)),
+            *(Note(f"{note}.") for note in notes),
+            Heading(f"What do the columns of {TABLE} mean?"),
+            Definitions(tuple(FRONTIER.items())),
+            *section(
                 "Where do the numbers come from?",
                 (
                     "times are simulated; between two capacities the picture joins them",

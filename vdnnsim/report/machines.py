@@ -10,13 +10,12 @@ from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report import markdown
 from vdnnsim.report.caveats import glossary, remarks
 from vdnnsim.report.csv_file import csv_text
+from vdnnsim.report.document import plain_table, titled_table
 from vdnnsim.report.findings import workload_text
 from vdnnsim.report.folder import Writer, Written, write_folder
 from vdnnsim.report.provenance import origin, source_commit
 from vdnnsim.report.result_table import ResultTable
-from vdnnsim.report.tables.fitted import plain_table
 from vdnnsim.report.tables.machines import LEFT_OUT_FIRST, MACHINES, findings, machine_rows, marks, shown, title
-from vdnnsim.report.tables.terminal import titled_table
 from vdnnsim.scenario.scenario import Scenario
 
 _MANIFEST, _PAGE, _TABLE, _PICTURE = "machines.json", "machines.md", "machines.csv", "machines.png"

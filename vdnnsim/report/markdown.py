@@ -1,6 +1,9 @@
 """The one module that writes Markdown. Texts are escaped here, unless they are `Ready`."""
 
 from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from vdnnsim.report.document import Block, Bullets, Definitions, Heading, Note, Picture, Prose, Table
 
 
 class Ready(str):
@@ -61,11 +64,36 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int | None
         rows: their cells.
         left: how many columns read from the left, before others that read from the right; all if not given.
     """
-    rule = ["---" if left is None or number < left else "---:" for number in range(len(header))]
+    return _table(header, rows, [left is not None and number >= left for number in range(len(header))])
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], from_right: Iterable[bool]) -> Ready:
+    rule = ["---:" if right else "---" for right in from_right]
     lines: list[Iterable[str]] = [map(escape, header), rule, *(map(escape, row) for row in rows)]
     return Ready("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
-def page(parts: Iterable[str]) -> str:
-    """Return a page of paragraphs, lists, tables and pictures, which are Markdown, in their order."""
-    return "\n\n".join(parts) + "\n"
+def page(parts: Iterable[str | Block]) -> str:
+    """Return a page of what a document has, and of texts that are Markdown already, in their order."""
+    return "\n\n".join(part if isinstance(part, str) else _text(part) for part in parts) + "\n"
+
+
+def _text(block: Block) -> str:
+    match block:
+        case Heading(text=text, level=level):
+            return heading(text, level)
+        case Prose(text=text, strong=strong):
+            return bold(text) if strong else escape(text)
+        case Note(text=text):
+            return escape(text)
+        case Bullets(items=items):
+            return bullets(items)
+        case Definitions(meanings=meanings):
+            return definitions(meanings)
+        case Picture(title=title, name=name):
+            return image(title, name)
+        case Table(columns=columns):
+            titles = [column.full_title for column in columns]
+            return _table(titles, block.rows, [column.from_right for column in columns])
+        case _:
+            assert_never(block)

@@ -10,8 +10,7 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.plan.certificate import BoundClass, Certificate, SlowerKernel
 from vdnnsim.report.certificates import certificates, certified, gap_text
 from vdnnsim.report.run.manifest import manifest_text
-from vdnnsim.report.run.page import page_text
-from vdnnsim.report.tables.terminal import result_table
+from vdnnsim.report.run.page import page_text, result_table
 
 CERTIFICATE = Certificate(
     bound_s=7.98,

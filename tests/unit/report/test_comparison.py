@@ -17,8 +17,7 @@ from vdnnsim.analysis.results import Declined, PolicyResult, ScenarioResult
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.plots.front import comparison_figure, draw_comparison
 from vdnnsim.report.plots.style import house_style
-from vdnnsim.report.tables.comparison import COMPARED, comparison_rows, comparison_title
-from vdnnsim.report.tables.terminal import comparison_table
+from vdnnsim.report.tables.comparison import COMPARED, comparison_rows, comparison_table, comparison_title
 
 
 def like(row: PolicyResult, policy: str, seconds: float, max_memory_bytes: int) -> PolicyResult:
@@ -100,7 +99,7 @@ def test_the_table_ranks_in_one_unit_a_column(comparison: Comparison) -> None:
     server = replace(comparison.result.server, gpu=gpu)
     stated = replace(comparison, result=replace(comparison.result, server=server))
 
-    assert printed(stated, width=80).splitlines()[3:9] == [
+    assert printed(stated, width=80).splitlines()[2:8] == [
         "                           time  images  max mem  rank by  held  offload  speed/",
         "rank  policy        front     s   per s        B   memory     B        B  oracle",
         "   1  quick(p)      *      4.00   0.125      100        3   260       10  75.0 %",
@@ -120,7 +119,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_no_part_of_a_number(
     row = replace(move, policy="layrub_hybrid_twice_more")
     lines = printed(replace(comparison, result=replace(result, results=(row,))), width=79).splitlines()
 
-    assert lines[3:7] == [
+    assert lines[2:6] == [
         "                                   time  images  max mem  rank by  held  speed/",
         "rank  policy                front     s   per s        B   memory     B  oracle",
         "   1  layrub_hybrid_twice_  *      8.00   0.125       60        1    60  75.0 %",

@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from vdnnsim.report.tables.fitted import FittedTable, Fold, TableColumn, plain_table
+from vdnnsim.report.document import Column, Fold, Table, plain_table, text_column
 
 MACHINES = (
-    TableColumn("name", "name", ("page_migration(p)", "base(m)"), Fold.LABEL),
-    TableColumn("memory", "max memory", ("1013.5 MiB", "12.0 GiB")),
-    TableColumn("text", "text", ("asks for 1.99 GiB and finds 1.98 GiB of it free", ""), Fold.WORDS),
-    TableColumn("number", "number", ("61100840", "7"), from_right=True),
+    text_column("name", ("page_migration(p)", "base(m)"), Fold.LABEL),
+    Column("memory", ("1013.5 MiB", "12.0 GiB"), header="max memory", from_right=False),
+    text_column("text", ("asks for 1.99 GiB and finds 1.98 GiB of it free", ""), Fold.WORDS),
+    Column("number", ("61100840", "7")),
 )
 
 
-def printed(table: FittedTable, width: int) -> list[str]:
+def printed(table: Table, width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(table)
     assert isinstance(console.file, io.StringIO)
@@ -104,17 +104,17 @@ def test_columns_go_before_a_number_is_cut(width: int, lines: list[str]) -> None
     and no number is parted from its unit. Of 54 the label gets 14, of which its lines take 12. Without text the least
     is 12 + 10 + 8 and 2 gaps, 34; without the number 24.
     """
-    assert printed(FittedTable(MACHINES, ("text", "number"), "x.csv has all"), width) == lines
+    assert printed(Table(MACHINES, ("text", "number"), "x.csv has all"), width) == lines
 
 
 def test_a_gap_that_something_else_fills_is_filled() -> None:
     """Of 22 characters, 12 and 12 are too many: the wide one goes, then the narrow one has room again."""
     columns = (
-        TableColumn("name", "name", ("a",), Fold.LABEL),
-        TableColumn("narrow", "12", ("34",)),
-        TableColumn("wide", "12345678901234567890", ("",)),
+        text_column("name", ("a",), Fold.LABEL),
+        Column("narrow", ("34",), header="12"),
+        Column("wide", ("",), header="12345678901234567890"),
     )
-    assert printed(FittedTable(columns, ("narrow", "wide"), "x.csv has all"), 22) == [
+    assert printed(Table(columns, ("narrow", "wide"), "x.csv has all"), 22) == [
         "name  12",
         "a     34",
         "too narrow for wide;",
@@ -124,11 +124,11 @@ def test_a_gap_that_something_else_fills_is_filled() -> None:
 
 def test_of_columns_of_one_title_the_right_one_goes_first() -> None:
     columns = (
-        TableColumn("name", "name", ("a",), Fold.LABEL),
-        TableColumn("both", "both", ("1",)),
-        TableColumn("both", "both", ("2",)),
+        text_column("name", ("a",), Fold.LABEL),
+        text_column("both", ("1",)),
+        text_column("both", ("2",)),
     )
-    assert printed(FittedTable(columns, (), "x"), 10)[1] == "a     1"
+    assert printed(Table(columns, (), "x"), 10)[1] == "a     1"
 
 
 NUMBER = st.integers(0, 10**9).map(str) | st.floats(0, 1e6).map(lambda value: f"{value:.3f} GiB")
@@ -146,15 +146,15 @@ def test_on_no_terminal_a_number_is_cut(rows: list[tuple[str, ...]], width: int)
     """Every number is printed whole, or its column is named as left out; no line is longer than the terminal."""
     titles, cells = ("label", "first", "second", "third", "text"), list(zip(*rows, strict=True))
     folds = (Fold.LABEL, Fold.NEVER, Fold.NEVER, Fold.NEVER, Fold.WORDS)
-    columns = tuple(TableColumn(t, t, tuple(c), f) for t, c, f in zip(titles, cells, folds, strict=True))
-    text = " ".join(printed(FittedTable(columns, ("text",), "all"), width))
+    columns = tuple(text_column(t, c, f) for t, c, f in zip(titles, cells, folds, strict=True))
+    text = " ".join(printed(Table(columns, ("text",), "all"), width))
     named = re.sub(r"\s", "", text)
     for column in columns[1:4]:
         if column.title in text.partition("too narrow")[0]:
             assert all(cell in text for cell in column.cells)
         else:
             assert column.title in named.partition("toonarrowfor")[2] or width < len("narrow")
-    assert all(len(line) <= width for line in printed(FittedTable(columns, ("text",), "all"), width))
+    assert all(len(line) <= width for line in printed(Table(columns, ("text",), "all"), width))
 
 
 HEADER = ("name", "parameters", "what_it_is")

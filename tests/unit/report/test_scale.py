@@ -10,8 +10,8 @@ from vdnnsim.dnn.samples import IMAGE, Sample
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.report.findings import caption, verdict
 from vdnnsim.report.plots.scaling import scaling_title
+from vdnnsim.report.run.page import result_table
 from vdnnsim.report.scale import byte_scale, per_second, percent, percents, rate_cells, rate_text, scale_of, time_scale
-from vdnnsim.report.tables.terminal import result_table
 
 
 def test_the_largest_number_decides_the_unit_of_all() -> None:

@@ -47,18 +47,18 @@ def without_room(pair: ScenarioResult, gpus: set[int]) -> ScenarioResult:
 
 def test_equal_gpus_share_a_row_of_the_table(pair: ScenarioResult) -> None:
     """GPU 1 of late(p) ends its kernels a second later, but both are done at once: what differs is the mean memory."""
-    columns = {column.title: column.cells for column in summary(pair)}
+    columns = {column.title: column.cells for column in summary(pair).columns}
 
     assert columns["policy"] == ("base(p)", "vdnn_all(p)", "late(p)", "late(p)")
     assert columns["GPU"] == ("all", "all", "0", "1")
-    assert [column.title for column in summary(pair)][:3] == ["policy", "GPU", "fits"]
+    assert [column.title for column in summary(pair).columns][:3] == ["policy", "GPU", "fits"]
 
 
 def test_ranges_of_gpus(pair: ScenarioResult) -> None:
     """Of six GPUs the fourth is another than the rest."""
     one, other = pair.results[0], pair.results[2]
     rows = tuple(replace(other if gpu == 3 else one, gpu=gpu, policy="p") for gpu in range(6))
-    columns = {column.title: column.cells for column in summary(replace(pair, gpus=6, results=rows))}
+    columns = {column.title: column.cells for column in summary(replace(pair, gpus=6, results=rows)).columns}
 
     assert columns["GPU"] == ("0-2, 4-5", "3")
 
@@ -214,6 +214,7 @@ def test_the_files_of_a_run(pair: ScenarioResult) -> None:
         "links_vdnn_all_p.png",
         "memory.png",
         "policies.png",
+        "report.html",
         "report.md",
         "results.csv",
         "run.json",

@@ -4,7 +4,7 @@ from dataclasses import replace
 from rich.console import Console, RenderableType
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.report.tables.terminal import result_table
+from vdnnsim.report.run.page import result_table
 
 
 def printed(table: RenderableType, width: int = 80) -> list[str]:

@@ -1,4 +1,4 @@
-"""A folder into which three policies were written: six files that every run writes, and three traces."""
+"""A folder into which three policies were written: seven files that every run writes, and three traces."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ TRACES = {"trace_move_m.json", "trace_keep_p.json", "trace_dyn.json"}
 def folder(result: ScenarioResult, tmp_path: Path) -> Path:
     """What the run of all three left, and a note of somebody's."""
     written = write_report(result, tmp_path)
-    assert (len(written.files), written.removed) == (9, 0)
+    assert (len(written.files), written.removed) == (10, 0)
     assert written.nbytes == sum(path.stat().st_size for path in written.files)
     (tmp_path / "notes.txt").write_text("mine")
     return tmp_path
@@ -42,7 +42,7 @@ def test_traces_of_policies_that_are_no_longer_asked_for_go(
 
     written = write_report(replace(result, results=(move,)), folder)
 
-    assert (len(written.files), written.removed) == (7, 2)
+    assert (len(written.files), written.removed) == (8, 2)
     assert names(folder) == {*ALWAYS, "trace_move_m.json", "notes.txt", "trace_mine.json"}
     assert (folder / "trace_mine.json").read_text() == "mine"
 
@@ -111,6 +111,7 @@ def test_the_files_of_a_run(result: ScenarioResult, tmp_path: Path) -> None:
     assert sorted(path.name for path in paths) == [
         "memory.png",
         "policies.png",
+        "report.html",
         "report.md",
         "results.csv",
         "run.json",

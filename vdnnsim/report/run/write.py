@@ -17,7 +17,7 @@ from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.report.run.snapshot import snapshot_pickle
 
 MANIFEST: Final = "run.json"
-ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "policies.png", "memory.png", "timeline.png")
+ALWAYS: Final = (MANIFEST, "results.csv", "report.md", "report.html", "policies.png", "memory.png", "timeline.png")
 """What every run writes, whatever its policies are."""
 
 RUN_WRITER: Final = Writer(
@@ -45,6 +45,7 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
     """Return the content of every file of a report by its name."""
     # Matplotlib takes longer to import than most scenarios to simulate.
     from vdnnsim.report.plots import draw_pictures
+    from vdnnsim.report.run.browser import html_text
 
     pictures = draw_pictures(result)
     traces = trace_names(result.slowest)
@@ -52,6 +53,7 @@ def report_files(result: ScenarioResult) -> dict[str, bytes]:
     texts = {
         "results.csv": csv_text(RUN, result_rows(result)),
         "report.md": page_text(result, {each.name: each.description for each in pictures}, traces, snapshots),
+        "report.html": html_text(result),
         **{name: perfetto_text(result, rows) for name, rows in zip(traces, result.by_policy, strict=True)},
     }
     files = {name: text.encode() for name, text in texts.items()} | {each.name: each.png for each in pictures}

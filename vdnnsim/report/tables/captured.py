@@ -3,14 +3,11 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rich.console import RenderableType
-
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.report.tables.fitted import plain_table
-from vdnnsim.report.tables.terminal import titled_table
+from vdnnsim.report.document import Document, plain_table, titled_table
 from vdnnsim.units import format_bytes
 
 COLUMNS: Final = ("memory", "how many", "bytes", "what it is")
@@ -28,7 +25,7 @@ def captured_rows(step: CapturedStep) -> list[tuple[str, str, int, str]]:
     return list(_rows(step))
 
 
-def captured_table(step: CapturedStep, has_all: str) -> RenderableType:
+def captured_table(step: CapturedStep, has_all: str) -> Document:
     """Return a table of the memory of a step, under what was captured and above what was assumed."""
     rows = [(name, count, format_bytes(nbytes), meaning) for name, count, nbytes, meaning in _rows(step)]
     table = plain_table(COLUMNS, rows, has_all)

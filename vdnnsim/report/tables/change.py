@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from vdnnsim.analysis.columns import COLUMNS, Value
+from vdnnsim.report.document import Table, plain_table
 from vdnnsim.report.scale import percents, rate_cells
-from vdnnsim.report.tables.fitted import FittedTable, plain_table
 from vdnnsim.report.tables.summary import NOT_FITTING
 from vdnnsim.units import format_bytes, format_seconds
 
@@ -43,7 +43,7 @@ class Change(Protocol):
 _DIFFERENCES = ("iteration_s", "server_images_per_s", "max_memory_bytes", "stall_s", "performance_ratio")
 
 
-def change_table(changes: Sequence[Change], unit: str, everything: str) -> FittedTable:
+def change_table(changes: Sequence[Change], unit: str, everything: str) -> Table:
     """Return the table.
 
     Args:

@@ -7,10 +7,11 @@ from vdnnsim.analysis.columns import Measured, Row, Value, cells
 from vdnnsim.analysis.comparison import Comparison, Standing
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.report.caveats import by_peaks, without_plan
-from vdnnsim.report.findings import refusals, workload_text
+from vdnnsim.report.caveats import by_peaks, glossary, known, remarks, without_plan
+from vdnnsim.report.document import Column, Document, Fold, Table, text_column, titled_table
+from vdnnsim.report.findings import caption, refusals, workload_text
 from vdnnsim.report.labels import joined_labels
-from vdnnsim.report.tables.summary import SummaryColumn, quantity_column, rate_column, text_column
+from vdnnsim.report.tables.summary import quantity_column, rate_column, titles_of
 from vdnnsim.units import format_bytes, format_seconds
 
 COMPARED: Final = (
@@ -37,6 +38,30 @@ COMPARED: Final = (
 FITS, DOES_NOT_FIT, NO_PLAN = "fits", "does not fit", "no plan"
 FRONT = "*"
 """Marks a policy than which no other is better in time or memory and no worse in the other."""
+
+
+_LEFT_OUT_FIRST: Final = (
+    "offloaded_bytes",
+    "images_per_s",
+    "runtime_bytes",
+    "rank by memory",
+    "performance_ratio",
+    "rank",
+)
+"""What a narrow terminal goes without, in this order."""
+
+
+def comparison_table(comparison: Comparison) -> Document:
+    """Return policies by rank: a caption, those that fit, what the mark means, and why the others do not."""
+    result, table = comparison.result, None
+    notes = [*remarks(result.workload)]
+    if comparison.standings:
+        left_out_first = titles_of(_LEFT_OUT_FIRST, result)
+        table = Table(comparison_columns(comparison), left_out_first, "compare.csv has all")
+        notes += glossary(row.policy for row in result.slowest)
+        notes.append(f"{FRONT} no other policy is better in time or memory and no worse in the other")
+    findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison)
+    return titled_table(caption(result), table, notes, findings)
 
 
 def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
@@ -78,18 +103,18 @@ def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
     )
 
 
-def comparison_columns(comparison: Comparison) -> tuple[SummaryColumn, ...]:
+def comparison_columns(comparison: Comparison) -> tuple[Column, ...]:
     """Return the table of the policies that fit, the fastest first, with one unit for each column."""
     standings = comparison.standings
     rows = [Measured.of(comparison.result, each.row) for each in standings]
     return (
-        SummaryColumn("rank", ("rank", ""), tuple(str(each.time_rank) for each in standings)),
-        text_column("policy", map(_label, standings)),
+        Column("rank", tuple(str(each.time_rank) for each in standings)),
+        text_column("policy", map(_label, standings), Fold.LABEL),
         text_column("front", (FRONT if each.on_front else "" for each in standings)),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(comparison.result.workload.graph), rows),
         quantity_column("max_memory_bytes", rows),
-        SummaryColumn("rank by memory", ("rank by", "memory"), tuple(str(each.memory_rank) for each in standings)),
+        Column("rank by memory", tuple(str(each.memory_rank) for each in standings), header="rank by\nmemory"),
         quantity_column("runtime_bytes", rows),
         quantity_column("offloaded_bytes", rows),
         quantity_column("performance_ratio", rows),

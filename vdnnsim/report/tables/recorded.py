@@ -5,13 +5,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import Final
 
-from rich.console import Group, RenderableType
-
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_operations import CONVOLUTION, CONVOLUTION_BACKWARD, Operation
-from vdnnsim.report.tables.fitted import plain_table
-from vdnnsim.report.tables.terminal import titled_table
+from vdnnsim.report.document import Document, plain_table, titled_table
 from vdnnsim.units import format_bytes, format_seconds
 
 COLUMNS: Final = ("operator", "calls", "kernels", "forward_s", "backward_s", "update_s", "share_of_kernels")
@@ -33,7 +30,7 @@ def recorded_rows(recorded: RecordedStep) -> list[Row]:
     return sorted(rows, key=lambda row: -row[-1])
 
 
-def recorded_table(recorded: RecordedStep, has_all: str) -> RenderableType:
+def recorded_table(recorded: RecordedStep, has_all: str) -> Document:
     """Return tables of the time of a step by operator and, where they were recorded, by module, and what else it is."""
     rows = recorded_rows(recorded)
     shown = [_shown(row) for row in rows[:_MOST_ROWS]]
@@ -44,7 +41,8 @@ def recorded_table(recorded: RecordedStep, has_all: str) -> RenderableType:
     modules = _module_rows(recorded)
     if not modules:
         return table
-    return Group(table, "", titled_table("by module", plain_table(_MODULES, modules, has_all), (), ()))
+    by_module = titled_table("by module", plain_table(_MODULES, modules, has_all), (), ())
+    return Document((*table.blocks, *by_module.blocks))
 
 
 def _row(name: str, operations: Iterable[Operation], kernel_s: float) -> Row:

@@ -5,12 +5,14 @@ share a row whose numbers read the same.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Final
 
 from vdnnsim.analysis.columns import COLUMNS, Measured
 from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.samples import Sample, sample_of
+from vdnnsim.report.document import Column, Fold, Table, text_column
 from vdnnsim.report.scale import Scale, byte_scale, per_second, percent, percents, scale_of
 
 NOT_FITTING = "NO *"
@@ -19,29 +21,25 @@ NOT_FITTING = "NO *"
 FOOTNOTE = "* does not fit; its numbers are of a replay on a GPU without a capacity"
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryColumn:
-    """One column.
-
-    Attributes:
-        title: what it says, with its unit.
-        header: the same in two short lines, for the terminal.
-        cells: one for each row.
-        is_text: whether it reads from the left.
-    """
-
-    title: str
-    header: tuple[str, str]
-    cells: tuple[str, ...]
-    is_text: bool = False
+_LEFT_OUT_FIRST: Final = (
+    "mean_memory_bytes",
+    "offloaded_bytes",
+    "images_per_s",
+    "stall_s",
+    "max_memory_bytes",
+    "performance_ratio",
+)
+"""What a narrow terminal goes without, in this order."""
 
 
-def text_column(title: str, cells: Iterable[str]) -> SummaryColumn:
-    """Return a column of text."""
-    return SummaryColumn(title, (title, ""), tuple(cells), is_text=True)
+def titles_of(columns: Iterable[str], result: ScenarioResult) -> tuple[str, ...]:
+    """Return what stands above columns; above the throughput what is read, where these are no images."""
+    rate = per_second(sample_of(result.workload.graph))
+    titles = {name: column.title for name, column in COLUMNS.items()} | {"images_per_s": rate}
+    return tuple(titles.get(column, column) for column in columns)
 
 
-def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = None) -> SummaryColumn:
+def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = None) -> Column:
     """Return a column of results in one unit, which the title and the second line of the header name.
 
     Args:
@@ -53,23 +51,27 @@ def quantity_column(name: str, rows: Sequence[Measured], scale: Scale | None = N
     numbers = [column.number(row) for row in rows]
     if name.endswith("_ratio"):
         above, slash, below = column.short.partition("/")
-        return SummaryColumn(column.title, (above + slash, below), percents(numbers))
+        return Column(column.title, percents(numbers), header=f"{above}{slash}\n{below}")
     telling = (scale or scale_of(name, numbers)).telling(numbers)
     cells = tuple(map(telling.number, numbers))
-    return SummaryColumn(f"{column.title}, {telling.unit}", (column.short, telling.unit), cells)
+    return Column(column.title, cells, telling.unit, f"{column.short}\n{telling.unit}")
 
 
-def rate_column(sample: Sample, rows: Sequence[Measured]) -> SummaryColumn:
+def rate_column(sample: Sample, rows: Sequence[Measured]) -> Column:
     """Return the throughput of a GPU in images, or in what else the network reads."""
     rates = [COLUMNS["images_per_s"].number(row) for row in rows]
     scale = scale_of("images_per_s", rates).telling(rates)
-    return SummaryColumn(per_second(sample), (sample.names, "per s"), tuple(map(scale.number, rates)))
+    return Column(per_second(sample), tuple(map(scale.number, rates)), header=f"{sample.names}\nper s")
 
 
-def summary(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
-    """Return the columns that a person needs to compare policies."""
+def summary(result: ScenarioResult) -> Table:
+    """Return what a person needs to compare policies; what does not fit is of less weight."""
     columns = _columns(result)
-    return columns if result.gpus == 1 else _with_equal_gpus_joined(columns, result)
+    if result.gpus > 1:
+        columns = _with_equal_gpus_joined(columns, result)
+    unfit = next(column for column in columns if column.title == "fits").cells
+    left_out_first = titles_of(_LEFT_OUT_FIRST, result)
+    return Table(columns, left_out_first, "results.csv has all", tuple(cell == NOT_FITTING for cell in unfit))
 
 
 def holds_more(result: ScenarioResult) -> bool:
@@ -78,13 +80,13 @@ def holds_more(result: ScenarioResult) -> bool:
     return any(runtime_bytes(row.trace, gpu) > row.metrics.max_memory_bytes for row in result.results if row.fits)
 
 
-def _columns(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
+def _columns(result: ScenarioResult) -> tuple[Column, ...]:
     rows = [Measured.of(result, row) for row in result.results]
     # In the unit of the maximum, which stands beside it.
     memory = byte_scale(row.metrics.max_memory_bytes for row in rows)
     stalled = tuple(percent(row.metrics.stall_s / row.metrics.iteration_s) for row in rows)
     return (
-        text_column("policy", (row.policy for row in result.results)),
+        text_column("policy", (row.policy for row in result.results), Fold.LABEL),
         text_column("fits", ("yes" if row.fits else NOT_FITTING for row in result.results)),
         quantity_column("iteration_s", rows),
         rate_column(sample_of(result.workload.graph), rows),
@@ -92,12 +94,12 @@ def _columns(result: ScenarioResult) -> tuple[SummaryColumn, ...]:
         *([quantity_column("runtime_bytes", rows, memory)] if holds_more(result) else []),
         quantity_column("mean_memory_bytes", rows, memory),
         quantity_column("offloaded_bytes", rows),
-        SummaryColumn(f"{COLUMNS['stall_s'].title}, of time", (COLUMNS["stall_s"].short, "of time"), stalled),
+        Column(COLUMNS["stall_s"].title, stalled, "of time", f"{COLUMNS['stall_s'].short}\nof time"),
         quantity_column("performance_ratio", rows),
     )
 
 
-def _with_equal_gpus_joined(columns: tuple[SummaryColumn, ...], result: ScenarioResult) -> tuple[SummaryColumn, ...]:
+def _with_equal_gpus_joined(columns: tuple[Column, ...], result: ScenarioResult) -> tuple[Column, ...]:
     """Return a row for all GPUs of a policy that read the same, and behind the policy a column that says which."""
     rows: dict[tuple[str, ...], list[int]] = {}
     for row, cells in zip(result.results, zip(*(column.cells for column in columns), strict=True), strict=True):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from vdnnsim.report import markdown
+from vdnnsim.report.document import Block, Definitions, Heading, Picture, Prose, plain_table, section
 from vdnnsim.units import format_seconds
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.report.tables import COLUMNS, HEADER, summary_cells
@@ -54,31 +55,29 @@ def page_text(validation: Validation, pictures: Mapping[str, str], warnings: Seq
     """
     judged = requirements(validation.rows, validation.method.tolerance)
     paced = validation.method.pacing is not None
-    sections = [
-        markdown.heading(f"Measured against simulated on {validation.server.name}", 1),
-        _introduction(validation),
-        _verdict(judged),
-        markdown.table(
-            ("what", "required", "found", "holds"),
-            [(each.name, each.required, each.found, "yes" if each.holds else "NO") for each in judged],
-            left=4,
-        ),
-        *markdown.section("Which rows break a requirement?", _broken(judged)),
-        *(markdown.image(text, name) for name, text in pictures.items()),
-        "## What does this prove, and what not?",
-        _PACED_PROOF if paced else _FREE_PROOF,
-        _NEVER_PROVEN,
-        "## What came of every row?",
-        markdown.table(HEADER, summary_cells(validation.rows), left=3),
-        _READING,
-        *markdown.section("What was not compared, and why?", _notes(validation.rows)),
-        *markdown.section("Does vdnn_dyn decide alike when it profiles on the device?", _decisions(validation.rows)),
-        *(_raw(validation.rows) if paced else ()),
-        *markdown.section("What was it run on?", _provenance(validation, warnings)),
-        "## What do the columns of validation.csv mean?",
-        markdown.definitions((column.name, column.meaning) for column in COLUMNS),
-    ]
-    return markdown.page(sections)
+    verdict = [(each.name, each.required, each.found, "yes" if each.holds else "NO") for each in judged]
+    return markdown.page(
+        (
+            Heading(f"Measured against simulated on {validation.server.name}", 1),
+            Prose(_introduction(validation)),
+            Prose(_verdict(judged), strong=True),
+            plain_table(("what", "required", "found", "holds"), verdict, left=4),
+            *section("Which rows break a requirement?", _broken(judged)),
+            *(Picture(text, name) for name, text in pictures.items()),
+            Heading("What does this prove, and what not?"),
+            Prose(_PACED_PROOF if paced else _FREE_PROOF),
+            Prose(_NEVER_PROVEN),
+            Heading("What came of every row?"),
+            plain_table(HEADER, summary_cells(validation.rows), left=3),
+            Prose(_READING),
+            *section("What was not compared, and why?", _notes(validation.rows)),
+            *section("Does vdnn_dyn decide alike when it profiles on the device?", _decisions(validation.rows)),
+            *(_raw(validation.rows) if paced else ()),
+            *section("What was it run on?", _provenance(validation, warnings)),
+            Heading("What do the columns of validation.csv mean?"),
+            Definitions(tuple((column.name, column.meaning) for column in COLUMNS)),
+        )
+    )
 
 
 def _introduction(validation: Validation) -> str:
@@ -89,8 +88,8 @@ def _introduction(validation: Validation) -> str:
     told = " and ".join(text for text, labels in zip(told_of, (under_all, others), strict=True) if labels)
     return (
         f"{len(rows)} rows: {told}. Each policy wrote one plan of one training iteration; "
-        f"{markdown.escape(validation.device)} executed it, the simulator replayed it from the profile "
-        f"{markdown.escape(validation.server.name)}. {_how(method)}"
+        f"{validation.device} executed it, the simulator replayed it from the profile "
+        f"{validation.server.name}. {_how(method)}"
     )
 
 
@@ -107,7 +106,7 @@ def _how(method: Method) -> str:
 
 def _verdict(judged: Sequence[Requirement]) -> str:
     failed = [each.name for each in judged if not each.holds]
-    return f"**Does not hold: {', '.join(failed)}.**" if failed else "**Everything that is required holds.**"
+    return f"Does not hold: {', '.join(failed)}." if failed else "Everything that is required holds."
 
 
 def _broken(judged: Iterable[Requirement]) -> tuple[str, ...]:
@@ -138,7 +137,7 @@ def _decisions(rows: Iterable[Row]) -> tuple[str, ...]:
     return tuple(f"{row.task.label}: {row.decision}" for row in rows if row.decision and not row.profiled_on_device)
 
 
-def _raw(rows: Sequence[Row]) -> tuple[str, ...]:
+def _raw(rows: Sequence[Row]) -> tuple[Block, ...]:
     lines = [
         (
             row.task.label,
@@ -153,9 +152,9 @@ def _raw(rows: Sequence[Row]) -> tuple[str, ...]:
     if not lines:
         return ()
     return (
-        "## And without given durations?",
-        _UNGIVEN,
-        markdown.table(("network", "policy", "time", "simulated", "error"), lines, left=2),
+        Heading("And without given durations?"),
+        Prose(_UNGIVEN),
+        plain_table(("network", "policy", "time", "simulated", "error"), lines, left=2),
     )
 
 

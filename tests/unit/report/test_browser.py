@@ -1,0 +1,137 @@
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
+from vdnnsim.report.run.browser import at_peak, html_text, stalls_title
+from vdnnsim.report.run.stills import dots
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+PROBE = """<script>
+window.addEventListener("error", (event) => { document.body.dataset.error = event.message; });
+const look = setInterval(() => {
+  if (document.documentElement.dataset.ready !== "yes") return;
+  clearInterval(look);
+  const canvas = document.getElementById("streams"), box = canvas.getBoundingClientRect(), note = document.body.dataset;
+  const words = () => document.getElementById("readout").textContent;
+  const key = (name) => canvas.dispatchEvent(new KeyboardEvent("keydown", { key: name, cancelable: true }));
+  note.rows = document.querySelectorAll("#waits tbody tr").length;
+  const half = { clientX: box.left + 92 + (box.width - 92) / 2, clientY: box.top + 20 };
+  canvas.dispatchEvent(new PointerEvent("pointermove", half));
+  note.hover = words();
+  key("w");
+  note.wait = words();
+  canvas.dispatchEvent(new WheelEvent("wheel", { ...half, deltaY: -300, ctrlKey: true, cancelable: true }));
+  key("n");
+  note.next = words();
+  note.alive = document.getElementById("alive-title").textContent;
+  document.querySelector(".dot.unfit").dispatchEvent(new KeyboardEvent("keydown", { key: "Enter" }));
+  note.chosen = document.getElementById("stalls-title").textContent;
+  note.difference = document.querySelector("#difference tbody tr").textContent;
+  note.would = document.getElementById("would").textContent;
+}, 20);
+</script></head>"""
+
+
+def with_nearby(result: ScenarioResult) -> ScenarioResult:
+    rows = (
+        Nearby("move(m)", 1.0, ((500, None), (1000, 8.0))),
+        Nearby("move(m)", 2.0, ((500, None), (1000, 6.0))),
+    )
+    return replace(result, nearby=rows)
+
+
+def test_without_scripts_it_says_what_matters_first(result: ScenarioResult) -> None:
+    """`dyn` is shown, of which 2 s are lost to the offload and 2 s to the fetch on demand, of 8 s."""
+    text = re.sub(r"<script.*?</script>", "", html_text(with_nearby(result)), flags=re.DOTALL)
+    parts = (
+        "<h1>Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s per iteration, 0.125 images/s.</h1>",
+        "<dd>8.00 s</dd>",
+        "60 B of 1000 B<small>940 B free</small>",
+        "Of 8.00 s, dyn loses 4.00 s: 2.00 s waiting for an offload, 2.00 s waiting for a fetch on demand",
+        "forward of fc (only)",
+        "60 B are alive in backward weights of conv1: workspace 30 B, weights 20 B, feature maps 10 B",
+        "Over a link twice as fast move(m) would take 6.00 s instead of 8.00 s",
+        "keep(p) takes 25.0 % less time than dyn and 960 B more memory",
+        "Why does a policy not fit?",
+        "it is a toy",
+    )
+    at = [text.index(part) for part in parts]
+    assert at == sorted(at)
+    assert not re.search(r'(src|href)="(?!https://|#|data:)', text)
+    assert "http://" not in text
+
+
+def test_what_is_alive_at_the_peak(move: PolicyResult) -> None:
+    """At 7 s: the input map 10 B, W 20 B and the workspace 30 B."""
+    assert at_peak(move.trace) == {0: 10, 1: 20, 2: 30}
+
+
+def test_a_policy_that_never_waits(keep: PolicyResult) -> None:
+    assert stalls_title(keep) == "keep(p) never waits in 6.00 s"
+
+
+def test_one_policy_is_held_against_none_and_addresses_need_a_model_that_places(
+    result: ScenarioResult, move: PolicyResult
+) -> None:
+    text = html_text(replace(result, results=(move,)))
+    assert 'id="compare"' not in text
+    assert 'id="nearby"' not in text
+    assert 'id="map"' not in text
+    placed = replace(move.trace, memory=tuple(replace(each, offset=0) for each in move.trace.memory))
+    assert 'id="map"' in html_text(replace(result, results=(replace(move, trace=placed),)))
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_a_browser_opens_it_and_it_answers_hands(result: ScenarioResult, tmp_path: Path) -> None:
+    """The pointer stands at half of 8 s, right of the names, where W alone is in use.
+
+    Both waits are of 2 s, of which the first comes first; keep(p), which does not fit, takes 6 s.
+    """
+    page = tmp_path / "report.html"
+    page.write_text(html_text(with_nearby(result)).replace("</head>", PROBE, 1), encoding="utf-8")
+    assert CHROMIUM is not None
+    done = subprocess.run(
+        (
+            *(CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"),
+            *("--virtual-time-budget=4000", "--window-size=1400,900", f"--user-data-dir={tmp_path / 'profile'}"),
+            *("--dump-dom", page.as_uri()),
+        ),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert "CONSOLE" not in done.stderr
+    found = dict(re.findall(r'data-(\w+)="([^"]*)"', re.search(r"<body[^>]*>", done.stdout)[0]))  # type: ignore[index]
+    assert found == {
+        "rows": "2",
+        "hover": "20 B in use at 4.00 sweights 20 B",
+        "wait": "waits for an offload: 2.00 s lost from 1.00 s on"
+        "forward of fc (only) waits for offload of map input during forward of conv1",
+        "next": "waits for a fetch on demand: 2.00 s lost from 5.00 s on"
+        "backward weights of conv1 (fft) waits for fetch on demand of map input during backward of conv1",
+        "alive": "60 B are alive at the peak of dyn, 7.00 s",
+        "chosen": "keep(p) never waits in 6.00 s",
+        "difference": "time per iteration8.00 s6.00 s\N{MINUS SIGN}2.00 s\N{MINUS SIGN}25.0 %",
+        "would": "move(m)8.00 s",
+    }
+
+
+def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -> None:
+    """Ten policies that differ by a hundredth of memory: their dots nearly meet, their names keep a line apart."""
+    rows = tuple(
+        replace(move, policy=f"policy_{number}", metrics=replace(move.metrics, max_memory_bytes=60000 + 600 * number))
+        for number in range(10)
+    )
+    heights = sorted(dot.label for dot in dots(replace(result, results=rows)))
+    assert len(heights) == 10
+    assert min(later - earlier for earlier, later in pairwise(heights)) > 0.07

@@ -1,0 +1,56 @@
+from vdnnsim.report.document import (
+    Bullets,
+    Definitions,
+    Document,
+    Heading,
+    Note,
+    Picture,
+    Prose,
+    Table,
+    plain_table,
+    text_column,
+)
+from vdnnsim.report.html import fragment, worded
+
+
+def test_texts_are_escaped_and_code_and_links_are_marked() -> None:
+    assert worded("<b> `a<b` & [us](https://x.org/a)") == (
+        '&lt;b&gt; <code>a&lt;b</code> &amp; <a href="https://x.org/a">us</a>'
+    )
+    assert worded("open at https://ui.perfetto.dev") == (
+        'open at <a href="https://ui.perfetto.dev">https://ui.perfetto.dev</a>'
+    )
+    assert worded("[x](javascript:alert)") == "[x](javascript:alert)"
+
+
+def test_every_block_has_its_element() -> None:
+    blocks = (
+        Heading("What?", 2),
+        Prose("one\n\ntwo", strong=True),
+        Note("of less weight"),
+        Bullets(("first", "second")),
+        Definitions((("name", "meaning"),)),
+        Picture("it says", "x.png"),
+        plain_table(("name", "number"), [("<a>", "1")]),
+    )
+    text = " ".join(fragment(blocks).split())
+    for part in (
+        "<h3>What?</h3>",
+        '<p class="strong">one</p> <p class="strong">two</p>',
+        '<p class="note">of less weight</p>',
+        "<ul><li>first</li><li>second</li></ul>",
+        "<dl><dt>name</dt><dd>meaning</dd></dl>",
+        '<img src="x.png" alt="it says">',
+        '<th scope="col">name</th><th scope="col" class="n">number</th>',
+        '<td>&lt;a&gt;</td><td class="n">1</td>',
+    ):
+        assert part in text
+
+
+def test_rows_of_less_weight_are_marked() -> None:
+    table = Table((text_column("name", ("a", "b")),), dim=(False, True))
+    assert fragment((table,)).count('<tr class="dim">') == 1
+
+
+def test_a_notebook_shows_a_document() -> None:
+    assert Document((Note("a < b"),))._repr_html_().strip() == '<p class="note">a &lt; b</p>'

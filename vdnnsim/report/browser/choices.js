@@ -1,0 +1,79 @@
+// Which policy is shown, what another machine would do, and two policies beside each other.
+const near = JSON.parse($("near").textContent);
+
+function choose(policy) {
+  const found = all.runs.find((each) => each.policy === policy);
+  if (!found) return;
+  run = found;
+  $("policy").value = policy;
+  view.at = null;
+  document.querySelectorAll(".dot").forEach((dot) => dot.classList.toggle("chosen", dot.dataset.policies.split("\n").includes(policy)));
+  const { length, cause } = run.stalls, lost = new Map();
+  cause.forEach((each, at) => lost.set(each, (lost.get(each) || 0) + length[at]));
+  const causes = [...lost].sort((one, other) => other[1] - one[1]).map(([each, ns]) => `${seconds(ns)} ${all.causes[each][0].replace("waits for", "waiting for")}`);
+  const total = length.reduce((sum, ns) => sum + ns, 0);
+  $("stalls-title").textContent = causes.length ? `Of ${seconds(run.end)}, ${policy} loses ${seconds(total)}: ${causes.join(", ")}` : `${policy} never waits in ${seconds(run.end)}`;
+  const bar = document.querySelector("#time .bar"), legend = document.querySelector("#time > .legend");
+  const order = [...lost].sort((one, other) => other[1] - one[1]);
+  bar.replaceChildren(...order.map(([each, ns]) => make("span", { style: `flex-grow:${ns};background:${paint(all.causes[each][1])}`, title: all.causes[each][0] })));
+  legend.replaceChildren(...order.map(([each, ns]) => make("li", {}, make("i", { style: `background:${paint(all.causes[each][1])}` }), `${all.causes[each][0]} `, make("b", {}, seconds(ns)))));
+  const streams = new Set(run.spans.look), kinds = new Set(run.buffers.kind), present = [...all.looks.filter((_, at) => streams.has(at)), ...all.kinds.filter((_, at) => kinds.has(at))];
+  $("looks").replaceChildren(...present.map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
+  if ($("map")) {
+    const pool = run.numbers["pool with its gaps"][0], gaps = pool - run.memory.totals[run.memory.peak];
+    $("pool-title").textContent = `The pool of ${policy} takes ${size(pool)}, ${gaps > 0 ? `${size(gaps)} more than is ever in use` : "not a byte more than is in use"}`;
+  }
+  fillCauses();
+  listWaits();
+  listAlive();
+  look(0, run.end);
+}
+
+function showNearby() {
+  if (!near.length) return;
+  const sizes = near[0].times.map(([bytes]) => bytes), links = [...new Set(near.map((each) => each.bandwidth))];
+  const capacity = sizes[+$("capacity").value], bandwidth = links[+$("bandwidth").value];
+  $("capacity-now").textContent = size(capacity);
+  $("bandwidth-now").textContent = bandwidth === 1 ? "as it is" : `${bandwidth} × as fast`;
+  const rows = near.filter((each) => each.bandwidth === bandwidth).map((each) => [each.policy, each.times.find(([bytes]) => bytes === capacity)[1]]);
+  const longest = Math.max(...near.flatMap((each) => each.times.map(([, s]) => s || 0)));
+  $("would").replaceChildren(make("div", { class: "would" }, ...rows.flatMap(([policy, s]) => [make("span", {}, policy),
+    make("i", { class: s === null ? "no" : null, style: s === null ? null : `width:${(100 * s) / longest}%` }), make("b", {}, s === null ? "does not fit" : seconds(s * 1e9))])));
+}
+function setUpNearby() {
+  if (!near.length) return;
+  const sizes = near[0].times.map(([bytes]) => bytes), links = [...new Set(near.map((each) => each.bandwidth))];
+  for (const [id, values, now] of [["capacity", sizes, sizes.indexOf(all.capacity)], ["bandwidth", links, links.indexOf(1)]]) {
+    $(id).max = values.length - 1;
+    $(id).value = Math.max(0, now);
+    $(id).addEventListener("input", showNearby);
+  }
+  showNearby();
+}
+
+const shown = (number, unit) => (unit === "s" ? seconds(number * 1e9) : size(number));
+function showDifference() {
+  const [one, other] = ["one", "other"].map((id) => all.runs[+$(id).value]);
+  const names = Object.keys(one.numbers).filter((name) => one.numbers[name][0] || other.numbers[name][0]);
+  const row = (name) => {
+    const [[before, unit], [later]] = [one.numbers[name], other.numbers[name]], more = later - before;
+    const share = before ? `${more > 0 ? "+" : more < 0 ? "−" : ""}${digits(Math.abs((100 * more) / before))} %` : "";
+    return make("tr", {}, make("td", {}, name), ...[shown(before, unit), shown(later, unit), more ? (more > 0 ? "+" : "") + shown(more, unit) : "0", share].map((text) => make("td", { class: "n" }, text)));
+  };
+  const [longer, more] = [other.end - one.end, other.numbers["max memory"][0] - one.numbers["max memory"][0]];
+  const time = `${digits(Math.abs((100 * longer) / one.end))} % ${longer > 0 ? "longer" : "less time"}`;
+  const memory = more ? `${size(Math.abs(more))} ${more > 0 ? "more" : "less"} memory` : "as much memory";
+  $("difference-title").textContent = `${other.policy} takes ${time} than ${one.policy} and ${memory}`;
+  const head = make("tr", {}, make("th", { scope: "col" }, ""), ...[one.policy, other.policy, "difference", ""].map((text) => make("th", { class: "n", scope: "col" }, text)));
+  $("difference").replaceChildren(make("div", { class: "wide" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...names.map(row)))));
+}
+function setUpDifference() {
+  if (!$("one") || all.runs.length < 2) return;
+  const others = all.runs.filter((each) => each.end !== all.runs[0].end).sort((one, other) => one.end - other.end);
+  for (const [id, now] of [["one", 0], ["other", all.runs.indexOf(others[0] || all.runs[1])]]) {
+    $(id).replaceChildren(...all.runs.map((each, at) => make("option", { value: at }, each.policy)));
+    $(id).value = now;
+    $(id).addEventListener("change", showDifference);
+  }
+  showDifference();
+}

@@ -1,0 +1,230 @@
+"""`report.html`: a run to look into, in a browser, without a network; what needs no script is there without one."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.dnn.samples import sample_of
+from vdnnsim.plan.operations import describe
+from vdnnsim.report.budgets import needs
+from vdnnsim.report.caveats import known
+from vdnnsim.report.document import Bullets, Table, plain_table
+from vdnnsim.report.findings import caption, comparison, conclusions, headline, subject
+from vdnnsim.report.html import environment
+from vdnnsim.report.run.page import columns, footnotes, questions, sources
+from vdnnsim.report.run.recording import recorded, recording
+from vdnnsim.report.run.stills import RIGHT, areas, capacity_height, dots
+from vdnnsim.report.scale import percent, rate_text
+from vdnnsim.report.tables.summary import summary
+from vdnnsim.trace import IterationTrace, StallCause
+from vdnnsim.units import format_bytes, format_seconds
+
+_MOST_STALLS = 40
+_MOST_BUFFERS = 16
+"""Rows that a page without scripts shows; with them it has all."""
+
+
+def html_text(result: ScenarioResult) -> str:
+    """Return the page."""
+    from vdnnsim.report.plots.style import STALL_COLORS
+
+    shown, gpu = subject(result), result.server.gpu
+    rows = recorded(sorted(result.slowest, key=lambda row: row is not shown))
+    verdict, *more = (sentence for text in conclusions(result) for sentence in _sentences(text))
+    return environment().get_template("run.html.j2").render(
+        title=result.name,
+        caption=caption(result),
+        verdict=verdict,
+        more=more,
+        facts=_facts(result, shown),
+        shown=shown,
+        needs=needs(result),
+        comparison=comparison(result),
+        table=(summary(result),),
+        notes=(*footnotes(result), *known(result)),
+        dots=dots(result),
+        right=RIGHT,
+        capacity=capacity_height(result),
+        capacity_text=format_bytes(gpu.memory_bytes),
+        slowest=format_seconds(max(row.metrics.iteration_s for row in result.slowest)),
+        fastest=format_seconds(min(row.metrics.iteration_s for row in result.slowest)),
+        headline=headline(result, shown),
+        layers=areas(result, shown),
+        stalls=stalls_title(shown),
+        causes=[(cause.value, seconds, STALL_COLORS[cause]) for cause, seconds in _by_cause(shown)],
+        stall_table=(_stall_table(shown),),
+        most_stalls=_MOST_STALLS,
+        peak=_peak_title(shown),
+        alive=(_alive(shown),),
+        placed=any(change.offset is not None for row in rows for change in row.trace.memory),
+        pool=_pool_title(shown),
+        nearby=[
+            {"policy": each.policy, "bandwidth": each.bandwidth, "times": each.iteration_s} for each in result.nearby
+        ],
+        nearby_title=_nearby_title(result),
+        nearby_table=(_nearby_table(result),),
+        difference=None if len(result.slowest) == 1 else _difference(*rows_beside(result, shown)),
+        questions=questions(result),
+        origins=(
+            Bullets(sources(result)),
+            plain_table(
+                ("figure", "value", "origin", "source"),
+                [(each.path, each.text, each.origin.value, each.source) for each in result.server.figures],
+                left=4,
+            ),
+        ),
+        meanings=columns(result),
+        recording=recording(result, rows),
+        left_out=len(result.slowest) - len(rows),
+    )  # fmt: skip
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """Yield the first sentence of a text, which is its title, and the rest."""
+    first, stop, rest = text.partition(". ")
+    yield f"{first}." if stop else first
+    if rest:
+        yield rest
+
+
+def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, str]]:
+    """Yield the numbers that a reader looks for first, and what each is."""
+    metrics = shown.metrics
+    yield format_seconds(metrics.iteration_s), "per iteration"
+    yield rate_text(sample_of(result.workload.graph), metrics.images_per_s).partition(",")[0], "throughput"
+    yield percent(shown.performance_ratio), "of the speed with memory enough"
+    yield format_bytes(metrics.max_memory_bytes), "in use at the most"
+    yield percent(metrics.stall_s / metrics.iteration_s), "of the time waiting"
+
+
+def stalls_title(shown: PolicyResult) -> str:
+    """Return how long the compute stream waits, and for what: `Of 26.0 s, 259 ms are lost: 254 ms ...`."""
+    causes = _by_cause(shown)
+    whole, lost = format_seconds(shown.metrics.iteration_s), format_seconds(shown.metrics.stall_s)
+    if not causes:
+        return f"{shown.policy} never waits in {whole}"
+    told = ", ".join(f"{format_seconds(seconds)} {_lost_to(cause)}" for cause, seconds in causes)
+    return f"Of {whole}, {shown.policy} loses {lost}: {told}"
+
+
+def _lost_to(cause: StallCause) -> str:
+    return {StallCause.PINNING: "while the host pins memory"}.get(
+        cause, cause.value.replace("waits for", "waiting for")
+    )
+
+
+def _by_cause(shown: PolicyResult) -> list[tuple[StallCause, float]]:
+    causes = [(cause, seconds) for cause, seconds in shown.metrics.stall_by_cause if seconds]
+    return sorted(causes, key=lambda each: -each[1])
+
+
+def _stall_table(shown: PolicyResult) -> Table:
+    trace = shown.trace
+    plan = trace.plan
+
+    def told(operation: int | None) -> str:
+        return "" if operation is None else describe(plan.operations[operation], plan.buffer_names, plan.layers)
+
+    longest = sorted(trace.stalls, key=lambda stall: (stall.start_s - stall.end_s, stall.start_s))
+    return plain_table(
+        ("lost", "at", "cause", "what waits", "for what"),
+        [
+            (
+                format_seconds(stall.end_s - stall.start_s),
+                format_seconds(stall.start_s),
+                stall.cause.value,
+                told(stall.blocked),
+                told(stall.waited_for),
+            )
+            for stall in longest[:_MOST_STALLS]
+        ],
+        left=5,
+    )
+
+
+def _peak_title(shown: PolicyResult) -> str:
+    from vdnnsim.report.plots.iteration.memory import peak_operation
+
+    kinds = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in shown.metrics.peak_by_kind[:3])
+    return f"{format_bytes(shown.metrics.max_memory_bytes)} are alive in {peak_operation(shown.trace)[1]}: {kinds}"
+
+
+def _alive(shown: PolicyResult) -> Table:
+    """Return what is alive at the first moment of greatest use, the largest first."""
+    buffers = shown.trace.plan.buffers
+    largest = sorted(at_peak(shown.trace).items(), key=lambda each: (-each[1], each[0]))
+    rows = [
+        (buffers[number].name, buffers[number].kind.value, format_bytes(nbytes))
+        for number, nbytes in largest[:_MOST_BUFFERS]
+    ]
+    if rest := largest[_MOST_BUFFERS:]:
+        rows.append((f"{len(rest)} others", "", format_bytes(sum(nbytes for _, nbytes in rest))))
+    return plain_table(("buffer", "kind", "size"), rows, left=2)
+
+
+def at_peak(trace: IterationTrace) -> dict[int, int]:
+    """Return the bytes of each buffer that is alive at the first moment of greatest use."""
+    totals = list(accumulate(change.delta_bytes for change in trace.memory))
+    alive: Counter[int] = Counter()
+    for change in trace.memory[: totals.index(max(totals)) + 1] if totals else ():
+        alive[change.buffer] += change.delta_bytes
+    return {buffer: nbytes for buffer, nbytes in alive.items() if nbytes}
+
+
+def _pool_title(shown: PolicyResult) -> str:
+    gaps = shown.trace.pool_bytes - shown.metrics.max_memory_bytes
+    told = f"{format_bytes(gaps)} more than is ever in use" if gaps > 0 else "not a byte more than is in use"
+    return f"The pool of {shown.policy} takes {format_bytes(shown.trace.pool_bytes)}, {told}"
+
+
+def _nearby_title(result: ScenarioResult) -> str:
+    """Return what a link twice as fast would do for the best of the policies that were tried."""
+    times = {(each.policy, each.bandwidth): dict(each.iteration_s) for each in result.nearby}
+    capacity = result.server.gpu.memory_bytes
+    for policy, _ in times:
+        now, then = (times[policy, factor].get(capacity) for factor in (1.0, 2.0))
+        if now is not None and then is not None and now != then:
+            told = f"{format_seconds(then)} instead of {format_seconds(now)}"
+            return f"Over a link twice as fast {policy} would take {told}"
+    return "No other link would make a policy faster that fits"
+
+
+def _nearby_table(result: ScenarioResult) -> Table:
+    """Return a row for each policy and link, a column for each capacity."""
+    capacities = [format_bytes(size) for size, _ in result.nearby[0].iteration_s] if result.nearby else []
+    return plain_table(
+        ("policy", "link", *capacities),
+        [
+            (
+                each.policy,
+                "as it is" if each.bandwidth == 1 else f"{each.bandwidth:g} times as fast",
+                *("-" if seconds is None else format_seconds(seconds) for _, seconds in each.iteration_s),
+            )
+            for each in result.nearby
+        ],
+        left=2,
+    )
+
+
+def rows_beside(result: ScenarioResult, shown: PolicyResult) -> tuple[PolicyResult, PolicyResult]:
+    """Return the policy that is shown, and the one to hold it against: the fastest of another time."""
+    others = [row for row in result.slowest if row.metrics.iteration_s != shown.metrics.iteration_s]
+    return shown, min(others or result.slowest, key=lambda row: row.metrics.iteration_s)
+
+
+def _difference(one: PolicyResult, other: PolicyResult) -> tuple[str, tuple[Table]]:
+    """Return in a line and in a table what one policy takes and another does."""
+    times = one.metrics.iteration_s, other.metrics.iteration_s
+    longer = times[1] / times[0] - 1
+    more = other.metrics.max_memory_bytes - one.metrics.max_memory_bytes
+    memory = f"{format_bytes(abs(more))} {'more' if more > 0 else 'less'}" if more else "as much"
+    time = f"{percent(abs(longer))} {'longer' if longer > 0 else 'less time'}"
+    title = f"{other.policy} takes {time} than {one.policy} and {memory} memory"
+    named = (
+        ("time per iteration", *map(format_seconds, times)),
+        ("stalled", format_seconds(one.metrics.stall_s), format_seconds(other.metrics.stall_s)),
+        ("max memory", format_bytes(one.metrics.max_memory_bytes), format_bytes(other.metrics.max_memory_bytes)),
+        ("offloaded", format_bytes(one.metrics.offloaded_bytes), format_bytes(other.metrics.offloaded_bytes)),
+    )
+    return title, (plain_table(("", one.policy, other.policy), named, left=1),)

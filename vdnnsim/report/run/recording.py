@@ -1,0 +1,143 @@
+"""The traces of a run as a browser reads them: columns of integers, compressed, in one text.
+
+Moments are nanoseconds, each less the one before it, so that most numbers are small; names stand once, in one list of
+all policies. A trace of 100,000 operations takes about a megabyte.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.plan.operations import AllReduce, Compute, Offload, Operation, Prefetch, Stream, describe
+from vdnnsim.report.plots.style import EXCHANGE, KIND_COLORS, OFFLOAD, ON_DEMAND, PHASE_COLORS, PREFETCH, STALL_COLORS
+from vdnnsim.trace import IterationTrace
+
+MOST_OPERATIONS: Final = 200_000
+"""Of all policies together; beyond it the page has the traces of those that come first, of one at least."""
+
+LOOKS: Final = {
+    **{phase.value: color for phase, color in PHASE_COLORS.items()},
+    "offload": OFFLOAD,
+    "prefetch": PREFETCH,
+    "fetch on demand": ON_DEMAND,
+    "exchange of gradients": EXCHANGE,
+}
+"""The colours of what runs on streams, as in the pictures."""
+_STREAMS: Final = tuple(Stream)
+_LOOKS: Final = tuple(LOOKS)
+_KINDS: Final = tuple(KIND_COLORS)
+_CAUSES: Final = tuple(STALL_COLORS)
+
+
+def recorded(rows: Sequence[PolicyResult]) -> tuple[PolicyResult, ...]:
+    """Return the results whose traces a page has room for, in their order."""
+    kept: list[PolicyResult] = []
+    room = MOST_OPERATIONS
+    for row in rows:
+        room -= len(row.trace.plan.operations)
+        if kept and room < 0:
+            break
+        kept.append(row)
+    return tuple(kept)
+
+
+def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
+    """Return the traces of results, as base64 of deflated JSON."""
+    names: dict[str, int] = {}
+    content = {
+        "capacity": result.server.gpu.memory_bytes,
+        "streams": [each.value for each in _STREAMS],
+        "looks": [[name, LOOKS[name]] for name in _LOOKS],
+        "kinds": [[kind.value, color] for kind, color in KIND_COLORS.items()],
+        "causes": [[cause.value, color] for cause, color in STALL_COLORS.items()],
+        "runs": [_run(row, names) for row in rows],
+        "names": list(names),
+    }
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+    return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
+    trace = row.trace
+    plan, layers, buffers = trace.plan, trace.plan.layers, trace.plan.buffer_names
+    spans = sorted(trace.spans, key=lambda each: (each.start_s, each.operation))
+    at = {span.operation: number for number, span in enumerate(spans)}
+    operations = [plan.operations[span.operation] for span in spans]
+    metrics = row.metrics
+
+    def name(text: str) -> int:
+        return names.setdefault(text, len(names))
+
+    def told(operation: int | None) -> int:
+        return -1 if operation is None else at.get(operation, -1)
+
+    return {
+        "policy": row.policy,
+        "fits": row.fits,
+        "end": _ns(trace.iteration_s),
+        "numbers": {
+            "time per iteration": [metrics.iteration_s, "s"],
+            "stalled": [metrics.stall_s, "s"],
+            "max memory": [metrics.max_memory_bytes, "B"],
+            "mean memory": [metrics.mean_memory_bytes, "B"],
+            "pool with its gaps": [trace.pool_bytes, "B"],
+            "pinned host memory": [metrics.host_memory_bytes, "B"],
+            "offloaded": [metrics.offloaded_bytes, "B"],
+            **{cause.value: [dict(metrics.stall_by_cause).get(cause, 0.0), "s"] for cause in _CAUSES},
+        },
+        "spans": {
+            "start": _steps([_ns(each.start_s) for each in spans]),
+            "length": [_ns(each.end_s) - _ns(each.start_s) for each in spans],
+            "stream": [_STREAMS.index(each.stream) for each in spans],
+            "look": [_LOOKS.index(_look(each)) for each in operations],
+            "name": [name(describe(each, buffers, layers)) for each in operations],
+            "bytes": [plan.copied_bytes(each) if isinstance(each, Offload | Prefetch) else 0 for each in operations],
+        },
+        "stalls": {
+            "start": _steps([_ns(each.start_s) for each in trace.stalls]),
+            "length": [_ns(each.end_s) - _ns(each.start_s) for each in trace.stalls],
+            "cause": [_CAUSES.index(each.cause) for each in trace.stalls],
+            "blocked": [told(each.blocked) for each in trace.stalls],
+            "waited": [told(each.waited_for) for each in trace.stalls],
+        },
+        "memory": _memory(trace),
+        "buffers": {
+            "name": [name(each.name) for each in plan.buffers],
+            "kind": [_KINDS.index(each.kind) for each in plan.buffers],
+        },
+    }
+
+
+def _memory(trace: IterationTrace) -> dict[str, Any]:
+    placed = any(each.offset is not None for each in trace.memory)
+    return {
+        "time": _steps([_ns(each.time_s) for each in trace.memory]),
+        "buffer": [each.buffer for each in trace.memory],
+        "delta": [each.delta_bytes for each in trace.memory],
+        "offset": [-1 if each.offset is None else each.offset for each in trace.memory] if placed else [],
+    }
+
+
+def _look(operation: Operation) -> str:
+    match operation:
+        case Compute(phase=phase):
+            return phase.value
+        case Offload():
+            return "offload"
+        case Prefetch(on_demand=on_demand):
+            return "fetch on demand" if on_demand else "prefetch"
+        case _:
+            assert isinstance(operation, AllReduce), "only what takes time has a span"
+            return "exchange of gradients"
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+def _steps(moments: Sequence[int]) -> list[int]:
+    return [later - earlier for earlier, later in pairwise((0, *moments))]

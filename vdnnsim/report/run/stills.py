@@ -1,0 +1,103 @@
+"""What `report.html` shows where no script runs, and on paper: policies as dots, memory over time as areas."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import log10
+
+from vdnnsim.analysis.memory import memory_curve
+from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.report.findings import leader
+from vdnnsim.units import format_bytes, format_seconds
+
+_COLUMNS = 320
+_LINE = 0.078
+"""Height of a name."""
+_CHARACTER = 0.018
+"""Width of one of its characters."""
+RIGHT = 0.6
+"""Dots further right have their names on their left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """Policies of equal time and memory; `x`, `y` and the height of its name from 0 to 1."""
+
+    names: tuple[str, ...]
+    told: str
+    x: float
+    y: float
+    fits: bool
+    label: float = 0.0
+
+
+def dots(result: ScenarioResult) -> list[Dot]:
+    """Return a dot for each place on time against memory, the latter by its logarithm."""
+    places: dict[tuple[str, str], list[PolicyResult]] = {}
+    for row in result.slowest:
+        key = format_seconds(row.metrics.iteration_s), format_bytes(row.metrics.max_memory_bytes)
+        places.setdefault(key, []).append(row)
+    times = [row.metrics.iteration_s for row in result.slowest]
+    low, high = _memory_range(result)
+    best = leader(result)
+    return _labelled(
+        Dot(
+            tuple(sorted((row.policy for row in rows), key=lambda name: best is None or name != best.policy)),
+            f"{time}, {memory}{'' if rows[0].fits else ', does not fit'}",
+            (rows[0].metrics.iteration_s - min(times)) / ((max(times) - min(times)) or 1.0),
+            (log10(rows[0].metrics.max_memory_bytes) - low) / (high - low),
+            rows[0].fits,
+        )
+        for (time, memory), rows in places.items()
+    )
+
+
+def _labelled(found: Iterable[Dot]) -> list[Dot]:
+    """Return dots with their names at heights at which none stands on another name or dot, near their own."""
+    placed: list[Dot] = []
+    ordered = sorted(found, key=lambda each: each.y)
+    for dot in ordered:
+        left, right = _extent(dot)
+        taken = [each.label for each in placed if _extent(each)[0] < right and left < _extent(each)[1]]
+        taken += [each.y for each in ordered if each is not dot and left < each.x < right]
+        height = dot.y
+        while any(abs(height - other) < _LINE for other in taken):
+            height += _LINE / 4
+        placed.append(replace(dot, label=height))
+    return placed
+
+
+def _extent(dot: Dot) -> tuple[float, float]:
+    """Return from where to where a name goes: it stands right of dots on the left, and left of the others."""
+    width = _CHARACTER * (2 + len(", ".join(dot.names)))
+    return (dot.x, dot.x + width) if dot.x < RIGHT else (dot.x - width, dot.x)
+
+
+def _memory_range(result: ScenarioResult) -> tuple[float, float]:
+    sizes = [row.metrics.max_memory_bytes for row in result.slowest]
+    return log10(min(sizes)) - 0.1, log10(max(*sizes, result.server.gpu.memory_bytes)) + 0.1
+
+
+def capacity_height(result: ScenarioResult) -> float:
+    """Return where the memory of the GPU ends, on the scale of the dots."""
+    low, high = _memory_range(result)
+    return (log10(result.server.gpu.memory_bytes) - low) / (high - low)
+
+
+def areas(result: ScenarioResult, shown: PolicyResult) -> list[tuple[str, str, str]]:
+    """Return memory over time as areas of 1000 by 100: kind, colour and path, those in front last."""
+    from vdnnsim.report.plots.iteration.memory import envelope
+    from vdnnsim.report.plots.style import KIND_COLORS
+
+    curve = envelope(memory_curve(shown.trace), shown.trace.iteration_s, _COLUMNS)
+    top = 1.05 * max(shown.metrics.max_memory_bytes, result.server.gpu.memory_bytes * shown.fits)
+    heights = [0] * _COLUMNS
+    found = []
+    for kind in KIND_COLORS:
+        if any(curve.kinds[kind]):
+            heights = [height + nbytes for height, nbytes in zip(heights, curve.kinds[kind], strict=True)]
+            steps = "".join(
+                f"V{100 - 100 * height / top:.1f}H{1000 * (column + 1) / _COLUMNS:.1f}"
+                for column, height in enumerate(heights)
+            )
+            found.append((kind.value, KIND_COLORS[kind], f"M0,100{steps}V100Z"))
+    return found[::-1]

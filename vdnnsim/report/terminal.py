@@ -1,0 +1,177 @@
+"""Shows a document on a terminal; whoever prints it brings the console, and imports this module late.
+
+A table fits the terminal: no number is cut, what there is no room for is left out and named below it. Headings are
+bold, pictures are left out.
+"""
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table as Grid
+from rich.text import Text
+
+from vdnnsim.report.document import Block, Bullets, Column, Definitions, Document, Fold, Heading, Note, Prose, Table
+from vdnnsim.report.labels import fold_label
+
+_LABEL_WIDTH: Final = 12
+"""Characters that labels may claim, as many as those of the vDNN paper's policies have."""
+_LABELS_FIRST: Final = 20
+"""Characters up to which labels are served before others get more than they need."""
+_TEXT_WIDTH: Final = 16
+_LONGEST_WORD: Final = 24
+"""Characters that running text may claim, and up to how many a word of it may that is not broken."""
+_GAP: Final = 2
+"""Characters between columns."""
+_PIECE: Final = re.compile(r"[^ _/]+[ _/]*")
+_BEFORE_UNIT: Final = re.compile(r"(?<=\d) (?=(?:[KMGT]i)?B\b|[kMGT]?B/s\b|[mun]?s\b|%)")
+_HARD_BLANK: Final = "\N{NO-BREAK SPACE}"
+
+
+def rendered(document: Document) -> RenderableType:
+    """Return what rich prints of a document."""
+    parts = [part for block in document.blocks for part in _parts(block)]
+    # What comes first needs no room above it.
+    return Group(*(parts[1:] if document.blocks and isinstance(document.blocks[0], Heading) else parts))
+
+
+def _parts(block: Block) -> Sequence[RenderableType]:
+    match block:
+        case Heading(text=text):
+            return "", Text(text, style="bold")
+        case Prose(text=text, strong=strong):
+            return (Text(text, style="bold" if strong else ""),)
+        case Note(text=text):
+            return (Text(text, style="dim"),)
+        case Bullets(items=items):
+            return tuple(map(_hanging, items))
+        case Definitions(meanings=meanings):
+            return tuple(_hanging(f"{name}: {meaning}") for name, meaning in meanings)
+        case Table():
+            return (Padding(FittedTable(block), (1, 0)),)
+        case _:
+            return ()
+
+
+def _hanging(line: str) -> RenderableType:
+    grid = Grid.grid(padding=(0, 1, 0, 0))
+    grid.add_row(Text("-"), Text(line, overflow="fold"))
+    return grid
+
+
+@dataclass(frozen=True, slots=True)
+class FittedTable:
+    """A table with as many of its columns as the width has room for."""
+
+    table: Table
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        kept = self._kept(options.max_width)
+        widths = _widths(kept, options.max_width)
+        grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+        for column, width in zip(kept, widths, strict=True):
+            header = _header(column)
+            text = Text(header if "\n" in header else fold_label(header, width))
+            grid.add_column(text, justify="right" if column.from_right else "left", no_wrap=True)
+        for row, cells in enumerate(zip(*(column.cells for column in kept), strict=True)):
+            folded = (
+                Text(_folded(column, cell, width)) for column, cell, width in zip(kept, cells, widths, strict=True)
+            )
+            grid.add_row(*folded, style="dim" if self.table.dim and self.table.dim[row] else "")
+        yield grid
+        left_out = [column.title for column in self._by_weight() if not _has(kept, column)]
+        if left_out:
+            names = ", ".join(dict.fromkeys(filter(None, left_out)))
+            yield Text(f"too narrow for {names}; {self.table.has_all}", style="dim")
+
+    def _kept(self, width: int) -> list[Column]:
+        """Return the columns that there is room for, in their order."""
+        kept = list(self.table.columns)
+        gone: list[Column] = []
+        for column in self._by_weight():
+            if _least(kept) <= width:
+                break
+            kept = [each for each in kept if each is not column]
+            gone.append(column)
+        for column in reversed(gone):
+            more = [each for each in self.table.columns if each is column or _has(kept, each)]
+            if _least(more) <= width:
+                kept = more
+        return kept
+
+    def _by_weight(self) -> list[Column]:
+        """Return what may be left out, what matters least first."""
+        rest = [column for column in reversed(self.table.columns) if column.fold is not Fold.LABEL]
+        order: list[Column] = []
+        for title in self.table.left_out_first:
+            column = next(each for each in rest if each.title == title)
+            rest = [each for each in rest if each is not column]
+            order.append(column)
+        return [*order, *rest]
+
+
+def _has(columns: Sequence[Column], column: Column) -> bool:
+    return any(each is column for each in columns)
+
+
+def _header(column: Column) -> str:
+    return column.header or column.title
+
+
+def _widest(column: Column) -> int:
+    """Return the characters that a column takes on one line."""
+    return max(map(len, (*_header(column).split("\n"), *column.cells)))
+
+
+def _narrowest(column: Column) -> int:
+    """Return the characters with which a column is not worth reading if it has fewer."""
+    header = _header(column)
+    pieces = header.split("\n") if "\n" in header else _PIECE.findall(header)
+    above = max((len(piece.rstrip()) for piece in pieces), default=0)
+    match column.fold:
+        case Fold.NEVER:
+            return max(above, *map(len, column.cells), 0)
+        case Fold.LABEL:
+            return min(_widest(column), _LABEL_WIDTH)
+        case Fold.WORDS:
+            cells = (_BEFORE_UNIT.sub(_HARD_BLANK, cell).split(" ") for cell in column.cells)
+            words = max((len(word) for cell in cells for word in cell), default=0)
+            return min(_widest(column), max(above, _TEXT_WIDTH, min(words, _LONGEST_WORD)))
+
+
+def _folded(column: Column, cell: str, width: int) -> str:
+    """Return a cell in lines of at most so many characters."""
+    match column.fold:
+        case Fold.NEVER:
+            return cell
+        case Fold.LABEL:
+            return fold_label(cell, width)
+        case Fold.WORDS:
+            whole = _BEFORE_UNIT.sub(_HARD_BLANK, cell)
+            lines = textwrap.wrap(whole, width, break_on_hyphens=False, break_long_words=False)
+            return "\n".join(fold_label(line, width) for line in lines).replace(_HARD_BLANK, " ")
+
+
+def _least(columns: Sequence[Column]) -> int:
+    return sum(map(_narrowest, columns)) + _GAP * (len(columns) - 1)
+
+
+def _widths(columns: Sequence[Column], room: int) -> list[int]:
+    """Return the width of each column: what it takes, or as much as others get for which there is too little room."""
+    if len(columns) == 1:
+        return [min(_widest(columns[0]), room)]
+    room -= _GAP * (len(columns) - 1)
+    widths = list(map(_narrowest, columns))
+    labels = [min(_widest(column), _LABELS_FIRST) if column.fold is Fold.LABEL else 0 for column in columns]
+    for wanted in (labels, list(map(_widest, columns))):
+        least = widths
+        for level in range(room + 1):
+            wider = [max(width, min(want, level)) for width, want in zip(least, wanted, strict=True)]
+            if sum(wider) > room:
+                break
+            widths = wider
+    return widths
