@@ -84,9 +84,7 @@ def _page(scenario: Scenario, ranking: Ranking) -> str:
             markdown.escape(f"{title(ranking, workload_text(scenario))}."),
             markdown.image(title(ranking, workload_text(scenario)), _PICTURE),
             markdown.table(header, rows),
-            markdown.bullets(
-                [*remarks(scenario.workload), *glossary(ranking.policies, of_speed=False), *marks(ranking)]
-            ),
+            markdown.bullets(notes),
             markdown.bullets(findings(ranking)),
             markdown.heading(f"What do the columns of {_TABLE} mean?"),
             markdown.definitions(MACHINES.items()),
