@@ -61,9 +61,9 @@ function showDifference() {
     return make("tr", {}, make("td", {}, name), ...[shown(before, unit), shown(later, unit), more ? (more > 0 ? "+" : "") + shown(more, unit) : "0", share].map((text) => make("td", { class: "n" }, text)));
   };
   const [longer, more] = [other.end - one.end, other.numbers["max memory"][0] - one.numbers["max memory"][0]];
-  const time = `${digits(Math.abs((100 * longer) / one.end))} % ${longer > 0 ? "longer" : "less time"}`;
+  const share = Math.abs((100 * longer) / one.end), time = share < 0.005 ? "as long as" : `${digits(share)} % ${longer > 0 ? "longer" : "less time"} than`;
   const memory = more ? `${size(Math.abs(more))} ${more > 0 ? "more" : "less"} memory` : "as much memory";
-  $("difference-title").textContent = `${other.policy} takes ${time} than ${one.policy} and ${memory}`;
+  $("difference-title").textContent = `${other.policy} takes ${time} ${one.policy} and ${memory}`;
   const head = make("tr", {}, make("th", { scope: "col" }, ""), ...[one.policy, other.policy, "difference", ""].map((text) => make("th", { class: "n", scope: "col" }, text)));
   $("difference").replaceChildren(make("div", { class: "wide" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...names.map(row)))));
 }

@@ -98,7 +98,8 @@ function drawStalls(context, width, top) {
 // Every column shows its moment of greatest use, so no peak is lost between two pixels.
 function drawMemory(context, width, left, from, to, height, ruled) {
   const { time: times, totals, inUse, peak } = run.memory, count = times.length;
-  const top = 1.06 * Math.max(totals[peak] || 1, run.fits ? all.capacity : 0), columns = Math.floor(width - left);
+  // A capacity far above all use would leave nothing to see.
+  const near = all.capacity < 2.5 * totals[peak], top = 1.06 * Math.max(totals[peak] || 1, run.fits && near ? all.capacity : 0), columns = Math.floor(width - left);
   const kinds = all.kinds.map(([, color], kind) => [paint(color), inUse[kind]]);
   if (ruled) rules(context, width, height, top);
   const stack = (shown, column) => {
@@ -122,13 +123,13 @@ function drawMemory(context, width, left, from, to, height, ruled) {
   }
   if (!ruled) return;
   const line = height - (all.capacity / top) * (height - 4);
+  context.fillStyle = style("--alarm");
+  context.textAlign = "right";
   if (line > 0) {
-    context.fillStyle = style("--alarm");
     context.fillRect(left, line, width - left, 1.5);
-    context.textAlign = "right";
     context.fillText(`capacity ${size(all.capacity)}`, width, line + 11);
-    context.textAlign = "left";
-  }
+  } else if (!near) context.fillText(`↑ capacity ${size(all.capacity)}`, width, 8);
+  context.textAlign = "left";
 }
 function rules(context, width, height, top) {
   const step = 2 ** Math.floor(Math.log2(top / 3));

@@ -219,8 +219,8 @@ def _difference(one: PolicyResult, other: PolicyResult) -> tuple[str, tuple[Tabl
     longer = times[1] / times[0] - 1
     more = other.metrics.max_memory_bytes - one.metrics.max_memory_bytes
     memory = f"{format_bytes(abs(more))} {'more' if more > 0 else 'less'}" if more else "as much"
-    time = f"{percent(abs(longer))} {'longer' if longer > 0 else 'less time'}"
-    title = f"{other.policy} takes {time} than {one.policy} and {memory} memory"
+    time = f"{percent(abs(longer))} {'longer' if longer > 0 else 'less time'} than" if longer else "as long as"
+    title = f"{other.policy} takes {time} {one.policy} and {memory} memory"
     named = (
         ("time per iteration", *map(format_seconds, times)),
         ("stalled", format_seconds(one.metrics.stall_s), format_seconds(other.metrics.stall_s)),

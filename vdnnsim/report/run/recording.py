@@ -12,8 +12,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import AllReduce, Compute, Offload, Operation, Prefetch, Stream, describe
+from vdnnsim.plan.operations import Offload, Prefetch, Stream, describe
 from vdnnsim.report.plots.style import EXCHANGE, KIND_COLORS, OFFLOAD, ON_DEMAND, PHASE_COLORS, PREFETCH, STALL_COLORS
+from vdnnsim.report.run.perfetto import kind_of
 from vdnnsim.trace import IterationTrace
 
 MOST_OPERATIONS: Final = 200_000
@@ -93,7 +94,7 @@ def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
             "start": _steps([_ns(each.start_s) for each in spans]),
             "length": [_ns(each.end_s) - _ns(each.start_s) for each in spans],
             "stream": [_STREAMS.index(each.stream) for each in spans],
-            "look": [_LOOKS.index(_look(each)) for each in operations],
+            "look": [_LOOKS.index(kind_of(each)) for each in operations],
             "name": [name(describe(each, buffers, layers)) for each in operations],
             "bytes": [plan.copied_bytes(each) if isinstance(each, Offload | Prefetch) else 0 for each in operations],
         },
@@ -120,19 +121,6 @@ def _memory(trace: IterationTrace) -> dict[str, Any]:
         "delta": [each.delta_bytes for each in trace.memory],
         "offset": [-1 if each.offset is None else each.offset for each in trace.memory] if placed else [],
     }
-
-
-def _look(operation: Operation) -> str:
-    match operation:
-        case Compute(phase=phase):
-            return phase.value
-        case Offload():
-            return "offload"
-        case Prefetch(on_demand=on_demand):
-            return "fetch on demand" if on_demand else "prefetch"
-        case _:
-            assert isinstance(operation, AllReduce), "only what takes time has a span"
-            return "exchange of gradients"
 
 
 def _ns(seconds: float) -> int:

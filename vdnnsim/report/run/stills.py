@@ -10,6 +10,7 @@ from vdnnsim.report.findings import leader
 from vdnnsim.units import format_bytes, format_seconds
 
 _COLUMNS = 320
+_FAR = 2.5
 _LINE = 0.078
 """Height of a name."""
 _CHARACTER = 0.018
@@ -44,7 +45,7 @@ def dots(result: ScenarioResult) -> list[Dot]:
             tuple(sorted((row.policy for row in rows), key=lambda name: best is None or name != best.policy)),
             f"{time}, {memory}{'' if rows[0].fits else ', does not fit'}",
             (rows[0].metrics.iteration_s - min(times)) / ((max(times) - min(times)) or 1.0),
-            (log10(rows[0].metrics.max_memory_bytes) - low) / (high - low),
+            (log10(max(1, rows[0].metrics.max_memory_bytes)) - low) / (high - low),
             rows[0].fits,
         )
         for (time, memory), rows in places.items()
@@ -73,7 +74,7 @@ def _extent(dot: Dot) -> tuple[float, float]:
 
 
 def _memory_range(result: ScenarioResult) -> tuple[float, float]:
-    sizes = [row.metrics.max_memory_bytes for row in result.slowest]
+    sizes = [max(1, row.metrics.max_memory_bytes) for row in result.slowest]
     return log10(min(sizes)) - 0.1, log10(max(*sizes, result.server.gpu.memory_bytes)) + 0.1
 
 
@@ -89,7 +90,9 @@ def areas(result: ScenarioResult, shown: PolicyResult) -> list[tuple[str, str, s
     from vdnnsim.report.plots.style import KIND_COLORS
 
     curve = envelope(memory_curve(shown.trace), shown.trace.iteration_s, _COLUMNS)
-    top = 1.05 * max(shown.metrics.max_memory_bytes, result.server.gpu.memory_bytes * shown.fits)
+    most, capacity = shown.metrics.max_memory_bytes, result.server.gpu.memory_bytes
+    # A capacity far above all use would leave nothing to see.
+    top = 1.05 * max(most, capacity if shown.fits and capacity < _FAR * most else 0)
     heights = [0] * _COLUMNS
     found = []
     for kind in KIND_COLORS:
