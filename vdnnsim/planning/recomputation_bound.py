@@ -235,6 +235,8 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
     once = [(each, (again[each.waits[0]], each.nbytes / unit_bytes)) for each in alone]
     made = program.sums(((each.first + 1, end + 1, term) for each, term in once), end + 1)
     behind = program.sums(((0, each.next, term) for each, term in once), end + 1)
+    ready = sums_of(((each.first + 1, end + 1, each.nbytes) for each in contents), end + 1)
+    coming = sums_of(((0, each.next, each.nbytes) for each in contents), end + 1)
     for at in range(end + 1):
         paused = [(stall[at], 1.0)]
         program.grow(left, 2 * at, paused, out_rate)
@@ -242,8 +244,6 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
         program.grow(computed, at, paused, 1.0)
         program.row([(due[at], 1.0), (computed[at], -1.0)])
         program.row([(computed[at], 1.0), (begun[at], -1.0)])
-        ready = sum(each.nbytes for each in contents if each.first < at) / unit_bytes
-        program.row([(left[min(2 * at + 1, 2 * end)], 1.0), (made[at], 1.0)], ready)
-        coming = sum(each.nbytes for each in contents if each.next > at) / unit_bytes
-        program.row([(left[-1], 1.0), (back[2 * at], -1.0), (behind[at], 1.0)], coming)
+        program.row([(left[min(2 * at + 1, 2 * end)], 1.0), (made[at], 1.0)], ready[at] / unit_bytes)
+        program.row([(left[-1], 1.0), (back[2 * at], -1.0), (behind[at], 1.0)], coming[at] / unit_bytes)
     return program
