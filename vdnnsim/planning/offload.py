@@ -6,14 +6,15 @@ up to chunks. Cut where the fluid optimum needs it, chunks lose next to nothing;
 lose what rounding loses.
 
 Where buffers move as a whole, that order does not fill well what must be away with a few large ones: then others are
-tried in their place, one after the other, as long as the iteration gets shorter and there is time.
+tried in their place, one after the other, as long as the iteration gets shorter and there is time. Beside copies that
+begin late each, whole buffers may also be better than cut ones, and so they are tried where cuts are not good enough.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from time import monotonic
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import TOLERANCE, Links, Optimum, fastest_around
 from vdnnsim.planning.problem import Option, Problem, Wait
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
@@ -37,9 +38,19 @@ class Copies:
     best: Links
 
 
-def faster(one: Timetable | None, other: Timetable | None) -> Timetable | None:
+class _Timed(Protocol):
+    @property
+    def seconds(self) -> float: ...
+
+
+Timed = TypeVar("Timed", bound=_Timed)
+
+
+def faster(one: Timed | None, other: Timed | None) -> Timed | None:
     """Return the faster of two, of which either may be missing."""
-    return min((each for each in (one, other) if each), key=lambda each: each.seconds, default=None)
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda each: each.seconds)
 
 
 @dataclass(frozen=True)
@@ -48,14 +59,14 @@ class OffloadSearch:
 
     Attributes:
         granule_bytes: in which memory can be given back.
-        until: when a search that could go on ends, by `time.monotonic`.
+        deadline: of a search that could go on.
     """
 
     problem: Problem
     optimum: Optimum
     copies: Copies
     granule_bytes: int
-    until: float
+    deadline: Deadline
 
     def best(self, chunk_bytes: int | None) -> Timetable | None:
         """Return the fastest timetable found.
@@ -69,13 +80,16 @@ class OffloadSearch:
         if not self.optimum.away_bytes:
             return self._movement((), self.optimum.turn).timetable(self.optimum.options)
         found: Timetable | None = None
-        for turn in self._turns():
-            if chunk_bytes is None:
-                found = faster(found, self._cut(turn))
-                continue
-            for chunks in self._choices(turn, chunk_bytes):
-                found = faster(found, self._timetable(chunks, turn))
+        for chunks_bytes in (None, WHOLE) if chunk_bytes is None else (chunk_bytes,):
+            for turn in self._turns():
+                for each in [self._cut(turn)] if chunks_bytes is None else self._rounded(turn, chunks_bytes):
+                    found = faster(found, each)
+                    if found and self._is_enough(found):
+                        return found
         return self._exchanged(found) if chunk_bytes == WHOLE and found else found
+
+    def _rounded(self, turn: int, chunk_bytes: int) -> Iterator[Timetable | None]:
+        return (self._timetable(chunks, turn) for chunks in self._choices(turn, chunk_bytes))
 
     def _turns(self) -> list[int]:
         """Return where the turn may be: where the fluid has it, and where most waits."""
@@ -98,7 +112,7 @@ class OffloadSearch:
         options = found.options if found else self.optimum.options
         served: frozenset[int] = frozenset()
         for _ in range(MOST_CUTS):
-            if found and self._is_near(found):
+            if found and self._is_enough(found):
                 break
             # Each copy has its latency, so that few cuts may be better than many.
             other = self._timetable(self._chunks(turn, options, served), turn)
@@ -127,9 +141,9 @@ class OffloadSearch:
         options = fastest_around(movement.stages, links, turn)
         return movement.timetable(options) if options else None
 
-    def _is_near(self, found: Timetable) -> bool:
-        """Whether the fluid is next to no faster."""
-        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE)
+    def _is_enough(self, found: Timetable) -> bool:
+        """Whether the fluid is next to no faster, or time is up."""
+        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE) or self.deadline.is_over
 
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""
@@ -139,7 +153,7 @@ class OffloadSearch:
         while improved:
             improved = False
             for chosen in _neighbours({each.wait for each in found.movement.chunks}, everyone):
-                if monotonic() > self.until or self._is_near(found):
+                if self._is_enough(found):
                     return found
                 chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
                 other = self._timetable(chunks, turn)

@@ -1,10 +1,10 @@
 """The planner: from a workload and a machine to the fastest schedule that fits, with what is proven of it."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
-from time import monotonic
 from typing import Final
 
 from vdnnsim.cost.table import CostTable
@@ -20,6 +20,7 @@ from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import DropSearch, Order
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
@@ -34,14 +35,30 @@ from vdnnsim.units import format_seconds
 
 MOST_REPAIRS: Final = 64
 """So often a plan is made again for kernels that find no room."""
-MOST_ATTEMPTS: Final = 12
-"""So often a plan that fits by its bytes and not by its addresses is made again, for less memory."""
+LESS: Final = tuple(1 - at / 64 for step in (8, 4, 2, 1) for at in range(step, 33, 2 * step if step < 8 else step))
+"""Of the memory, where addresses do not fit into all of it: plans are made for these shares, from coarse to fine."""
 NEAR: Final = 1e-3
 """So near to what the kernels take by themselves, nothing is computed again."""
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
-BOUND_SHARE: Final = 0.4
-"""Of the time limit, for the bound of what may be computed again."""
+SHARE: Final = 0.4
+"""Of the time that is left, for a plan that computes nothing again, and then for the bound of what may be."""
+RESERVE: Final = 0.25
+"""Of the time limit, to make a plan of the best order where none has been made yet that says how long that takes."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan that fits."""
+
+    timetable: Timetable
+    plan: TrainingPlan
+    replay: Callable[[TrainingPlan], float]
+
+    @cached_property
+    def seconds(self) -> float:
+        """What an iteration takes on the machine, its host and other GPUs included."""
+        return self.replay(self.plan)
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,7 @@ class Planner:
     Attributes:
         costs: of the workload.
         place: says where the buffers of a plan come to lie.
+        replay: says what an iteration of a plan takes that fits.
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
         recompute: whether parts of forward may run again.
         states_on_host: whether the states of the optimizer are on the host between iterations.
@@ -64,6 +82,7 @@ class Planner:
     limits: MemoryLimits
     copies: HostCopies
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
+    replay: Callable[[TrainingPlan], float]
     chunk_bytes: int | None
     recompute: bool
     states_on_host: bool
@@ -72,35 +91,44 @@ class Planner:
     tell: Callable[[str], object]
 
     def plan(self) -> TrainingPlan:
-        """Return the fastest plan found; where nothing fits, the one that needs least."""
-        begin = monotonic()
-        orders, complete = self._order_as_it_is(), True
-        bound_s = self.problem.fastest_s
-        if self.recompute and (not orders or orders[0].optimum.seconds > bound_s * (1 + NEAR)):
-            share_s = BOUND_SHARE * self.time_limit_s
-            relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s)
-            bound_s = max(bound_s, relaxed.seconds)
-            search = DropSearch(
-                Recomputation(iteration(self.workload), self.workload, self.costs),
-                self._problem,
-                self._copies.best,
-                self._host_bytes,
-                begin + self.time_limit_s,
-                bound_s,
-                self._tell_of,
-            )
-            orders += search.orders(relaxed.again)
-            complete = search.is_complete
-        elif not self.recompute and (optimum := self._optimum(self.problem)):
-            bound_s = optimum.seconds
-        found: Timetable | None = None
-        for order in reversed(orders):
-            if found is None or order.optimum.seconds < found.seconds:
-                found = faster(found, self._fitting(order, begin + self.time_limit_s))
-        timetable = found or self._least()
-        is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
+        """Return the fastest plan found; where nothing fits, the one that needs least.
+
+        A user who interrupts the search gets what it has found so far.
+        """
+        deadline = Deadline.after(self.time_limit_s)
+        begin, bound_s = self._order_as_it_is(deadline), self.problem.fastest_s
+        found: Candidate | None = None
+        complete = False
+        with suppress(KeyboardInterrupt):
+            if begin:
+                found = self._fitting(begin, self._part_of(deadline) if self.recompute else deadline)
+            fitting_s = self.time_limit_s - deadline.remaining_s if begin else RESERVE * self.time_limit_s
+            if self.recompute and (begin is None or begin.optimum.seconds > bound_s * (1 + NEAR)):
+                part = self._part_of(deadline)
+                relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, part)
+                bound_s = max(bound_s, relaxed.seconds)
+                orders = self._search(begin, deadline.earlier(fitting_s), bound_s).orders(relaxed.again)
+                for number, order in enumerate(reversed(orders)):
+                    if found and number and deadline.remaining_s < fitting_s:
+                        break
+                    if order is not begin and (found is None or order.optimum.seconds < found.seconds):
+                        found = faster(found, self._fitting(order, deadline))
+            elif not self.recompute and (optimum := self._optimum(self.problem, deadline)):
+                bound_s = optimum.seconds
+            complete = deadline.remaining_s > fitting_s or found is None or found.seconds <= bound_s * (1 + NEAR)
+        timetable = found.timetable if found else self._least()
+        is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, bound_s, is_short=is_short, complete=complete)
-        return replace(self._lowered(timetable), certificate=certificate)
+        return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
+
+    @staticmethod
+    def _part_of(deadline: Deadline) -> Deadline:
+        return Deadline.after(SHARE * deadline.remaining_s)
+
+    def _search(self, begin: Order | None, deadline: Deadline, goal_s: float) -> DropSearch:
+        recomputation = Recomputation(iteration(self.workload), self.workload, self.costs)
+        links, host_bytes = self._copies.best, self._host_bytes
+        return DropSearch(recomputation, self._problem, links, host_bytes, deadline, goal_s, self._tell_of, begin)
 
     def _tell_of(self, seconds: float) -> None:
         above = seconds / self.problem.fastest_s - 1
@@ -111,15 +139,17 @@ class Planner:
         """The kernels in their order, with all memory that there is."""
         return self._problem(iteration(self.workload))
 
-    def _order_as_it_is(self) -> list[Order]:
-        """Return the order that computes nothing again; none where some kernel cannot run in this memory."""
+    def _order_as_it_is(self, deadline: Deadline) -> Order | None:
+        """Return the order that computes nothing again; None where some kernel cannot run in this memory."""
         problem = self.problem.around(self.problem.fullest)
-        optimum = self._optimum(problem)
-        return [Order(frozenset(), problem, optimum)] if optimum else []
+        optimum = self._optimum(problem, deadline)
+        return Order(frozenset(), problem, optimum) if optimum else None
 
-    def _optimum(self, problem: Problem) -> Optimum | None:
+    def _optimum(self, problem: Problem, deadline: Deadline) -> Optimum | None:
         stages = stages_of(problem, self._copies.best, self._host_bytes)
-        return fluid_optimum(stages, self._copies.best) if all(each.needs for each in stages) else None
+        if not all(each.needs for each in stages):
+            return None
+        return fluid_optimum(stages, self._copies.best, deadline=deadline)
 
     @property
     def _host_bytes(self) -> int:
@@ -142,24 +172,38 @@ class Planner:
             states_on_host=self.states_on_host,
         )
 
-    def _fitting(self, order: Order, until: float) -> Timetable | None:
-        """Return the fastest timetable whose addresses fit as well as its bytes.
+    def _fitting(self, order: Order, deadline: Deadline) -> Candidate | None:
+        """Return the fastest plan whose addresses fit as well as its bytes.
 
-        Where they do not, there are two ways: kernels that find no room get it, or all have less memory.
+        Where they do not, there are two ways: kernels that find no room get it, or all have less memory. How much less
+        serves best nobody knows ahead, so that from coarse to fine several amounts are planned for; not those in which
+        even the fluid is slower than what has been found.
         """
-        found = self._repaired(order, until)
-        if found is not None and found.seconds <= order.optimum.seconds * (1 + SHORT):
+        found = self._repaired(order.problem, order.optimum, deadline)
+        if found and found.timetable.seconds <= order.optimum.seconds * (1 + SHORT):
             return found
-        return faster(found, self._in_less_memory(order, until))
+        for share in LESS:
+            if found and deadline.is_over:
+                break
+            problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
+            optimum = self._optimum(problem, deadline)
+            if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
+                found = faster(found, self._repaired(problem, optimum, deadline))
+        return found
 
-    def _repaired(self, order: Order, until: float) -> Timetable | None:
+    def _repaired(self, problem: Problem, optimum: Optimum, deadline: Deadline) -> Candidate | None:
         """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
-        problem, repairs = order.problem, 0
         lacked: dict[tuple[int, Phase], int] = {}
-        found = self._timetable(order, problem, until)
-        while found is not None and isinstance(placed := self.place(self._lowered(found)), DoesNotFit):
-            repairs += 1
-            if repairs > MOST_REPAIRS or monotonic() > until:
+        for _ in range(MOST_REPAIRS):
+            search = OffloadSearch(problem, optimum, self._copies, self._granule_bytes, deadline)
+            timetable = search.best(self._chunk_bytes)
+            if timetable is None:
+                return None
+            candidate = Candidate(timetable, self._lowered(timetable), self.replay)
+            placed = self.place(candidate.plan)
+            if isinstance(placed, Placement):
+                return candidate
+            if deadline.is_over:
                 return None
             where = placed.layer, placed.phase
             if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE:
@@ -168,30 +212,11 @@ class Planner:
                 lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
                 lacked[where] = 2 * lacking
                 problem = _with_less_room(problem, where, lacking)
-            found = self._timetable(order, problem, until)
-        return found
-
-    def _in_less_memory(self, order: Order, until: float) -> Timetable | None:
-        """Plan for less memory than there is; how much less is found by bisection."""
-        capacity = order.problem.capacity_bytes
-        fits, overflows = 0, capacity
-        best: Timetable | None = None
-        for attempt in range(MOST_ATTEMPTS):
-            less = (fits + overflows) // 2 if best else overflows - (capacity >> max(1, 7 - attempt))
-            found = self._timetable(order, replace(order.problem, capacity_bytes=less), until) if less > 0 else None
-            if found is None:
-                return best
-            if isinstance(self.place(self._lowered(found)), Placement):
-                best, fits = faster(found, best), less
-            else:
-                overflows = less
-        return best
-
-    def _timetable(self, order: Order, problem: Problem, until: float) -> Timetable | None:
-        optimum = order.optimum if problem is order.problem else self._optimum(problem)
-        if optimum is None:
-            return None
-        return OffloadSearch(problem, optimum, self._copies, self._granule_bytes, until).best(self._chunk_bytes)
+            repaired = self._optimum(problem, deadline)
+            if repaired is None:
+                return None
+            optimum = repaired
+        return None
 
     @property
     def _chunk_bytes(self) -> int | None:
