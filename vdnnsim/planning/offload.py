@@ -89,15 +89,29 @@ class OffloadSearch:
         return self._exchanged(found) if chunk_bytes == WHOLE and found else found
 
     def _rounded(self, turn: int, chunk_bytes: int) -> Iterator[Timetable | None]:
-        return (self._timetable(chunks, turn) for chunks in self._choices(turn, chunk_bytes))
+        choices = self._choices(turn, self.optimum.away_bytes, chunk_bytes)
+        return (self._timetable(chunks, turn) for chunks in choices)
+
+    def movements(self, options: Sequence[Option], chunk_bytes: int) -> Iterator[Movement]:
+        """Yield what may leave: as much as kernels need by some algorithms, and some more.
+
+        Args:
+            options: the algorithm of each kernel.
+            chunk_bytes: the most that a copy moves; `WHOLE` for whole buffers.
+        """
+        kernels = zip(self.problem.kernels, options, strict=True)
+        away = max(0, *(kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels))
+        for turn in self._turns():
+            for chunks in self._choices(turn, away, chunk_bytes):
+                yield self._movement(chunks, turn)
 
     def _turns(self) -> list[int]:
         """Return where the turn may be: where the fluid has it, and where most waits."""
         return list(dict.fromkeys((self.optimum.turn, self.problem.fullest)))
 
-    def _choices(self, turn: int, chunk_bytes: int) -> Iterator[list[Chunk]]:
-        """Yield what may leave: as much as the fluid has away, and some more, as chunks round it."""
-        waits, away = self.problem.waits, self.optimum.away_bytes
+    def _choices(self, turn: int, away: int, chunk_bytes: int) -> Iterator[list[Chunk]]:
+        """Yield what may leave: so many bytes, and some more, as chunks round it."""
+        waits = self.problem.waits
         if chunk_bytes == WHOLE:
             everyone = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(waits, turn)]
             least = len(leaving(waits, turn, away))

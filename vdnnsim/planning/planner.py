@@ -24,7 +24,7 @@ from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import DropSearch, Order
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
-from vdnnsim.planning.problem import Kernel, Problem, problem_of
+from vdnnsim.planning.problem import Kernel, Option, Problem, problem_of
 from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -107,15 +107,18 @@ class Planner:
                 part = self._part_of(deadline)
                 relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, part)
                 bound_s = max(bound_s, relaxed.seconds)
-                orders = self._search(begin, deadline.earlier(fitting_s), bound_s).orders(relaxed.again)
+                search = self._search(begin, deadline.earlier(fitting_s), bound_s)
+                orders = search.orders(relaxed.again)
+                complete = search.is_complete
                 for number, order in enumerate(reversed(orders)):
                     if found and number and deadline.remaining_s < fitting_s:
                         break
                     if order is not begin and (found is None or order.optimum.seconds < found.seconds):
                         found = faster(found, self._fitting(order, deadline))
-            elif not self.recompute and (optimum := self._optimum(self.problem, deadline)):
-                bound_s = optimum.seconds
-            complete = deadline.remaining_s > fitting_s or found is None or found.seconds <= bound_s * (1 + NEAR)
+            else:
+                if not self.recompute and (optimum := self._optimum(self.problem, deadline)):
+                    bound_s = optimum.seconds
+                complete = not deadline.is_over
         timetable = found.timetable if found else self._least()
         is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, bound_s, is_short=is_short, complete=complete)
@@ -175,21 +178,47 @@ class Planner:
     def _fitting(self, order: Order, deadline: Deadline) -> Candidate | None:
         """Return the fastest plan whose addresses fit as well as its bytes.
 
-        Where they do not, there are two ways: kernels that find no room get it, or all have less memory. How much less
-        serves best nobody knows ahead, so that from coarse to fine several amounts are planned for; not those in which
-        even the fluid is slower than what has been found.
+        Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
+        leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
+        knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
+        slower than what has been found.
         """
         found = self._repaired(order.problem, order.optimum, deadline)
-        if found and found.timetable.seconds <= order.optimum.seconds * (1 + SHORT):
-            return found
-        for share in LESS:
-            if found and deadline.is_over:
+        for share in (1.0, *LESS):
+            if found and (deadline.is_over or found.timetable.seconds <= order.optimum.seconds * (1 + NEAR)):
                 break
             problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
-            optimum = self._optimum(problem, deadline)
+            search = OffloadSearch(problem, order.optimum, self._copies, self._granule_bytes, deadline)
+            for movement in search.movements(order.optimum.options, self._chunk_bytes or WHOLE):
+                found = faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
+            optimum = self._optimum(problem, deadline) if share < 1 else None
             if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
                 found = faster(found, self._repaired(problem, optimum, deadline))
         return found
+
+    def _downgraded(
+        self, movement: Movement, options: Sequence[Option], best: Candidate | None, deadline: Deadline
+    ) -> Candidate | None:
+        """Give a smaller workspace to kernels whose workspace finds no room; None unless that may be the best."""
+        kernels = movement.problem.kernels
+        while not deadline.is_over:
+            timetable = movement.timetable(options)
+            if best and timetable.seconds >= best.timetable.seconds:
+                return None
+            candidate = Candidate(timetable, self._lowered(timetable), self.replay)
+            placed = self.place(candidate.plan)
+            if isinstance(placed, Placement):
+                return candidate
+            smaller = [
+                next((each for each in kernel.options if each.workspace_bytes < placed.requested_bytes), option)
+                if (kernel.run.layer.index, kernel.run.phase) == (placed.layer, placed.phase)
+                else option
+                for kernel, option in zip(kernels, options, strict=True)
+            ]
+            if placed.plan.buffers[placed.buffer].kind is not BufferKind.WORKSPACE or smaller == list(options):
+                return None
+            options = smaller
+        return None
 
     def _repaired(self, problem: Problem, optimum: Optimum, deadline: Deadline) -> Candidate | None:
         """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
