@@ -174,6 +174,12 @@ def fluid_optimum(
         enter(middle + 1, last)
 
 
+def optimum_of(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Optimum | None:
+    """Return the fluid optimum of a problem; None where some kernel cannot run."""
+    stages = stages_of(problem, links, host_bytes)
+    return fluid_optimum(stages, links, deadline=deadline) if all(each.needs for each in stages) else None
+
+
 def _turned(stages: Sequence[Stage], links: Links, solution: "_Solution") -> "_Solution":
     """Return what a solution takes around the kernel that needs most of all, which it missed as its turn."""
     only = [stage._replace(needs=(need,)) for stage, need in zip(stages, solution.needs, strict=True)]

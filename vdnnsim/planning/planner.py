@@ -10,7 +10,6 @@ from typing import Final
 from vdnnsim.cost.table import CostTable
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
@@ -22,9 +21,10 @@ from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import DropSearch, Order
-from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
-from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
-from vdnnsim.planning.problem import Kernel, Option, Problem, problem_of
+from vdnnsim.planning.fitting import NEAR, Candidate, Fitting
+from vdnnsim.planning.fluid import Links, Optimum, optimum_of
+from vdnnsim.planning.offload import WHOLE, Copies, faster
+from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -33,32 +33,12 @@ from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
 from vdnnsim.units import format_seconds
 
-MOST_REPAIRS: Final = 64
-"""So often a plan is made again for kernels that find no room."""
-LESS: Final = tuple(1 - at / 64 for step in (8, 4, 2, 1) for at in range(step, 33, 2 * step if step < 8 else step))
-"""Of the memory, where addresses do not fit into all of it: plans are made for these shares, from coarse to fine."""
-NEAR: Final = 1e-3
-"""So near to what the kernels take by themselves, nothing is computed again."""
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
 SHARE: Final = 0.4
 """Of the time that is left, for a plan that computes nothing again, and then for the bound of what may be."""
 RESERVE: Final = 0.25
 """Of the time limit, to make a plan of the best order where none has been made yet that says how long that takes."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A plan that fits."""
-
-    timetable: Timetable
-    plan: TrainingPlan
-    replay: Callable[[TrainingPlan], float]
-
-    @cached_property
-    def seconds(self) -> float:
-        """What an iteration takes on the machine, its host and other GPUs included."""
-        return self.replay(self.plan)
 
 
 @dataclass(frozen=True)
@@ -97,11 +77,20 @@ class Planner:
         """
         deadline = Deadline.after(self.time_limit_s)
         begin, bound_s = self._order_as_it_is(deadline), self.problem.fastest_s
+        fitting = Fitting(
+            self._lowered,
+            self.place,
+            self.replay,
+            self._copies,
+            self._host_bytes,
+            self._granule_bytes,
+            self._chunk_bytes,
+        )
         found: Candidate | None = None
         complete = False
         with suppress(KeyboardInterrupt):
             if begin:
-                found = self._fitting(begin, self._part_of(deadline) if self.recompute else deadline)
+                found = fitting.fastest(begin, self._part_of(deadline) if self.recompute else deadline)
             fitting_s = self.time_limit_s - deadline.remaining_s if begin else RESERVE * self.time_limit_s
             if self.recompute and (begin is None or begin.optimum.seconds > bound_s * (1 + NEAR)):
                 part = self._part_of(deadline)
@@ -114,9 +103,10 @@ class Planner:
                     if found and number and deadline.remaining_s < fitting_s:
                         break
                     if order is not begin and (found is None or order.optimum.seconds < found.seconds):
-                        found = faster(found, self._fitting(order, deadline))
+                        found = faster(found, fitting.fastest(order, deadline))
             else:
-                if not self.recompute and (optimum := self._optimum(self.problem, deadline)):
+                optimum = None if self.recompute else self._optimum(self.problem, deadline)
+                if optimum:
                     bound_s = optimum.seconds
                 complete = not deadline.is_over
         timetable = found.timetable if found else self._least()
@@ -149,10 +139,7 @@ class Planner:
         return Order(frozenset(), problem, optimum) if optimum else None
 
     def _optimum(self, problem: Problem, deadline: Deadline) -> Optimum | None:
-        stages = stages_of(problem, self._copies.best, self._host_bytes)
-        if not all(each.needs for each in stages):
-            return None
-        return fluid_optimum(stages, self._copies.best, deadline=deadline)
+        return optimum_of(problem, self._copies.best, self._host_bytes, deadline)
 
     @property
     def _host_bytes(self) -> int:
@@ -174,78 +161,6 @@ class Planner:
             limits.granule_bytes,
             states_on_host=self.states_on_host,
         )
-
-    def _fitting(self, order: Order, deadline: Deadline) -> Candidate | None:
-        """Return the fastest plan whose addresses fit as well as its bytes.
-
-        Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
-        leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
-        knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
-        slower than what has been found.
-        """
-        found = self._repaired(order.problem, order.optimum, deadline)
-        for share in (1.0, *LESS):
-            if found and (deadline.is_over or found.timetable.seconds <= order.optimum.seconds * (1 + NEAR)):
-                break
-            problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
-            search = OffloadSearch(problem, order.optimum, self._copies, self._granule_bytes, deadline)
-            for movement in search.movements(order.optimum.options, self._chunk_bytes or WHOLE):
-                found = faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
-            optimum = self._optimum(problem, deadline) if share < 1 else None
-            if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
-                found = faster(found, self._repaired(problem, optimum, deadline))
-        return found
-
-    def _downgraded(
-        self, movement: Movement, options: Sequence[Option], best: Candidate | None, deadline: Deadline
-    ) -> Candidate | None:
-        """Give a smaller workspace to kernels whose workspace finds no room; None unless that may be the best."""
-        kernels = movement.problem.kernels
-        while not deadline.is_over:
-            timetable = movement.timetable(options)
-            if best and timetable.seconds >= best.timetable.seconds:
-                return None
-            candidate = Candidate(timetable, self._lowered(timetable), self.replay)
-            placed = self.place(candidate.plan)
-            if isinstance(placed, Placement):
-                return candidate
-            smaller = [
-                next((each for each in kernel.options if each.workspace_bytes < placed.requested_bytes), option)
-                if (kernel.run.layer.index, kernel.run.phase) == (placed.layer, placed.phase)
-                else option
-                for kernel, option in zip(kernels, options, strict=True)
-            ]
-            if placed.plan.buffers[placed.buffer].kind is not BufferKind.WORKSPACE or smaller == list(options):
-                return None
-            options = smaller
-        return None
-
-    def _repaired(self, problem: Problem, optimum: Optimum, deadline: Deadline) -> Candidate | None:
-        """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
-        lacked: dict[tuple[int, Phase], int] = {}
-        for _ in range(MOST_REPAIRS):
-            search = OffloadSearch(problem, optimum, self._copies, self._granule_bytes, deadline)
-            timetable = search.best(self._chunk_bytes)
-            if timetable is None:
-                return None
-            candidate = Candidate(timetable, self._lowered(timetable), self.replay)
-            placed = self.place(candidate.plan)
-            if isinstance(placed, Placement):
-                return candidate
-            if deadline.is_over:
-                return None
-            where = placed.layer, placed.phase
-            if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE:
-                problem = _with_smaller_workspaces(problem, where, placed.requested_bytes)
-            else:
-                lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
-                lacked[where] = 2 * lacking
-                problem = _with_less_room(problem, where, lacking)
-            repaired = self._optimum(problem, deadline)
-            if repaired is None:
-                return None
-            optimum = repaired
-        return None
 
     @property
     def _chunk_bytes(self) -> int | None:
@@ -306,24 +221,3 @@ class Planner:
         updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
         update_s = sum(each.options[0].seconds for each in updates)
         return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
-
-
-def _with_less_room(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
-    """Return a problem in which the kernels of a phase must find more than they hold."""
-    return _changed(problem, where, lambda each: replace(each, held_bytes=each.held_bytes + nbytes))
-
-
-def _with_smaller_workspaces(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
-    """Return a problem in which the kernels of a phase have less workspace than that, if they can do with less."""
-
-    def smaller(kernel: Kernel) -> Kernel:
-        options = tuple(each for each in kernel.options if each.workspace_bytes < nbytes)
-        room = 0 if options else nbytes
-        return replace(kernel, options=options or kernel.options[-1:], held_bytes=kernel.held_bytes + room)
-
-    return _changed(problem, where, smaller)
-
-
-def _changed(problem: Problem, where: tuple[int, Phase], change: Callable[[Kernel], Kernel]) -> Problem:
-    kernels = (change(each) if (each.run.layer.index, each.run.phase) == where else each for each in problem.kernels)
-    return replace(problem, kernels=tuple(kernels))
