@@ -136,16 +136,14 @@ def impossible(problem: Problem, stages: Sequence[Stage]) -> Kernel | None:
     return max(barred, key=lambda each: each.held_bytes + each.options[-1].workspace_bytes, default=None)
 
 
-def fluid_optimum(
-    stages: Sequence[Stage], links: Links, tolerance: float = TOLERANCE, deadline: Deadline = NEVER
-) -> Optimum:
+def fluid_optimum(stages: Sequence[Stage], links: Links, near: float = TOLERANCE, until: Deadline = NEVER) -> Optimum:
     """Return the fastest fluid schedule of kernels each of which has an algorithm that can run.
 
     Args:
         stages: the kernels.
         links: on which bytes move.
-        tolerance: the fraction by which the bound may be below the optimum.
-        deadline: after which it may be below that by any fraction.
+        near: the fraction by which the bound may be below the optimum.
+        until: after which it may be below that by any fraction.
     """
     amounts = sorted({each.away_bytes for stage in stages for each in stage.needs})
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
@@ -164,7 +162,7 @@ def fluid_optimum(
     while True:
         seconds, _, first, last, found = heappop(heap)
         assert best is not None, "what was popped was entered"
-        if found.is_schedule or best.seconds <= seconds * (1 + tolerance) or deadline.is_over:
+        if found.is_schedule or best.seconds <= seconds * (1 + near) or until.is_over:
             chosen = found if found.is_schedule else best
             return Optimum(
                 seconds, chosen.needs[chosen.turn].away_bytes, chosen.turn, tuple(each.option for each in chosen.needs)
@@ -177,7 +175,7 @@ def fluid_optimum(
 def optimum_of(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Optimum | None:
     """Return the fluid optimum of a problem; None where some kernel cannot run."""
     stages = stages_of(problem, links, host_bytes)
-    return fluid_optimum(stages, links, deadline=deadline) if all(each.needs for each in stages) else None
+    return fluid_optimum(stages, links, until=deadline) if all(each.needs for each in stages) else None
 
 
 def _turned(stages: Sequence[Stage], links: Links, solution: "_Solution") -> "_Solution":

@@ -1,4 +1,6 @@
-"""A bound for any schedule of an order of kernels: anything may be offloaded, and computed again any number of times.
+"""A bound for schedules of an order of kernels that may offload, and compute again, any number of times what waits.
+
+Weights, their gradients and states of the optimizer are held throughout (`vdnnsim.planning.problem`).
 
 Take any schedule, and of each wait (`vdnnsim.planning.problem.Wait`) the bytes that are ever away. They come back by
 the link, or because the kernel that made them runs again: let r be 1 for a wait where the latter is ever true of any
