@@ -108,20 +108,18 @@ class Fitting:
             options = smaller
         return None
 
-    def _repaired(self, problem: Problem, optimum: Optimum, deadline: Deadline) -> Candidate | None:
+    def _repaired(self, problem: Problem, optimum: Optimum | None, deadline: Deadline) -> Candidate | None:
         """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
         lacked: dict[tuple[int, Phase], int] = {}
         for _ in range(MOST_REPAIRS):
-            search = OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline)
-            timetable = search.best(self.chunk_bytes)
+            search = OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline) if optimum else None
+            timetable = search.best(self.chunk_bytes) if search else None
             if timetable is None:
-                return None
+                break
             candidate = Candidate(timetable, self.lowered(timetable), self.replay)
             placed = self.place(candidate.plan)
             if isinstance(placed, Placement):
                 return candidate
-            if deadline.is_over:
-                return None
             where = placed.layer, placed.phase
             if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE:
                 problem = _with_smaller_workspaces(problem, where, placed.requested_bytes)
@@ -129,10 +127,7 @@ class Fitting:
                 lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
                 lacked[where] = 2 * lacking
                 problem = _with_less_room(problem, where, lacking)
-            repaired = optimum_of(problem, self.copies.best, self.host_bytes, deadline)
-            if repaired is None:
-                return None
-            optimum = repaired
+            optimum = None if deadline.is_over else optimum_of(problem, self.copies.best, self.host_bytes, deadline)
         return None
 
 

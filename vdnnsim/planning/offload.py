@@ -12,6 +12,7 @@ begin late each, whole buffers may also be better than cut ones, and so they are
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final, Protocol, TypeVar
 
 from vdnnsim.planning.deadline import Deadline
@@ -164,11 +165,10 @@ class OffloadSearch:
         turn = found.movement.turn
         everyone = [wait for wait, _ in leaving(self.problem.waits, turn)]
         improved = True
-        while improved:
+        while improved and not self._is_enough(found):
             improved = False
-            for chosen in _neighbours({each.wait for each in found.movement.chunks}, everyone):
-                if self._is_enough(found):
-                    return found
+            neighbours = _neighbours({each.wait for each in found.movement.chunks}, everyone)
+            for chosen in takewhile(lambda _: not self.deadline.is_over, neighbours):
                 chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
                 other = self._timetable(chunks, turn)
                 if other and other.seconds < found.seconds * (1 - _GAIN):

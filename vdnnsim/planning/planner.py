@@ -100,9 +100,8 @@ class Planner:
                 orders = search.orders(relaxed.again)
                 complete = search.is_complete
                 for number, order in enumerate(reversed(orders)):
-                    if found and number and deadline.remaining_s < fitting_s:
-                        break
-                    if order is not begin and (found is None or order.optimum.seconds < found.seconds):
+                    is_late = number > 0 and deadline.remaining_s < fitting_s
+                    if found is None or (not is_late and order is not begin and order.optimum.seconds < found.seconds):
                         found = faster(found, fitting.fastest(order, deadline))
             else:
                 optimum = None if self.recompute else self._optimum(self.problem, deadline)

@@ -69,6 +69,17 @@ def test_who_is_as_fast_as_anything_searches_no_more() -> None:
     assert len(looked) == 1 < len(more)
 
 
+def test_a_search_begins_with_what_is_known() -> None:
+    """At 556 B; an order that is the goal is all that is found, and no other is looked at."""
+    begin = search(556)[0].orders({})[0]
+
+    known = DropSearch(
+        RECOMPUTATION, lambda _: pytest.fail("looked at an order"), LINKS, 10**6, NEVER, 1e9, lambda _: None, begin
+    )
+
+    assert known.orders({}) == [begin]
+
+
 def test_at_the_end_of_its_time_a_search_has_what_it_found() -> None:
     late, looked = search(556, until=Deadline.after(-1))
 

@@ -12,6 +12,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.plan.schedule import iteration
 from vdnnsim.planning import recomputation_bound as module
+from vdnnsim.planning import recomputation_bound as program
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
@@ -101,6 +102,15 @@ def test_without_time_the_bound_is_what_kernels_take() -> None:
     assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline(0.0)).seconds == pytest.approx(
         13.0, rel=1e-12
     )
+
+
+def test_with_too_little_time_for_whole_numbers_the_linear_program_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_s = bound_s(rectified_problem(174))
+    monkeypatch.setattr(program, "LEAST_SHARE", math.inf)
+
+    found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline.after(60))
+
+    assert 13.0 <= found.seconds <= whole_s
 
 
 @pytest.mark.parametrize("seed", range(8))
