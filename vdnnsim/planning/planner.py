@@ -38,7 +38,7 @@ SHORT: Final = 0.01
 SHARE: Final = 0.4
 """Of the time that is left, for a plan that computes nothing again, and then for the bound of what may be."""
 RESERVE: Final = 0.25
-"""Of the time limit, to make a plan of the best order where none has been made yet that says how long that takes."""
+"""Of the time limit, at most, to make a plan of the best order; less where the first took less."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class Planner:
         with suppress(KeyboardInterrupt):
             if begin:
                 found = fitting.fastest(begin, self._part_of(deadline) if self.recompute else deadline)
-            fitting_s = self.time_limit_s - deadline.remaining_s if begin else RESERVE * self.time_limit_s
+            reserve_s = RESERVE * self.time_limit_s
+            fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if begin else reserve_s
             if self.recompute and (begin is None or begin.optimum.seconds > bound_s * (1 + NEAR)):
                 part = self._part_of(deadline)
                 relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, part)
