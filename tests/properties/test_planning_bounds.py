@@ -22,6 +22,7 @@ from vdnnsim.plan.operations import Alias, Compute, Offload, Paged, Prefetch, Re
 from vdnnsim.plan.placement import Placement, place_plan
 from vdnnsim.plan.schedule import Run
 from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -115,7 +116,7 @@ def bound_of_any_s(case: Case, placement: Placement, granule_bytes: int = 1) -> 
     first_runs = [each for each in runs_of(case.plan) if not each.repeat]
     problem = problem_of_plan(case, placement, granule_bytes, first_runs)
     return recomputation_bound(
-        problem, links_of(case.server, case.plan), placement.host_bytes, time_limit_s=0.5
+        problem, links_of(case.server, case.plan), placement.host_bytes, Deadline.after(0.5)
     ).seconds
 
 

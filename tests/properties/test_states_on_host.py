@@ -30,6 +30,7 @@ def planned(setting: Setting, *, states_on_host: bool) -> TrainingPlan:
         limits=setting.limits,
         copies=setting.copies,
         place=setting.place,
+        replay=lambda plan: setting.trials.run_trial(plan).cost_s,
         chunk_bytes=None,
         recompute=False,
         states_on_host=states_on_host,

@@ -8,14 +8,17 @@ class BoundClass(Enum):
     """For which schedules a bound holds; all run the kernels of the plan's workload in its order."""
 
     OFFLOAD = "schedules of this order that compute nothing again and keep weights, their gradients and states"
-    ANY = "schedules of this order, with anything offloaded or computed again"
+    ANY = (
+        "schedules of this order that keep weights, their gradients and states, with all else offloaded or computed "
+        "again any number of times"
+    )
     OFFLOAD_AND_STATES = (
         "schedules of this order that compute nothing again, keep weights and their gradients, and have each state of "
         "the optimizer on the host but for its update"
     )
     ANY_AND_STATES = (
-        "schedules of this order, with anything offloaded or computed again, that have each state of the optimizer on "
-        "the host but for its update"
+        "schedules of this order that keep weights and their gradients, and have each state of the optimizer on the "
+        "host but for its update, with all else offloaded or computed again any number of times"
     )
 
     @property

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from time import monotonic
 from typing import Final
 
 from vdnnsim.plan.schedule import Run
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Kernel, Problem
 from vdnnsim.planning.recomputation import Recomputation
@@ -51,9 +51,10 @@ class DropSearch:
         problem_of: makes the problem of an order of kernels.
         links: as of the fluid bound.
         host_bytes: as of the fluid bound.
-        until: when it ends, by `time.monotonic`.
+        deadline: when it ends.
         goal_s: what no iteration is faster than; who is that near it searches no more.
         tell: is told the seconds of every better order.
+        begin: the order that drops nothing; None where it does not fit.
     """
 
     def __init__(
@@ -62,25 +63,26 @@ class DropSearch:
         problem_of: Callable[[list[Run]], Problem],
         links: Links,
         host_bytes: int,
-        until: float,
+        deadline: Deadline,
         goal_s: float,
         tell: Callable[[float], None],
+        begin: Order | None,
     ) -> None:
         self._recomputation = recomputation
         self._problem_of = problem_of
         self._links = links
         self._host_bytes = host_bytes
-        self._until = until
+        self._deadline = deadline
         self._goal_s = goal_s
         self._tell = tell
-        self._tried: set[frozenset[int]] = set()
-        self._found: list[Order] = []
+        self._found = [begin] if begin else []
+        self._tried = {each.dropped for each in self._found}
         # From where to go on: the best order, or while none fits the set that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
-        self._lacking: float = inf
+        self._lacking = 0.0 if begin else inf
 
     def orders(self, again: Mapping[int, float]) -> list[Order]:
-        """Return the orders found, each better than those before it; none where none fits.
+        """Return the orders found, each better than those before it, from `begin` on; none where none fits.
 
         A user who interrupts the search gets those found so far.
 
@@ -88,6 +90,8 @@ class DropSearch:
             again: by buffer the fraction of it that a relaxed problem computes again (`recomputation_bound`).
         """
         with suppress(KeyboardInterrupt):
+            if self._found and self._is_over():
+                return self._found
             for dropped in self._proposals(again):
                 self._try(dropped)
                 if self._is_over():
@@ -98,7 +102,7 @@ class DropSearch:
     @property
     def is_complete(self) -> bool:
         """Whether the search came to its end before its time."""
-        return monotonic() <= self._until
+        return not self._deadline.is_over
 
     def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
         yield ()
@@ -147,7 +151,7 @@ class DropSearch:
             if nearer:
                 self._base, self._lacking = buffers, lacking
             return nearer
-        optimum = fluid_optimum(stages, self._links, MARGIN)
+        optimum = fluid_optimum(stages, self._links, MARGIN, self._deadline)
         if optimum.seconds >= best_s * (1 - MARGIN):
             return False
         self._base, self._lacking = buffers, 0
@@ -174,7 +178,7 @@ class DropSearch:
 
     def _is_over(self) -> bool:
         near = self._found and self._found[-1].optimum.seconds <= self._goal_s * (1 + MARGIN)
-        return bool(near) or monotonic() > self._until
+        return bool(near) or self._deadline.is_over
 
 
 def _lacking_bytes(kernel: Kernel, capacity_bytes: int, host_bytes: int) -> int:

@@ -30,6 +30,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final, NamedTuple
 
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.problem import Kernel, Option, Problem
 
 MOST_LABELS: Final = 200
@@ -135,13 +136,14 @@ def impossible(problem: Problem, stages: Sequence[Stage]) -> Kernel | None:
     return max(barred, key=lambda each: each.held_bytes + each.options[-1].workspace_bytes, default=None)
 
 
-def fluid_optimum(stages: Sequence[Stage], links: Links, tolerance: float = TOLERANCE) -> Optimum:
+def fluid_optimum(stages: Sequence[Stage], links: Links, near: float = TOLERANCE, until: Deadline = NEVER) -> Optimum:
     """Return the fastest fluid schedule of kernels each of which has an algorithm that can run.
 
     Args:
         stages: the kernels.
         links: on which bytes move.
-        tolerance: the fraction by which the bound may be below the optimum.
+        near: the fraction by which the bound may be below the optimum.
+        until: after which it may be below that by any fraction.
     """
     amounts = sorted({each.away_bytes for stage in stages for each in stage.needs})
     least = max(min(each.away_bytes for each in stage.needs) for stage in stages)
@@ -160,7 +162,7 @@ def fluid_optimum(stages: Sequence[Stage], links: Links, tolerance: float = TOLE
     while True:
         seconds, _, first, last, found = heappop(heap)
         assert best is not None, "what was popped was entered"
-        if found.is_schedule or best.seconds <= seconds * (1 + tolerance):
+        if found.is_schedule or best.seconds <= seconds * (1 + near) or until.is_over:
             chosen = found if found.is_schedule else best
             return Optimum(
                 seconds, chosen.needs[chosen.turn].away_bytes, chosen.turn, tuple(each.option for each in chosen.needs)
@@ -168,6 +170,12 @@ def fluid_optimum(stages: Sequence[Stage], links: Links, tolerance: float = TOLE
         middle = (first + last) // 2
         enter(first, middle)
         enter(middle + 1, last)
+
+
+def optimum_of(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Optimum | None:
+    """Return the fluid optimum of a problem; None where some kernel cannot run."""
+    stages = stages_of(problem, links, host_bytes)
+    return fluid_optimum(stages, links, until=deadline) if all(each.needs for each in stages) else None
 
 
 def _turned(stages: Sequence[Stage], links: Links, solution: "_Solution") -> "_Solution":
@@ -201,23 +209,25 @@ def _solve(
     stages: Sequence[Stage], links: Links, least: int, most: int, turns: Sequence[int] | None = None
 ) -> _Solution:
     """Return the fastest where no kernel needs more than `most` and the turn at least `least`."""
+    turns = range(len(stages)) if turns is None else turns
     allowed = [[each for each in stage.needs if each.away_bytes <= most] for stage in stages]
-    sent = [(needs, stage.sendable_bytes) for needs, stage in zip(allowed, stages, strict=True)]
+    until, since = max(turns) + 1, min(turns)
+    sent = [(needs, each.sendable_bytes) for needs, each in zip(allowed[:until], stages[:until], strict=True)]
     returned = [
         ([each.mirrored() for each in needs], stage.returnable_bytes)
-        for needs, stage in zip(allowed, stages, strict=True)
+        for needs, stage in zip(allowed[since:], stages[since:], strict=True)
     ]
     ahead = _labels(sent, links.out_bytes_per_s)
     behind = _labels(returned[::-1], links.in_bytes_per_s)[::-1]
     best: tuple[float, int, _Label, _Label, Need] | None = None
-    for turn in range(len(stages)) if turns is None else turns:
+    for turn in turns:
         for need in allowed[turn]:
             if need.away_bytes < least:
                 continue
             mirrored = need.mirrored()
             for before in ahead[turn]:
                 until_s = before.seconds + _wait_s(before, need, links.out_bytes_per_s) + need.seconds
-                for after in behind[turn]:
+                for after in behind[turn - since]:
                     seconds = until_s + _wait_s(after, mirrored, links.in_bytes_per_s) + after.seconds
                     if best is None or seconds < best[0]:
                         best = seconds, turn, before, after, need

@@ -6,14 +6,16 @@ up to chunks. Cut where the fluid optimum needs it, chunks lose next to nothing;
 lose what rounding loses.
 
 Where buffers move as a whole, that order does not fill well what must be away with a few large ones: then others are
-tried in their place, one after the other, as long as the iteration gets shorter and there is time.
+tried in their place, one after the other, as long as the iteration gets shorter and there is time. Beside copies that
+begin late each, whole buffers may also be better than cut ones, and so they are tried where cuts are not good enough.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from time import monotonic
-from typing import Final
+from itertools import takewhile
+from typing import Final, Protocol, TypeVar
 
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import TOLERANCE, Links, Optimum, fastest_around
 from vdnnsim.planning.problem import Option, Problem, Wait
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, at_needs, in_pieces, leaving
@@ -37,9 +39,19 @@ class Copies:
     best: Links
 
 
-def faster(one: Timetable | None, other: Timetable | None) -> Timetable | None:
+class _Timed(Protocol):
+    @property
+    def seconds(self) -> float: ...
+
+
+Timed = TypeVar("Timed", bound=_Timed)
+
+
+def faster(one: Timed | None, other: Timed | None) -> Timed | None:
     """Return the faster of two, of which either may be missing."""
-    return min((each for each in (one, other) if each), key=lambda each: each.seconds, default=None)
+    if one is None or other is None:
+        return one or other
+    return min(one, other, key=lambda each: each.seconds)
 
 
 @dataclass(frozen=True)
@@ -48,14 +60,14 @@ class OffloadSearch:
 
     Attributes:
         granule_bytes: in which memory can be given back.
-        until: when a search that could go on ends, by `time.monotonic`.
+        deadline: of a search that could go on.
     """
 
     problem: Problem
     optimum: Optimum
     copies: Copies
     granule_bytes: int
-    until: float
+    deadline: Deadline
 
     def best(self, chunk_bytes: int | None) -> Timetable | None:
         """Return the fastest timetable found.
@@ -69,21 +81,38 @@ class OffloadSearch:
         if not self.optimum.away_bytes:
             return self._movement((), self.optimum.turn).timetable(self.optimum.options)
         found: Timetable | None = None
-        for turn in self._turns():
-            if chunk_bytes is None:
-                found = faster(found, self._cut(turn))
-                continue
-            for chunks in self._choices(turn, chunk_bytes):
-                found = faster(found, self._timetable(chunks, turn))
+        for chunks_bytes in (None, WHOLE) if chunk_bytes is None else (chunk_bytes,):
+            for turn in self._turns():
+                for each in [self._cut(turn)] if chunks_bytes is None else self._rounded(turn, chunks_bytes):
+                    found = faster(found, each)
+                    if found and self._is_enough(found):
+                        return found
         return self._exchanged(found) if chunk_bytes == WHOLE and found else found
+
+    def _rounded(self, turn: int, chunk_bytes: int) -> Iterator[Timetable | None]:
+        choices = self._choices(turn, self.optimum.away_bytes, chunk_bytes)
+        return (self._timetable(chunks, turn) for chunks in choices)
+
+    def movements(self, options: Sequence[Option], chunk_bytes: int) -> Iterator[Movement]:
+        """Yield what may leave: as much as kernels need by some algorithms, and some more.
+
+        Args:
+            options: the algorithm of each kernel.
+            chunk_bytes: the most that a copy moves; `WHOLE` for whole buffers.
+        """
+        kernels = zip(self.problem.kernels, options, strict=True)
+        away = max(0, *(kernel.away_bytes(each, self.problem.capacity_bytes) for kernel, each in kernels))
+        for turn in self._turns():
+            for chunks in self._choices(turn, away, chunk_bytes):
+                yield self._movement(chunks, turn)
 
     def _turns(self) -> list[int]:
         """Return where the turn may be: where the fluid has it, and where most waits."""
         return list(dict.fromkeys((self.optimum.turn, self.problem.fullest)))
 
-    def _choices(self, turn: int, chunk_bytes: int) -> Iterator[list[Chunk]]:
-        """Yield what may leave: as much as the fluid has away, and some more, as chunks round it."""
-        waits, away = self.problem.waits, self.optimum.away_bytes
+    def _choices(self, turn: int, away: int, chunk_bytes: int) -> Iterator[list[Chunk]]:
+        """Yield what may leave: so many bytes, and some more, as chunks round it."""
+        waits = self.problem.waits
         if chunk_bytes == WHOLE:
             everyone = [Chunk(wait, nbytes, None) for wait, nbytes in leaving(waits, turn)]
             least = len(leaving(waits, turn, away))
@@ -98,7 +127,7 @@ class OffloadSearch:
         options = found.options if found else self.optimum.options
         served: frozenset[int] = frozenset()
         for _ in range(MOST_CUTS):
-            if found and self._is_near(found):
+            if found and self._is_enough(found):
                 break
             # Each copy has its latency, so that few cuts may be better than many.
             other = self._timetable(self._chunks(turn, options, served), turn)
@@ -127,20 +156,19 @@ class OffloadSearch:
         options = fastest_around(movement.stages, links, turn)
         return movement.timetable(options) if options else None
 
-    def _is_near(self, found: Timetable) -> bool:
-        """Whether the fluid is next to no faster."""
-        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE)
+    def _is_enough(self, found: Timetable) -> bool:
+        """Whether the fluid is next to no faster, or time is up."""
+        return found.seconds <= self.optimum.seconds * (1 + TOLERANCE) or self.deadline.is_over
 
     def _exchanged(self, found: Timetable) -> Timetable:
         """Return what comes of leaving out one buffer, adding one, or one in place of another, again and again."""
         turn = found.movement.turn
         everyone = [wait for wait, _ in leaving(self.problem.waits, turn)]
         improved = True
-        while improved:
+        while improved and not self._is_enough(found):
             improved = False
-            for chosen in _neighbours({each.wait for each in found.movement.chunks}, everyone):
-                if monotonic() > self.until or self._is_near(found):
-                    return found
+            neighbours = _neighbours({each.wait for each in found.movement.chunks}, everyone)
+            for chosen in takewhile(lambda _: not self.deadline.is_over, neighbours):
                 chunks = [Chunk(each, each.nbytes, None) for each in everyone if each in chosen]
                 other = self._timetable(chunks, turn)
                 if other and other.seconds < found.seconds * (1 - _GAIN):

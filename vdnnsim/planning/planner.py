@@ -1,16 +1,15 @@
 """The planner: from a workload and a machine to the fastest schedule that fits, with what is proven of it."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
-from time import monotonic
 from typing import Final
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.cost.transfer import HostCopies
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
@@ -20,10 +19,12 @@ from vdnnsim.plan.lowering import lower
 from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import DropSearch, Order
-from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
-from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
-from vdnnsim.planning.problem import Kernel, Problem, problem_of
+from vdnnsim.planning.fitting import NEAR, Candidate, Fitting
+from vdnnsim.planning.fluid import Links, Optimum, optimum_of
+from vdnnsim.planning.offload import WHOLE, Copies, faster
+from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -32,16 +33,12 @@ from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
 from vdnnsim.units import format_seconds
 
-MOST_REPAIRS: Final = 64
-"""So often a plan is made again for kernels that find no room."""
-MOST_ATTEMPTS: Final = 12
-"""So often a plan that fits by its bytes and not by its addresses is made again, for less memory."""
-NEAR: Final = 1e-3
-"""So near to what the kernels take by themselves, nothing is computed again."""
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
-BOUND_SHARE: Final = 0.4
-"""Of the time limit, for the bound of what may be computed again."""
+SHARE: Final = 0.4
+"""Of the time that is left, for a plan that computes nothing again, and then for the bound of what may be."""
+RESERVE: Final = 0.25
+"""Of the time limit, at most, to make a plan of the best order; less where the first took less."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,7 @@ class Planner:
     Attributes:
         costs: of the workload.
         place: says where the buffers of a plan come to lie.
+        replay: says what an iteration of a plan takes that fits.
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
         recompute: whether parts of forward may run again.
         states_on_host: whether the states of the optimizer are on the host between iterations.
@@ -64,6 +62,7 @@ class Planner:
     limits: MemoryLimits
     copies: HostCopies
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
+    replay: Callable[[TrainingPlan], float]
     chunk_bytes: int | None
     recompute: bool
     states_on_host: bool
@@ -72,35 +71,57 @@ class Planner:
     tell: Callable[[str], object]
 
     def plan(self) -> TrainingPlan:
-        """Return the fastest plan found; where nothing fits, the one that needs least."""
-        begin = monotonic()
-        orders, complete = self._order_as_it_is(), True
-        bound_s = self.problem.fastest_s
-        if self.recompute and (not orders or orders[0].optimum.seconds > bound_s * (1 + NEAR)):
-            share_s = BOUND_SHARE * self.time_limit_s
-            relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, share_s)
-            bound_s = max(bound_s, relaxed.seconds)
-            search = DropSearch(
-                Recomputation(iteration(self.workload), self.workload, self.costs),
-                self._problem,
-                self._copies.best,
-                self._host_bytes,
-                begin + self.time_limit_s,
-                bound_s,
-                self._tell_of,
-            )
-            orders += search.orders(relaxed.again)
-            complete = search.is_complete
-        elif not self.recompute and (optimum := self._optimum(self.problem)):
-            bound_s = optimum.seconds
-        found: Timetable | None = None
-        for order in reversed(orders):
-            if found is None or order.optimum.seconds < found.seconds:
-                found = faster(found, self._fitting(order, begin + self.time_limit_s))
-        timetable = found or self._least()
-        is_short = found is None or found.seconds > self.problem.fastest_s * (1 + SHORT)
+        """Return the fastest plan found; where nothing fits, the one that needs least.
+
+        A user who interrupts the search gets what it has found so far.
+        """
+        deadline = Deadline.after(self.time_limit_s)
+        begin, bound_s = self._order_as_it_is(deadline), self.problem.fastest_s
+        fitting = Fitting(
+            self._lowered,
+            self.place,
+            self.replay,
+            self._copies,
+            self._host_bytes,
+            self._granule_bytes,
+            self._chunk_bytes,
+        )
+        found: Candidate | None = None
+        complete = False
+        with suppress(KeyboardInterrupt):
+            if begin:
+                found = fitting.fastest(begin, self._part_of(deadline) if self.recompute else deadline)
+            reserve_s = RESERVE * self.time_limit_s
+            fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if begin else reserve_s
+            if self.recompute and (begin is None or begin.optimum.seconds > bound_s * (1 + NEAR)):
+                part = self._part_of(deadline)
+                relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, part)
+                bound_s = max(bound_s, relaxed.seconds)
+                search = self._search(begin, deadline.earlier(fitting_s), bound_s)
+                orders = search.orders(relaxed.again)
+                complete = search.is_complete
+                for number, order in enumerate(reversed(orders)):
+                    is_late = number > 0 and deadline.remaining_s < fitting_s
+                    if found is None or (not is_late and order is not begin and order.optimum.seconds < found.seconds):
+                        found = faster(found, fitting.fastest(order, deadline))
+            else:
+                optimum = None if self.recompute else self._optimum(self.problem, deadline)
+                if optimum:
+                    bound_s = optimum.seconds
+                complete = not deadline.is_over
+        timetable = found.timetable if found else self._least()
+        is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, bound_s, is_short=is_short, complete=complete)
-        return replace(self._lowered(timetable), certificate=certificate)
+        return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
+
+    @staticmethod
+    def _part_of(deadline: Deadline) -> Deadline:
+        return Deadline.after(SHARE * deadline.remaining_s)
+
+    def _search(self, begin: Order | None, deadline: Deadline, goal_s: float) -> DropSearch:
+        recomputation = Recomputation(iteration(self.workload), self.workload, self.costs)
+        links, host_bytes = self._copies.best, self._host_bytes
+        return DropSearch(recomputation, self._problem, links, host_bytes, deadline, goal_s, self._tell_of, begin)
 
     def _tell_of(self, seconds: float) -> None:
         above = seconds / self.problem.fastest_s - 1
@@ -111,15 +132,14 @@ class Planner:
         """The kernels in their order, with all memory that there is."""
         return self._problem(iteration(self.workload))
 
-    def _order_as_it_is(self) -> list[Order]:
-        """Return the order that computes nothing again; none where some kernel cannot run in this memory."""
+    def _order_as_it_is(self, deadline: Deadline) -> Order | None:
+        """Return the order that computes nothing again; None where some kernel cannot run in this memory."""
         problem = self.problem.around(self.problem.fullest)
-        optimum = self._optimum(problem)
-        return [Order(frozenset(), problem, optimum)] if optimum else []
+        optimum = self._optimum(problem, deadline)
+        return Order(frozenset(), problem, optimum) if optimum else None
 
-    def _optimum(self, problem: Problem) -> Optimum | None:
-        stages = stages_of(problem, self._copies.best, self._host_bytes)
-        return fluid_optimum(stages, self._copies.best) if all(each.needs for each in stages) else None
+    def _optimum(self, problem: Problem, deadline: Deadline) -> Optimum | None:
+        return optimum_of(problem, self._copies.best, self._host_bytes, deadline)
 
     @property
     def _host_bytes(self) -> int:
@@ -141,57 +161,6 @@ class Planner:
             limits.granule_bytes,
             states_on_host=self.states_on_host,
         )
-
-    def _fitting(self, order: Order, until: float) -> Timetable | None:
-        """Return the fastest timetable whose addresses fit as well as its bytes.
-
-        Where they do not, there are two ways: kernels that find no room get it, or all have less memory.
-        """
-        found = self._repaired(order, until)
-        if found is not None and found.seconds <= order.optimum.seconds * (1 + SHORT):
-            return found
-        return faster(found, self._in_less_memory(order, until))
-
-    def _repaired(self, order: Order, until: float) -> Timetable | None:
-        """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
-        problem, repairs = order.problem, 0
-        lacked: dict[tuple[int, Phase], int] = {}
-        found = self._timetable(order, problem, until)
-        while found is not None and isinstance(placed := self.place(self._lowered(found)), DoesNotFit):
-            repairs += 1
-            if repairs > MOST_REPAIRS or monotonic() > until:
-                return None
-            where = placed.layer, placed.phase
-            if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE:
-                problem = _with_smaller_workspaces(problem, where, placed.requested_bytes)
-            else:
-                lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
-                lacked[where] = 2 * lacking
-                problem = _with_less_room(problem, where, lacking)
-            found = self._timetable(order, problem, until)
-        return found
-
-    def _in_less_memory(self, order: Order, until: float) -> Timetable | None:
-        """Plan for less memory than there is; how much less is found by bisection."""
-        capacity = order.problem.capacity_bytes
-        fits, overflows = 0, capacity
-        best: Timetable | None = None
-        for attempt in range(MOST_ATTEMPTS):
-            less = (fits + overflows) // 2 if best else overflows - (capacity >> max(1, 7 - attempt))
-            found = self._timetable(order, replace(order.problem, capacity_bytes=less), until) if less > 0 else None
-            if found is None:
-                return best
-            if isinstance(self.place(self._lowered(found)), Placement):
-                best, fits = faster(found, best), less
-            else:
-                overflows = less
-        return best
-
-    def _timetable(self, order: Order, problem: Problem, until: float) -> Timetable | None:
-        optimum = order.optimum if problem is order.problem else self._optimum(problem)
-        if optimum is None:
-            return None
-        return OffloadSearch(problem, optimum, self._copies, self._granule_bytes, until).best(self._chunk_bytes)
 
     @property
     def _chunk_bytes(self) -> int | None:
@@ -252,24 +221,3 @@ class Planner:
         updates = (each for each in self.problem.kernels if each.run.phase is Phase.UPDATE)
         update_s = sum(each.options[0].seconds for each in updates)
         return self.workload.rounds * seconds - (self.workload.rounds - 1) * update_s
-
-
-def _with_less_room(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
-    """Return a problem in which the kernels of a phase must find more than they hold."""
-    return _changed(problem, where, lambda each: replace(each, held_bytes=each.held_bytes + nbytes))
-
-
-def _with_smaller_workspaces(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
-    """Return a problem in which the kernels of a phase have less workspace than that, if they can do with less."""
-
-    def smaller(kernel: Kernel) -> Kernel:
-        options = tuple(each for each in kernel.options if each.workspace_bytes < nbytes)
-        room = 0 if options else nbytes
-        return replace(kernel, options=options or kernel.options[-1:], held_bytes=kernel.held_bytes + room)
-
-    return _changed(problem, where, smaller)
-
-
-def _changed(problem: Problem, where: tuple[int, Phase], change: Callable[[Kernel], Kernel]) -> Problem:
-    kernels = (change(each) if (each.run.layer.index, each.run.phase) == where else each for each in problem.kernels)
-    return replace(problem, kernels=tuple(kernels))

@@ -1,4 +1,6 @@
-"""A bound for any schedule of an order of kernels: anything may be offloaded, and computed again any number of times.
+"""A bound for schedules of an order of kernels that may offload, and compute again, any number of times what waits.
+
+Weights, their gradients and states of the optimizer are held throughout (`vdnnsim.planning.problem`).
 
 Take any schedule, and of each wait (`vdnnsim.planning.problem.Wait`) the bytes that are ever away. They come back by
 the link, or because the kernel that made them runs again: let r be 1 for a wait where the latter is ever true of any
@@ -25,17 +27,21 @@ proven so far is a bound, too.
 """
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from vdnnsim.plan.buffers import IterationBuffers
+from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, Wait, sums_of
 
 _TOLERANCE: Final = 1e-6
 """By what fraction the solver's tolerances may raise a bound."""
+LEAST_SHARE: Final = 1.5
+"""So many times what the linear program took, the program in whole numbers must have, which solves it first."""
+RESERVE: Final = 0.2
+"""Of the time that is left, for what the solver takes beyond its limit."""
 
 
 class Relaxed(NamedTuple):
@@ -50,20 +56,19 @@ class Relaxed(NamedTuple):
     again: dict[int, float]
 
 
-def recomputation_bound(problem: Problem, links: Links, host_bytes: int, time_limit_s: float) -> Relaxed:
+def recomputation_bound(problem: Problem, links: Links, host_bytes: int, deadline: Deadline) -> Relaxed:
     """Return seconds that no schedule is below.
 
     Args:
         problem: of an order in which nothing is computed again yet.
         links: of the GPU.
         host_bytes: that may be away at a time.
-        time_limit_s: after which the solver ends with what it has proven.
+        deadline: after which the solver ends with what it has proven.
     """
     # Late, for they take longer to import than most plans to make.
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    begun_s = time.monotonic()
     unit_s = problem.fastest_s / max(1, len(problem.kernels)) or 1.0
     program = _program_of(problem, links, host_bytes, unit_s)
     if program is None:
@@ -71,15 +76,19 @@ def recomputation_bound(problem: Problem, links: Links, host_bytes: int, time_li
     rows, columns, factors = zip(*program.entries, strict=True)
     matrix = csr_array((factors, (rows, columns)), shape=(len(program.most), len(program.costs)))
     best, again = problem.fastest_s / unit_s, dict[int, float]()
-    # Stopped early, the second may have proven nothing; the first takes a fraction of its time.
+    took_s = 0.0
     for whole in (False, True):
+        # Stopped early, the second may have proven nothing, and it does not look at the clock all the time.
+        if (left_s := deadline.remaining_s) < LEAST_SHARE * took_s:
+            break
         found = milp(
             program.costs,
             integrality=program.whole if whole else None,
             bounds=Bounds(0, program.bounds),
             constraints=LinearConstraint(matrix, program.least, program.most),
-            options={"time_limit": max(0.0, time_limit_s - (time.monotonic() - begun_s))},
+            options={"time_limit": left_s * (1 - RESERVE if whole else 1)},
         )
+        took_s = left_s - deadline.remaining_s
         # What a linear program has come to when its time is up proves nothing.
         proven = found.mip_dual_bound if whole else found.fun if found.status == 0 else None
         best = max(best, (proven or 0.0) * (1 - _TOLERANCE))
@@ -235,6 +244,8 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
     once = [(each, (again[each.waits[0]], each.nbytes / unit_bytes)) for each in alone]
     made = program.sums(((each.first + 1, end + 1, term) for each, term in once), end + 1)
     behind = program.sums(((0, each.next, term) for each, term in once), end + 1)
+    ready = sums_of(((each.first + 1, end + 1, each.nbytes) for each in contents), end + 1)
+    coming = sums_of(((0, each.next, each.nbytes) for each in contents), end + 1)
     for at in range(end + 1):
         paused = [(stall[at], 1.0)]
         program.grow(left, 2 * at, paused, out_rate)
@@ -242,8 +253,6 @@ def _program_of(problem: Problem, links: Links, host_bytes: int, unit_s: float) 
         program.grow(computed, at, paused, 1.0)
         program.row([(due[at], 1.0), (computed[at], -1.0)])
         program.row([(computed[at], 1.0), (begun[at], -1.0)])
-        ready = sum(each.nbytes for each in contents if each.first < at) / unit_bytes
-        program.row([(left[min(2 * at + 1, 2 * end)], 1.0), (made[at], 1.0)], ready)
-        coming = sum(each.nbytes for each in contents if each.next > at) / unit_bytes
-        program.row([(left[-1], 1.0), (back[2 * at], -1.0), (behind[at], 1.0)], coming)
+        program.row([(left[min(2 * at + 1, 2 * end)], 1.0), (made[at], 1.0)], ready[at] / unit_bytes)
+        program.row([(left[-1], 1.0), (back[2 * at], -1.0), (behind[at], 1.0)], coming[at] / unit_bytes)
     return program

@@ -65,6 +65,7 @@ class Optimal(Policy, frozen=True, kw_only=True):
             limits=setting.limits,
             copies=setting.copies,
             place=setting.place,
+            replay=lambda plan: setting.trials.run_trial(plan).cost_s,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
             recompute=self.recompute and setting.workload.is_training,
             states_on_host=self.offload_optimizer,

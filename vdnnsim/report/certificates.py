@@ -36,7 +36,7 @@ def certificates(result: ScenarioResult) -> tuple[str, ...]:
 def certified(certificate: Certificate, iteration_s: float) -> str:
     """Return how near an iteration is to the best: `certified: within 0.3 % of the best schedule of this order ...`."""
     again = certificate.holds_for.recomputes
-    of_class = ", with anything offloaded or computed again" if again else " that computes nothing again"
+    of_class = ", with any map offloaded or computed again" if again else " that computes nothing again"
     ended = "" if certificate.complete else "; the time limit ended the search"
     return (
         f"certified: within {gap_text(certificate.gap(iteration_s))} of the best schedule of this order{of_class}, "

@@ -4,10 +4,8 @@ W and dW of the layers hold 2 x (4 x 60 + 12) = 504 B, and with the input and ma
 held is 566 B. Sixteen kernels take 1 s each.
 """
 
-import math
 from collections.abc import Sequence
 from itertools import count, pairwise
-from time import monotonic
 
 import pytest
 
@@ -15,7 +13,8 @@ from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.plan.schedule import Run, iteration
-from vdnnsim.planning import dropping
+from vdnnsim.planning import deadline
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.dropping import DropSearch
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, problem_of
@@ -31,7 +30,7 @@ def problem(runs: Sequence[Run], capacity_bytes: int) -> Problem:
     return problem_of(runs, WORKLOAD, COSTS, capacity_bytes)
 
 
-def search(capacity_bytes: int, *, until: float = math.inf, goal_s: float = 0.0) -> tuple[DropSearch, list[Problem]]:
+def search(capacity_bytes: int, *, until: Deadline = NEVER, goal_s: float = 0.0) -> tuple[DropSearch, list[Problem]]:
     """A search, and the problems that it looked at."""
     seen: list[Problem] = []
 
@@ -39,7 +38,7 @@ def search(capacity_bytes: int, *, until: float = math.inf, goal_s: float = 0.0)
         seen.append(problem(runs, capacity_bytes))
         return seen[-1]
 
-    return DropSearch(RECOMPUTATION, watched, LINKS, 10**6, until, goal_s, lambda _: None), seen
+    return DropSearch(RECOMPUTATION, watched, LINKS, 10**6, until, goal_s, lambda _: None, None), seen
 
 
 def test_what_is_dropped_need_not_leave() -> None:
@@ -54,9 +53,9 @@ def test_what_is_dropped_need_not_leave() -> None:
 
 def test_every_better_order_is_told() -> None:
     told: list[float] = []
-    found = DropSearch(RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, math.inf, 0.0, told.append).orders(
-        {}
-    )
+    found = DropSearch(
+        RECOMPUTATION, lambda runs: problem(runs, 556), LINKS, 10**6, NEVER, 0.0, told.append, None
+    ).orders({})
 
     assert told == [each.optimum.seconds for each in found] == sorted(told, reverse=True)
 
@@ -70,8 +69,19 @@ def test_who_is_as_fast_as_anything_searches_no_more() -> None:
     assert len(looked) == 1 < len(more)
 
 
+def test_a_search_begins_with_what_is_known() -> None:
+    """At 556 B; an order that is the goal is all that is found, and no other is looked at."""
+    begin = search(556)[0].orders({})[0]
+
+    known = DropSearch(
+        RECOMPUTATION, lambda _: pytest.fail("looked at an order"), LINKS, 10**6, NEVER, 1e9, lambda _: None, begin
+    )
+
+    assert known.orders({}) == [begin]
+
+
 def test_at_the_end_of_its_time_a_search_has_what_it_found() -> None:
-    late, looked = search(556, until=monotonic() - 1)
+    late, looked = search(556, until=Deadline.after(-1))
 
     assert [each.dropped for each in late.orders({})] == [frozenset()]
     assert len(looked) == 1
@@ -91,15 +101,16 @@ def test_more_time_adds_to_what_was_found(monkeypatch: pytest.MonkeyPatch) -> No
     most = max(each.held_bytes + each.waiting_bytes for each in problem_of(runs, workload, costs, 0).kernels)
     found = []
     for seconds in (0, 115, 10**6):
-        monkeypatch.setattr(dropping, "monotonic", count().__next__)
+        monkeypatch.setattr(deadline, "monotonic", count().__next__)
         limited = DropSearch(
             Recomputation(runs, workload, costs),
             lambda order: problem_of(order, workload, costs, most - 50),
             LINKS,
             10**6,
-            seconds,
+            Deadline(seconds),
             0.0,
             lambda _: None,
+            None,
         )
         found.append([each.dropped for each in limited.orders({})])
 
@@ -113,7 +124,7 @@ def test_who_interrupts_a_search_gets_what_it_found() -> None:
             raise KeyboardInterrupt
         return problem(runs, 556)
 
-    found = DropSearch(RECOMPUTATION, interrupted, LINKS, 10**6, math.inf, 0.0, lambda _: None).orders({})
+    found = DropSearch(RECOMPUTATION, interrupted, LINKS, 10**6, NEVER, 0.0, lambda _: None, None).orders({})
 
     assert [each.dropped for each in found] == [frozenset()]
 

@@ -1,8 +1,5 @@
 """The search on the chain of ten kernels: copies of 1 B/s, and machines on which whole buffers fill a need badly."""
 
-import math
-from time import monotonic
-
 import pytest
 
 from tests.toy import toy_costs, toy_workload
@@ -11,6 +8,7 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.plan.schedule import iteration
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Problem, problem_of
@@ -23,7 +21,7 @@ def optimum_of(problem: Problem) -> Optimum:
 
 
 def search(problem: Problem, *, seconds: float = 10.0) -> OffloadSearch:
-    return OffloadSearch(problem, optimum_of(problem), COPIES, 1, monotonic() + seconds)
+    return OffloadSearch(problem, optimum_of(problem), COPIES, 1, Deadline.after(seconds))
 
 
 def test_where_all_fits_nothing_leaves() -> None:
@@ -55,7 +53,7 @@ def test_no_cut_is_made_that_costs_more_than_it_saves() -> None:
     """
     problem = chain_problem(294)
 
-    found = OffloadSearch(problem, optimum_of(problem), Copies(late_s, late_s, COPIES.best), 1, math.inf).best(None)
+    found = OffloadSearch(problem, optimum_of(problem), Copies(late_s, late_s, COPIES.best), 1, NEVER).best(None)
 
     assert found is not None
     assert [each.nbytes for each in found.movement.chunks] == [10, 2]

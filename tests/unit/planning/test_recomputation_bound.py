@@ -12,6 +12,8 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.plan.schedule import iteration
 from vdnnsim.planning import recomputation_bound as module
+from vdnnsim.planning import recomputation_bound as program
+from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
@@ -30,7 +32,7 @@ def chain_problem(capacity_bytes: int) -> Problem:
 
 
 def bound_s(problem: Problem, links: Links = NO_LINK, host_bytes: int = MUCH) -> float:
-    return recomputation_bound(problem, links, host_bytes, time_limit_s=60).seconds
+    return recomputation_bound(problem, links, host_bytes, NEVER).seconds
 
 
 def test_what_fits_takes_what_kernels_take() -> None:
@@ -97,9 +99,18 @@ def test_where_nothing_can_run_the_bound_is_infinite() -> None:
 
 
 def test_without_time_the_bound_is_what_kernels_take() -> None:
-    assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, time_limit_s=0.0).seconds == pytest.approx(
+    assert recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline(0.0)).seconds == pytest.approx(
         13.0, rel=1e-12
     )
+
+
+def test_with_too_little_time_for_whole_numbers_the_linear_program_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_s = bound_s(rectified_problem(174))
+    monkeypatch.setattr(program, "LEAST_SHARE", math.inf)
+
+    found = recomputation_bound(rectified_problem(174), NO_LINK, MUCH, Deadline.after(60))
+
+    assert 13.0 <= found.seconds <= whole_s
 
 
 @pytest.mark.parametrize("seed", range(8))

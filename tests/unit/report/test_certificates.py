@@ -50,7 +50,7 @@ def test_a_certificate_of_little(result: ScenarioResult, move: PolicyResult) -> 
     bare = Certificate(8.0, BoundClass.ANY, recomputed=("a", "b", "c", "d", "e"), complete=False)
     assert certificates(replace(result, results=(with_certificate(move, bare),))) == (
         (
-            "move(m): certified: within 0.00 % of the best schedule of this order, with anything offloaded or computed "
+            "move(m): certified: within 0.00 % of the best schedule of this order, with any map offloaded or computed "
             "again, which takes 8.00 s or more; the time limit ended the search"
         ),
         "move(m): offloads nothing; computes 5 layers again: a, b, c and 2 more",

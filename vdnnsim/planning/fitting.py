@@ -1,0 +1,152 @@
+"""From an order of kernels to a plan that fits: by its bytes, which a timetable counts, and by its addresses."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.plan.placement import DoesNotFit, Placement
+from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.dropping import Order
+from vdnnsim.planning.fluid import Optimum, optimum_of
+from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
+from vdnnsim.planning.problem import Kernel, Option, Problem
+from vdnnsim.planning.timetable import Movement, Timetable
+
+MOST_REPAIRS: Final = 64
+"""So often a plan is made again for kernels that find no room."""
+LESS: Final = tuple(1 - at / 64 for step in (8, 4, 2, 1) for at in range(step, 33, 2 * step if step < 8 else step))
+"""Of the memory, where addresses do not fit into all of it: plans are made for these shares, from coarse to fine."""
+MOST_LATE: Final = 4
+"""So many shares are tried after the time is up, while nothing fits."""
+NEAR: Final = 1e-3
+"""What is so near to what nothing is faster than need not be better."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan that fits."""
+
+    timetable: Timetable
+    plan: TrainingPlan
+    replay: Callable[[TrainingPlan], float]
+
+    @cached_property
+    def seconds(self) -> float:
+        """What an iteration takes on the machine, its host and other GPUs included."""
+        return self.replay(self.plan)
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """Makes plans of orders.
+
+    Attributes:
+        lowered: makes a plan of a timetable.
+        place: says where the buffers of a plan come to lie.
+        replay: says what an iteration of a plan takes that fits.
+        host_bytes: that may be away at a time.
+        granule_bytes: in which memory can be given back.
+        chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
+    """
+
+    lowered: Callable[[Timetable], TrainingPlan]
+    place: Callable[[TrainingPlan], Placement | DoesNotFit]
+    replay: Callable[[TrainingPlan], float]
+    copies: Copies
+    host_bytes: int
+    granule_bytes: int
+    chunk_bytes: int | None
+
+    def fastest(self, order: Order, deadline: Deadline) -> Candidate | None:
+        """Return the fastest plan whose addresses fit as well as its bytes.
+
+        Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
+        leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
+        knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
+        slower than what has been found.
+        """
+        found = self._repaired(order.problem, order.optimum, deadline)
+        for number, share in enumerate((1.0, *LESS)):
+            if deadline.is_over and (found or number > MOST_LATE):
+                break
+            if found and found.timetable.seconds <= order.optimum.seconds * (1 + NEAR):
+                break
+            problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
+            search = OffloadSearch(problem, order.optimum, self.copies, self.granule_bytes, deadline)
+            for movement in search.movements(order.optimum.options, self.chunk_bytes or WHOLE):
+                found = faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
+            optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline) if share < 1 else None
+            if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
+                found = faster(found, self._repaired(problem, optimum, deadline))
+        return found
+
+    def _downgraded(
+        self, movement: Movement, options: Sequence[Option], best: Candidate | None, deadline: Deadline
+    ) -> Candidate | None:
+        """Give a smaller workspace to kernels whose workspace finds no room; None unless that may be the best."""
+        kernels = movement.problem.kernels
+        while not deadline.is_over:
+            timetable = movement.timetable(options)
+            if best and timetable.seconds >= best.timetable.seconds:
+                return None
+            candidate = Candidate(timetable, self.lowered(timetable), self.replay)
+            placed = self.place(candidate.plan)
+            if isinstance(placed, Placement):
+                return candidate
+            smaller = [
+                next((each for each in kernel.options if each.workspace_bytes < placed.requested_bytes), option)
+                if (kernel.run.layer.index, kernel.run.phase) == (placed.layer, placed.phase)
+                else option
+                for kernel, option in zip(kernels, options, strict=True)
+            ]
+            if placed.plan.buffers[placed.buffer].kind is not BufferKind.WORKSPACE or smaller == list(options):
+                return None
+            options = smaller
+        return None
+
+    def _repaired(self, problem: Problem, optimum: Optimum | None, deadline: Deadline) -> Candidate | None:
+        """Give a smaller workspace to a kernel whose workspace finds no room, and more room to one that lacks it."""
+        lacked: dict[tuple[int, Phase], int] = {}
+        for _ in range(MOST_REPAIRS):
+            search = OffloadSearch(problem, optimum, self.copies, self.granule_bytes, deadline) if optimum else None
+            timetable = search.best(self.chunk_bytes) if search else None
+            if timetable is None:
+                break
+            candidate = Candidate(timetable, self.lowered(timetable), self.replay)
+            placed = self.place(candidate.plan)
+            if isinstance(placed, Placement):
+                return candidate
+            where = placed.layer, placed.phase
+            if placed.plan.buffers[placed.buffer].kind is BufferKind.WORKSPACE:
+                problem = _with_smaller_workspaces(problem, where, placed.requested_bytes)
+            else:
+                lacking = max(lacked.get(where, 0), placed.requested_bytes - placed.largest_free_bytes, 1)
+                lacked[where] = 2 * lacking
+                problem = _with_less_room(problem, where, lacking)
+            optimum = None if deadline.is_over else optimum_of(problem, self.copies.best, self.host_bytes, deadline)
+        return None
+
+
+def _with_less_room(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
+    """Return a problem in which the kernels of a phase must find more than they hold."""
+    return _changed(problem, where, lambda each: replace(each, held_bytes=each.held_bytes + nbytes))
+
+
+def _with_smaller_workspaces(problem: Problem, where: tuple[int, Phase], nbytes: int) -> Problem:
+    """Return a problem in which the kernels of a phase have less workspace than that, if they can do with less."""
+
+    def smaller(kernel: Kernel) -> Kernel:
+        options = tuple(each for each in kernel.options if each.workspace_bytes < nbytes)
+        room = 0 if options else nbytes
+        return replace(kernel, options=options or kernel.options[-1:], held_bytes=kernel.held_bytes + room)
+
+    return _changed(problem, where, smaller)
+
+
+def _changed(problem: Problem, where: tuple[int, Phase], change: Callable[[Kernel], Kernel]) -> Problem:
+    kernels = (change(each) if (each.run.layer.index, each.run.phase) == where else each for each in problem.kernels)
+    return replace(problem, kernels=tuple(kernels))
