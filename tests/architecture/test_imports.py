@@ -4,14 +4,11 @@ import ast
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-HEAVY = frozenset({"calibration", "matplotlib", "numpy", "scipy", "simpy", "torch", "yaml"})
-HELP_LIMIT_S = 0.3
+HEAVY = frozenset({"calibration", "jinja2", "matplotlib", "numpy", "pandas", "rich", "scipy", "simpy", "torch", "yaml"})
+"""What `--help` would take a third of a second longer with; `make bench` has its time."""
 
 
 def environment() -> dict[str, str]:
@@ -45,16 +42,3 @@ def test_the_command_line_loads_nothing_heavy() -> None:
         check=True,
     ).stdout
     assert HEAVY.isdisjoint(ast.literal_eval(loaded))
-
-
-@pytest.mark.slow
-def test_help_answers_at_once() -> None:
-    def help_s() -> float:
-        start_s = time.perf_counter()
-        subprocess.run(
-            [Path(sys.executable).with_name("vdnnsim"), "--help"], env=environment(), capture_output=True, check=True
-        )
-        return time.perf_counter() - start_s
-
-    # The best of several, since another worker may hold the core.
-    assert min(help_s() for _ in range(7)) < HELP_LIMIT_S

@@ -146,3 +146,13 @@ def test_resnet1517_under_layrub_hybrid_replays_in_under_3_s() -> None:
     best_s(work, runs=3)
     sys.stderr.write(f"\nresnet1517 under layrub_hybrid: {min(times):.2f} s\n")
     assert min(times) < 3
+
+
+def test_help_takes_a_few_times_what_python_takes_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    command = Path(sys.executable).with_name("vdnnsim")
+    help_s = best_s(lambda: subprocess.run([command, "--help"], capture_output=True, check=True))
+    bare_s = best_s(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True))
+
+    with capsys.disabled():
+        print(f"\nvdnnsim --help: {help_s:.3f} s, {help_s / bare_s:.1f} times Python's own start")
+    assert help_s < 10 * bare_s
