@@ -82,6 +82,6 @@ def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -
                 file,
                 profiles,
                 VdnnRuns(machines[file.hardware]),
-                lambda claim, runs, _: vdnn_check.check_claim(claim, runs),
+                lambda claim, runs, _: vdnn_check.check_claim(claim, vdnn_check.answers_of(runs)),
                 vdnn_report.paper_report,
             )

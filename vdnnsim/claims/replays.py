@@ -1,6 +1,6 @@
 """What the replays of all papers have: policies by the labels of their claims, and machines at another pace."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from vdnnsim.cost.table import CostTable
 from vdnnsim.hardware.server import Server
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
@@ -26,6 +27,19 @@ def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object
     return (
         resolve_policy({"policy": stated.name, **msgspec.to_builtins(stated), **options}, types) if options else stated
     )
+
+
+def ranks(costs: CostTable) -> Hashable:
+    """Return what a rule of algorithms can see: of each kernel the options that none beats in time and workspace."""
+    ranked = []
+    for options in costs.kernels.values():
+        beats, least = [], float("inf")
+        for each in options:  # the fastest first
+            if each.workspace_bytes < least:
+                least = each.workspace_bytes
+                beats.append((each.algorithm, least))
+        ranked.append(tuple(beats))
+    return tuple(ranked)
 
 
 def stretched(server: Server, factor: float) -> Server:

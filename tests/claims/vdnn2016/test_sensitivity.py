@@ -4,7 +4,7 @@ import pytest
 
 from tests.toy import TOY_SERVER
 from vdnnsim.claims.claim import read_claims
-from vdnnsim.claims.vdnn2016.check import check_claim
+from vdnnsim.claims.vdnn2016.check import answers_of, check_claim
 from vdnnsim.claims.vdnn2016.readings import READINGS, compare_readings
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.claims.vdnn2016.sensitivity import LINK, draw_factors, perturbed, sensitivity
@@ -61,7 +61,7 @@ def test_readings_move_what_they_are_about(vdnn_runs: VdnnRuns) -> None:
     names = ("prefetch_search: fig10_without_pool", "gpu_memory: whole")
     readings = [each for each in READINGS if each.name in names]
     claims = [CLAIMS["v-vm-1"], CLAIMS["v-vm-2"], CLAIMS["v-vm-10"]]
-    rows = [check_claim(claim, vdnn_runs) for claim in claims]
+    rows = [check_claim(claim, answers_of(vdnn_runs)) for claim in claims]
 
     compared = compare_readings(claims, vdnn_runs, readings)
 
