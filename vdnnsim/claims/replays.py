@@ -10,9 +10,12 @@ import msgspec
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.hardware.server import Server
+from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 
+Ranks = tuple[tuple[tuple[str, int], ...], ...]
+"""By kernel the algorithms that none beats, each with its workspace, the fastest first."""
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
@@ -29,17 +32,30 @@ def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object
     )
 
 
-def ranks(costs: CostTable) -> Hashable:
-    """Return what a rule of algorithms can see: of each kernel the options that none beats in time and workspace."""
+def ranks(costs: CostTable) -> Ranks:
+    """Return what a rule of algorithms can see: of each kernel the options that none beats in time and workspace.
+
+    The first is what (p) takes, the last is what (m) takes.
+    """
     ranked = []
     for options in costs.kernels.values():
-        beats, least = [], float("inf")
+        beats: list[tuple[str, int]] = []
         for each in options:  # the fastest first
-            if each.workspace_bytes < least:
-                least = each.workspace_bytes
-                beats.append((each.algorithm, least))
+            if not beats or each.workspace_bytes < beats[-1][1]:
+                beats.append((each.algorithm, each.workspace_bytes))
         ranked.append(tuple(beats))
     return tuple(ranked)
+
+
+def ranks_seen(policy: Policy, ranked: Ranks) -> Hashable:
+    """Return what of the ranks a policy looks at."""
+    match getattr(policy, "algorithms", None):
+        case Algorithms.PERFORMANCE_OPTIMAL:
+            return tuple(each[0] for each in ranked)
+        case Algorithms.MEMORY_OPTIMAL:
+            return tuple(each[-1] for each in ranked)
+        case _:
+            return ranked
 
 
 def stretched(server: Server, factor: float) -> Server:

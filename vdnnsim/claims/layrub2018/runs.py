@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.replays import ranks, stretched
+from vdnnsim.claims.replays import Ranks, ranks, ranks_seen, stretched
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -94,7 +94,7 @@ class LayrubRuns:
     _workloads: dict[NetworkBatch, Workload] = field(default_factory=dict, repr=False)
     _simulators: dict[LayrubCase, Simulator] = field(default_factory=dict, repr=False)
     _memories: dict[tuple[LayrubCase, str], Memory] = field(default_factory=dict, repr=False)
-    _ranks: dict[LayrubCase, Hashable] = field(default_factory=dict, repr=False)
+    _ranks: dict[LayrubCase, Ranks] = field(default_factory=dict, repr=False)
     _plans: dict[Hashable, TrainingPlan] = field(default_factory=dict, repr=False)
     _any_pace: dict[Hashable, Hashable] = field(default_factory=dict, repr=False)
     _seconds: dict[tuple[LayrubCase, str], float] = field(default_factory=dict, repr=False)
@@ -131,7 +131,7 @@ class LayrubRuns:
         setting, resolved = self.simulator(case).setting(), self._policy(policy)
         limits = replace(setting.limits, model=_pool_of(policy))
         told = None if resolved.decided_by is DecidedBy.COSTS else limits
-        key = case.network, case.batch_size, policy, told, self._ranks_of(case)
+        key = case.network, case.batch_size, policy, told, ranks_seen(resolved, self._ranks_of(case))
         paced = (*key, case.hardware, case.slowdown) if policy.startswith("layrub") else key
         found = self._plans.get(paced if timed else self._any_pace.get(key, paced))
         if found is None:
@@ -141,7 +141,7 @@ class LayrubRuns:
             self._plans[paced], self._any_pace[key] = found, paced
         return found
 
-    def _ranks_of(self, case: LayrubCase) -> Hashable:
+    def _ranks_of(self, case: LayrubCase) -> Ranks:
         if case not in self._ranks:
             self._ranks[case] = ranks(self.simulator(case).costs)
         return self._ranks[case]

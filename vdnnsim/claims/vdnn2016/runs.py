@@ -6,7 +6,7 @@ from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.replays import labelled_policy, ranks
+from vdnnsim.claims.replays import Ranks, labelled_policy, ranks, ranks_seen
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Server
@@ -73,7 +73,7 @@ class VdnnRuns:
     shared: SharedPlans = field(default_factory=SharedPlans)
     _types: PolicyTypes = field(default_factory=known_policies)
     _simulators: dict[NetworkBatch, Simulator] = field(default_factory=dict)
-    _ranks: dict[NetworkBatch, Hashable] = field(default_factory=dict)
+    _ranks: dict[NetworkBatch, Ranks] = field(default_factory=dict)
     _results: dict[tuple[NetworkBatch, Policy], PolicyResult] = field(default_factory=dict)
 
     def sharing(self, shared: SharedPlans) -> "VdnnRuns":
@@ -100,7 +100,7 @@ class VdnnRuns:
         if key not in self._results:
             simulator = self.simulator(network, batch_size)
             oracle = None if policy == ORACLE else self.oracle(network, batch_size).metrics
-            planned = self.shared.planned(key[0], simulator, stated, self._ranks[key[0]])
+            planned = self.shared.planned(key[0], simulator, stated, ranks_seen(stated, self._ranks[key[0]]))
             (self._results[key],) = simulator.outcome(planned, oracle)
         return self._results[key]
 
