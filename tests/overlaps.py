@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-_TOUCHING = 2.0
+_TOUCHING = 4.0
 """Pixels by which boxes may lie over each other: they have room above and below their letters."""
 
 
