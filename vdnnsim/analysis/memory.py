@@ -123,9 +123,8 @@ def away_curve(trace: IterationTrace) -> tuple[tuple[float, ...], tuple[int, ...
     changes = []
     for span in trace.spans_on(Stream.MEMORY):
         copy = trace.plan.operations[span.operation]
-        if isinstance(copy, Offload):
-            changes.append((span.end_s, trace.plan.copied_bytes(copy)))
-        elif isinstance(copy, Prefetch):
-            changes.append((span.start_s, -trace.plan.copied_bytes(copy)))
+        assert isinstance(copy, Offload | Prefetch), "the memory stream copies"
+        nbytes = trace.plan.copied_bytes(copy)
+        changes.append((span.end_s, nbytes) if isinstance(copy, Offload) else (span.start_s, -nbytes))
     changes.sort()
     return tuple(time_s for time_s, _ in changes), tuple(accumulate(nbytes for _, nbytes in changes))

@@ -42,9 +42,13 @@ class Paper(Generic[Runs]):
     check_claim: Callable[[Claim, Runs, str], ClaimRow]
     write_report: Callable[[ClaimsFile, Sequence[ClaimRow], Runs, Sequence[Path]], dict[str, bytes]]
 
-    def check(self) -> list[ClaimRow]:
-        """Hold every number against the replay."""
-        return [self.check_claim(claim, self.runs, self.file.hardware) for claim in self.file.claims]
+    def check(self, tell: Callable[[str], object] = str) -> list[ClaimRow]:
+        """Hold every number against the replay; `tell` says in a line how far that is."""
+        rows: list[ClaimRow] = []
+        for claim in self.file.claims:
+            tell(f"{len(rows)} of {len(self.file.claims)} numbers, {claim.id}")
+            rows.append(self.check_claim(claim, self.runs, self.file.hardware))
+        return rows
 
     def report(self, rows: Sequence[ClaimRow]) -> dict[str, bytes]:
         """Return the content of every file of the report by its name; `rows` are the checked numbers."""

@@ -45,6 +45,7 @@ def what_if(
 
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
+    from vdnnsim.cli.progress import SearchLine
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.report.caveats import capture_lines
     from vdnnsim.report.csv_file import write_csv
@@ -58,7 +59,9 @@ def what_if(
     types = policies_with(policy_modules)
     question = asked_for(scenario, words, types, policies)
     asked = question.scenario
-    changes = ask(asked, question.folder, settings, types)
+    with SearchLine() as line:
+        line.tell("every policy, before and after")
+        changes = ask(asked, question.folder, settings, types)
     rows = [
         (change.label, when, row)
         for change in changes

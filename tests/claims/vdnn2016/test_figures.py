@@ -9,8 +9,9 @@ import pytest
 
 from tests.overlaps import overlapping
 from vdnnsim.claims.report import figure_files
+from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures import BUILDERS, paper_figures
-from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, case_name, extremes, listing
+from vdnnsim.claims.vdnn2016.figures.figure import PaperFigure, case_name, extremes
 from vdnnsim.claims.vdnn2016.figures.layers import figure_05, figure_06
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.hardware.server import Server

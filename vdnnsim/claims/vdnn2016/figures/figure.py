@@ -94,10 +94,3 @@ def extremes(names: Sequence[str], values: Sequence[float], text: Callable[[floa
     least, greatest = min(values), max(values)
     first, last = names[values.index(least)], names[values.index(greatest)]
     return f"{text(least)} for {first} to {text(greatest)} for {last}"
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return names in a sentence: `a, b and c`; `none`."""
-    if len(names) < 2:
-        return names[0] if names else "none"
-    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,13 +1,13 @@
 """Figures 12 and 15: what each policy offloads, and where the memory of very deep networks is."""
 
 from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_TINTS,
     PaperFigure,
     bytes_axis,
     case_names,
     extremes,
-    listing,
 )
 from vdnnsim.claims.vdnn2016.metrics import host_share
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns

@@ -4,13 +4,13 @@ from statistics import fmean
 
 from vdnnsim.analysis.dram import convolution_traffic, copy_slowdown_bound
 from vdnnsim.claims.report import PERCENT
+from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_LABELS,
     PaperFigure,
     beside_the_paper,
     case_names,
     extremes,
-    listing,
     percent_axis,
     stated,
     whole_percent,
