@@ -173,8 +173,8 @@ def _comes_out(rows: Sequence[ClaimRow]) -> str:
         "Memory of activations and gradients under `layrub_hybrid` is the same from ResNet-50 to ResNet-1001 (l-4): "
         f"{of['l-4.resnet1001'].simulated}, {of['l-4.resnet1001'].error} of what the paper has, while Caffe's blobs "
         "grow to the 67 GB of Table 1 (l-3); that is the 98.9 % of the paper (l-5). Reuse within layers saves nearly "
-        "half of wide networks (l-7). On AlexNet loading a map is as many times as fast as computing it again as in "
-        f"the paper: {of['l-16'].simulated} for {of['l-16'].expected}."
+        "half of wide networks (l-7). On AlexNet computing a map again takes as long as loading it "
+        f"{of['l-16'].simulated} (l-16; the paper: {of['l-16'].expected})."
     )
 
 
