@@ -48,7 +48,8 @@ def run_policies(
     oracle = simulator.oracle()
     rows: list[PolicyResult] = []
     declined: list[Declined] = []
-    for policy in scenario.policies:
+    for number, policy in enumerate(scenario.policies):
+        tell(f"{number} of {len(scenario.policies)} policies, {policy.label}")
         try:
             rows += simulator.run(policy, oracle)
         except PolicyError as refusal:

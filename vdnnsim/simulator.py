@@ -115,6 +115,14 @@ class Simulator:
                 does what the way of execution cannot run.
             PlanError: a plan breaks the contract, or the plans do not fit together.
         """
+        return self.outcome(self.planned(policy), oracle)
+
+    def planned(self, policy: Policy) -> "Planned":
+        """Plan one policy, and place its plans.
+
+        Raises:
+            PolicyError, PlanError: as `run`.
+        """
         workload = self.workload
         if isinstance(workload, CapturedWorkload) and not workload.captured.lifetimes and not isinstance(policy, Base):
             raise PolicyError(
@@ -123,12 +131,19 @@ class Simulator:
             )
         plans = self.ready(make_plans(policy, self.setting()), policy.label)
         placements = _once(self.place, plans)
-        refusals = [each for each in placements if isinstance(each, DoesNotFit)]
-        server_trace = self.replay(plans, _once(self.place_unlimited, plans) if refusals else placements)
+        refused = any(isinstance(each, DoesNotFit) for each in placements)
+        return Planned(plans, placements, _once(self.place_unlimited, plans) if refused else placements)
+
+    def outcome(self, planned: "Planned", oracle: RunMetrics | None) -> tuple[PolicyResult, ...]:
+        """Replay plans, and return what came of them on each GPU; without an oracle they are their own."""
+        refusals = [each for each in planned.placements if isinstance(each, DoesNotFit)]
+        server_trace = self.replay(planned.plans, planned.replayed)
         rows = []
-        for gpu, (plan, placement, trace) in enumerate(zip(plans, placements, server_trace.gpus, strict=True)):
+        for gpu, (plan, placement, trace) in enumerate(
+            zip(planned.plans, planned.placements, server_trace.gpus, strict=True)
+        ):
             metrics = measure(trace, self.workload.batch_size)
-            ratio, feature_ratio = performance_ratios(oracle, metrics)
+            ratio, feature_ratio = performance_ratios(oracle or metrics, metrics)
             rows.append(
                 PolicyResult(
                     policy=plan.policy,
@@ -220,6 +235,20 @@ class Simulator:
     def place_unlimited(self, plan: TrainingPlan) -> Placement:
         """Place a plan on a GPU and a host without a capacity."""
         return place_unlimited(plan, self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plans of all GPUs, and where their buffers lie.
+
+    Attributes:
+        placements: within the memory that there is.
+        replayed: those of the replay, on GPUs without a capacity where one of the plans does not fit.
+    """
+
+    plans: tuple[TrainingPlan, ...]
+    placements: tuple[Placement | DoesNotFit, ...]
+    replayed: tuple[Placement | DoesNotFit, ...]
 
 
 def _once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:

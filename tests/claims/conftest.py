@@ -42,4 +42,4 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return [answer(each) for each in questions]
 
     monkeypatch.setattr("vdnnsim.claims.readings.on_all_cores", answers)
-    monkeypatch.setattr("vdnnsim.claims.vdnn2016.sensitivity.on_all_cores", answers)
+    monkeypatch.setattr("vdnnsim.claims.vdnn2016.machines.on_all_cores", answers)

@@ -22,6 +22,13 @@ class LoadCurve:
         lengths_s = (after - before for before, after in pairwise((*self.times_s, self.end_s)))
         return sum(rate * length_s for rate, length_s in zip(self.rates_bytes_per_s, lengths_s, strict=True))
 
+    def share_of_use(self, bytes_per_s: float) -> float:
+        """For which part of the time that it carried anything it carried at least so much."""
+        lengths_s = [after - before for before, after in pairwise((*self.times_s, self.end_s))]
+        steps = list(zip(self.rates_bytes_per_s, lengths_s, strict=True))
+        used_s = sum(length_s for rate, length_s in steps if rate > 0)
+        return sum(length_s for rate, length_s in steps if rate >= bytes_per_s) / used_s if used_s else 0.0
+
 
 def load_curves(server_trace: ServerTrace) -> dict[Hop, LoadCurve]:
     """Return the curve of every direction of a link that carried anything; changes at the same moment are merged."""

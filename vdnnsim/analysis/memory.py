@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
 
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Gpu
-from vdnnsim.plan.operations import Compute
+from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.plan.training_plan import Buffer, BufferKind
 from vdnnsim.trace import IterationTrace
 
@@ -111,3 +112,19 @@ def step_mean_bytes(trace: IterationTrace, select: Selection) -> float:
             step = operation.layer, operation.phase.is_backward
             steps[step] = max(steps.get(step, 0), in_use)
     return sum(steps.values()) / len(steps)
+
+
+def away_curve(trace: IterationTrace) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Return how many bytes lie in host memory alone, as a step function: since an offload ended until one comes back.
+
+    Returns:
+        moments in seconds, and bytes from each of them on; before the first nothing is away.
+    """
+    changes = []
+    for span in trace.spans_on(Stream.MEMORY):
+        copy = trace.plan.operations[span.operation]
+        assert isinstance(copy, Offload | Prefetch), "the memory stream copies"
+        nbytes = trace.plan.copied_bytes(copy)
+        changes.append((span.end_s, nbytes) if isinstance(copy, Offload) else (span.start_s, -nbytes))
+    changes.sort()
+    return tuple(time_s for time_s, _ in changes), tuple(accumulate(nbytes for _, nbytes in changes))

@@ -42,9 +42,13 @@ class Paper(Generic[Runs]):
     check_claim: Callable[[Claim, Runs, str], ClaimRow]
     write_report: Callable[[ClaimsFile, Sequence[ClaimRow], Runs, Sequence[Path]], dict[str, bytes]]
 
-    def check(self) -> list[ClaimRow]:
-        """Hold every number against the replay."""
-        return [self.check_claim(claim, self.runs, self.file.hardware) for claim in self.file.claims]
+    def check(self, tell: Callable[[str], object] = str) -> list[ClaimRow]:
+        """Hold every number against the replay; `tell` says in a line how far that is."""
+        rows: list[ClaimRow] = []
+        for claim in self.file.claims:
+            tell(f"{len(rows)} of {len(self.file.claims)} numbers, {claim.id}")
+            rows.append(self.check_claim(claim, self.runs, self.file.hardware))
+        return rows
 
     def report(self, rows: Sequence[ClaimRow]) -> dict[str, bytes]:
         """Return the content of every file of the report by its name; `rows` are the checked numbers."""
@@ -82,6 +86,6 @@ def open_paper(file: ClaimsFile, folder: Path, capture: Capture | None = None) -
                 file,
                 profiles,
                 VdnnRuns(machines[file.hardware]),
-                lambda claim, runs, _: vdnn_check.check_claim(claim, runs),
+                lambda claim, runs, _: vdnn_check.check_claim(claim, vdnn_check.answers_of(runs)),
                 vdnn_report.paper_report,
             )

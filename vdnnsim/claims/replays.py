@@ -1,6 +1,6 @@
 """What the replays of all papers have: policies by the labels of their claims, and machines at another pace."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -8,10 +8,14 @@ from typing import TypeVar
 
 import msgspec
 
+from vdnnsim.cost.table import CostTable
 from vdnnsim.hardware.server import Server
+from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 
+Ranks = tuple[tuple[tuple[str, int], ...], ...]
+"""By kernel the algorithms that none beats, each with its workspace, the fastest first."""
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 
@@ -26,6 +30,32 @@ def labelled_policy(label: str, types: PolicyTypes, options: Mapping[str, object
     return (
         resolve_policy({"policy": stated.name, **msgspec.to_builtins(stated), **options}, types) if options else stated
     )
+
+
+def ranks(costs: CostTable) -> Ranks:
+    """Return what a rule of algorithms can see: of each kernel the options that none beats in time and workspace.
+
+    The first is what (p) takes, the last is what (m) takes.
+    """
+    ranked = []
+    for options in costs.kernels.values():
+        beats: list[tuple[str, int]] = []
+        for each in options:  # the fastest first
+            if not beats or each.workspace_bytes < beats[-1][1]:
+                beats.append((each.algorithm, each.workspace_bytes))
+        ranked.append(tuple(beats))
+    return tuple(ranked)
+
+
+def ranks_seen(policy: Policy, ranked: Ranks) -> Hashable:
+    """Return what of the ranks a policy looks at."""
+    match getattr(policy, "algorithms", None):
+        case Algorithms.PERFORMANCE_OPTIMAL:
+            return tuple(each[0] for each in ranked)
+        case Algorithms.MEMORY_OPTIMAL:
+            return tuple(each[-1] for each in ranked)
+        case _:
+            return ranked
 
 
 def stretched(server: Server, factor: float) -> Server:

@@ -30,6 +30,7 @@ def claims(paper: str, report: Path | None, output: Output) -> None:
     from vdnnsim.claims.paper import open_paper
     from vdnnsim.claims.report import claims_writer
     from vdnnsim.claims.row import COLUMNS, cells, summary
+    from vdnnsim.cli.progress import SearchLine
     from vdnnsim.report.document import plain_table
     from vdnnsim.report.folder import refuse_foreign, write_folder
     from vdnnsim.report.result_table import ResultTable
@@ -38,10 +39,14 @@ def claims(paper: str, report: Path | None, output: Output) -> None:
     writer = claims_writer(paper)
     if report is not None:
         refuse_foreign(report, ("README.md", writer.manifest), writer)
-    rows = opened.check()
+    with SearchLine() as line:
+        rows = opened.check(line.tell)
     talk = [summary(rows)]
     if report is not None:
-        written = write_folder(report, opened.report(rows), writer).files
+        with SearchLine() as line:
+            line.tell("figures, tables and other readings, on all cores")
+            files = opened.report(rows)
+        written = write_folder(report, files, writer).files
         talk.append(f"wrote {len(written)} files to {report}/; read {report / 'README.md'} first")
     shown = [cells(row)[:-1] for row in rows]
     table = plain_table(COLUMNS[:-1], shown, output.has_all, _LEFT_OUT_FIRST)

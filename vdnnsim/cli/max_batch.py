@@ -37,6 +37,7 @@ def max_batch(
     """
     from vdnnsim.analysis.columns import Value, cells
     from vdnnsim.analysis.kernel_origins import joined_origins
+    from vdnnsim.cli.progress import SearchLine
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.largest_batch import largest_batches
     from vdnnsim.report.caveats import capture_lines, glossary, kernel_times, remarks
@@ -48,7 +49,9 @@ def max_batch(
     asked = asked_for(scenario, words, policies_with(policy_modules), policies).scenario
     sample = sample_of(asked.workload.graph)
     rows, shown = [], []
-    found = largest_batches(asked)
+    with SearchLine() as line:
+        line.tell("largest batch of each policy")
+        found = largest_batches(asked)
     for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
         refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
         layer, phase = each.stopped_by

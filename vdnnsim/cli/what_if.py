@@ -47,6 +47,7 @@ def what_if(
 
     The numbers of a row that does not fit are of a replay on a GPU without a capacity.
     """
+    from vdnnsim.cli.progress import SearchLine
     from vdnnsim.dnn.samples import sample_of
     from vdnnsim.report.caveats import capture_lines, glossary, remarks
     from vdnnsim.report.document import titled_table
@@ -61,7 +62,9 @@ def what_if(
     types = policies_with(policy_modules)
     question = asked_for(scenario, words, types, policies)
     asked = question.scenario
-    changes = ask(asked, question.folder, settings, types)
+    with SearchLine() as line:
+        line.tell("every policy, before and after")
+        changes = ask(asked, question.folder, settings, types)
     rows = [
         (change.label, when, row)
         for change in changes

@@ -73,16 +73,11 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One colour of the legend: a value for each group.
-
-    Attributes:
-        numbered: whether each value is written into its part of the bar, where it has room.
-    """
+    """One colour of the legend: a value for each group."""
 
     name: str
     tint: Tint
     values: tuple[float, ...]
-    numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

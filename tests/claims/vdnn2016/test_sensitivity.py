@@ -4,7 +4,9 @@ import pytest
 
 from tests.toy import TOY_SERVER
 from vdnnsim.claims.claim import read_claims
-from vdnnsim.claims.vdnn2016.check import check_claim
+from vdnnsim.claims.replays import ranks
+from vdnnsim.claims.vdnn2016.check import answers_of, check_claim, simulate_claim
+from vdnnsim.claims.vdnn2016.machines import answers_on
 from vdnnsim.claims.vdnn2016.readings import READINGS, compare_readings
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.claims.vdnn2016.sensitivity import LINK, draw_factors, perturbed, sensitivity
@@ -61,7 +63,7 @@ def test_readings_move_what_they_are_about(vdnn_runs: VdnnRuns) -> None:
     names = ("prefetch_search: fig10_without_pool", "gpu_memory: whole")
     readings = [each for each in READINGS if each.name in names]
     claims = [CLAIMS["v-vm-1"], CLAIMS["v-vm-2"], CLAIMS["v-vm-10"]]
-    rows = [check_claim(claim, vdnn_runs) for claim in claims]
+    rows = [check_claim(claim, answers_of(vdnn_runs)) for claim in claims]
 
     compared = compare_readings(claims, vdnn_runs, readings)
 
@@ -70,3 +72,19 @@ def test_readings_move_what_they_are_about(vdnn_runs: VdnnRuns) -> None:
     assert by_name["gpu_memory: whole"] == {"v-vm-10"}
     assert all("v-vm-2" not in moved for moved in by_name.values())
     assert set(by_name) == set(names)
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_machines_that_share_plans_say_what_each_says_alone(vdnn_runs: VdnnRuns) -> None:
+    """Under twelve draws AlexNet's algorithms rank in few ways; all of its rows come out as on a machine of its own."""
+    asked = [claim for claim in CLAIMS.values() if claim.networks == ("alexnet(128)",)]
+    drawn = [perturbed(vdnn_runs.server, factors) for factors in draw_factors(vdnn_runs.server, 12)]
+
+    shared = answers_on(asked, [VdnnRuns(server) for server in drawn])
+
+    for server, answers in zip(drawn, shared, strict=True):
+        alone = answers_of(VdnnRuns(server))
+        for claim in asked:
+            assert simulate_claim(claim, answers) == simulate_claim(claim, alone), claim.id
+    ways = {ranks(VdnnRuns(server).simulator("alexnet", 128).costs) for server in drawn}
+    assert len(ways) < len(drawn)

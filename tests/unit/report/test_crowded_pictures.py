@@ -34,7 +34,7 @@ def test_the_longest_labels_are_as_small_as_may_be_read(result: ScenarioResult, 
 def test_the_magnified_part_says_what_it_is_around(
     result: ScenarioResult, move: PolicyResult, keep: PolicyResult
 ) -> None:
-    assert timeline_figure(result, move).axes[1].get_xlabel() == "time, s, around the longest wait for a copy"
+    assert timeline_figure(result, move).axes[1].get_xlabel() == "time, s, where copies are waited for most"
     assert timeline_figure(result, keep).axes[1].get_xlabel() == "time, s"
 
 

@@ -83,7 +83,7 @@ def test_links_against_their_capacity(pair: ScenarioResult) -> None:
     """
     written = texts(links_figure(pair, pair.by_policy[1]))
 
-    assert written[0] == "vdnn_all(p): the busiest link, nvlink, carries 35.6 % of what it could"
+    assert written[0] == "vdnn_all(p): the busiest link, nvlink, is full 100.0 % of the time that it is in use"
     assert written[1] == "one iteration of toy (1) on 2 GPUs, 20.2 s"
     assert {"uplink\n10.00 B/s", "dram\n36.00 B/s in all", "up 9.9 %", "down 9.9 %", "up 2.8 %"} <= set(written)
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.analysis.memory import MemoryCurve
+from vdnnsim.analysis.memory import MemoryCurve, away_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
@@ -90,13 +90,15 @@ def test_memory_over_time(result: ScenarioResult, move: PolicyResult) -> None:
     assert written[1] == (
         "GPU memory over one iteration of 8.00 s; 10 B are offloaded; the oracular baseline would hold 1020 B"
     )
-    assert {"time, s", "GPU memory in use, B", "capacity 1000 B", "forward", "backward"} <= set(written)
-    assert written[-5:] == [
+    assert {"time, s", "memory, B", "capacity 1000 B", "forward", "backward"} <= set(written)
+    assert written[-7:] == [
         "\N{BLACK DOWN-POINTING TRIANGLE} maximum 60 B\nin backward weights of conv1",
         "workspace  30",
         "feature maps  10",
         "weights  20",
         "mean over time  31 B",
+        "in CPU memory, up to  10 B",
+        "oracular baseline  1020 B",
     ]
 
 
@@ -279,3 +281,11 @@ def test_the_window_of_inference_is_the_first_layers() -> None:
     trace = replay(Base().plan(toy_setting(workload, costs)), costs)
     window = magnified_window(trace)
     assert (window.start_s, window.end_s) == (0.0, 10.0)
+
+
+def test_what_lies_in_host_memory_alone_comes_and_goes(move: PolicyResult) -> None:
+    """10 B leave once and come back once: the curve ends at nothing, and has 10 B in between."""
+    moments_s, held = away_curve(move.trace)
+
+    assert held == (10, 0)
+    assert 0 < moments_s[0] < moments_s[1] < move.trace.iteration_s

@@ -8,12 +8,12 @@ storages, TensorFlow in regions that it doubles. GeePS and vDNN cut theirs from 
 system.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.replays import stretched
+from vdnnsim.claims.replays import Ranks, ranks, ranks_seen, stretched
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -24,13 +24,14 @@ from vdnnsim.plan.operations import Aggregation
 from vdnnsim.plan.placement import Placement, needed_bytes, place_plan, place_unlimited
 from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import BATCH_AHEAD_NAMES
-from vdnnsim.policies.port import Policy
+from vdnnsim.policies.port import DecidedBy, Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import MIB
 
+_PLANS: Final = 32
 _MAPS = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP)
 _POOLS: Final[Mapping[str, MemoryModel]] = {
     "caffe": MemoryModel.CUDA_MALLOC,
@@ -93,7 +94,9 @@ class LayrubRuns:
     _workloads: dict[NetworkBatch, Workload] = field(default_factory=dict, repr=False)
     _simulators: dict[LayrubCase, Simulator] = field(default_factory=dict, repr=False)
     _memories: dict[tuple[LayrubCase, str], Memory] = field(default_factory=dict, repr=False)
-    _last_plan: dict[tuple[LayrubCase, str], TrainingPlan] = field(default_factory=dict, repr=False)
+    _ranks: dict[LayrubCase, Ranks] = field(default_factory=dict, repr=False)
+    _plans: dict[Hashable, TrainingPlan] = field(default_factory=dict, repr=False)
+    _any_pace: dict[Hashable, Hashable] = field(default_factory=dict, repr=False)
     _seconds: dict[tuple[LayrubCase, str], float] = field(default_factory=dict, repr=False)
     _largest: dict[tuple[LayrubCase, str], LargestBatch] = field(default_factory=dict, repr=False)
 
@@ -118,24 +121,36 @@ class LayrubRuns:
             self._workloads[key] = Workload(build_network(network), batch_size, optimizer=Optimizer.MOMENTUM)
         return self._workloads[key]
 
-    def plan(self, case: LayrubCase, policy: str) -> TrainingPlan:
+    def plan(self, case: LayrubCase, policy: str, *, timed: bool = True) -> TrainingPlan:
         """The plan of a policy, by its label; TensorFlow chooses workspaces by what its allocator can give.
 
-        Only the last one is remembered, for that of a deep network is large.
+        Machines on which algorithms rank alike share it, those with other memory as well where the policy does not look
+        at that. Barriers of Layrub take their part of the time of a kernel, so a plan of another machine serves where
+        nothing is timed. The last ones are remembered, for that of a deep network is large.
         """
-        key = case, policy
-        if key not in self._last_plan:
-            setting = self.simulator(case).setting()
-            limits = replace(setting.limits, model=_pool_of(policy))
-            self._last_plan.clear()
-            self._last_plan[key] = self._policy(policy).plan(replace(setting, known_limits=limits))
-        return self._last_plan[key]
+        setting, resolved = self.simulator(case).setting(), self._policy(policy)
+        limits = replace(setting.limits, model=_pool_of(policy))
+        told = None if resolved.decided_by is DecidedBy.COSTS else limits
+        key = case.network, case.batch_size, policy, told, ranks_seen(resolved, self._ranks_of(case))
+        paced = (*key, case.hardware, case.slowdown) if policy.startswith("layrub") else key
+        found = self._plans.get(paced if timed else self._any_pace.get(key, paced))
+        if found is None:
+            found = resolved.plan(replace(setting, known_limits=limits))
+            if len(self._plans) >= _PLANS:
+                del self._plans[next(iter(self._plans))]
+            self._plans[paced], self._any_pace[key] = found, paced
+        return found
+
+    def _ranks_of(self, case: LayrubCase) -> Ranks:
+        if case not in self._ranks:
+            self._ranks[case] = ranks(self.simulator(case).costs)
+        return self._ranks[case]
 
     def memory(self, case: LayrubCase, policy: str) -> Memory:
         """What a policy takes."""
         key = case, policy
         if key not in self._memories:
-            simulator, plan = self.simulator(case), self.plan(case, policy)
+            simulator, plan = self.simulator(case), self.plan(case, policy, timed=False)
             placement, gpu = _place(simulator, plan, _pool_of(policy)), simulator.server.gpu
             if policy == "memonger":
                 gpu = replace(gpu, context_bytes=MXNET_CONTEXT_BYTES)

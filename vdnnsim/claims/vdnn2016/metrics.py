@@ -6,14 +6,13 @@ against whole beside it. Performance is that of the feature-extraction layers ag
 """
 
 from dataclasses import replace
-from itertools import pairwise
 
 from vdnnsim.analysis.dram import copied_bytes
 from vdnnsim.analysis.layers import largest_layer, layer_times, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
 from vdnnsim.analysis.power import maximum_watts
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.vdnn2016.runs import ALL_TEN, VdnnRuns
+from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.placement import DoesNotFit, place_plan
@@ -37,11 +36,6 @@ def max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
 def feature_max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """The same of feature extraction."""
     return runs.result(*case, policy).metrics.feature_max_memory_bytes
-
-
-def exceeding(runs: VdnnRuns) -> tuple[NetworkBatch, ...]:
-    """The networks of the ten whose base(p) needs more than 12 GiB."""
-    return tuple(case for case in ALL_TEN if max_memory(runs, case, "base(p)") > PAPER_CAPACITY_BYTES)
 
 
 def unused_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
@@ -75,12 +69,6 @@ def fits(runs: VdnnRuns, case: NetworkBatch, policy: str) -> str:
     return "yes" if runs.result(*case, policy).fits else "no"
 
 
-def grows(runs: VdnnRuns, cases: tuple[NetworkBatch, ...], policy: str) -> str:
-    """Whether each network needs more memory than the one before: yes or no."""
-    sizes = [max_memory(runs, case, policy) for case in cases]
-    return "yes" if all(a < b for a, b in pairwise(sizes)) else "no"
-
-
 def offloaded(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Bytes offloaded in one iteration."""
     return runs.result(*case, policy).metrics.offloaded_bytes
@@ -107,12 +95,12 @@ def whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> flo
     return 1 - runs.result(*case, policy).metrics.mean_memory_bytes / max_memory(runs, case, "base(p)")
 
 
-def best_whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch) -> float:
+def best_whole_mean_reduction(runs: VdnnRuns, case: NetworkBatch, _: str = "") -> float:
     """The largest such reduction by any vDNN policy."""
     return max(whole_mean_reduction(runs, case, policy) for policy in VDNN_POLICIES)
 
 
-def best_mean_reduction(runs: VdnnRuns, case: NetworkBatch) -> float:
+def best_mean_reduction(runs: VdnnRuns, case: NetworkBatch, _: str = "") -> float:
     """The largest such reduction by any vDNN policy."""
     return max(mean_reduction(runs, case, policy) for policy in VDNN_POLICIES)
 
@@ -139,15 +127,14 @@ def feature_throughput(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float
     return runs.result(*case, policy).feature_performance_ratio
 
 
+def speed_and_algorithms(runs: VdnnRuns, case: NetworkBatch, policy: str) -> tuple[float, str]:
+    """Speed over that of the oracular baseline, and the algorithms that the policy settled on."""
+    return feature_throughput(runs, case, policy), runs.result(*case, policy).algorithms
+
+
 def feature_loss(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """By how much the speed lies below that of the oracular baseline."""
     return 1 - feature_throughput(runs, case, policy)
-
-
-def slowest(runs: VdnnRuns, cases: tuple[NetworkBatch, ...], policy: str) -> str:
-    """Which network loses most, and what the policy settled on for it: `vgg16(256) under all(p)`."""
-    network, batch_size = min(cases, key=lambda case: feature_throughput(runs, case, policy))
-    return f"{network}({batch_size}) under {runs.result(network, batch_size, policy).algorithms}"
 
 
 def reuse_distance(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:

@@ -7,9 +7,9 @@ from functools import partial
 import msgspec
 
 from vdnnsim.claims.claim import Claim
-from vdnnsim.claims.readings import PaperReading, ReadingRows, check_readings, row_if_accepted
-from vdnnsim.claims.row import ClaimRow
-from vdnnsim.claims.vdnn2016.check import check_claim
+from vdnnsim.claims.readings import PaperReading, ReadingRows, row_if_accepted
+from vdnnsim.claims.vdnn2016.check import answers_of, check_claim
+from vdnnsim.claims.vdnn2016.machines import answers_on
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
@@ -106,13 +106,15 @@ def compare_readings(
 ) -> tuple[ReadingRows[VdnnReading], ...]:
     """Check every claim under every reading; `runs` are those by default, which serve where only metrics differ."""
     anew = [each for each in readings if each.replays_anew]
-    checked = {each.reading.name: each for each in check_readings(anew, partial(_rows, tuple(claims), runs.server))}
-    return tuple(checked.get(each.name) or ReadingRows(each, _rows_of(claims, each, runs)) for each in readings)
-
-
-def _rows(claims: tuple[Claim, ...], server: Server, reading: VdnnReading) -> tuple[ClaimRow | None, ...]:
-    return _rows_of(claims, reading, reading.runs(server))
-
-
-def _rows_of(claims: Sequence[Claim], reading: VdnnReading, runs: VdnnRuns) -> tuple[ClaimRow | None, ...]:
-    return tuple(row_if_accepted(partial(check_claim, reading.read(claim), runs)) for claim in claims)
+    on_anew = answers_on(claims, [each.runs(runs.server) for each in anew])
+    replayed = {each.name: answers for each, answers in zip(anew, on_anew, strict=True)}
+    return tuple(
+        ReadingRows(
+            each,
+            tuple(
+                row_if_accepted(partial(check_claim, each.read(claim), replayed.get(each.name, answers_of(runs))))
+                for claim in claims
+            ),
+        )
+        for each in readings
+    )

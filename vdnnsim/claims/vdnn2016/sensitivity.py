@@ -9,13 +9,12 @@ correlates most with the claim's value: where the share is small and the correla
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import correlation
 
 from vdnnsim.claims.claim import Claim
-from vdnnsim.claims.replays import on_all_cores
 from vdnnsim.claims.row import Value, is_met
 from vdnnsim.claims.vdnn2016.check import simulate_claim
+from vdnnsim.claims.vdnn2016.machines import answers_on
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.hardware.server import Server
 
@@ -66,13 +65,8 @@ def perturbed(server: Server, factors: Mapping[str, float]) -> Server:
 def sensitivity(claims: Sequence[Claim], server: Server, draws: int = DRAWS) -> tuple[Sensitivity, ...]:
     """Check every claim under every draw, on all cores."""
     factors = draw_factors(server, draws)
-    tables = on_all_cores(partial(_values, tuple(claims)), [perturbed(server, each) for each in factors])
-    return tuple(_summarize(claim, [table[number] for table in tables], factors) for number, claim in enumerate(claims))
-
-
-def _values(claims: tuple[Claim, ...], server: Server) -> list[Value]:
-    runs = VdnnRuns(server)
-    return [simulate_claim(claim, runs) for claim in claims]
+    drawn = answers_on(claims, [VdnnRuns(perturbed(server, each)) for each in factors])
+    return tuple(_summarize(claim, [simulate_claim(claim, each) for each in drawn], factors) for claim in claims)
 
 
 def _summarize(claim: Claim, values: list[Value], factors: Sequence[Mapping[str, float]]) -> Sensitivity:

@@ -16,7 +16,6 @@ from vdnnsim.report.plots.style import (
     ALARM,
     INK,
     KIND_COLORS,
-    LIGHT_COLORS,
     MUTED,
     OFFLOAD,
     PHASE_COLORS,
@@ -55,8 +54,6 @@ _ROOM, _ROOM_UNDER_POINTS = 1.14, 1.32
 _SLIDE_PIXELS = 1600
 _NARROW_PIXELS = 46
 """A number does not fit across a bar that is narrower."""
-_LEAST_NUMBERED = 0.035
-"""Share of the height of the axes that a part of a bar needs to hold its number."""
 
 
 _SLOTS_OF_A_GROUP: Final = 0.82
@@ -118,9 +115,8 @@ def _draw_panel(axes: Axes, panel: Panel, pixels: float, *, outer: bool) -> dict
     axes.set_ylabel(_label(panel.left))
     ruled(axes, "y")
     _write_groups(axes, panel, pixels, centers)
-    _number_parts(axes, panel, step)
     if panel.level:
-        _draw_level(axes, panel.level, scale.factor)
+        entries |= _draw_level(axes, panel.level, scale.factor)
     if panel.right:
         entries |= _draw_points(axes, panel.right, step, label=outer)
     return entries
@@ -153,39 +149,15 @@ def _draw_slot(
     return entries
 
 
-def _number_parts(axes: Axes, panel: Panel, step: float) -> None:
-    """Write the values of numbered series into their parts of the bars."""
-    scale, (_, top) = panel.left.scale, axes.get_ylim()
-    for slot, center in zip(panel.slots, _beside(len(panel.slots), step), strict=True):
-        for bar, shift in zip(slot.bars, _beside(len(slot.bars), step / len(slot.bars)), strict=True):
-            base = [0.0 for _ in panel.groups]
-            for series in bar:
-                pale = TINT_COLORS[series.tint] in LIGHT_COLORS
-                for group, value in enumerate(series.values):
-                    if series.numbered and value / scale.factor >= _LEAST_NUMBERED * top:
-                        middle = (base[group] + value / 2) / scale.factor
-                        _write_inside(axes, scale.number(value), group + center + shift, middle, pale=pale)
-                base = [below + value for below, value in zip(base, series.values, strict=True)]
-
-
 def _beside(count: int, width: float) -> list[float]:
     """Return the middles of things of one width side by side, from the middle of all of them."""
     return [(number - (count - 1) / 2) * width for number in range(count)]
 
 
-def _draw_level(axes: Axes, level: Level, factor: float) -> None:
-    axes.axhline(level.value / factor, color=ALARM, linewidth=2, zorder=3)
-    axes.annotate(
-        level.name,
-        (0.0, level.value / factor),
-        xycoords=("axes fraction", "data"),
-        xytext=(6, 7),
-        textcoords="offset points",
-        color=ALARM,
-        fontweight="bold",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.85},
-        zorder=5,
-    )
+def _draw_level(axes: Axes, level: Level, factor: float) -> dict[str, Artist]:
+    """Draw a line; its name stands in the legend, where no bar lies under it."""
+    line = axes.axhline(level.value / factor, color=ALARM, linewidth=2.5, zorder=3)
+    return {level.name: line}
 
 
 def _draw_points(axes: Axes, points: Points, step: float, *, label: bool) -> dict[str, Artist]:
@@ -235,11 +207,6 @@ def _write_above(axes: Axes, text: str, place: float, height: float, *, alarm: b
         fontweight="bold" if alarm else "normal",
         zorder=6,
     )
-
-
-def _write_inside(axes: Axes, text: str, place: float, height: float, *, pale: bool) -> None:
-    """Write into the middle of a part of a bar, which is pale or dark."""
-    axes.text(place, height, text, ha="center", va="center", fontsize=_POINTS, color=INK if pale else "white", zorder=4)
 
 
 def _write_groups(axes: Axes, panel: Panel, pixels: float, slot_places: Sequence[float]) -> None:

@@ -19,8 +19,8 @@ from vdnnsim.units import format_rate
 _LEGEND_CHARACTERS = 115
 """As many as one line of the legend holds; the keys and the room between them take _KEY_CHARACTERS each."""
 _KEY_CHARACTERS = 8
-_SHIFT = 0.05
-"""GPUs by which each policy stands beside the one before, so that equal ones can both be seen."""
+_LARGEST, _SMALLER = 19, 4
+"""Points of the first policy's markers, and by how many each next policy's are smaller, so that equal ones are seen."""
 
 
 def draw_scaling(runs: Sequence[ScenarioResult]) -> bytes:
@@ -71,12 +71,13 @@ def scaling_figure(runs: Sequence[ScenarioResult]) -> Figure:
 
 def _draw(axes: Axes, runs: Sequence[ScenarioResult], rows: list[PolicyResult], number: int, column: str) -> None:
     color, marker = look(number)
-    places = [run.gpus + number * _SHIFT for run in runs]
+    places = [run.gpus for run in runs]
+    size = max(7, _LARGEST - number * _SMALLER)
     speeds = [_speed(run, row, column) for run, row in zip(runs, rows, strict=True)]
     axes.plot(places, speeds, color=color, linewidth=2.5, zorder=2)
     for place, speed, row in zip(places, speeds, rows, strict=True):
         face = color if row.fits else "white"
-        axes.plot(place, speed, marker, color=color, markersize=11, markerfacecolor=face, markeredgewidth=2, zorder=3)
+        axes.plot(place, speed, marker, color=color, markersize=size, markerfacecolor=face, markeredgewidth=2, zorder=3)
 
 
 def _speed(run: ScenarioResult, row: PolicyResult, column: str) -> float:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.claim import NetworkBatch, read_claims
 from vdnnsim.claims.report import PERCENT, SimulatedFigure
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
-from vdnnsim.report.chart import Axis, Tint
+from vdnnsim.report.chart import Axis, Panel, Series, Slot, Tint
 from vdnnsim.report.scale import Scale, byte_scale, percent
 
 POLICY_LABELS: Mapping[str, str] = {
@@ -57,6 +57,22 @@ def case_names(cases: Sequence[NetworkBatch]) -> tuple[str, ...]:
     return tuple(case_name(case) for case in cases)
 
 
+def beside_the_paper(groups: Sequence[str], stated: Sequence[float], replayed: Sequence[float], axis: Axis) -> Panel:
+    """Bars of what the paper states beside those of the replay."""
+    both = (("paper", Tint.BASE_M, stated), ("replay", Tint.GPU_MEMORY, replayed))
+    return Panel(
+        tuple(groups),
+        tuple(Slot("", ((Series(name, tint, tuple(values)),),), (False,) * len(groups)) for name, tint, values in both),
+        axis,
+    )
+
+
+def stated(*ids: str) -> tuple[float, ...]:
+    """What the paper states in the claims with these ids, shares between 0 and 1."""
+    expected = {claim.id: claim.expected for claim in read_claims("vdnn2016").claims}
+    return tuple(float(expected[each] or 0.0) for each in ids)
+
+
 def bytes_axis(label: str, values: Sequence[float], top: float = 0.0) -> Axis:
     """An axis for sizes, one decimal."""
     scale = byte_scale(values)
@@ -78,10 +94,3 @@ def extremes(names: Sequence[str], values: Sequence[float], text: Callable[[floa
     least, greatest = min(values), max(values)
     first, last = names[values.index(least)], names[values.index(greatest)]
     return f"{text(least)} for {first} to {text(greatest)} for {last}"
-
-
-def listing(names: Sequence[str]) -> str:
-    """Return names in a sentence: `a, b and c`; `none`."""
-    if len(names) < 2:
-        return names[0] if names else "none"
-    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 from vdnnsim.analysis.layers import largest_layer
 from vdnnsim.analysis.memory import everything, features_only
+from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     PaperFigure,
     bytes_axis,
     case_names,
     extremes,
-    listing,
     percent_axis,
     whole_percent,
 )

@@ -1,13 +1,13 @@
 """Figures 12 and 15: what each policy offloads, and where the memory of very deep networks is."""
 
 from vdnnsim.claims.claim import NetworkBatch
+from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures.figure import (
     POLICY_TINTS,
     PaperFigure,
     bytes_axis,
     case_names,
     extremes,
-    listing,
 )
 from vdnnsim.claims.vdnn2016.metrics import host_share
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VERY_DEEP, VdnnRuns
@@ -116,29 +116,30 @@ def figure_15(runs: VdnnRuns) -> PaperFigure:
         chart=Chart(
             f"vDNN_dyn holds {names[-1]} in {format_bytes(gpu[-1])} of GPU memory instead of "
             f"{format_bytes(before[-1])}",
-            "Fig. 15: most GPU memory in use and pinned host memory, whole network; * does not fit",
+            "Fig. 15: most GPU memory in use, and pinned CPU memory, whole network; * does not fit",
             (
+                Panel(
+                    names,
+                    tuple(
+                        Slot(label, ((Series(f"GPU memory, {label}", tint, sizes),),), tuple(not r.fits for r in found))
+                        for label, tint, sizes, found in (
+                            ("dyn", Tint.GPU_MEMORY, tuple(map(float, gpu)), dyn),
+                            ("base", Tint.BASE_P, tuple(map(float, before)), base),
+                        )
+                    ),
+                    bytes_axis("GPU memory", before),
+                    level=Level(f"capacity {format_bytes(runs.server.gpu.memory_bytes)}", runs.server.gpu.memory_bytes),
+                ),
                 Panel(
                     names,
                     (
                         Slot(
                             "dyn",
-                            (
-                                (
-                                    Series("GPU memory", Tint.GPU_MEMORY, tuple(map(float, gpu)), numbered=True),
-                                    Series("CPU memory", Tint.HOST_MEMORY, tuple(map(float, host))),
-                                ),
-                            ),
-                            tuple(not each.fits for each in dyn),
-                        ),
-                        Slot(
-                            "base",
-                            ((Series("GPU memory", Tint.GPU_MEMORY, tuple(map(float, before))),),),
-                            tuple(not each.fits for each in base),
+                            ((Series("CPU memory, dyn", Tint.HOST_MEMORY, tuple(map(float, host))),),),
+                            tuple(False for _ in names),
                         ),
                     ),
-                    bytes_axis("memory", before),
-                    level=Level(f"capacity {format_bytes(runs.server.gpu.memory_bytes)}", runs.server.gpu.memory_bytes),
+                    bytes_axis("pinned CPU memory", before),
                 ),
             ),
         ),

@@ -26,6 +26,10 @@ from vdnnsim.units import format_seconds
 _COLORS = {Way.UP: OFFLOAD, Way.DOWN: PREFETCH}
 _NAMES = {Way.UP: "up, to the host", Way.DOWN: "down, to the GPUs"}
 _MOST_LINKS = 14
+_FULL = 0.9
+"""Of its capacity a link is full: what the other direction takes of it is not there for this one."""
+_USED, _FULLY_USED = 10, 112
+"""Where the columns right of the axes begin."""
 _HALF = 0.44
 """Height of a direction at its capacity."""
 
@@ -41,6 +45,11 @@ class LinkUse:
         """Return how much of what it can carry in one direction it carried over the iteration."""
         curve = self.curves.get(way)
         return curve.carried_bytes / (self.link.alone_bytes_per_s(way) * curve.end_s) if curve else 0.0
+
+    def full(self, way: Way) -> float:
+        """Return for which part of the time that it carried anything in a direction it carried all that it can."""
+        curve = self.curves.get(way)
+        return curve.share_of_use(_FULL * self.link.alone_bytes_per_s(way)) if curve else 0.0
 
     @property
     def busiest(self) -> float:
@@ -68,8 +77,8 @@ def links_title(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> str:
     if not uses:
         return f"{rows[0].policy}: no link carries anything"
     busiest = max(uses, key=lambda use: use.busiest)
-    share = percent(busiest.busiest)
-    return f"{rows[0].policy}: the busiest link, {busiest.link.name}, carries {share} of what it could"
+    full = percent(max(busiest.full(way) for way in Way))
+    return f"{rows[0].policy}: the busiest link, {busiest.link.name}, is full {full} of the time that it is in use"
 
 
 def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figure:
@@ -81,7 +90,7 @@ def links_figure(result: ScenarioResult, rows: tuple[PolicyResult, ...]) -> Figu
     subtitle = f"one iteration of {workload_text(result)} on {result.gpus} GPUs, {format_seconds(iteration_s)}{note}"
     figure = new_figure(links_title(result, rows), subtitle)
     axes = figure.subplots()
-    figure.subplots_adjust(left=0.2, right=0.88, top=0.83, bottom=0.17)
+    figure.subplots_adjust(left=0.19, right=0.83, top=0.83, bottom=0.17)
     times = time_scale((iteration_s,))
     for row, use in enumerate(shown):
         _draw_link(axes, row, use, times)
@@ -128,25 +137,24 @@ def _name_links(axes: Axes, shown: tuple[LinkUse, ...]) -> None:
     axes.set_yticks(range(len(shown)), labels, fontsize=points)
     for row, use in enumerate(shown):
         for way, shift in ((Way.UP, -_HALF / 2), (Way.DOWN, _HALF / 2)):
-            axes.annotate(
-                f"{way.value} {percent(use.fraction(way))}",
-                (1.0, row + shift),
-                xycoords=axes.get_yaxis_transform(),
-                xytext=(10, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=points,
-                color=INK if use.fraction(way) else MUTED,
-                annotation_clip=False,
-            )
+            color = INK if use.fraction(way) else MUTED
+            _write_right(axes, row + shift, f"{way.value} {percent(use.fraction(way))}", _USED, points, color)
+            _write_right(axes, row + shift, percent(use.full(way)), _FULLY_USED, points, color)
+    for text, column in (("of capacity", _USED), ("full in use", _FULLY_USED)):
+        _write_right(axes, -0.68, text, column, points, MUTED)
+    keep_left_spine_only(axes)
+
+
+def _write_right(axes: Axes, height: float, text: str, column: int, points: int, color: str) -> None:
+    """Write a cell of the table right of the axes, so many points from them."""
     axes.annotate(
-        "used of capacity",
-        (1.0, 1.0),
-        xycoords="axes fraction",
-        xytext=(10, 4),
+        text,
+        (1.0, height),
+        xycoords=axes.get_yaxis_transform(),
+        xytext=(column, 0),
         textcoords="offset points",
+        va="center",
         fontsize=points,
-        color=MUTED,
+        color=color,
         annotation_clip=False,
     )
-    keep_left_spine_only(axes)

@@ -1,18 +1,19 @@
 """Memory over time: what is in use, stacked by kind of buffer, under the line of what there is."""
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from vdnnsim.analysis.memory import MemoryCurve, memory_curve, runtime_bytes
+from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.plan.operations import Compute, Stream
 from vdnnsim.plan.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
-from vdnnsim.report.plots.style import ALARM, INK, KIND_COLORS, MUTED, new_figure, ruled
+from vdnnsim.report.plots.style import ALARM, INK, KIND_COLORS, MUTED, OFFLOAD, new_figure, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_bytes, format_seconds
@@ -40,10 +41,21 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     times, memory = time_scale((trace.iteration_s,)), byte_scale((capacity, metrics.max_memory_bytes))
     curve = memory_curve(trace)
     many = len(curve.times_s) > _MANY_MOMENTS
-    areas = _draw_areas(axes, envelope(curve, trace.iteration_s, _COLUMNS) if many else curve, trace, times, memory)
+    curve = envelope(curve, trace.iteration_s, _COLUMNS) if many else curve
+    areas = _draw_areas(axes, curve, trace, times, memory)
+    tops, host = [float(capacity), float(metrics.max_memory_bytes)], dict[str, Artist]()
+    if metrics.offloaded_bytes:
+        host, most = _draw_away(axes, curve, trace, times, memory)
+        baseline = result.oracle.max_memory_bytes
+        line = axes.axhline(baseline / memory.factor, color=MUTED, linestyle=(0, (6, 3)), linewidth=1.8)
+        host[f"oracular baseline  {memory.text(baseline)}"] = line
+        tops += [most, float(baseline)]
     _draw_levels(axes, metrics, capacity, memory)
     beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes if shown.fits else 0
-    beside = [_draw_beside(axes, beside_bytes, capacity, memory)] if beside_bytes > 0 else []
+    if beside_bytes > 0:
+        host[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = _draw_beside(
+            axes, beside_bytes, capacity, memory
+        )
     _mark_turn(axes, trace, times)
     peak_s, kernel = peak_operation(trace)
     axes.plot(
@@ -55,12 +67,12 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
         zorder=6,
         clip_on=False,
     )
-    _write_legend(axes, areas, beside, metrics, kernel, memory)
-    axes.set_ylim(0, 1.12 * max(capacity, metrics.max_memory_bytes) / memory.factor)
+    _write_legend(axes, areas, metrics, kernel, memory, host)
+    axes.set_ylim(0, 1.12 * max(tops) / memory.factor)
     axes.set_xlim(0, trace.iteration_s / times.factor)
     note = f" (each of {_COLUMNS} columns shows the greatest use within it)" if many else ""
     axes.set_xlabel(f"time, {times.unit}{note}")
-    axes.set_ylabel(f"GPU memory in use, {memory.unit}")
+    axes.set_ylabel(f"memory, {memory.unit}" if host else f"GPU memory in use, {memory.unit}")
     ruled(axes, "y")
     return figure
 
@@ -109,6 +121,26 @@ def _draw_areas(
     return dict(zip(kinds, areas, strict=True))
 
 
+def _draw_away(
+    axes: Axes, curve: MemoryCurve, trace: IterationTrace, times: Scale, memory: Scale
+) -> tuple[dict[str, Artist], float]:
+    """Stack on the memory in use what lies in that of the host alone; return it for the legend, and the highest sum."""
+    moments_s, away = away_curve(trace)
+    drawn_s = np.asarray((*curve.times_s, trace.iteration_s))
+    below = np.asarray((*curve.totals, curve.totals[-1]), dtype=float)
+    held = np.asarray((0, *away), dtype=float)[np.searchsorted(moments_s, drawn_s, side="right")]
+    area = axes.fill_between(
+        drawn_s / times.factor,
+        below / memory.factor,
+        (below + held) / memory.factor,
+        step="post",
+        color=OFFLOAD,
+        linewidth=0,
+        zorder=2,
+    )
+    return {f"in CPU memory, up to  {memory.text(max(away))}": area}, float(max(below + held))
+
+
 def _draw_levels(axes: Axes, metrics: RunMetrics, capacity: int, memory: Scale) -> None:
     axes.axhline(metrics.mean_memory_bytes / memory.factor, color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
     axes.axhline(capacity / memory.factor, color=ALARM, linewidth=2.5)
@@ -129,25 +161,23 @@ def _draw_levels(axes: Axes, metrics: RunMetrics, capacity: int, memory: Scale) 
 def _draw_beside(axes: Axes, nbytes: int, capacity: int, memory: Scale) -> Artist:
     """Draw, below the capacity, what the process holds besides: what buffers may take ends where it begins."""
     ends = (capacity - nbytes) / memory.factor, capacity / memory.factor
-    label = f"gaps, CUDA's context  {memory.number(nbytes)}"
-    return axes.axhspan(*ends, facecolor="none", edgecolor=MUTED, hatch="//", linewidth=0, label=label, zorder=1)
+    return axes.axhspan(*ends, facecolor="none", edgecolor=MUTED, hatch="//", linewidth=0, zorder=1)
 
 
-def _write_legend(  # what it says
+def _write_legend(
     axes: Axes,
     areas: dict[BufferKind, Artist],
-    beside: list[Artist],
     metrics: RunMetrics,
     kernel: str,
     memory: Scale,
+    more: dict[str, Artist],
 ) -> None:
-    """Write what the maximum is made of, in the order of the stack, and the mean."""
+    """Write what the maximum is made of, in the order of the stack, the mean, and what else is drawn."""
     at_peak = dict(metrics.peak_by_kind)
-    entries = {str(each.get_label()): each for each in beside}
-    entries |= {f"{kind.value}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
+    entries = {f"{kind.value}  {memory.number(at_peak.get(kind, 0))}": areas[kind] for kind in reversed(areas)}
     most = memory.text(metrics.max_memory_bytes)
     mean = Line2D([], [], color=INK, linestyle=(0, (2, 2)), linewidth=1.8)
-    entries |= {f"mean over time  {memory.text(metrics.mean_memory_bytes)}": mean}
+    entries |= {f"mean over time  {memory.text(metrics.mean_memory_bytes)}": mean} | more
     axes.legend(
         entries.values(),
         entries.keys(),

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from matplotlib.axes import Axes
@@ -67,18 +68,31 @@ class Window:
 
 
 def magnified_window(trace: IterationTrace) -> Window:
-    """Return the interval of the kernels around the longest wait for a copy.
+    """Return the interval of so many kernels in which most time is lost to waits for copies.
 
-    Of equally long ones the first counts. Without such a wait it is the turn from forward to backward; in inference,
-    the first layers.
+    Of several the one around the longest wait, of these the first. Without such a wait it is the turn from forward to
+    backward; in inference, the first layers.
     """
     kernels = trace.spans_on(Stream.COMPUTE)
+
+    def around(center: int) -> tuple[int, int]:
+        return max(center - _KERNELS_AROUND, 0), min(center + _KERNELS_AROUND, len(kernels)) - 1
+
     if waits := waits_for_copies(trace):
-        longest = max(waits, key=lambda stall: stall.end_s - stall.start_s)
-        center = next(number for number, span in enumerate(kernels) if span.operation == longest.blocked)
+        numbers = {span.operation: number for number, span in enumerate(kernels)}
+        waited_s = [0.0] * len(kernels)
+        for stall in waits:
+            waited_s[numbers[stall.blocked]] += stall.end_s - stall.start_s
+        until_s = [0.0, *accumulate(waited_s)]
+
+        def lost_s(center: int) -> tuple[float, float]:
+            first, last = around(center)
+            return until_s[last + 1] - until_s[first], waited_s[center]
+
+        center = max((number for number, seconds in enumerate(waited_s) if seconds), key=lost_s)
     else:
         center = next((number for number, span in enumerate(kernels) if _is_backward(trace, span)), _KERNELS_AROUND)
-    first, last = max(center - _KERNELS_AROUND, 0), min(center + _KERNELS_AROUND, len(kernels)) - 1
+    first, last = around(center)
     return Window(kernels[first].start_s, kernels[last].end_s)
 
 

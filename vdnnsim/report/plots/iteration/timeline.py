@@ -1,6 +1,6 @@
 """Streams over time: kernels by phase, copies by direction, and what the compute stream waited for.
 
-The upper half is the whole iteration. The lower half magnifies the surroundings of the longest wait for a copy, which
+The upper half is the whole iteration. The lower half magnifies where most time is lost to waits for copies, which
 shows whether copies hide behind kernels or kernels wait for copies. Where nothing is copied it magnifies the turn from
 forward to backward, or the first layers where there is none.
 """
@@ -58,7 +58,7 @@ def timeline_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     _draw_streams(whole, trace, iteration, edge=0.0)
     _draw_streams(part, trace, window, edge=1.0)
     if waits_for_copies(trace):
-        part.set_xlabel(f"{part.get_xlabel()}, around the longest wait for a copy")
+        part.set_xlabel(f"{part.get_xlabel()}, where copies are waited for most")
     _write_names(part, trace, window)
     connect(figure, whole, part, window, iteration.times)
     write_legend(figure, color_patches((trace,), (iteration, window)))

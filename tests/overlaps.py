@@ -1,0 +1,41 @@
+"""Names and numbers on a picture that lie over each other."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+_TOUCHING = 4.0
+"""Pixels by which boxes may lie over each other: they have room above and below their letters."""
+
+
+def overlapping(figure: Figure) -> list[tuple[str, str]]:
+    """Return each two texts whose boxes share pixels; those at an angle are left out, for they do not fill theirs."""
+    figure.draw_without_rendering()
+    boxes = list(_boxes(figure))
+    return [(first, second) for (first, one), (second, other) in combinations(boxes, 2) if _share(one, other)]
+
+
+def _boxes(figure: Figure) -> Iterator[tuple[str, Bbox]]:
+    hidden = set(_beyond_limits(figure))
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if text not in hidden and text.get_visible() and text.get_text().strip() and text.get_rotation() % 90 == 0:
+            yield text.get_text(), text.get_window_extent()
+
+
+def _beyond_limits(figure: Figure) -> Iterator[Text]:
+    """Yield the labels of ticks that are there, but not drawn."""
+    for axes in figure.axes:
+        for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            used = {*axis.get_major_ticks(), *axis.get_minor_ticks()}
+            for tick in (*axis.majorTicks, *axis.minorTicks):
+                if tick not in used or not min(limits) <= tick.get_loc() <= max(limits):
+                    yield from (tick.label1, tick.label2)
+
+
+def _share(one: Bbox, other: Bbox) -> bool:
+    shared = Bbox.intersection(one, other)
+    return shared is not None and min(shared.width, shared.height) > _TOUCHING
