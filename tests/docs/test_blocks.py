@@ -54,7 +54,7 @@ def yaml(example: Example) -> None:
 
 
 def shell(example: Example) -> None:
-    for line in str(example.parsed).splitlines():
+    for line in str(example.parsed).replace("\\\n", "").splitlines():
         words = shlex.split(line, comments=True)
         match words[:1]:
             case ["vdnnsim"] if is_read_only(example):
