@@ -303,3 +303,11 @@ def test_a_search_whose_time_is_up_tells_how_far_it_came(monkeypatch: pytest.Mon
     assert found.untried is not None
     assert found.batch_size < answer.batch_size < found.untried
     assert found.refusal is None
+
+
+def test_a_policy_that_plans_differently_each_time_is_held_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose own search ends by the clock: what fitted and what did not is told, and no more."""
+    (answer,) = largest_batches(scenario(NONE))
+    monkeypatch.setattr("vdnnsim.largest_batch._hold_against_trials", lambda *_: None)
+    (found,) = largest_batches(scenario(NONE), limit_s=1_000)
+    assert (found.batch_size, found.untried, found.images_per_s) == (answer.batch_size, answer.batch_size + 1, None)
