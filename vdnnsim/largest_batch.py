@@ -10,12 +10,17 @@ Where that turns out otherwise, because a policy decides by the durations of its
 repeated with real ones. If more images always need more memory, no larger batch fits. That need not be so: the fastest
 algorithm of a convolution changes with the batch, and another one may do with less workspace.
 
+A search may have a limit of time, in equal shares for the policies: what is told then is the largest batch that fitted,
+and the least that did not. It is the time of the processor, so that what else a machine does changes no answer.
+
 A policy that cuts a batch into parts until they fit trains any batch if it trains one image; then the search is for the
 largest part.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
+from time import process_time
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
 from vdnnsim.analysis.results import Declined
@@ -40,6 +45,7 @@ class LargestBatch:
         refusal: what stops one image more; None where the largest batch that a scenario may have fits.
         part_size: images in the largest part that fits, where a batch of any size is cut into parts.
         no_plan: why the policy has no plan at any batch; empty where it has.
+        untried: where time was up, the least batch that is known not to fit; those between were not tried.
         kernels: what the plans of that batch launch.
     """
 
@@ -50,6 +56,7 @@ class LargestBatch:
     part_size: int | None = None
     kernels: KernelOrigins = field(default_factory=KernelOrigins, compare=False)
     no_plan: str = ""
+    untried: int | None = None
 
     @property
     def stopped_by(self) -> tuple[str, str]:
@@ -72,15 +79,25 @@ class Need:
     share: float
 
 
-def largest_batches(scenario: Scenario) -> tuple[LargestBatch, ...]:
+class _TimeUpError(BaseException):
+    """Not an Exception, so that no policy answers it."""
+
+
+def largest_batches(scenario: Scenario, limit_s: float = inf) -> tuple[LargestBatch, ...]:
     """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins.
+
+    Args:
+        scenario: the question.
+        limit_s: how long to search, for all policies together, in time of the processor.
 
     Raises:
         PolicyError: no policy has a plan; one that has none takes no other with it.
     """
     simulators = _Simulators(scenario, ServerCosts(scenario.server))
     found, refusals = list[LargestBatch](), list[PolicyError]()
-    for policy in scenario.policies:
+    ends_s = process_time() + limit_s
+    for left, policy in zip(range(len(scenario.policies), 0, -1), scenario.policies, strict=True):
+        simulators.until_s = process_time() + max(0.0, ends_s - process_time()) / left
         try:
             found.append(_largest_batch(simulators, policy))
         except PolicyError as refusal:
@@ -92,16 +109,22 @@ def largest_batches(scenario: Scenario) -> tuple[LargestBatch, ...]:
     return tuple(found)
 
 
-def find_edge(need: Callable[[int], Need], guess: int, largest: int = LARGEST_BATCH) -> int:
-    """Return a batch that fits while the next larger one does not: 0 if one image does not, `largest` if that does."""
+def find_edge(need: Callable[[int], Need], guess: int, largest: int = LARGEST_BATCH) -> tuple[int, int]:
+    """Return a batch that fits and the next larger one, which does not.
+
+    The batch is 0 if one image does not fit, `largest` if that does. Where time is up, others may lie between the two.
+    """
     known: dict[int, Need] = {}
     low, high = 0, largest + 1
     batch, width = guess, high
     while True:
-        known[batch] = need(batch)
+        try:
+            known[batch] = need(batch)
+        except _TimeUpError:
+            return low, high
         low, high = (batch, high) if known[batch].fits else (low, batch)
         if high - low == 1:
-            return low
+            return low, high
         closing, width = 2 * (high - low) <= width, high - low
         estimate = _where_full(known, batch) if closing or len(known) < _ALWAYS_ESTIMATED else None
         if estimate is None:
@@ -121,16 +144,20 @@ def _where_full(known: dict[int, Need], last: int) -> int | None:
     return int(min(last + (1 - known[last].share) / slope, 2 * LARGEST_BATCH)) if slope > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Simulators:
     """The machine with each batch that was asked for, its kernels timed once for all policies.
 
     One model of its costs serves all batches, for reading its tables takes longer than a plan.
+
+    Attributes:
+        until_s: when the search for one policy ends.
     """
 
     scenario: Scenario
     costs: ServerCosts
     made: dict[int, Simulator] = field(default_factory=dict)
+    until_s: float = inf
 
     def __getitem__(self, batch: int) -> Simulator:
         if batch not in self.made:
@@ -147,24 +174,44 @@ class _Simulators:
             )
         return self.made[batch]
 
-    def placed(self, batch: int) -> Setting:
-        """What a policy may know at a batch, with trials that are only placed."""
-        setting = self[batch].setting()
-        trials = _PlacedTrials(self[batch])
-        return replace(setting, known_trials=trials, server_trials=trials)
+    def setting(self, batch: int, *, placed: bool) -> Setting:
+        """What a policy may know at a batch, with trials that are only placed, or real ones, while there is time."""
+        setting, trials = self[batch].setting(), _Trials(self, self[batch], placed)
+        place = setting.placed
+
+        def placement(plan: TrainingPlan) -> Placement | DoesNotFit:
+            self.check_time()
+            assert place is not None, "a simulator places"
+            return place(plan)
+
+        several = trials if placed or setting.server_trials is not None else None
+        return replace(setting, known_trials=trials, server_trials=several, placed=placement)
+
+    def check_time(self) -> None:
+        """End the search where time is up."""
+        if process_time() > self.until_s:
+            raise _TimeUpError
 
 
 @dataclass(frozen=True, slots=True)
-class _PlacedTrials:
-    """Trials that take no time."""
+class _Trials:
+    """Trials while there is time; those that are only placed take none."""
 
+    simulators: _Simulators
     simulator: Simulator
+    placed: bool
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        return self.run_server_trial((plan,))[0]
+        self.simulators.check_time()
+        if self.placed:
+            return self.run_server_trial((plan,))[0]
+        return self.simulator.run_trial(plan)
 
     def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
-        return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.completed(plans))
+        self.simulators.check_time()
+        if self.placed:
+            return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.completed(plans))
+        return self.simulator.run_server_trial(plans)
 
 
 def _largest_batch(simulators: _Simulators, policy: Policy) -> LargestBatch:
@@ -179,46 +226,55 @@ def _largest_batch(simulators: _Simulators, policy: Policy) -> LargestBatch:
         if part.batch_size == 0:
             return replace(part, policy=policy.label)
         return replace(part, policy=policy.label, batch_size=LARGEST_BATCH, refusal=None, part_size=part.batch_size)
-    found = _hold_against_trials(simulators, policy, _edge(simulators.placed, simulators, policy))
-    if found is None:
-        found = _hold_against_trials(
-            simulators, policy, _edge(lambda batch: simulators[batch].setting(), simulators, policy)
-        )
-        assert found is not None, f"{policy.label} plans differently each time"
-    return found
+    for placed in (True, False):
+        batch, more = _edge(simulators, policy, placed=placed)
+        untried = more if more > batch + policy.batch_multiple else None
+        try:
+            found = _hold_against_trials(simulators, policy, batch, untried)
+        except _TimeUpError:
+            return LargestBatch(policy.label, batch, None, None, untried=more)
+        if found is not None:
+            return found
+    # A policy whose own search is cut short may find a plan once, and none the next time.
+    assert simulators.until_s < inf, f"{policy.label} plans differently each time"
+    return LargestBatch(policy.label, batch, None, None, untried=more)
 
 
-def _edge(setting_of: Callable[[int], Setting], simulators: _Simulators, policy: Policy) -> int:
+def _edge(simulators: _Simulators, policy: Policy, *, placed: bool) -> tuple[int, int]:
     """Search among the batches that a policy can have."""
     multiple = policy.batch_multiple
     guess = max(1, simulators.scenario.workload.batch_size // multiple)
-    largest = LARGEST_BATCH // multiple
 
     def need(count: int) -> Need:
+        simulators.check_time()
         batch = count * multiple
-        return _need(simulators[batch], make_plans(policy, setting_of(batch)))
+        return _need(simulators[batch], make_plans(policy, simulators.setting(batch, placed=placed)))
 
-    return multiple * find_edge(need, guess, largest)
+    batch, more = find_edge(need, guess, LARGEST_BATCH // multiple)
+    return multiple * batch, multiple * more
 
 
-def _hold_against_trials(simulators: _Simulators, policy: Policy, batch: int) -> LargestBatch | None:
+def _hold_against_trials(
+    simulators: _Simulators, policy: Policy, batch: int, untried: int | None
+) -> LargestBatch | None:
     """Return what real trials say of a batch and the next; None where it does not fit, or the next one does."""
     images_per_s = refusal = None
     kernels = KernelOrigins()
     if batch > 0:
         simulator = simulators[batch]
-        plans = make_plans(policy, simulator.setting())
+        plans = make_plans(policy, simulators.setting(batch, placed=False))
         trials = simulator.run_server_trial(plans)
         if not all(trial.fits for trial in trials):
             return None
         images_per_s = batch / max(trial.cost_s for trial in trials)
         kernels = kernel_origins(plans, simulator.cost_model)
     more = batch + policy.batch_multiple
-    if more <= LARGEST_BATCH:
+    if untried is None and more <= LARGEST_BATCH:
+        simulators.check_time()
         refusal = simulators[more].refusal(policy)
         if refusal is None:
             return None
-    return LargestBatch(policy.label, batch, images_per_s, refusal, kernels=kernels)
+    return LargestBatch(policy.label, batch, images_per_s, refusal, kernels=kernels, untried=untried)
 
 
 def _need(simulator: Simulator, plans: Sequence[TrainingPlan]) -> Need:

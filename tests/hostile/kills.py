@@ -1,8 +1,8 @@
-"""Kills commands that write folders of results, at random moments: `python -m tests.hostile.kills 60`.
+"""Kills commands at random moments, half of them while files are replaced: `python -m tests.hostile.kills 34`.
 
-Two scenarios write into one folder in turn. After each kill all files are those of one of them, or the manifest says
-that it is unfinished; and the command that is run to its end leaves the bytes of one that nobody disturbed, and nothing
-beside them.
+Two questions write into one folder in turn. After each kill all files are those of one of them, or the manifest says
+that it is unfinished; what a journal or a study held is still there. The command that is run to its end leaves nothing
+beside its files, and where nothing is measured the bytes of one that nobody disturbed.
 """
 
 import json
@@ -14,28 +14,105 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+from tests.study import kills as sweeps
 from tests.toy import ROOT
 from vdnnsim.report.folder import UNFINISHED
 
-SCENARIO = """
+SCENARIO: Final = """
 schema_version: 1
 workload: {network: tiny_linear, batch_size: BATCH}
 hardware: titan_x_maxwell
 policies: [base(p), POLICY]
 """
-_WHILE_S = 0.01
+MODEL: Final = """
+import torch
+
+def make():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4))
+"""
+_WHILE_S: Final = 0.01
 """In which files are replaced."""
-COMMANDS = (("run", "run.json"), ("compare", "compare.json"))
+_DONE: Final = (0, 3)
+_FEW_CLAIMS: Final = """
+from msgspec.structs import replace
+import vdnnsim.claims.claim as claim, vdnnsim.claims.vdnn2016.report as report
+from vdnnsim.claims.report import claims_table, manifest
+read = claim.read_claims
+claim.read_claims = lambda paper: replace(read(paper), claims=read(paper).claims[: 2 + NUMBER])
+report.paper_report = lambda file, rows, runs, profiles: {
+    "README.md": claims_table(rows).encode(), "claims.csv": b"NUMBER", "run.json": manifest(file, profiles).encode()
+}
+"""
+"""A report on the first claims of a paper: all figures take a minute."""
+_ONE_TASK: Final = """
+from dataclasses import replace
+import vdnnsim.validation.method as method
+pacing = replace(method.PACED_CPU.pacing, stretches=(1.0,))
+method.PACED_CPU = replace(method.PACED_CPU, tasks=method.PACED_CPU.tasks[:1], pacing=pacing)
+"""
+"""Whose times, measured on a busy machine, may be beyond the tolerance: exit status 3."""
 
 
-def begin(folder: Path, command: str, scenario: str, out: str) -> "subprocess.Popen[bytes]":
-    """Start a command."""
-    more = ("--policies", "base,none,vdnn_all") if command == "compare" else ()
-    words = (sys.executable, "-c", "from vdnnsim.cli import main; main()", command, scenario, "--out", out, *more)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+@dataclass(frozen=True)
+class Victim:
+    """A command that is killed.
+
+    Attributes:
+        words: of the command line; NUMBER is that of the question, 0 or 1.
+        manifest: says of the folder whether it is unfinished; empty where it is one file.
+        prelude: what runs before it, for less work.
+        measures: whether what it writes is measured, and so differs each time.
+    """
+
+    words: str
+    manifest: str = ""
+    prelude: str = ""
+    measures: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.words.split()[0]
+
+    def begin(self, folder: Path, number: int, out: str) -> "subprocess.Popen[bytes]":
+        """Start the command in a folder, with a cache of its own."""
+        code = f"{self.prelude}\nfrom vdnnsim.cli import main; main()".replace("NUMBER", str(number))
+        words = self.words.replace("NUMBER", str(number)).replace("OUT", out).split()
+        environment = os.environ | {
+            "PYTHONPATH": str(ROOT),
+            "XDG_CACHE_HOME": str(folder / "cache" / str(time.time_ns())),
+        }
+        return subprocess.Popen(
+            (sys.executable, "-c", code, *words),
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def is_whole(self, found: Mapping[str, bytes]) -> bool:
+        """Whether files of which no manifest says otherwise are those of one command."""
+        if not self.manifest:
+            return True
+        named = json.loads(found[self.manifest]).get("files", ())
+        return set(named) <= found.keys()
+
+
+VICTIMS: Final = (
+    Victim("run sNUMBER.yaml --out OUT", "run.json"),
+    Victim("compare sNUMBER.yaml --out OUT --policies base,none,vdnn_all", "compare.json"),
+    Victim("claims --report OUT", "run.json", _FEW_CLAIMS),
+    Victim("capture model.py:make --batch 1NUMBER --image 3x2x2 --out OUT/model.step.json"),
+    Victim(
+        "calibrate --device cpu --network tiny_linear --batch-size 2 --out OUT/own.yaml",
+        measures=True,
+    ),
+    Victim("validate --device cpu --profile ./calibrate/own.yaml --out OUT", "run.json", _ONE_TASK, measures=True),
+)
 
 
 def content(folder: Path) -> Mapping[str, bytes]:
@@ -43,41 +120,70 @@ def content(folder: Path) -> Mapping[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} if folder.exists() else {}
 
 
+def attack(victim: Victim, folder: Path, kills: int, draw: random.Random) -> str:
+    """Kill a command so often, and return what came out.
+
+    Raises:
+        AssertionError: something was lost.
+    """
+    whole, begun_s = [], time.monotonic()
+    for number in range(2):
+        assert victim.begin(folder, number, f"{victim.name}{number}").wait() in _DONE, f"{victim.name} failed"
+        whole.append(content(folder / f"{victim.name}{number}"))
+    lasts_s, out, unfinished, ended = (time.monotonic() - begun_s) / 2, folder / victim.name, 0, 0
+    for kill in range(kills):
+        before = content(out)
+        process = victim.begin(folder, kill % 2, victim.name)
+        if draw.random() < 0.5:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0, lasts_s))
+        else:
+            # Files are replaced at the end, beside which they become complete.
+            known = _becoming(out)
+            while process.poll() is None and _becoming(out) <= known:
+                time.sleep(0.0002)
+            time.sleep(draw.uniform(0, _WHILE_S))
+        ended += process.poll() is not None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        found = content(out)
+        journals = [name for name in before if name.endswith(".jsonl") and "own.yaml" not in found]
+        for name in journals:
+            lines, kept = (set(each[name].split(b"\n")[:-1]) for each in (before, found))
+            assert lines <= kept, "a measurement is lost"
+        if victim.manifest in found and UNFINISHED in json.loads(found[victim.manifest]):
+            unfinished += 1
+        elif not victim.measures:
+            assert found in ({}, *whole), "files of two commands, and nothing tells"
+        else:
+            assert found == before or journals or not found or victim.is_whole(found), "a file is missing"
+    assert victim.begin(folder, 0, victim.name).wait() in _DONE, f"{victim.name} failed"
+    last = content(out)
+    assert {path.name for path in out.iterdir()} == set(whole[0]), "something is left"
+    assert victim.measures or last == whole[0], "results differ"
+    equal = "equal names" if victim.measures else "equal bytes"
+    return (
+        f"{victim.name}: {kills} kills, {unfinished} of them among its files, {ended} after its end; {equal} at the end"
+    )
+
+
+def _becoming(out: Path) -> set[Path]:
+    return {*out.glob(".vdnnsim-*"), *out.parent.glob(".vdnnsim-*")}
+
+
 def main(kills: int) -> None:
     """Kill so many commands of each kind, and print what came out."""
     draw = random.Random(7)  # noqa: S311  # equal draws each time
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        (folder / "model.py").write_text(MODEL)
         for number, policy in enumerate(("vdnn_all(m)", "checkpoint")):
-            (folder / f"s{number}.yaml").write_text(
-                SCENARIO.replace("BATCH", str(number + 4)).replace("POLICY", policy)
-            )
-        for command, manifest in COMMANDS:
-            whole = []
-            for number in range(2):
-                assert begin(folder, command, f"s{number}.yaml", f"{command}{number}").wait() == 0, "it failed"
-                whole.append(content(folder / f"{command}{number}"))
-            out, unfinished = folder / command, 0
-            for kill in range(kills):
-                process = begin(folder, command, f"s{kill % 2}.yaml", command)
-                # Files are replaced at the end, beside which they become complete.
-                known = set(out.glob(".vdnnsim-*"))
-                while process.poll() is None and set(out.glob(".vdnnsim-*")) <= known:
-                    time.sleep(0.0002)
-                time.sleep(draw.uniform(0, _WHILE_S))
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                found = content(out)
-                if found and UNFINISHED in json.loads(found[manifest]):
-                    unfinished += 1
-                else:
-                    assert found in ({}, *whole), "files of two runs, and nothing tells"
-            assert begin(folder, command, "s0.yaml", command).wait() == 0, "it failed"
-            assert content(out) == whole[0], "results differ"
-            assert {path.name for path in out.iterdir()} == set(whole[0]), "something is left"
-            sys.stdout.write(
-                f"{command}: {kills} kills, {unfinished} of them among its files; equal bytes at the end\n"
-            )
+            scenario = SCENARIO.replace("BATCH", str(number + 4)).replace("POLICY", policy)
+            (folder / f"s{number}.yaml").write_text(scenario)
+        for victim in VICTIMS:
+            sys.stdout.write(f"{attack(victim, folder, kills, draw)}\n")
+            sys.stdout.flush()
+    sweeps.main(kills)
 
 
 if __name__ == "__main__":

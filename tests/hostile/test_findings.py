@@ -7,14 +7,16 @@ import pytest
 
 from tests.recorded_traces import new_trace
 from tests.unit.test_cli import vdnnsim
+from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.profile import load_profile, shipped_profiles
+from vdnnsim.scenario.read import read_scenario
 
 SCENARIO = """
 schema_version: 1
 workload: {network: tiny_linear, batch_size: 4}
 hardware: k40m
 memory_model: cuda_malloc
-policies: [base(p), caffe, layrub_hybrid, vdnn_all(m)]
+policies: [base(p), caffe, layrub_intra, layrub_hybrid, vdnn_all(m)]
 """
 
 
@@ -39,6 +41,19 @@ def test_an_event_whose_arguments_are_none_counts_without_them(tmp_path: Path, a
     (tmp_path / "trace.json").write_bytes(trace[:at] + arguments + trace[trace.index(b"}", at) + 1 :])
     done = vdnnsim("read", "trace.json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("gpus", [2, 4])
+def test_nothing_on_several_gpus_is_faster_than_the_oracle(tmp_path: Path, gpus: int) -> None:
+    """Which waits for nothing but the links that all share; gradients that go through the host were once no exception.
+
+    100 % is the most: `layrub_intra` moves maps, and `base(p)` does not.
+    """
+    machine = SCENARIO.replace("k40m", f"p100_x{gpus}").replace("tiny_linear", "alexnet")
+    (tmp_path / "s.yaml").write_text(f"{machine}gpus: {gpus}\ngradients: cpu\n")
+    rows = run_scenario(read_scenario(tmp_path / "s.yaml")).slowest
+    assert "layrub_intra" in {row.policy for row in rows}
+    assert all(row.performance_ratio <= 1 + 1e-9 for row in rows)
 
 
 def test_where_vdnnsim_is_installed_stands_in_no_result(tmp_path: Path) -> None:

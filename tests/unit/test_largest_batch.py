@@ -239,7 +239,7 @@ def test_the_edge_is_found_whatever_the_guide_says(guide: tuple[int, list[float]
         asked.append(batch)
         return Need(batch <= edge, values[batch])
 
-    assert find_edge(need, guess, largest) == edge
+    assert find_edge(need, guess, largest) == (edge, edge + 1)
     assert len(asked) == len(set(asked))
 
 
@@ -248,8 +248,9 @@ def test_where_larger_batches_fit_again_the_answer_is_an_edge(fits: list[bool], 
     """It fits, and one image more does not; no image counts as fitting, more than the largest batch as not."""
     guess = data.draw(st.integers(1, len(fits)))
 
-    edge = find_edge(lambda batch: Need(fits[batch - 1], batch / 7), guess, len(fits))
+    edge, more = find_edge(lambda batch: Need(fits[batch - 1], batch / 7), guess, len(fits))
 
+    assert more == edge + 1
     assert edge == 0 or fits[edge - 1]
     assert edge == len(fits) or not fits[edge]
 
@@ -264,7 +265,7 @@ def test_on_a_line_four_batches_tell(edge: int) -> None:
         share = 0.3 + 0.7 * batch / (edge + 0.5)
         return Need(share <= 1, share)
 
-    assert find_edge(need, 100) == edge
+    assert find_edge(need, 100) == (edge, edge + 1)
     assert len(tried) <= 4
 
 
@@ -276,7 +277,7 @@ def test_a_guide_that_tells_nothing_costs_no_more_than_twice_a_bisection() -> No
         tried.append(batch)
         return Need(batch <= 600_000, 1.0 if batch <= 600_000 else 1.0 + 1e-9 * batch)
 
-    assert find_edge(need, 1) == 600_000
+    assert find_edge(need, 1) == (600_000, 600_001)
     assert len(tried) <= 4 + 20 + 2 * 20
 
 
@@ -288,3 +289,25 @@ def test_a_card_whose_context_takes_all_holds_nothing(left_bytes: int) -> None:
     (found,) = largest_batches(replace(asked, server=replace(asked.server, gpu=gpu)))
     assert found.batch_size == 0
     assert found.refusal is not None
+
+
+def test_a_search_whose_time_is_up_tells_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock goes on by a second at each look, and strikes before the answer is found.
+
+    It begins at one image of 104 B beside 768 B; what is told of batches lies on either side of the answer.
+    """
+    ticks = iter(range(1_000))
+    monkeypatch.setattr("vdnnsim.largest_batch.process_time", lambda: float(next(ticks)))
+    (answer,) = largest_batches(scenario(NONE))
+    (found,) = largest_batches(scenario(NONE), limit_s=3)
+    assert found.untried is not None
+    assert found.batch_size < answer.batch_size < found.untried
+    assert found.refusal is None
+
+
+def test_a_policy_that_plans_differently_each_time_is_held_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose own search ends by the clock: what fitted and what did not is told, and no more."""
+    (answer,) = largest_batches(scenario(NONE))
+    monkeypatch.setattr("vdnnsim.largest_batch._hold_against_trials", lambda *_: None)
+    (found,) = largest_batches(scenario(NONE), limit_s=1_000)
+    assert (found.batch_size, found.untried, found.images_per_s) == (answer.batch_size, answer.batch_size + 1, None)

@@ -7,25 +7,31 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.model import POLICY, asked_for, takes_model
-from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, policies_with, prints_table
+from vdnnsim.cli.options import POLICY_MODULE, SCENARIO, limited, policies_with, prints_table
 from vdnnsim.cli.output import Output
+from vdnnsim.errors import InputError
 
 if TYPE_CHECKING:
     from vdnnsim.largest_batch import LargestBatch
 
 LARGEST: Final = ("network", "policy", "batch_size", "images_per_s", "layer", "phase", "refusal", "part_size")
 """Columns of the CSV."""
+_LIMIT: Final = "18 s"
+_SHARE: Final = 16
+"""Of the limit one such part is that of a policy that searches by itself, for each batch."""
 
 
 @click.command(name="max-batch")
 @SCENARIO
 @takes_model
 @POLICY
+@click.option("--time-limit", metavar="TIME", default=_LIMIT, show_default=True, help="End the search after TIME.")
 @prints_table
 @POLICY_MODULE
 def max_batch(
     scenario: Path | None,
     policies: Sequence[str],
+    time_limit: str,
     output: Output,
     policy_modules: Sequence[str],
     **words: object,
@@ -46,14 +52,19 @@ def max_batch(
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.scale import per_second, rate_cells
 
+    limit_s = _seconds(time_limit)
     asked = asked_for(scenario, words, policies_with(policy_modules), policies).scenario
+    if any(hasattr(each, "time_limit") for each in asked.policies):
+        asked = limited(asked, f"{limit_s / _SHARE / len(asked.policies):.3g} s")
     sample = sample_of(asked.workload.graph)
     rows, shown = [], []
     with SearchLine() as line:
         line.tell("largest batch of each policy")
-        found = largest_batches(asked)
+        found = largest_batches(asked, limit_s)
     for each, rate in zip(found, rate_cells([each.images_per_s for each in found]), strict=True):
         refusal = each.no_plan or ("" if each.refusal is None else each.refusal.explain())
+        if each.untried is not None:
+            refusal = _nothing(each, time_limit, sample.names)
         layer, phase = each.stopped_by
         stated: dict[str, Value] = {
             "network": asked.workload.graph.name,
@@ -71,7 +82,7 @@ def max_batch(
                 each.policy,
                 _batch(each),
                 rate,
-                refusal or _nothing(each.part_size, sample.names),
+                refusal or _nothing(each, time_limit, sample.names),
             )
         )
     header = ("policy", "largest batch", per_second(sample), f"what stops one {sample.name} more")
@@ -82,15 +93,36 @@ def max_batch(
     output.show(ResultTable(LARGEST, rows, answer))
 
 
+def _seconds(time_limit: str) -> float:
+    from vdnnsim.units import Dimension, parse_quantity
+
+    try:
+        seconds = parse_quantity(time_limit, Dimension.SECONDS)
+    except InputError as failure:
+        raise InputError(f"--time-limit: {failure}") from None
+    if seconds <= 0:
+        raise InputError(f"--time-limit: found {time_limit!r}, expected more than 0")
+    return seconds
+
+
 def _batch(found: "LargestBatch") -> str:
     if found.no_plan:
         return "no plan"
+    if found.untried is not None and found.part_size is None:
+        return f"{found.batch_size} or more" if found.batch_size else "not known"
     if found.part_size is not None:
         return "any"
     return str(found.batch_size) if found.batch_size else "does not fit"
 
 
-def _nothing(part_size: int | None, samples: str) -> str:
-    if part_size is None:
+def _nothing(found: "LargestBatch", time_limit: str, samples: str) -> str:
+    from vdnnsim.scenario.read import LARGEST_BATCH
+
+    if found.untried is not None:
+        largest = found.batch_size if found.part_size is None else found.part_size
+        ended = f"the search ended after its part of {time_limit}"
+        short = f", {found.untried} did not" if found.untried <= LARGEST_BATCH else ""
+        return f"not known: {ended}; {largest} fitted{short}; a longer --time-limit tells"
+    if found.part_size is None:
         return "nothing: a scenario may ask for no more"
-    return f"nothing: it runs in parts of {part_size} {samples} at most, as fast as one of them"
+    return f"nothing: it runs in parts of {found.part_size} {samples} at most, as fast as one of them"

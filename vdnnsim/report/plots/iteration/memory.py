@@ -53,6 +53,7 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
     _draw_levels(axes, metrics, capacity, memory)
     beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes if shown.fits else 0
     if beside_bytes > 0:
+    if beside_bytes > 0:
         host[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = _draw_beside(
             axes, beside_bytes, capacity, memory
         )
