@@ -5,7 +5,7 @@ By it a live run is recognized while it runs, and by it one knows where in the c
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 
@@ -87,7 +87,9 @@ class TapeRecorder:
         return Tape(tuple(saves), tuple(self.takes), let_go)
 
 
-def freed_by_program(first: Sequence["Record"], freed_after: Sequence[int | None], second: Sequence["Record"]) -> dict[int, int]:
+def freed_by_program(
+    first: Sequence["Record"], freed_after: Sequence[int | None], second: Sequence["Record"]
+) -> dict[int, int]:
     """Return when the program let go of the storages that operations of forward touch.
 
     Args:
@@ -96,10 +98,23 @@ def freed_by_program(first: Sequence["Record"], freed_after: Sequence[int | None
         second: those of the iteration that is captured, by whose numbers the answer is.
     """
     found: dict[int, int] = {}
-    for one, other in zip(first, second, strict=False):
-        if one.name != other.name or len(one.operands) != len(other.operands):
+    at = 0
+    for position, other in enumerate(second):
+        # What the program makes only once, as labels, is in the first alone.
+        same = (each for each in range(at, min(at + _MADE_ONCE, len(first))) if _alike(first[each], other))
+        twin = next(same, None)
+        if twin is None:
             break
-        for (there, *_), (here, *_) in zip(one.operands, other.operands, strict=True):
+        for (there, *_), (here, *_) in zip(first[twin].operands, other.operands, strict=True):
             if (end := freed_after[there]) is not None:
-                found[here] = end
+                found[here] = end + position - twin
+        at = twin + 1
     return found
+
+
+def _alike(one: "Record", other: "Record") -> bool:
+    return one.name == other.name and one.phase is other.phase and len(one.operands) == len(other.operands)
+
+
+_MADE_ONCE: Final = 8
+"""Operations that an iteration may have and no later one."""
