@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vdnnsim.api import capture, simulate
+    from vdnnsim.live import plan
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "capture", "simulate"]
+__all__ = ["__version__", "capture", "plan", "simulate"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever a name stands for
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever a name stands for
         from vdnnsim import api
 
         return getattr(api, name)
+    if name == "plan":
+        from vdnnsim import live
+
+        return live.plan
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

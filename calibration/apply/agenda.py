@@ -47,7 +47,14 @@ class Again:
     operation: int
 
 
-Action = Leave | Give | Come | Again
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """What ran again has made it, autograd never kept it, and nothing reads it any more."""
+
+    storage: int
+
+
+Action = Leave | Give | Come | Again | Forget
 
 
 @dataclass(frozen=True)
@@ -107,13 +114,14 @@ class _Reader:
         place, again = 0, set[int]()
         away: dict[int, int] = defaultdict(int)
         moved, remade, offloaded = set[int](), set[int](), 0
-        ends = self._released_for_return()
+        ends, unsaved = self._released_for_return(), set[int | None]()
         for position, operation in enumerate(plan.operations):
             match operation:
                 case Compute(layer=layer, phase=phase, operation=which, repeat=repeat):
                     number = numbers[id(step.operations_of(layer, phase)[which])]
                     if repeat:
                         again.add(number)
+                        unsaved.update(self._plan.buffers[each].storage for each in operation.writes)
                         self._at(bisect_left(self._moments, place), Again(number))
                     elif number < place:
                         raise ExecutionRefused(
@@ -148,9 +156,12 @@ class _Reader:
                     if storage not in moved:
                         remade.add(storage)
                     self._give(storage, place)
+                case Release(buffer=buffer) if (storage := plan.buffers[buffer].storage) in unsaved and again:
+                    if storage is not None and storage not in self._first_take:
+                        self._at(bisect_left(self._moments, place), Forget(storage))
                 case _:
                     pass
-        order = {Again: 1}
+        order = {Again: 1, Forget: 2}
         actions = tuple(
             tuple(sorted(self._due[at], key=lambda each: order.get(type(each), 0)))
             for at in range(len(self._moments))

@@ -15,7 +15,6 @@ class Held:
     Attributes:
         number: in the captured step.
         live: its memory on the device; None while it is away or given up.
-        moved_bytes: copied so far, to the host and back.
     """
 
     def __init__(self, number: int, live: torch.UntypedStorage, lane: Lane, arena: PinnedArena) -> None:
@@ -50,6 +49,11 @@ class Held:
     def is_away(self) -> bool:
         """Whether the only content that there is lies in pinned memory, or comes from there."""
         return (self.live is None and bool(self._on_host)) or bool(self._coming)
+
+    @property
+    def away_bytes(self) -> int:
+        """Bytes that are on the host and have not begun to come."""
+        return sum(stop - start for start, stop in self._on_host)
 
     def give(self) -> bool:
         """Give the memory on the device back; return whether it was possible."""
@@ -86,8 +90,15 @@ class Held:
         return self.live
 
     def restore(self, live: torch.UntypedStorage) -> None:
-        """Take memory into which it was computed again."""
-        self.live = live
+        """Take memory into which it was computed again, unless it is there."""
+        if self.live is None:
+            self.live = live
+            self._on_host.clear()
+
+    def forget(self) -> None:
+        """Give up memory that nobody reads any more."""
+        if not self.is_away:
+            self.live = None
 
     def _take(self) -> None:
         self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self._device).untyped_storage()

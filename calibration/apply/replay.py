@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from calibration.apply.held import Held
-from calibration.capture.schemas import arguments_of, is_random, only_writes, operands_of, tensors_in
+from calibration.capture.schemas import arguments_of, is_random, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 
 _STATISTICS = ("running_mean", "running_var")
@@ -25,8 +25,11 @@ class _View:
     offset: int
     shape: torch.Size
     stride: tuple[int, ...]
+    witness: "_Kept | None"
 
     def tensor(self) -> torch.Tensor:
+        if self.witness is not None:
+            self.witness.tensor()
         storage = self.held.bring()
         return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
             storage, self.offset, self.shape, self.stride
@@ -78,6 +81,11 @@ class Recipe:
         for index, held in self.made:
             held.restore(results[index].untyped_storage())
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all that it makes is there."""
+        return all(held.live is not None for _, held in self.made)
+
 
 class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Follows the operations of forward, and keeps recipes of those that may run again.
@@ -126,7 +134,7 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         references = self._referred(func, args, kwargs) if wanted else None
         result = func(*args, **kwargs)
         results = tensors_in(result)
-        if not results or not any(True for each in results):
+        if not results:
             return result
         expected = self._operations[number].name if number < len(self._operations) else "no operation"
         if str(func) != expected:
@@ -134,8 +142,6 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._depart(f"{func} runs where {expected} was captured")
             return result
         self.issued += 1
-        fresh = {id(each.untyped_storage()): index for index, each in enumerate(results)}
-        del fresh
         inputs = {each.untyped_storage()._cdata for each in tensors_in((args, kwargs))}  # noqa: SLF001
         new = [(at, each) for at, each in enumerate(results) if each.untyped_storage()._cdata not in inputs]  # noqa: SLF001
         made = []
@@ -148,14 +154,20 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _referred(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        written = {id(each) for each, writes in operands_of(func, args, kwargs) if writes and not only_writes(func)}
+        written = {id(each) for each, writes in operands_of(func, args, kwargs) if writes}
 
         def refer(tensor: torch.Tensor) -> _View | _Kept:
             held = self._known(tensor.untyped_storage())
             if held is None:
                 kept = tensor.detach()
                 return _Kept(kept, kept._version + (id(tensor) in written))  # noqa: SLF001
-            return _View(held, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride())
+            witness = None
+            if id(tensor) not in written and not tensor.is_inference():
+                empty = tensor.detach()
+                version = empty._version  # noqa: SLF001
+                empty.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                witness = _Kept(empty, version)
+            return _View(held, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride(), witness)
 
         referred: tuple[Any, Any] = tree_map_only(torch.Tensor, refer, (args, dict(kwargs)))
         return referred
