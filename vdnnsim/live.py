@@ -63,6 +63,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     batch: int | None = None,
     precision: str = "float32",
     optimizer: str = "adamw",
+    memory_model: str = "pytorch",
 ) -> Planned:
     """Capture a model, plan its training step within a memory, and make ready what applies the plan in a live loop.
 
@@ -76,6 +77,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         batch: samples; by default the first size of the first tensor.
         precision: as `vdnnsim.capture` takes it; `amp_bfloat16` where the loop runs forward under autocast.
         optimizer: as of `vdnnsim.capture`.
+        memory_model: as of `vdnnsim.simulate`.
 
     Raises:
         CaptureError: the model cannot be captured.
@@ -91,12 +93,12 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     from calibration.apply.loop import Loop
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
-    from vdnnsim.api import _member
+    from vdnnsim.api import _member, _memory_model
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.captured_workload import CapturedWorkload
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
-    from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+    from vdnnsim.memory.choices import PinnedMemory
     from vdnnsim.policies.registry import known_policies, resolve_policy
     from vdnnsim.simulator import Simulator
 
@@ -120,7 +122,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     check_captured_step(captured, captured.model)
     workload = CapturedWorkload.of(captured)
     simulator = Simulator.of(
-        as_held(workload, tape), _with_memory(profile, memory), MemoryModel.PYTORCH, PinnedMemory.ARENA
+        as_held(workload, tape), _with_memory(profile, memory), _memory_model(memory_model), PinnedMemory.ARENA
     )
     chosen = resolve_policy(policy, known_policies())
     predicted = simulator.run(chosen, simulator.oracle())[0]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from calibration.capture.storages import element_type_of
+from vdnnsim.dnn.layers import Phase
 
 if TYPE_CHECKING:
     from calibration.capture.recorder import Record
@@ -100,6 +101,8 @@ def freed_by_program(
     found: dict[int, int] = {}
     at = 0
     for position, other in enumerate(second):
+        if other.phase is not Phase.FORWARD:
+            break
         # What the program makes only once, as labels, is in the first alone.
         same = (each for each in range(at, min(at + _MADE_ONCE, len(first))) if _alike(first[each], other))
         twin = next(same, None)
@@ -107,7 +110,7 @@ def freed_by_program(
             break
         for (there, *_), (here, *_) in zip(first[twin].operands, other.operands, strict=True):
             if (end := freed_after[there]) is not None:
-                found[here] = end + position - twin
+                found.setdefault(here, end + position - twin)
         at = twin + 1
     return found
 

@@ -30,7 +30,7 @@ class IterationBuffers:
         drops = workload.is_training and workload.weight_gradients is WeightGradients.DROPPED
         self._made = {BufferKind.WEIGHT_GRADIENT} if drops else set()
         self._operands: dict[tuple[int, Phase, int, bool], tuple[Operand, ...]] = {}
-        self._touched: dict[tuple[int, Phase, int | None, bool], tuple[list[int], list[int]]] = {}
+        self._touched: dict[tuple[int, Phase, int | None, bool, bool], tuple[list[int], list[int]]] = {}
         storages = self._step.storages
         on_host = states_of_update(self._step) if states_on_host else frozenset()
         self.buffers = [
@@ -90,15 +90,17 @@ class IterationBuffers:
     def touched(self, run: Run) -> tuple[list[int], list[int]]:
         """Return the buffers that a kernel reads or holds and those that it writes, the workspace aside.
 
-        Of several kernels, what an earlier one writes is not among what they read.
+        Of several kernels, what an earlier one writes is not among what they read. One that runs again holds nothing:
+        the program has moved on.
         """
-        key = run.layer.index, run.phase, run.operation, run.part > 1
+        key = run.layer.index, run.phase, run.operation, run.part > 1, run.repeat > 0
         if key not in self._touched:
             reads: list[int] = []
             writes: list[int] = []
             for single in runs_of(run, self._step):
                 operands = self.operands(single)
-                found = (*(each.memory for each in operands if each.access.reads), *single.of(self._step).holds)
+                holds = () if run.repeat else single.of(self._step).holds
+                found = (*(each.memory for each in operands if each.access.reads), *holds)
                 reads += (each for each in found if each not in writes)
                 writes += (each.memory for each in operands if each.access.writes)
             self._touched[key] = reads, writes
