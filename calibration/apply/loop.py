@@ -165,6 +165,12 @@ class _Following:
                 self._watch.is_following = False
 
     def _pack(self, tensor: torch.Tensor) -> Packed:
+        if self._watch is None:
+            return self._packed(tensor)
+        with self._watch.aside():
+            return self._packed(tensor)
+
+    def _packed(self, tensor: torch.Tensor) -> Packed:
         if self.log.departure or is_in_backward():
             return Packed(tensor, None, None)
         if self._next >= len(self._tape.saves):

@@ -1,6 +1,7 @@
 """Runs operations of forward again: each as it was dispatched, with the random numbers that it drew."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,16 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.issued = 0
         self.recipes: dict[int, Recipe] = {}
         self.is_following = True
+        self._is_aside = False
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Look away from what is done within, which is not of the program."""
+        before, self._is_aside = self._is_aside, True
+        try:
+            yield
+        finally:
+            self._is_aside = before
 
     def __torch_dispatch__(
         self,
@@ -124,14 +135,15 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:  # noqa: ANN401 - whatever the operator returns
         """Run an operation and note it."""
         kwargs = kwargs or {}
-        if not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
+        if self._is_aside or not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
         number = self.issued
         wanted = number in self._again
         first = next((each for each in tensors_in((args, kwargs))), None)
         device = torch.device("cpu") if first is None else first.device
         state = _random_state(device) if wanted and is_random(func) else None
-        references = self._referred(func, args, kwargs) if wanted else None
+        with self.aside():
+            references = self._referred(func, args, kwargs) if wanted else None
         result = func(*args, **kwargs)
         results = tensors_in(result)
         if not results:
