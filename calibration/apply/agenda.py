@@ -161,11 +161,7 @@ class _Reader:
                         self._at(bisect_left(self._moments, place), Forget(storage))
                 case _:
                     pass
-        order = {Again: 1, Forget: 2}
-        actions = tuple(
-            tuple(sorted(self._due[at], key=lambda each: order.get(type(each), 0)))
-            for at in range(len(self._moments))
-        )
+        actions = tuple(tuple(self._due[at]) for at in range(len(self._moments)))
         return Agenda(
             self._tape, actions, frozenset(moved), frozenset(remade), frozenset(again), self._layout.nbytes, offloaded
         )
