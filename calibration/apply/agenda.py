@@ -113,7 +113,7 @@ class _Reader:
         numbers = {id(each): number for number, each in enumerate(step.operations)}
         place, again = 0, set[int]()
         away: dict[int, int] = defaultdict(int)
-        moved, remade, offloaded = set[int](), set[int](), 0
+        moved, remade = set[int](), set[int]()
         ends, unsaved = self._released_for_return(), set[int | None]()
         for position, operation in enumerate(plan.operations):
             match operation:
@@ -138,7 +138,6 @@ class _Reader:
                         continue
                     self._left[storage] = max(moment, self._left.get(storage, 0))
                     moved.add(storage)
-                    offloaded += len(extent)
                     self._at(moment, Leave(storage, extent, self._layout.offsets[position]))
                 case Prefetch(buffer=buffer) if self._moves(buffer) and self._storage(buffer) in moved:
                     extent = operation.extent or range(plan.buffers[buffer].nbytes)
@@ -161,9 +160,16 @@ class _Reader:
                         self._at(bisect_left(self._moments, place), Forget(storage))
                 case _:
                     pass
-        actions = tuple(tuple(self._due[at]) for at in range(len(self._moments)))
+        # To copy what stays frees nothing, as what the program itself holds until backward takes it.
+        given = {each.storage for due in self._due.values() for each in due if isinstance(each, Give)}
+        stays = moved - given
+        actions = tuple(
+            tuple(each for each in self._due[at] if not (isinstance(each, Leave | Come) and each.storage in stays))
+            for at in range(len(self._moments))
+        )
+        leaving = (each for due in actions for each in due if isinstance(each, Leave))
         return Agenda(
-            self._tape, actions, frozenset(moved), frozenset(remade), frozenset(again), self._layout.nbytes, offloaded
+            self._tape, actions, frozenset(moved & given), frozenset(remade), frozenset(again), self._layout.nbytes, sum(len(each.extent) for each in leaving)
         )
 
     def _moves(self, buffer: int) -> bool:
@@ -178,9 +184,8 @@ class _Reader:
         self._due[min(moment, len(self._moments) - 1)].append(action)
 
     def _give(self, storage: int, place: int) -> None:
-        moment = max(
-            bisect_right(self._moments, place) - 1, self._last_save[storage], self._left.get(storage, 0)
-        )
+        before = min(bisect_right(self._moments, place), self._first_take[storage]) - 1
+        moment = max(before, self._last_save[storage], self._left.get(storage, 0))
         if moment < self._first_take[storage]:
             self._at(moment, Give(storage))
 

@@ -193,14 +193,17 @@ class _Following:
     def _difference(self, tensor: torch.Tensor, save: int) -> str:
         expected = self._tape.saves[save]
         shape, kind = tuple(tensor.shape), element_type_of(tensor)
+        captured = self._loop._captured.storages[expected.storage]  # noqa: SLF001
+        if captured.nbytes == 0:
+            # What a library keeps, and says only when it runs.
+            return ""
         if shape != expected.shape or kind != expected.element_type:
             return (
                 f"save {save} is {kind} {list(shape)}, expected {expected.element_type} {list(expected.shape)} "
-                f"({self._loop._captured.storages[expected.storage].name})"  # noqa: SLF001
+                f"({captured.name})"
             )
         storage = tensor.untyped_storage()
         identity, number = storage._cdata, expected.storage  # noqa: SLF001 - its identity
-        captured = self._loop._captured.storages[number]  # noqa: SLF001
         if number in self._agenda.moved and storage.nbytes() != captured.nbytes:
             return f"save {save} lies in {storage.nbytes()} bytes, expected {captured.nbytes} ({captured.name})"
         if number in self._agenda.moved or number in self._agenda.remade:

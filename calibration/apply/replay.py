@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch._ops import OpOverload
@@ -14,7 +14,8 @@ from calibration.apply.held import Held
 from calibration.capture.schemas import arguments_of, is_random, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 
-_STATISTICS = ("running_mean", "running_var")
+_FROM_DATA: Final = torch.ops.aten.lift_fresh.default
+_STATISTICS: Final = ("running_mean", "running_var")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,11 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._is_aside or not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
+        if func is _FROM_DATA:
+            return func(*args, **kwargs)
+        while self.issued < len(self._operations) and self._operations[self.issued].name == str(_FROM_DATA):
+            # Numbers of Python become tensors on other ways where all tensors are fake.
+            self.issued += 1
         number = self.issued
         wanted = number in self._again
         first = next((each for each in tensors_in((args, kwargs))), None)
@@ -185,7 +191,7 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return referred
 
 
-_REFERENCES = (_View, _Kept)
+_REFERENCES: Final = (_View, _Kept)
 
 
 def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
