@@ -37,7 +37,6 @@ class Come:
 
     storage: int
     extent: range
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +113,8 @@ class _Reader:
         place, again = 0, set[int]()
         away: dict[int, int] = defaultdict(int)
         moved, remade = set[int](), set[int]()
+        places: dict[tuple[int, range], int] = {}
+        runs_again = {buffer for each in plan.operations if isinstance(each, Compute) and each.repeat for buffer in each.writes}
         ends, unsaved = self._released_for_return(), set[int | None]()
         for position, operation in enumerate(plan.operations):
             match operation:
@@ -130,7 +131,8 @@ class _Reader:
                         )
                     else:
                         place = number + 1
-                case Offload(buffer=buffer) if self._moves(buffer) and place <= self._moments[-1]:
+                case Offload(buffer=buffer, copy=0) if self._moves(buffer) and place <= self._moments[-1]:
+                    # One copy of a storage serves all tensors of it, however many the plan makes.
                     extent = operation.extent or range(plan.buffers[buffer].nbytes)
                     storage = self._storage(buffer)
                     moment = max(bisect_left(self._moments, place), self._last_save[storage])
@@ -138,12 +140,14 @@ class _Reader:
                         continue
                     self._left[storage] = max(moment, self._left.get(storage, 0))
                     moved.add(storage)
-                    self._at(moment, Leave(storage, extent, self._layout.offsets[position]))
+                    places[storage, extent] = self._layout.offsets[position]
+                    self._at(moment, Leave(storage, extent, places[storage, extent]))
                 case Prefetch(buffer=buffer) if self._moves(buffer) and self._storage(buffer) in moved:
                     extent = operation.extent or range(plan.buffers[buffer].nbytes)
                     storage = self._storage(buffer)
-                    moment = min(bisect_left(self._moments, place), self._first_take[storage])
-                    self._at(moment, Come(storage, extent, self._layout.offsets[position]))
+                    if places.pop((storage, extent), None) is not None:
+                        moment = min(bisect_left(self._moments, place), self._first_take[storage])
+                        self._at(moment, Come(storage, extent))
                 case ReleaseExtent(buffer=buffer, extent=extent) if self._moves(buffer):
                     away[buffer] += len(extent)
                     if away[buffer] == plan.buffers[buffer].nbytes:
@@ -152,9 +156,10 @@ class _Reader:
                     away[buffer] -= len(extent)
                 case Release(buffer=buffer) if self._moves(buffer) and position in ends:
                     storage = self._storage(buffer)
-                    if storage not in moved:
+                    if storage not in moved and buffer in runs_again:
                         remade.add(storage)
-                    self._give(storage, place)
+                    if storage in moved | remade:
+                        self._give(storage, place)
                 case Release(buffer=buffer) if (storage := plan.buffers[buffer].storage) in unsaved and again:
                     if storage is not None and storage not in self._first_take:
                         self._at(bisect_left(self._moments, place), Forget(storage))
