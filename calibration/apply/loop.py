@@ -113,7 +113,12 @@ class _Following:
         if agenda.again:
             captured = loop._captured  # noqa: SLF001
             self._watch = ForwardWatch(
-                captured.operations, agenda.again, loop._made_by, self._hold_made, self._known, self.depart  # noqa: SLF001
+                captured.operations,
+                agenda.again,
+                loop._made_by,  # noqa: SLF001
+                self._hold_made,
+                self._known,
+                self.depart,
             )
         written = (loop._writers, agenda.again)  # noqa: SLF001
         self._remakable = {each for each, by in written[0].items() if by and set(by) <= written[1]}
@@ -143,11 +148,11 @@ class _Following:
         def enter(_: nn.Module, __: object) -> None:
             entered.append(torch.is_grad_enabled() and not entered and not is_in_backward())
             if entered[-1]:
-                watch.__enter__()
+                watch.__enter__()  # type: ignore[no-untyped-call]
 
         def leave(_: nn.Module, __: object, ___: object) -> None:
             if entered.pop():
-                watch.__exit__(None, None, None)
+                watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
         hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
         try:
@@ -316,8 +321,8 @@ class _Following:
                 held.bring()
 
 
-def _forget(numbers: dict[int, int], identities: dict[int | None, int], identity: int) -> None:
-    identities.pop(numbers.pop(identity, None), None)
+def _forget(numbers: dict[int, int], identities: dict[int, int], identity: int) -> None:
+    identities.pop(numbers.pop(identity, -1), None)
 
 
 def _made_by(captured: CapturedStep) -> dict[int, list[int]]:

@@ -153,7 +153,9 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **kwargs)
         inputs = {each.untyped_storage()._cdata for each in tensors_in((args, kwargs))}  # noqa: SLF001 - its identity
         new = [
-            (at, each) for at, each in enumerate(tensors_in(result)) if each.untyped_storage()._cdata not in inputs  # noqa: SLF001
+            (at, each)
+            for at, each in enumerate(tensors_in(result))
+            if each.untyped_storage()._cdata not in inputs  # noqa: SLF001
         ]
         if not new and not any(is_written for _, is_written in operands_of(func, args, kwargs)):
             return result

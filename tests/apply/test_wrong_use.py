@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.apply.models import MODELS, loss
+from tests.apply.models import MODELS, Network, backward, loss
 from tests.apply.test_live import planned
 from vdnnsim.live import Planned
 
@@ -16,24 +16,24 @@ CASE = MODELS["perceptron"]
 
 
 @pytest.fixture(scope="module")
-def model() -> nn.Module:
+def model() -> Network:
     torch.manual_seed(0)
     return CASE.make()
 
 
 @pytest.fixture(scope="module")
-def made(model: nn.Module) -> Planned:
+def made(model: Network) -> Planned:
     return planned(CASE, model, "save_on_cpu")
 
 
-def gradients(model: nn.Module) -> list[Tensor]:
+def gradients(model: Network) -> list[Tensor]:
     """Return and drop the gradients of a model."""
     found = [each.grad.clone() for each in model.parameters() if each.grad is not None]
     model.zero_grad()
     return found
 
 
-def alike(made: Planned, model: nn.Module, use: Callable[[nn.Module], None], *, departs: str) -> None:
+def alike(made: Planned, model: Network, use: Callable[[nn.Module], None], *, departs: str) -> None:
     """Hold what a use leaves behind with the plan to what it does without."""
     torch.manual_seed(3)
     use(model)
@@ -51,87 +51,86 @@ def alike(made: Planned, model: nn.Module, use: Callable[[nn.Module], None], *, 
     assert len(said) == bool(departs)
 
 
-def test_another_batch(made: Planned, model: nn.Module) -> None:
+def test_another_batch(made: Planned, model: Network) -> None:
     batch = torch.randn(5, 16)
-    alike(made, model, lambda each: loss(each(batch)).backward(), departs="expected float32 [8, 16]")
+    alike(made, model, lambda each: backward(loss(each(batch))), departs="expected float32 [8, 16]")
 
 
-def test_two_steps_in_one_context(made: Planned, model: nn.Module) -> None:
+def test_two_steps_in_one_context(made: Planned, model: Network) -> None:
     def use(each: nn.Module) -> None:
         for _ in range(2):
-            loss(each(torch.randn(8, 16))).backward()
+            backward(loss(each(torch.randn(8, 16))))
 
     alike(made, model, use, departs="more is saved")
 
 
-def test_a_new_branch(made: Planned, model: nn.Module) -> None:
-    alike(made, model, lambda each: loss(each(torch.randn(8, 16)).exp()).backward(), departs="save")
+def test_a_new_branch(made: Planned, model: Network) -> None:
+    alike(made, model, lambda each: backward(loss(each(torch.randn(8, 16)).exp())), departs="save")
 
 
-def test_evaluation_within(made: Planned, model: nn.Module) -> None:
+def test_evaluation_within(made: Planned, model: Network) -> None:
     def use(each: nn.Module) -> None:
         with torch.no_grad():
             each(torch.ones(3, 16))
-        loss(each(torch.randn(8, 16))).backward()
+        backward(loss(each(torch.randn(8, 16))))
 
     alike(made, model, use, departs="")
 
 
-def test_backward_twice(made: Planned, model: nn.Module) -> None:
+def test_backward_twice(made: Planned, model: Network) -> None:
     def use(each: nn.Module) -> None:
         result = loss(each(torch.randn(8, 16)))
-        result.backward(retain_graph=True)
-        result.backward()
+        backward(result, retain_graph=True)
+        backward(result)
 
     alike(made, model, use, departs="")
 
 
-def test_double_backward(made: Planned, model: nn.Module) -> None:
+def test_double_backward(made: Planned, model: Network) -> None:
     def use(each: nn.Module) -> None:
         batch = torch.randn(8, 16, requires_grad=True)
         (slope,) = torch.autograd.grad(loss(each(batch)), batch, create_graph=True)
-        slope.square().sum().backward()
+        backward(slope.square().sum())
 
     alike(made, model, use, departs="save")
 
 
-def test_backward_outside(made: Planned, model: nn.Module) -> None:
+def test_backward_outside(made: Planned, model: Network) -> None:
     batch = torch.randn(8, 16)
-    loss(model(batch)).backward()
+    backward(loss(model(batch)))
     expected = gradients(model)
     with made.apply(model):
         result = loss(model(batch))
-    result.backward()
+    backward(result)
     assert all(torch.equal(one, other) for one, other in zip(expected, gradients(model), strict=True))
 
 
-def test_two_graphs_at_once(made: Planned, model: nn.Module) -> None:
+def test_two_graphs_at_once(made: Planned, model: Network) -> None:
     """The second step must not write over what the first has in pinned memory."""
     batches = torch.randn(8, 16), torch.randn(8, 16)
     for batch in batches:
-        loss(model(batch)).backward()
+        backward(loss(model(batch)))
     expected = gradients(model)
     made.loop._has_warned = False  # noqa: SLF001
-    results = []
-    with pytest.warns(UserWarning, match="the step before still has what it needs"):
-        for batch in batches:
-            with made.apply(model):
-                results.append(loss(model(batch)))
-    for each in results:
-        each.backward()
+    with made.apply(model):
+        first = loss(model(batches[0]))
+    with pytest.warns(UserWarning, match="the step before still has what it needs"), made.apply(model):
+        second = loss(model(batches[1]))
+    backward(first)
+    backward(second)
     assert all(torch.equal(one, other) for one, other in zip(expected, gradients(model), strict=True))
 
 
-def test_a_step_dropped_without_backward(made: Planned, model: nn.Module) -> None:
+def test_a_step_dropped_without_backward(made: Planned, model: Network) -> None:
     with made.apply(model):
         loss(model(torch.randn(8, 16)))
     with made.apply(model) as log:
-        loss(model(torch.randn(8, 16))).backward()
+        backward(loss(model(torch.randn(8, 16))))
     gradients(model)
     assert not log.departure
 
 
-def test_a_failure_in_forward(made: Planned, model: nn.Module) -> None:
+def test_a_failure_in_forward(made: Planned, model: Network) -> None:
     def fail(each: nn.Module) -> None:
         with made.apply(each):
             each(torch.randn(8, 16))
@@ -139,16 +138,16 @@ def test_a_failure_in_forward(made: Planned, model: nn.Module) -> None:
 
     with pytest.raises(ValueError, match="of the user"):
         fail(model)
-    alike(made, model, lambda each: loss(each(torch.randn(8, 16))).backward(), departs="")
+    alike(made, model, lambda each: backward(loss(each(torch.randn(8, 16)))), departs="")
 
 
-def test_one_context_in_another(made: Planned, model: nn.Module) -> None:
+def test_one_context_in_another(made: Planned, model: Network) -> None:
     def use(each: nn.Module) -> None:
         with made.apply(each):
-            loss(each(torch.randn(8, 16))).backward()
+            backward(loss(each(torch.randn(8, 16))))
 
     torch.manual_seed(3)
-    loss(model(torch.randn(8, 16))).backward()
+    backward(loss(model(torch.randn(8, 16))))
     expected = gradients(model)
     made.loop._has_warned = False  # noqa: SLF001
     torch.manual_seed(3)
@@ -171,14 +170,14 @@ def test_what_was_written_over_is_refused(policy: str) -> None:
         with torch.no_grad():
             kept[0].add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            result.backward()
+            backward(result)
 
 
-def test_weights_changed_before_backward(made: Planned, model: nn.Module) -> None:
+def test_weights_changed_before_backward(made: Planned, model: Network) -> None:
     with made.apply(model):
         result = loss(model(torch.randn(8, 16)))
         with torch.no_grad():
             model[2].weight.mul_(1.0)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            result.backward()
+            backward(result)
     model.zero_grad()
