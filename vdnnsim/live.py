@@ -96,6 +96,8 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
     from vdnnsim.api import _member, _memory_model
+    from vdnnsim.cost.model import ServerCosts
+    from vdnnsim.cost.table import AdjustedCosts
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.captured_workload import CapturedWorkload
     from vdnnsim.dnn.workload import Mode
@@ -123,9 +125,11 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     )
     check_captured_step(captured, captured.model)
     workload = CapturedWorkload.of(captured)
-    simulator = Simulator.of(
-        as_held(workload, tape), _with_memory(profile, memory), _memory_model(memory_model), PinnedMemory.ARENA
-    )
+    server = _with_memory(profile, memory)
+    # A schedule can move what a loop keeps, but PyTorch chooses its kernels: the fastest, whatever workspace they take.
+    costs = AdjustedCosts(ServerCosts(server), lambda _, __, ___, offered: offered[:1])
+    model_of_memory = _memory_model(memory_model)
+    simulator = Simulator.of(as_held(workload, tape), server, model_of_memory, PinnedMemory.ARENA, cost_model=costs)
     chosen = resolve_policy(policy, known_policies())
     predicted = simulator.run(chosen, simulator.oracle())[0]
     if predicted.refusal is not None:

@@ -1,5 +1,6 @@
 """Where copies run beside the user's own loop: a stream of the GPU, or a thread of the CPU, and pinned memory."""
 
+import weakref
 from functools import partial
 from typing import Any, Protocol
 
@@ -61,6 +62,7 @@ class CudaLane:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pinned = PinnedMemory()
+        weakref.finalize(self, self._pinned.give_all_back)
 
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return pinned memory."""
