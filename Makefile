@@ -9,7 +9,7 @@ WORKERS = 2
 
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
-COMPLETE = vdnnsim/plan/*,vdnnsim/planning/*,vdnnsim/policies/*,vdnnsim/engine/*,vdnnsim/analysis/*
+COMPLETE = vdnnsim/plans/*,vdnnsim/planning/*,vdnnsim/policies/*,vdnnsim/engine/*,vdnnsim/analysis/*
 
 .PHONY: run test test-pretend lint docs bench attack clean
 

@@ -13,9 +13,9 @@ from calibration.devices.port import Device
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request
-from vdnnsim.plan.operations import Offload, Prefetch
-from vdnnsim.plan.pieces import Pieces
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Offload, Prefetch
+from vdnnsim.plans.pieces import Pieces
+from vdnnsim.plans.training_plan import TrainingPlan
 
 _SLICE_BYTES = 512
 """Slices begin at multiples of this, so that no copy begins within a page of another one's cache lines."""

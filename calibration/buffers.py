@@ -11,7 +11,7 @@ from calibration.residents import Residents
 from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.training_plan import Buffer, BufferKind
+from vdnnsim.plans.training_plan import Buffer, BufferKind
 
 
 def form_of(workload: Workload, buffer: Buffer, *, channels_last: bool) -> Part | None:

@@ -7,7 +7,7 @@ from vdnnsim.cost.table import ONLY
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Alias,
     Allocate,
     AllocateExtent,
@@ -24,8 +24,8 @@ from vdnnsim.plan.operations import (
     WaitEvent,
     describe,
 )
-from vdnnsim.plan.repetition import leading_operations
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.repetition import leading_operations
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 
 class Capability(Enum):

@@ -14,8 +14,8 @@ from vdnnsim.dnn.layers import Layer
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plan.operations import Alias, Compute, describe
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Alias, Compute, describe
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ from calibration.timeline import trace_of
 from calibration.walk import PlanWalk
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, place_plan
-from vdnnsim.plan.repetition import end_of_work, leading_operations
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.repetition import end_of_work, leading_operations
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 
 
 class Executor:

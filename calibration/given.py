@@ -9,7 +9,7 @@ from calibration.kernels.initial import fill_input, fill_state, fill_weights, la
 from calibration.kernels.tensors import Part, shaped_view
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 
 
 class GivenContent:

@@ -5,8 +5,8 @@ from collections.abc import Set as AbstractSet
 import torch
 
 from calibration.devices.port import Device, MemoryCount
-from vdnnsim.plan.repetition import resident_buffers
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.repetition import resident_buffers
+from vdnnsim.plans.training_plan import TrainingPlan
 
 
 class Residents:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from calibration.compiled_plan import CompiledPlan
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.operations import Allocate, AllocateExtent, Compute
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_unlimited
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plans.operations import Allocate, AllocateExtent, Compute
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, Pool, place_unlimited
+from vdnnsim.plans.training_plan import BufferKind
 
 
 def placement_of(compiled: CompiledPlan, limits: MemoryLimits) -> Placement:

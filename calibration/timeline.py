@@ -11,7 +11,7 @@ from typing import Final
 
 from calibration.devices.port import Interval, Mark
 from vdnnsim.errors import DeviceError
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Alias,
     Allocate,
     AllocateExtent,
@@ -27,9 +27,9 @@ from vdnnsim.plan.operations import (
     WaitEvent,
     describe,
 )
-from vdnnsim.plan.order import NOTHING, StreamOrder
-from vdnnsim.plan.placement import Placement
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.order import NOTHING, StreamOrder
+from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.recorder import Recorder
 from vdnnsim.trace import IterationTrace
 from vdnnsim.units import format_seconds

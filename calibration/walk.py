@@ -19,7 +19,7 @@ from calibration.residents import Residents
 from calibration.timeline import IssueLog
 from calibration.workspace_memory import WorkspaceMemory
 from vdnnsim.dnn.layers import LayerKind
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Alias,
     Allocate,
     AllocateExtent,
@@ -35,7 +35,7 @@ from vdnnsim.plan.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plans.training_plan import BufferKind
 
 
 class PlanWalk:

@@ -15,7 +15,7 @@ from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.figures import FIGURES
 from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.policies.registry.options import describe_options
 from vdnnsim.study.file.keys import study_keys

@@ -23,7 +23,7 @@ from tests.toy import ROOT
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.experiment import simulator_of
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Policy, make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy

@@ -12,9 +12,9 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.server import Host, Link, Origin, Server
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch

@@ -19,9 +19,9 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
 from vdnnsim.trace import IterationTrace
 

@@ -6,9 +6,9 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, toy_chain, toy_costs, toy_setting,
 from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.hardware.topology import Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.trace import ServerTrace
 

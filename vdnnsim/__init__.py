@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vdnnsim.api import capture, load, simulate, validate
+    from vdnnsim.api import capture, load, plan, simulate, validate
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "capture", "load", "simulate", "validate"]
+__all__ = ["__version__", "capture", "load", "plan", "simulate", "validate"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever a name stands for

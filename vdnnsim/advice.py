@@ -23,7 +23,7 @@ from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.largest_batch import largest_batches
 from vdnnsim.messages import listed
-from vdnnsim.plan.placement import Placement
+from vdnnsim.plans.placement import Placement
 from vdnnsim.policies.port import Policy, make_plans
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.scenario import Scenario

@@ -11,7 +11,7 @@
     │   ├── ExecutionRefused  a plan that asks for what an executor on a real device cannot do
     │   ├── CaptureError      a model that cannot be captured
     │   └── RecordingError    a trace or a memory snapshot that cannot be read
-    ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plan`
+    ├── PlanError             a policy returned a plan that breaks the contract of `vdnnsim.plans`
     └── SimulationDeadlock    a plan that cannot end
 
 Every message is one line. That a network does not fit is a result, never an exception.

@@ -26,8 +26,8 @@ from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
 from vdnnsim.analysis.results import Declined
 from vdnnsim.cost.model import ServerCosts
 from vdnnsim.errors import PolicyError
-from vdnnsim.plan.placement import DoesNotFit, Placement
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.placement import DoesNotFit, Placement
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting, Trial, make_plans
 from vdnnsim.scenario.read import LARGEST_BATCH
 from vdnnsim.scenario.scenario import Scenario

@@ -15,7 +15,7 @@ from vdnnsim.errors import InputError
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
-from vdnnsim.plan.placement import DoesNotFit
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.policies.port import Policy, make_plans
 from vdnnsim.scenario.prices import Prices
 from vdnnsim.scenario.scenario import Scenario

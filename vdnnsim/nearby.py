@@ -11,7 +11,7 @@ from typing import Final
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.server import Server
-from vdnnsim.plan.placement import DoesNotFit
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.policies.port import DecidedBy, Policy
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.study.points.figures import with_figures

@@ -11,9 +11,9 @@ copies in flight are remembered, and whatever meets one is a bug of the plan che
 
 from dataclasses import dataclass
 
-from vdnnsim.plan.operations import AllocateExtent, AllReduce, Compute, Offload, Prefetch, ReleaseExtent, Stream
-from vdnnsim.plan.placement import PlacedChange
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import AllocateExtent, AllReduce, Compute, Offload, Prefetch, ReleaseExtent, Stream
+from vdnnsim.plans.placement import PlacedChange
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause
 
 

@@ -16,13 +16,13 @@ from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory, is_of_pytorch
-from vdnnsim.plan.aggregate import aggregate_gradients
-from vdnnsim.plan.buckets import bucket_bytes
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.libraries import cublas_bytes, with_cublas_workspaces
-from vdnnsim.plan.operations import Aggregation, AllReduce
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.buckets import bucket_bytes
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.libraries import cublas_bytes, with_cublas_workspaces
+from vdnnsim.plans.operations import Aggregation, AllReduce
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan, place_unlimited
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting, Trial, make_plans
 from vdnnsim.trace import ServerTrace

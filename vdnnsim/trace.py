@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from vdnnsim.hardware.topology import Hop
-from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.training_plan import TrainingPlan
 
 
 class StallCause(Enum):

@@ -18,6 +18,7 @@ from calibration.capture.program import Iteration, Program, prepare, replace_ten
 from calibration.capture.recorder import Record, Recorder
 from calibration.capture.roles import assign_kinds, operands_of
 from calibration.capture.storages import StorageTable
+from calibration.capture.tape import Tape, freed_by_program
 from vdnnsim.dnn.captured_step import VERSION, CapturedOperation, CapturedStep
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
@@ -54,9 +55,15 @@ class CaptureDevice:
 
 
 def capture(program: Program, device: CaptureDevice) -> CapturedStep:
-    """Return one iteration of a program.
+    """Return one iteration of a program; see `capture_with_tape`."""
+    return capture_with_tape(program, device)[0]
 
-    The iteration before it has made the states of the optimizer, and what models keep.
+
+def capture_with_tape(program: Program, device: CaptureDevice) -> tuple[CapturedStep, Tape]:
+    """Return one iteration of a program, and what autograd saves and takes of it.
+
+    The iteration before it has made the states of the optimizer, and what models keep; autograd holds nothing in it, so
+    that one sees when the program lets go of what is saved.
 
     Raises:
         CaptureError: the program cannot be captured; the message says why, and where in a user's code.
@@ -77,7 +84,7 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
         iteration = prepare(program, model, device.device_type, foreach=device.is_cuda)
         with _run_eagerly(model) as notes:
             # Recorded in vain, but for what fails in it.
-            blame(warm_up := Recorder(ModuleTracker(model), StorageTable()))
+            blame(warm_up := Recorder(ModuleTracker(model), StorageTable(), gives_away=True))
             with warm_up.recording():
                 iteration.run(warm_up.enter)
             modules, storages = ModuleTracker(model), StorageTable()
@@ -93,13 +100,17 @@ def capture(program: Program, device: CaptureDevice) -> CapturedStep:
 
             with _no_collection(), recorder.recording():
                 held = iteration.run(enter)
+            let_go = freed_by_program(
+                warm_up.records, [each.freed_after for each in warm_up.storages.lives], recorder.records
+            )
             numbers = recorder.finish()
+            tape = recorder.tape.finish(numbers, {numbers[each]: end for each, end in let_go.items()})
         assign_kinds(recorder.records, storages.lives, [numbers[each] for each in gradients])
         if fakes is not None and any("mkldnn_rnn_layer" in each.name for each in recorder.records):
             notes += ("What oneDNN keeps of recurrent layers is left out: it says so only when it runs (`--real`).",)
         step = _step(program, device, iteration, recorder.records, modules, storages, notes)
         del held
-    return step
+    return step, tape
 
 
 @contextmanager

@@ -9,12 +9,13 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from calibration.capture.capture import CaptureDevice, capture
+from calibration.capture.capture import CaptureDevice, capture_with_tape
 from calibration.capture.libraries import library_version
 from calibration.capture.losses import AssumedLoss
 from calibration.capture.program import OPTIMIZERS, Program
 from calibration.capture.request import LIBRARIES
 from calibration.capture.sources import with_notes
+from calibration.capture.tape import Tape
 from calibration.capture.user_code import arguments_of, article, sample_of, without_values
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.workload import Mode
@@ -34,9 +35,9 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     optimizer: str,
     accumulate: int,
     channels_last: bool,
-    real: bool,
-) -> CapturedStep:
-    """Return one iteration of a model, which stays as it is.
+    device: CaptureDevice,
+) -> tuple[CapturedStep, Tape]:
+    """Return one iteration of a model, which stays as it is, and what autograd saves and takes of it.
 
     Args:
         model: a module, or a function without arguments that returns one.
@@ -48,7 +49,7 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         optimizer: a key of `OPTIMIZERS`.
         accumulate: micro-batches before a step of the optimizer.
         channels_last: whether tensors of four dimensions lie in memory with their channels last.
-        real: whether to run the model on the CPU with real tensors.
+        device: as what it is captured; with real tensors on the CPU alone.
 
     Raises:
         CaptureError: it cannot be captured; the message says why and what would be right.
@@ -66,8 +67,8 @@ def captured_object(  # noqa: PLR0913 - the words of the command
     assumed = AssumedLoss(name, accumulate)
     program = Program(
         name=name,
-        make_model=_maker(model, real=real),
-        make_inputs=lambda: given if real else without_values(given),
+        make_model=_maker(model, real=device.real),
+        make_inputs=lambda: given if device.real else without_values(given),
         loss=assumed if loss is None else loss,
         optimizer=optimizer,
         mode=mode,
@@ -80,7 +81,8 @@ def captured_object(  # noqa: PLR0913 - the words of the command
         sample_elements=elements,
         versions=", ".join([library_version("torch"), *_versions(model)]),
     )
-    return with_notes(capture(program, CaptureDevice(real=real)), assumed)
+    step, tape = capture_with_tape(program, device)
+    return with_notes(step, assumed), tape
 
 
 def _name(model: object) -> str:

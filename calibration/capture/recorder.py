@@ -21,6 +21,7 @@ from calibration.capture.modules import ModuleTracker
 from calibration.capture.nodes import NodeTracker, is_accumulating, is_in_backward, newest_node, running_node
 from calibration.capture.schemas import is_random, name_of, only_writes, operands_of, tensors_in
 from calibration.capture.storages import Operand, StorageTable, element_type_of
+from calibration.capture.tape import TapeRecorder
 from calibration.capture.traffic import traffic_of
 from calibration.capture.work import Effort, effort_of
 from vdnnsim.dnn.layers import Phase
@@ -61,21 +62,31 @@ class Record:
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within `recording` each operation becomes a record."""
 
-    def __init__(self, modules: ModuleTracker, storages: StorageTable, host: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        modules: ModuleTracker,
+        storages: StorageTable,
+        host: frozenset[int] = frozenset(),
+        *,
+        gives_away: bool = False,
+    ) -> None:
         """Record what runs of a model.
 
         Args:
             modules: of the model.
             storages: what is there when the iteration begins; what it makes is added.
             host: identities of storages in host memory, as an optimizer's counts of steps on CUDA.
+            gives_away: as of `TapeRecorder`.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.records: list[Record] = []
+        self.tape = TapeRecorder(gives_away)
         self.failure: tuple[BaseException, CaptureError] | None = None
         """The last exception that an operation raised, and what it means; the model may have caught it."""
+        self._is_aside = False
         self._phase = Phase.FORWARD
         self._modules = modules
-        self._storages = storages
+        self.storages = storages
         self._host = host
         self._nodes = NodeTracker()
         # What autograd saves, with the node that it is of and how many operations there were.
@@ -89,7 +100,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Record what runs within."""
         with ExitStack() as stack:
             stack.enter_context(self._modules.following())
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._note_saved, lambda saved: saved))
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._note_saved, self._note_taken))
             stack.enter_context(self)
             yield
 
@@ -102,6 +113,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:  # noqa: ANN401 - whatever the operator returns
         """Run an operation and record it."""
         kwargs = kwargs or {}
+        if self._is_aside:
+            return func(*args, **kwargs)
         try:
             result = func(*args, **kwargs)
         except Exception as failure:
@@ -134,7 +147,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             The new number of each storage by its old one.
         """
         for node, storage, issued in self._saved:
-            position, made = self._nodes.operation_of(node), self._storages.lives[storage].written_by
+            position, made = self._nodes.operation_of(node), self.storages.lives[storage].written_by
             # A node without an operation of its own, as of a custom function that returns its input, saves after the
             # last one; and what none before it has made.
             if position is None or (made is not None and made > position):
@@ -142,7 +155,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             record = self.records[position]
             if storage not in record.saves:
                 record.saves.append(storage)
-        return write_in_place(self.records, self._storages)
+        return write_in_place(self.records, self.storages)
 
     def _record(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: object) -> None:
         operands: dict[tuple[int, int], Access] = {}
@@ -151,21 +164,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if is_written:
                     return
                 continue
-            number = self._storages.add_constant(tensor)
+            number = self.storages.add_constant(tensor)
             access = Access.READ
             if is_written:
                 access = Access.WRITE if only_writes(func) else Access.UPDATE
-            operands.setdefault((number, self._storages.view(tensor, number)), access)
+            operands.setdefault((number, self.storages.view(tensor, number)), access)
         results: dict[int, int] = {}
         for index, tensor in enumerate(tensors_in(result)):
-            if self._storages.number_of(tensor) is None and not self._is_on_host(tensor):
+            if self.storages.number_of(tensor) is None and not self._is_on_host(tensor):
                 label = f"{name_of(func)} {self._modules.path}".strip()
-                number = self._storages.add(tensor, label, BufferKind.FEATURE_MAP)
+                number = self.storages.add(tensor, label, BufferKind.FEATURE_MAP)
                 results[number] = index
-                operands[number, self._storages.view(tensor, number)] = Access.WRITE
+                operands[number, self.storages.view(tensor, number)] = Access.WRITE
         if not any(access.writes for access in operands.values()):
             return
-        made_by = self._storages.lives[next(iter(operands))[0]].written_by
+        made_by = self.storages.lives[next(iter(operands))[0]].written_by
         made_in = None if made_by in (None, len(self.records)) else self.records[made_by].node
         node = running_node()
         module, forward, recomputes = self._place(str(func))
@@ -187,7 +200,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 overwrites=len(results) == 1 and overwrites(func, args, result, made_in),
             )
         )
-        self._storages.issued = len(self.records)
+        self.storages.issued = len(self.records)
 
     def _place(self, name: str) -> tuple[int, int | None, bool]:
         """Return the module of an operation, the operation of forward that it is of, and whether it is that again."""
@@ -209,12 +222,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             module = self.records[forward].module
         return module, forward, recomputes
 
-    def _note_saved(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self._phase is Phase.FORWARD and not self._is_on_host(tensor):
-            number = self._storages.add_constant(tensor)
-            self._saved.append((newest_node(), number, len(self.records)))
-        # With its node, a result that is saved would hold itself, and live on where no backward comes by.
-        return tensor.detach()
+    def _note_saved(self, tensor: torch.Tensor) -> tuple[int | None, torch.Tensor]:
+        if self._phase is not Phase.FORWARD or self._is_on_host(tensor):
+            return None, tensor.detach()
+        number = self.storages.add_constant(tensor)
+        self._saved.append((newest_node(), number, len(self.records)))
+        self._is_aside = True
+        try:
+            return self.tape.save(tensor, number, len(self.records))
+        finally:
+            self._is_aside = False
+
+    def _note_taken(self, saved: tuple[int | None, torch.Tensor]) -> torch.Tensor:
+        save, tensor = saved
+        if save is not None:
+            self.tape.take(save, len(self.records))
+        return tensor
 
     def _is_on_host(self, tensor: torch.Tensor) -> bool:
         return tensor.untyped_storage()._cdata in self._host  # noqa: SLF001 - its identity

@@ -18,7 +18,7 @@ from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, TopologyLink
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.swap import StaggeredSwap, SwapIn
 from vdnnsim.simulator import Simulator
 

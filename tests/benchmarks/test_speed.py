@@ -18,8 +18,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.layrub import LayrubHybrid
 from vdnnsim.policies.port import Setting

@@ -11,7 +11,7 @@ import pytest
 from tests.toy import replay, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.plan.operations import describe
+from vdnnsim.plans.operations import describe
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv
 from vdnnsim.scenario.read import read_scenario

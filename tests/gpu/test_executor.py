@@ -9,8 +9,8 @@ from calibration.kernels.port import KernelLibrary
 from tests.calibration.executor.bench import UNLIMITED, Bench
 from vdnnsim.dnn.networks.vgg import vgg_paper
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.placement import DoesNotFit
+from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 

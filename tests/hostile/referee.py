@@ -24,7 +24,7 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.scenario.scenario import Scenario

@@ -30,7 +30,7 @@ from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError
-from vdnnsim.plan.placement import needed_bytes
+from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.units import MIB
 from vdnnsim.validation.run.side import Peaks, predicted_peaks
 

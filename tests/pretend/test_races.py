@@ -21,13 +21,13 @@ from tests.pretend.conftest import AddRows
 from tests.pytorch_allocator.history import History, recorded
 from tests.pytorch_allocator.model import GpuMemory
 from tests.pytorch_allocator.twin import allocator_set
-from tests.unit.plan.hand_written import with_operations
+from tests.unit.plans.hand_written import with_operations
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.plan.operations import Operation
-from vdnnsim.plan.placement import DoesNotFit
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Operation
+from vdnnsim.plans.placement import DoesNotFit
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from tests.toy import touching, toy_chain, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
-from vdnnsim.plan.aggregate import aggregate_gradients
-from vdnnsim.plan.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Aggregation, Allocate, AllReduce, Compute, Operation, Release
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Operation, Release
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
 
 MIB = 2**20
 WORKLOAD = toy_workload(toy_chain(1))

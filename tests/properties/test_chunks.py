@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from tests.random_plans import ROOMY, Case, cases, swap_policies, vdnn_policies
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.chunks import in_chunks
-from vdnnsim.plan.operations import Compute, Offload, Prefetch
-from vdnnsim.plan.placement import place_unlimited
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.chunks import in_chunks
+from vdnnsim.plans.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.placement import place_unlimited
 from vdnnsim.trace import IterationTrace
 
 CHUNKS = st.integers(1, 40)

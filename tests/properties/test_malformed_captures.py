@@ -14,7 +14,7 @@ from vdnnsim.dnn.captured_file import read_captured_step
 from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import InputError
-from vdnnsim.plan.schedule import iteration
+from vdnnsim.plans.schedule import iteration
 
 DOCUMENTS = [json.loads(msgspec.json.encode(step)) for step in (chain(), residual(), checkpointed())]
 SCALARS = (

@@ -14,10 +14,10 @@ from tests.random_plans import cost_tables, graphs
 from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, toy_setting, toy_workload
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Link, Server
-from vdnnsim.plan.operations import Compute, Offload, Prefetch
-from vdnnsim.plan.placement import MemoryLimits, needed_bytes
-from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.problem import RESIDENT
+from vdnnsim.plans.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.placement import MemoryLimits, needed_bytes
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.page_migration import PageMigration

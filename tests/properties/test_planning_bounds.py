@@ -18,14 +18,14 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Alias, Compute, Offload, Paged, Prefetch, Release
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.schedule import Run
-from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
+from vdnnsim.plans.operations import Alias, Compute, Offload, Paged, Prefetch, Release
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.schedule import Run
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.memonger import Memonger
 from vdnnsim.policies.page_migration import PageMigration

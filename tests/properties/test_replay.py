@@ -21,9 +21,9 @@ from tests.random_plans import (
 from tests.toy import toy_setting
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
-from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.trace import IterationTrace

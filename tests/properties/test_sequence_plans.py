@@ -15,9 +15,9 @@ from vdnnsim.dnn.sequence_builder import SequenceBuilder
 from vdnnsim.dnn.sequences import Smoothness
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy

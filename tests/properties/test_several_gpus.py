@@ -13,11 +13,11 @@ from vdnnsim.dnn.workload import Mode
 from vdnnsim.engine.simulate import simulate, simulate_server
 from vdnnsim.hardware.topology import Hop, Node, NodeKind, PeerLink, Sharing, Topology, TopologyLink, Way
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.aggregate import aggregate_gradients
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Aggregation, Stream
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Aggregation, Stream
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import ServerTrace
 
 MOST_GPUS = 4

@@ -10,10 +10,10 @@ from tests.toy import toy_setting
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import Offload, Prefetch
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.planner import Planner
+from vdnnsim.plans.operations import Offload, Prefetch
+from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Setting
 

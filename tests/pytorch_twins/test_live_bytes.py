@@ -7,7 +7,7 @@ from tests.toy import toy_costs, toy_setting
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks import NETWORKS, build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.operations import Allocate, Release
+from vdnnsim.plans.operations import Allocate, Release
 from vdnnsim.policies.pytorch import PyTorch
 
 SHARE = 0.01

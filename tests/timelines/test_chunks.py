@@ -11,12 +11,12 @@ import pytest
 from tests.toy import TOY_LIMITS, replay, touching, toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.chunks import in_chunks
-from vdnnsim.plan.operations import Compute, Offload, ReleaseExtent, Stream, describe
-from vdnnsim.plan.placement import DoesNotFit, place_plan
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.chunks import in_chunks
+from vdnnsim.plans.operations import Compute, Offload, ReleaseExtent, Stream, describe
+from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.trace import IterationTrace, Stall, StallCause
 
 F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS

@@ -2,7 +2,7 @@
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plan.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import IterationTrace, StallCause
 

@@ -12,7 +12,7 @@ from tests.unit.test_cli import SMALL, vdnnsim
 from vdnnsim.analysis.results import Declined
 from vdnnsim.compare import compare_policies
 from vdnnsim.errors import PolicyError
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.read import read_scenario

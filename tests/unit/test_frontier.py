@@ -18,8 +18,8 @@ from tests.unit.test_largest_batch import BASE, LEAST, NONE, scenario
 from vdnnsim.errors import PolicyError
 from vdnnsim.experiment import run_scenario
 from vdnnsim.frontier import find_frontier
-from vdnnsim.plan.certificate import BoundClass, Certificate
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.certificate import BoundClass, Certificate
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.swap import StaggeredSwap

@@ -24,8 +24,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.topology import Node, NodeKind, Sharing, Topology, TopologyLink
 from vdnnsim.largest_batch import Need, find_edge, largest_batches
-from vdnnsim.plan.operations import Aggregation
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Aggregation
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base

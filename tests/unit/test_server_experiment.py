@@ -14,10 +14,10 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.errors import PlanError, PolicyError
 from vdnnsim.experiment import run_scenario
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import Aggregation, Allocate, AllReduce, Compute, Release
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.plans.operations import Aggregation, Allocate, AllReduce, Compute, Release
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy, Setting

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from vdnnsim.cost.transfer import before_flow_s, copy_s, paged_copy_s
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
-from vdnnsim.plan.operations import Offload, Paged, Prefetch, Stream
+from vdnnsim.plans.operations import Offload, Paged, Prefetch, Stream
 from vdnnsim.trace import IterationTrace, Span
 
 

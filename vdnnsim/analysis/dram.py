@@ -12,7 +12,7 @@ from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Server
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.trace import IterationTrace, Span
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vdnnsim.plan.operations import AllReduce, Stream
+from vdnnsim.plans.operations import AllReduce, Stream
 from vdnnsim.trace import ServerTrace
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import Declined
-from vdnnsim.plan.certificate import BoundClass
+from vdnnsim.plans.certificate import BoundClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Compute
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Compute
+from vdnnsim.plans.training_plan import TrainingPlan
 
 Kernel: TypeAlias = tuple[int, Phase, str, int]
 """Layer, phase, algorithm, and over how many images."""

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.trace import IterationTrace
 
 

@@ -7,8 +7,8 @@ from itertools import accumulate
 
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Gpu
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
-from vdnnsim.plan.training_plan import Buffer, BufferKind
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.training_plan import Buffer, BufferKind
 from vdnnsim.trace import IterationTrace
 
 Selection = Callable[[Buffer], bool]

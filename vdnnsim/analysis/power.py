@@ -21,7 +21,7 @@ from vdnnsim.cost.table import CostModel, CostTable
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.server import Power, Server
-from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.trace import IterationTrace, Span
 
 SAMPLING_PERIOD_S = 0.05

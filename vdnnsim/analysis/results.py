@@ -10,8 +10,8 @@ from vdnnsim.engine.host import Execution
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
-from vdnnsim.plan.operations import Aggregation
-from vdnnsim.plan.placement import DoesNotFit
+from vdnnsim.plans.operations import Aggregation
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.trace import IterationTrace, ServerTrace
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from vdnnsim.dnn.layers import Stage
-from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.trace import IterationTrace, StallCause
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from vdnnsim.api.captured import Captured, capture
+from vdnnsim.api.live import Planned, plan
 from vdnnsim.api.question import Question, Simulation, simulate
 from vdnnsim.api.study import LoadedStudy, StudyResults
 from vdnnsim.api.validation import ValidationResults, validate
@@ -12,12 +13,14 @@ from vdnnsim.api.validation import ValidationResults, validate
 __all__ = [
     "Captured",
     "LoadedStudy",
+    "Planned",
     "Question",
     "Simulation",
     "StudyResults",
     "ValidationResults",
     "capture",
     "load",
+    "plan",
     "simulate",
     "validate",
 ]

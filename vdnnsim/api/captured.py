@@ -90,7 +90,6 @@ def capture(  # noqa: PLR0913  # the words of the command
         "optimizer": optimizer,
         "accumulate": accumulate,
         "channels_last": channels_last,
-        "real": real,
     }
     if isinstance(model, str):
         from calibration.capture.isolation import captured
@@ -100,16 +99,20 @@ def capture(  # noqa: PLR0913  # the words of the command
             raise CaptureError(f"loss: {model} is captured in a process of its own, expected a model that has its loss")
         if batch is None:
             raise CaptureError(f"batch: {model} has none by default, expected an integer from 1 on")
-        step, _ = captured(Request(model=model, batch_size=batch, image=image, tokens=tokens, inputs=inputs, **chosen))
+        step, _ = captured(
+            Request(model=model, batch_size=batch, image=image, tokens=tokens, inputs=inputs, real=real, **chosen)
+        )
     else:
         from calibration.availability import require_torch
 
         require_torch()
+        from calibration.capture.capture import CaptureDevice
         from calibration.capture.objects import captured_object
 
         if image is not None or tokens is not None:
             raise CaptureError("image and tokens are of models in words, expected inputs")
-        step = captured_object(model, inputs, loss=loss, batch_size=batch, **chosen)
+        device = CaptureDevice(real=real)
+        step, _ = captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **chosen)
     return Captured(**msgspec.structs.asdict(step))
 
 

@@ -183,7 +183,7 @@ def simulate(
         workload=CapturedWorkload.of(captured),
         server=profile.server,
         policies=tuple(resolve_policy(each, known) for each in ([policy] if isinstance(policy, str) else policy)),
-        memory_model=_memory_model(memory_model),
+        memory_model=chosen_memory_model(memory_model),
         pinned_memory=PinnedMemory.ARENA,
         sources=profile.sources,
         execution=way,
@@ -191,7 +191,12 @@ def simulate(
     return Question(scenario, Path()).run()
 
 
-def _memory_model(text: str) -> "MemoryChoice":
+def chosen_memory_model(text: str) -> "MemoryChoice":
+    """Return a memory model by its name.
+
+    Raises:
+        CaptureError: there is none of this name.
+    """
     from vdnnsim.memory.choices import memory_choice
 
     try:

@@ -1,7 +1,7 @@
 """Micro-batches: an iteration that runs forward and backward several times before it updates, and what repeats of it.
 
 All but the first are alike: weight gradients are there, to which backward adds. So the last is the iteration that
-policies plan, and what they plan is done as often as there are micro-batches (`vdnnsim.plan.lowering`). Of the first
+policies plan, and what they plan is done as often as there are micro-batches (`vdnnsim.plans.lowering`). Of the first
 it says a little too much memory: that of gradients which backward is about to make.
 """
 

@@ -14,7 +14,7 @@ from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.hardware.nccl import Ring, wire_of
 from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology import Hop
-from vdnnsim.plan.operations import Aggregation, AllReduce
+from vdnnsim.plans.operations import Aggregation, AllReduce
 
 Process = simpy.events.ProcessGenerator
 

@@ -26,7 +26,7 @@ from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Host
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Alias,
     Allocate,
     AllocateExtent,
@@ -37,7 +37,7 @@ from vdnnsim.plan.operations import (
     Release,
     ReleaseExtent,
 )
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 
 
 class Execution(Enum):

@@ -22,7 +22,7 @@ from vdnnsim.engine.streams import CopyEngines, EventBoard, Process, StreamProce
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Alias,
     Allocate,
     AllocateExtent,
@@ -39,8 +39,8 @@ from vdnnsim.plan.operations import (
     WaitEvent,
     describe,
 )
-from vdnnsim.plan.placement import Placement
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.recorder import Recorder
 from vdnnsim.trace import IterationTrace, ServerTrace
 

@@ -16,7 +16,7 @@ from vdnnsim.engine.collectives import Collectives
 from vdnnsim.engine.interconnect import Interconnect
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Server
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Allocate,
     AllocateExtent,
     AllReduce,
@@ -30,8 +30,8 @@ from vdnnsim.plan.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plan.placement import Placement
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.placement import Placement
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.recorder import Recorder
 
 Process = Generator[simpy.Event, Any, None]

@@ -6,8 +6,8 @@
                        and kept; each thread has a handle, and backward runs on one of its own. cublasLt, which adds the
                        bias of a linear layer, shares it
     cuDNN              the workspace of each convolution while it runs (`vdnnsim.cost.chosen_workspace`, or the table of
-                       a profile); where it searches, more in the first iteration (`vdnnsim.plan.searches`)
-    DDP                buckets of gradients, a second copy or the gradients themselves (`vdnnsim.plan.buckets`)
+                       a profile); where it searches, more in the first iteration (`vdnnsim.plans.searches`)
+    DDP                buckets of gradients, a second copy or the gradients themselves (`vdnnsim.plans.buckets`)
     pinned memory      blocks of powers of two, kept when they are given back, each for requests of its own size
 
 Sources: github.com/pytorch/pytorch, aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize, `:4096:2:16:8`,

@@ -44,7 +44,7 @@ class AllocatorSettings:
             longest; 0 for never.
         per_process_memory_fraction: part of all memory of the GPU that may be reserved.
         cudnn_benchmark: whether the first iteration of what was captured searches for its convolutions
-            (`vdnnsim.plan.searches`).
+            (`vdnnsim.plans.searches`).
     """
 
     expandable_segments: bool = False

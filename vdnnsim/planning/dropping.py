@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from vdnnsim.plan.schedule import Run
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Kernel, Problem
 from vdnnsim.planning.recomputation import Recomputation
+from vdnnsim.plans.schedule import Run
 
 SHARES: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 """Of the bytes that could be dropped, in the first two rounds."""

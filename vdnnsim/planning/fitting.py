@@ -7,14 +7,14 @@ from typing import Final
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.plan.placement import DoesNotFit, Placement
-from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import Order
 from vdnnsim.planning.fluid import Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Kernel, Option, Problem
 from vdnnsim.planning.timetable import Movement, Timetable
+from vdnnsim.plans.placement import DoesNotFit, Placement
+from vdnnsim.plans.training_plan import TrainingPlan
 
 MOST_REPAIRS: Final = 64
 """So often a plan is made again for kernels that find no room."""

@@ -13,12 +13,6 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.certificate import BoundClass, Certificate
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement
-from vdnnsim.plan.schedule import Run, iteration
-from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import DropSearch, Order
 from vdnnsim.planning.fitting import NEAR, Candidate, Fitting
@@ -31,6 +25,12 @@ from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.planning.states import states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.certificate import BoundClass, Certificate
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement
+from vdnnsim.plans.schedule import Run, iteration
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import format_seconds
 
 SHORT: Final = 0.01

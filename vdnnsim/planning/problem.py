@@ -18,9 +18,9 @@ from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lifetimes import lifetimes
-from vdnnsim.plan.schedule import Run, Schedule, by_operation
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lifetimes import lifetimes
+from vdnnsim.plans.schedule import Run, Schedule, by_operation
 
 RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OPTIMIZER_STATE)
 

@@ -6,9 +6,9 @@ from itertools import islice
 from typing import Final
 
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.plan.certificate import SlowerKernel
 from vdnnsim.planning.problem import RESIDENT, Kernel, Problem
 from vdnnsim.planning.timetable import Timetable
+from vdnnsim.plans.certificate import SlowerKernel
 from vdnnsim.units import format_bytes, format_seconds
 
 MOST_REASONS: Final = 3

@@ -14,8 +14,8 @@ from vdnnsim.cost.table import CostTable
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.schedule import Run, Schedule, by_operation
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.schedule import Run, Schedule, by_operation
 
 
 class Recomputation:
@@ -31,6 +31,7 @@ class Recomputation:
         self._buffers = buffers = IterationBuffers(workload)
         self._costs = costs
         self._touched = [buffers.touched(run) for run in self.runs]
+        self._read_again = [buffers.touched(replace(run, repeat=1))[0] for run in self.runs]
         self._forward = [at for at, run in enumerate(self.runs) if run.phase is Phase.FORWARD]
         self._writers: dict[int, list[int]] = defaultdict(list)
         for at in self._forward:
@@ -69,7 +70,7 @@ class Recomputation:
         waiting = [buffer] if buffer in absent else []
         while waiting:
             current = waiting[-1]
-            inputs = {each for at in self._writers[current] for each in self._touched[at][0]} - {current}
+            inputs = {each for at in self._writers[current] for each in self._read_again[at]} - {current}
             missing = sorted(inputs & absent, key=self._made)
             if missing:
                 waiting += missing
@@ -89,7 +90,7 @@ class Recomputation:
         return not any(
             later > at
             for at in self._writers[buffer]
-            for each in self._touched[at][0]
+            for each in self._read_again[at]
             if each != buffer
             for later in self._writers.get(each, ())
         )

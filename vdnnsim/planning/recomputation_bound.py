@@ -31,10 +31,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from vdnnsim.plan.buffers import IterationBuffers
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, Wait, sums_of
+from vdnnsim.plans.buffers import IterationBuffers
 
 _TOLERANCE: Final = 1e-6
 """By what fraction the solver's tolerances may raise a bound."""

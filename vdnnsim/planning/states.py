@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.schedule import Fetch, Offload, Step, Wait
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, Stay
 from vdnnsim.planning.timetable import Timetable
+from vdnnsim.plans.schedule import Fetch, Offload, Step, Wait
 
 
 def states_bound(problem: Problem, bound_s: float, others_s: float, links: Links, *, recompute: bool) -> float:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from vdnnsim.cost.table import KernelChoice, KernelCost
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait
 from vdnnsim.planning.problem import Option
 from vdnnsim.planning.states import Streaming
 from vdnnsim.planning.timetable import Chunk, Timetable
+from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait
 
 
 def steps_of(timetable: Timetable) -> list[Step]:

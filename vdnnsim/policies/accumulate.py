@@ -24,10 +24,10 @@ from typing import ClassVar, Final
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryChoice
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.schedule import Run, backward, forward, update
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.schedule import Run, backward, forward, update
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 

@@ -14,8 +14,8 @@ from vdnnsim.cost.table import CostTable, KernelChoice, KernelCost, fastest_of
 from vdnnsim.cost.workspace import WINOGRAD_NONFUSED
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, place_plan
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.units import GIB
 
 

@@ -2,17 +2,17 @@
 
 Everything is allocated before the first kernel and held to the end: all feature maps, W and dW of all layers, one
 workspace as large as the largest that any kernel wants, and the minimal number of gradient-map buffers, reused in
-backward (`vdnnsim.plan.schemes`).
+backward (`vdnnsim.plans.schemes`).
 """
 
 from typing import ClassVar
 
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import iteration
-from vdnnsim.plan.schemes import NetworkWide
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import iteration
+from vdnnsim.plans.schemes import NetworkWide
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 

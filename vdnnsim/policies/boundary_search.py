@@ -23,9 +23,9 @@ from typing import ClassVar
 from vdnnsim.cost.table import ONLY, CostTable, KernelChoice, KernelCost
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.liveness import needed_in_backward
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.plans.liveness import needed_in_backward
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.vdnn import maps_of_all

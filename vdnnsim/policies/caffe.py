@@ -25,10 +25,10 @@ from typing import ClassVar, Final
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import iteration
-from vdnnsim.plan.schemes import ByLifetime, Draft
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import iteration
+from vdnnsim.plans.schemes import ByLifetime, Draft
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 

@@ -20,8 +20,8 @@ from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.choices import MemoryChoice
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
 from vdnnsim.policies.port import DecidedBy, Policy, Setting

@@ -23,9 +23,9 @@ from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import (
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import (
     Allocate,
     Fetch,
     Offload,
@@ -38,7 +38,7 @@ from vdnnsim.plan.schedule import (
     forward,
     update,
 )
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 

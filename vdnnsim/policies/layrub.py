@@ -23,7 +23,7 @@ second hides what comes back for the first.
 
 from typing import ClassVar
 
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.iterations.layrub import layrub_plan
 from vdnnsim.policies.iterations.layrub_spaces import Reuse
 from vdnnsim.policies.port import DecidedBy, Policy, Setting

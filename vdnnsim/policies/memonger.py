@@ -30,10 +30,10 @@ from math import isqrt, sqrt
 from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import needed_bytes
-from vdnnsim.plan.schemes import ByLifetime
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.placement import needed_bytes
+from vdnnsim.plans.schemes import ByLifetime
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.iterations.segments import Segment, joined, modules, segmented_steps
 from vdnnsim.policies.port import DecidedBy, Policy, Setting

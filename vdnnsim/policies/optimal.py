@@ -7,10 +7,10 @@ What leaves and when it comes back, what is computed again, and by which algorit
 from typing import ClassVar, Final
 
 from vdnnsim.errors import InputError, PolicyError
-from vdnnsim.plan.buffers import states_of_update
-from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
+from vdnnsim.plans.buffers import states_of_update
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.units import Dimension, parse_quantity
 

@@ -24,14 +24,14 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lifetimes import lifetimes
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.operations import Paged
-from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.schedule import Allocate, Fetch, Offload, Release, Run, Step, Wait, iteration
-from vdnnsim.plan.schemes import AsScheduled
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lifetimes import lifetimes
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.operations import Paged
+from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.schedule import Allocate, Fetch, Offload, Release, Run, Step, Wait, iteration
+from vdnnsim.plans.schemes import AsScheduled
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.units import KIB, Dimension, parse_quantity

@@ -26,8 +26,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import PolicyError, VdnnsimError
 from vdnnsim.memory.choices import MemoryChoice
 from vdnnsim.messages import describe, describe_exception
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 
 

@@ -21,10 +21,10 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.step import WeightGradients
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.kept_gradients import with_kept_gradients
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import iteration
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.kept_gradients import with_kept_gradients
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import iteration
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 

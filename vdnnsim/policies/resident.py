@@ -5,7 +5,7 @@ It is the pass without offload of vDNN_dyn (MICRO 2016, III-C), and what Kim et 
 
 from typing import ClassVar
 
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
 from vdnnsim.policies.port import DecidedBy, Policy, Setting

@@ -26,9 +26,9 @@ from typing import ClassVar
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.liveness import last_forward_use
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import (
+from vdnnsim.plans.liveness import last_forward_use
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import (
     Fetch,
     Offload,
     Step,
@@ -39,7 +39,7 @@ from vdnnsim.plan.schedule import (
     forward,
     update,
 )
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.pytorch import pytorch_loop

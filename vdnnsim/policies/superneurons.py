@@ -31,12 +31,12 @@ from vdnnsim.cost.table import CostTable, KernelCost
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lifetimes import lifetimes
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait, forward, update
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lifetimes import lifetimes
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait, forward, update
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import fastest_within
 from vdnnsim.policies.iterations.cheap_layers import backward_with_recomputation, recomputed_maps
 from vdnnsim.policies.port import DecidedBy, Policy, Setting

@@ -32,8 +32,8 @@ from typing import ClassVar
 
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.liveness import needed_in_backward
-from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.plans.liveness import needed_in_backward
+from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.iterations.asynchronous import asynchronous_plan, steps_before_backward_use
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan

@@ -24,9 +24,9 @@ What is read into it:
 
 from typing import ClassVar
 
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import iteration
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import iteration
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import TENSORFLOW_WORKSPACE_BYTES, downgraded_until_it_fits, kernels_within
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 

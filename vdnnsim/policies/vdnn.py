@@ -29,9 +29,9 @@ from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError
-from vdnnsim.plan.chunks import in_chunks
-from vdnnsim.plan.placement import DoesNotFit, Pool
-from vdnnsim.plan.training_plan import ProfilingPass, TrainingPlan
+from vdnnsim.plans.chunks import in_chunks
+from vdnnsim.plans.placement import DoesNotFit, Pool
+from vdnnsim.plans.training_plan import ProfilingPass, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels, downgraded_until_it_fits
 from vdnnsim.policies.base import network_wide_plan
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan
@@ -62,7 +62,7 @@ class _Static(Policy, frozen=True, kw_only=True):
 
     Attributes:
         chunk: the most that a copy moves, as `64 MiB`; what has left of a map is given back while the rest of it leaves
-            (`vdnnsim.plan.chunks`). Under `whole`, as in the paper, a copy moves a map.
+            (`vdnnsim.plans.chunks`). Under `whole`, as in the paper, a copy moves a map.
     """
 
     algorithms: Algorithms = Algorithms.PERFORMANCE_OPTIMAL

@@ -20,9 +20,9 @@ from enum import Enum
 from typing import ClassVar
 
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.liveness import needed_in_backward
-from vdnnsim.plan.placement import needed_bytes
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.liveness import needed_in_backward
+from vdnnsim.plans.placement import needed_bytes
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.iterations.asynchronous import asynchronous_plan
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch, layerwise_plan

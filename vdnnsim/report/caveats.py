@@ -18,7 +18,7 @@ from vdnnsim.dnn.networks import CALLED_OTHERWISE
 from vdnnsim.dnn.samples import Sample, sample_of
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Compute, Stream
+from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.trace import ServerTrace, StallCause
 from vdnnsim.units import format_seconds
 

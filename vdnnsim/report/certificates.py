@@ -10,7 +10,7 @@ from typing import Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.messages import listed
-from vdnnsim.plan.certificate import Certificate
+from vdnnsim.plans.certificate import Certificate
 from vdnnsim.units import format_bytes, format_seconds
 
 _SMALL_PERCENT: Final = 0.1

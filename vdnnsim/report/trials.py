@@ -1,7 +1,7 @@
 """What it cost the policies to decide that decide by trials, in sentences."""
 
 from vdnnsim.analysis.results import ScenarioResult
-from vdnnsim.plan.training_plan import ProfilingPass
+from vdnnsim.plans.training_plan import ProfilingPass
 from vdnnsim.units import format_seconds
 
 _MOST_PASSES = 8  # that are told one by one; vdnn_dyn takes 7 at most

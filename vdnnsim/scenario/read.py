@@ -29,7 +29,7 @@ from vdnnsim.file_kind import FileKind, check_kind
 from vdnnsim.hardware.profile import Profile, find_profile, load_profile
 from vdnnsim.memory.choices import MemoryChoice, MemoryModel, PinnedMemory, read_memory_model, settings_of
 from vdnnsim.messages import one_line, printable, quote
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy
 from vdnnsim.scenario.captured import MEMORY_MODEL, STEP, is_captured, read_captured

@@ -7,7 +7,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.port import Policy
 
 

@@ -8,7 +8,7 @@ from vdnnsim.analysis.kernel_origins import KernelOrigins, joined_origins, kerne
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.entry import Entry
 from vdnnsim.errors import StudyError
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.registry import PolicyTypes
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator

@@ -12,8 +12,8 @@ from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.cost.transfer import copy_s
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Link, Server
-from vdnnsim.plan.operations import Compute, Offload, Prefetch
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.units import format_seconds
 
 

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 
 

@@ -25,9 +25,9 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.hardware.copies import Direction
 from vdnnsim.hardware.server import Gpu, Host, Link, Origin, Server
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, RecordEvent, Stream, WaitEvent
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import known_policies

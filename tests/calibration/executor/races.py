@@ -2,7 +2,7 @@
 
 The bytes are those that the operations were really given: where the allocator put the buffers of a plan, which reuses
 the memory of released ones, what kernels took for themselves, and the slices of pinned host memory. The order is that
-of `vdnnsim.plan.order`, whatever the durations. Two that both read do not disturb each other.
+of `vdnnsim.plans.order`, whatever the durations. Two that both read do not disturb each other.
 
 `check_plan` proves the same of buffers by their names. It sees nothing of addresses: whether the allocator hands memory
 on too early, or lays two buffers into the same bytes, shows here alone.
@@ -21,7 +21,7 @@ from calibration.executor import Executor
 from calibration.kernels.port import KernelTensors
 from calibration.walk import PlanWalk
 from tests.pytorch_allocator.history import Entry, recorded
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Compute,
     HostSynchronize,
     Offload,
@@ -31,9 +31,9 @@ from vdnnsim.plan.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plan.order import StreamOrder
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.order import StreamOrder
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.training_plan import TrainingPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from calibration.arena import PinnedArena, lay_copies
 from calibration.devices.cpu import CpuDevice
 from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.layers import Stage
-from vdnnsim.plan.operations import Offload, Operation, Prefetch
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Offload, Operation, Prefetch
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 
 WORKLOAD = toy_workload(toy_chain(1))

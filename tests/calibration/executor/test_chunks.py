@@ -21,9 +21,9 @@ from tests.calibration.executor.poisoned_device import PoisonedDevice
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.errors import ExecutionRefused
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.chunks import in_chunks
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.chunks import in_chunks
+from vdnnsim.plans.operations import (
     Allocate,
     AllocateExtent,
     Offload,
@@ -33,8 +33,8 @@ from vdnnsim.plan.operations import (
     ReleaseExtent,
     Stream,
 )
-from vdnnsim.plan.placement import DoesNotFit, place_unlimited
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.placement import DoesNotFit, place_unlimited
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.vdnn import VdnnAll
 
 CHUNK_BYTES = 5000

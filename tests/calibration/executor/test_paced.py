@@ -19,7 +19,7 @@ from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.engine.simulate import simulate
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll

@@ -6,8 +6,8 @@ from tests.calibration.executor.races import Race, WatchedExecutor
 from tests.pytorch_allocator.history import History
 from tests.pytorch_allocator.model import Divergence, GpuMemory
 from vdnnsim.dnn.networks.tiny import tiny_linear
-from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.vdnn import VdnnAll

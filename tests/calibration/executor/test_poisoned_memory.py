@@ -21,9 +21,9 @@ from tests.calibration.executor.poisoned_device import PoisonedDevice
 from vdnnsim.dnn.graph import LayerGraph
 from vdnnsim.dnn.networks.tiny import tiny_linear
 from vdnnsim.errors import PlanError
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import HostSynchronize, Operation, Prefetch, WaitEvent
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import HostSynchronize, Operation, Prefetch, WaitEvent
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll

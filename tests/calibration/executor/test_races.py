@@ -6,7 +6,7 @@ import pytest
 
 from tests.calibration.executor.bench import UNLIMITED, Bench, every_policy, every_second_explicit
 from tests.calibration.executor.races import Race, Touch, Touches, WatchedExecutor, find_races
-from tests.unit.plan.hand_written import (
+from tests.unit.plans.hand_written import (
     COMPUTE,
     MEMORY,
     WORKLOAD,
@@ -20,11 +20,11 @@ from tests.unit.plan.hand_written import (
 )
 from vdnnsim.dnn.networks.tiny import tiny_forked
 from vdnnsim.errors import PlanError
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute, HostSynchronize, Operation, WaitEvent
-from vdnnsim.plan.placement import DoesNotFit
-from vdnnsim.plan.training_plan import TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute, HostSynchronize, Operation, WaitEvent
+from vdnnsim.plans.placement import DoesNotFit
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 

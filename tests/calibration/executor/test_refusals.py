@@ -14,7 +14,7 @@ from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.element_type import Precision
 from vdnnsim.errors import ExecutionRefused, PlanError
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Aggregation,
     Allocate,
     AllReduce,
@@ -25,8 +25,8 @@ from vdnnsim.plan.operations import (
     Release,
     Stream,
 )
-from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.policies.registry import known_policies

@@ -14,7 +14,7 @@ from calibration.kernels.pytorch import PyTorchLibrary
 from tests.calibration.executor.bench import UNLIMITED, Bench, assert_results_are_the_references
 from vdnnsim.dnn.networks.tiny import tiny_forked, tiny_linear
 from vdnnsim.dnn.workload import Optimizer
-from vdnnsim.plan.placement import needed_bytes
+from vdnnsim.plans.placement import needed_bytes
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.units import KIB

@@ -30,7 +30,7 @@ from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Allocate,
     Compute,
     HostSynchronize,
@@ -41,8 +41,8 @@ from vdnnsim.plan.operations import (
     Stream,
     WaitEvent,
 )
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.checkpoint import Checkpoint

@@ -8,8 +8,8 @@ from calibration.devices.port import Interval
 from calibration.timeline import IssueLog, clock_noise_s, trace_of
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.errors import DeviceError
-from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, RecordEvent, Release, Stream, WaitEvent
-from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, RecordEvent, Release, Stream, WaitEvent
+from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import Policy

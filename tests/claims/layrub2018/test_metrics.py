@@ -20,8 +20,8 @@ from vdnnsim.claims.layrub2018.runs import MXNET_CONTEXT_BYTES, LayrubCase, Layr
 from vdnnsim.claims.layrub2018.tables import NETWORK_BYTES_PER_S
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
+from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.iterations.layrub import BARRIER_FRACTION
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.units import MIB

@@ -8,7 +8,7 @@ import pytest
 
 from tests.captured_steps import chain
 from tests.toy import ROOT
-from tests.unit.plan.test_searches import BOTH, with_convolutions, work
+from tests.unit.plans.test_searches import BOTH, with_convolutions, work
 from vdnnsim.claims.claim import Claim, ClaimsFile, Verdict
 from vdnnsim.claims.public2026.check import check_claim
 from vdnnsim.claims.public2026.measurements import (

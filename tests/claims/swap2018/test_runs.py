@@ -5,7 +5,7 @@ import pytest
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.claims.swap2018.stated import Place
 from vdnnsim.dnn.networks import build_network
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.registry import known_policies, resolve_policy
 

@@ -8,7 +8,7 @@ from vdnnsim.analysis.dram import KernelTraffic, convolution_traffic, copy_slowd
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import ProfileError
 from vdnnsim.hardware.profile import read_profile
-from vdnnsim.plan.operations import Stream
+from vdnnsim.plans.operations import Stream
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 

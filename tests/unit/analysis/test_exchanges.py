@@ -3,8 +3,8 @@
 from tests.toy import toy_chain, toy_workload
 from vdnnsim.analysis.exchanges import exchanges, waits_s
 from vdnnsim.dnn.layers import Stage
-from vdnnsim.plan.operations import Aggregation, AllReduce, Stream
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Aggregation, AllReduce, Stream
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.trace import IterationTrace, ServerTrace, Span
 
 PLAN = TrainingPlan(

@@ -12,7 +12,7 @@ from vdnnsim.analysis.frontier import (
     Searched,
     frontier_points,
 )
-from vdnnsim.plan.certificate import BoundClass
+from vdnnsim.plans.certificate import BoundClass
 
 OFFLOAD, ANY = BoundClass.OFFLOAD, BoundClass.ANY
 

@@ -11,8 +11,8 @@ from vdnnsim.analysis.memory import (
     step_mean_bytes,
 )
 from vdnnsim.dnn.layers import Phase, Stage
-from vdnnsim.plan.operations import Allocate, Compute, Operation, Release
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Allocate, Compute, Operation, Release
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import IterationTrace, MemoryChange

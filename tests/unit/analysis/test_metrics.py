@@ -3,8 +3,8 @@ import pytest
 from tests.toy import replay, touching, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.metrics import RunMetrics, measure
 from vdnnsim.dnn.layers import Phase, Stage
-from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import IterationTrace, MemoryChange, Span, Stall, StallCause

@@ -3,7 +3,7 @@ from dataclasses import replace
 from tests.toy import TOY_LIMITS, replay, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.analysis.results import PolicyResult
-from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.policies.base import Base
 
 

@@ -5,8 +5,8 @@ from vdnnsim.analysis.timing import feature_seconds, stall_seconds
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.hardware.server import Host
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import Compute, Offload, Stream
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Compute, Offload, Stream
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import IterationTrace, Span, Stall, StallCause

@@ -26,8 +26,8 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.hardware.server import Origin
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Allocate, Release
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Allocate, Release
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.simulator import Simulator
 from vdnnsim.units import KIB

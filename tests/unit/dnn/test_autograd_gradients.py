@@ -18,8 +18,8 @@ from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, BufferKind, Role, WeightGradients
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import iteration
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import iteration
 
 D, W = Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS
 READ, WRITE, UPDATE = Access.READ, Access.WRITE, Access.UPDATE

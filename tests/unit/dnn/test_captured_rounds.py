@@ -15,7 +15,7 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Compute
+from vdnnsim.plans.operations import Compute
 from vdnnsim.policies.port import make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.simulator import Simulator

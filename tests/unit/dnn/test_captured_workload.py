@@ -15,9 +15,9 @@ from vdnnsim.dnn.step import BufferKind, WeightGradients
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.element_type import ElementType, Precision
 from vdnnsim.errors import PolicyError
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lifetimes import lifetimes
-from vdnnsim.plan.schedule import iteration
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lifetimes import lifetimes
+from vdnnsim.plans.schedule import iteration
 
 WORKLOAD = CapturedWorkload.of(chain())
 F, B, U = Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE

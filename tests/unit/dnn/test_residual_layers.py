@@ -9,7 +9,7 @@ from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
-from vdnnsim.plan.liveness import needed_in_backward
+from vdnnsim.plans.liveness import needed_in_backward
 
 F, D, W, B, U = Phase.FORWARD, Phase.BACKWARD_DATA, Phase.BACKWARD_WEIGHTS, Phase.BACKWARD, Phase.UPDATE
 

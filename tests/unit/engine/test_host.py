@@ -20,9 +20,9 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import Compute, HostSynchronize
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Compute, HostSynchronize
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.pytorch import PyTorch

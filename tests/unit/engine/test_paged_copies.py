@@ -4,9 +4,9 @@ from tests.toy import replay, touching, toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.transfer import paged_copy_s
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import Paged, Stream
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
-from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.plans.operations import Paged, Stream
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
 
 WORKLOAD = toy_workload(toy_chain(1))
 F = Phase.FORWARD

@@ -10,10 +10,10 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import SimulationDeadlock
 from vdnnsim.hardware.server import Host, Link
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import Stream
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import BufferKind
-from vdnnsim.plan.writer import PlanWriter
+from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.training_plan import BufferKind
+from vdnnsim.plans.writer import PlanWriter
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.vdnn import VdnnAll

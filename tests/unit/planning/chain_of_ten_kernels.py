@@ -11,8 +11,8 @@ from typing import Final
 
 from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.table import CostModel
-from vdnnsim.plan.schedule import iteration
 from vdnnsim.planning.problem import Problem, Wait, problem_of
+from vdnnsim.plans.schedule import iteration
 
 WORKLOAD: Final = toy_workload(toy_chain(2))
 COSTS: Final = toy_costs(WORKLOAD, {})

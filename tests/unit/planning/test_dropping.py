@@ -12,13 +12,13 @@ import pytest
 from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.planning import deadline
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.dropping import DropSearch
 from vdnnsim.planning.fluid import Links
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation import Recomputation
+from vdnnsim.plans.schedule import Run, iteration
 
 WORKLOAD = toy_workload(toy_chain(4))
 COSTS = toy_costs(WORKLOAD, {}).table(WORKLOAD)

@@ -6,10 +6,10 @@ from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.table import ONLY, KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.schedule import iteration
 from vdnnsim.planning import fluid
 from vdnnsim.planning.fluid import Links, Need, Stage, fluid_optimum, impossible, stages_of
 from vdnnsim.planning.problem import Kernel, Option, Problem, problem_of
+from vdnnsim.plans.schedule import iteration
 
 LINKS = Links(1.0, 1.0)
 MUCH = 10**6

@@ -11,9 +11,9 @@ from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.schedule import Run, backward_layers, backward_of, forward
 from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.plans.schedule import Run, backward_layers, backward_of, forward
 
 MUCH = 10**9
 

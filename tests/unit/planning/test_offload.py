@@ -7,11 +7,11 @@ from tests.unit.planning.chain_of_ten_kernels import chain_problem
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.plan.schedule import iteration
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid import Links, Optimum, fluid_optimum, stages_of
 from vdnnsim.planning.offload import WHOLE, Copies, OffloadSearch, faster
 from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.plans.schedule import iteration
 
 COPIES = Copies(float, float, Links(1.0, 1.0))
 

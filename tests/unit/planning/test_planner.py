@@ -13,10 +13,10 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.certificate import BoundClass, Certificate, SlowerKernel
-from vdnnsim.plan.operations import AllocateExtent, Offload
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Pool, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
+from vdnnsim.plans.operations import AllocateExtent, Offload
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Pool, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Trial
 

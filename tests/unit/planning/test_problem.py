@@ -17,8 +17,8 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.schedule import Offload, Run, Step, iteration
 from vdnnsim.planning.problem import Problem, problem_of
+from vdnnsim.plans.schedule import Offload, Run, Step, iteration
 
 CHAIN = toy_chain(2)
 

@@ -6,8 +6,8 @@ from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.plan.schedule import Run, iteration
 from vdnnsim.planning.recomputation import Recomputation
+from vdnnsim.plans.schedule import Run, iteration
 
 
 def recomputation(graph: LayerGraph, seconds: dict[tuple[str, Phase], float] | None = None) -> Recomputation:

@@ -10,13 +10,13 @@ from tests.unit.planning.test_fluid_program import random_chain
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
-from vdnnsim.plan.schedule import iteration
 from vdnnsim.planning import recomputation_bound as module
 from vdnnsim.planning import recomputation_bound as program
 from vdnnsim.planning.deadline import NEVER, Deadline
 from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
+from vdnnsim.plans.schedule import iteration
 
 MUCH = 10**9
 NO_LINK = Links(1e-4, 1e-4)

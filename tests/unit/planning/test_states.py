@@ -25,15 +25,15 @@ from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Link, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.certificate import BoundClass, Certificate
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute, Offload, Operation, Prefetch
-from vdnnsim.plan.placement import DoesNotFit, Placement, Pool, place_plan
-from vdnnsim.plan.schedule import Fetch, in_rounds, iteration
-from vdnnsim.plan.training_plan import TrainingPlan
 from vdnnsim.planning.problem import Stay, problem_of
 from vdnnsim.planning.steps import steps_of
 from vdnnsim.planning.timetable import Movement
+from vdnnsim.plans.certificate import BoundClass, Certificate
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute, Offload, Operation, Prefetch
+from vdnnsim.plans.placement import DoesNotFit, Placement, Pool, place_plan
+from vdnnsim.plans.schedule import Fetch, in_rounds, iteration
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace

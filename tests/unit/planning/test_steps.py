@@ -9,11 +9,11 @@ from tests.unit.planning.chain_of_ten_kernels import COSTS, TURN, WORKLOAD, chai
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import Fetch, Offload, Run, Step, Wait
 from vdnnsim.planning.problem import Option
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import Fetch, Offload, Run, Step, Wait
 
 INPUT, CONV1 = wait_of("map input"), wait_of("map conv1")
 

@@ -23,10 +23,10 @@ from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.server import Power
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute, describe
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute, describe
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement, place_plan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.accumulate import Accumulate
 from vdnnsim.policies.port import make_plan
 from vdnnsim.policies.resident import Resident

@@ -18,10 +18,10 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
-from vdnnsim.plan.placement import DoesNotFit, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, Release, Stream
+from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.iterations.asynchronous import asynchronous_plan, backward_steps, steps_before_backward_use
 from vdnnsim.trace import IterationTrace

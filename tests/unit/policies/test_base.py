@@ -5,8 +5,8 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.plan.operations import Alias
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plans.operations import Alias
+from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 

@@ -19,8 +19,8 @@ from vdnnsim.cost.table import ONLY, KernelCost
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Offload
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Offload
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.boundary_search import BoundarySearch, one_algorithm
 
 CHAIN = toy_workload(toy_chain(4))

@@ -15,8 +15,8 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Compute
-from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plans.operations import Compute
+from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, Caffe
 from vdnnsim.trace import IterationTrace

@@ -11,8 +11,8 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Compute, Offload
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Compute, Offload
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import make_plan
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.simulator import Simulator

@@ -8,8 +8,8 @@ import pytest
 from tests.toy import ROOT, TOY_LIMITS, toy_chain, toy_costs, toy_setting, toy_workload
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Offload, Prefetch
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Offload, Prefetch
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import known_policies, resolve_policy
 

@@ -12,11 +12,11 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.liveness import maps_touched
-from vdnnsim.plan.operations import Allocate, Compute, Offload, Prefetch, Release
-from vdnnsim.plan.placement import MemoryLimits, Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.liveness import maps_touched
+from vdnnsim.plans.operations import Allocate, Compute, Offload, Prefetch, Release
+from vdnnsim.plans.placement import MemoryLimits, Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.port import Policy, Setting, make_plan
 from vdnnsim.policies.registry import known_policies

@@ -16,9 +16,9 @@ from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
-from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.geeps import GeePS
 from vdnnsim.trace import IterationTrace
 

@@ -16,9 +16,9 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Alias, Allocate, Compute, HostSynchronize, Offload, Prefetch
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Alias, Allocate, Compute, HostSynchronize, Offload, Prefetch
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import Caffe
 from vdnnsim.policies.layrub import LayrubHybrid, LayrubInter, LayrubIntra
 from vdnnsim.policies.port import Policy

@@ -14,8 +14,8 @@ from vdnnsim.errors import PolicyError
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.server import Link
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Offload
-from vdnnsim.plan.placement import Placement, place_plan
+from vdnnsim.plans.operations import Offload
+from vdnnsim.plans.placement import Placement, place_plan
 from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy

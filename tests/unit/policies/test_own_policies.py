@@ -19,7 +19,7 @@ TYPES = known_policies()
 
 OWN_POLICY = """
 from typing import ClassVar
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Setting
 

@@ -10,9 +10,9 @@ from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Offload, Prefetch, Stream
-from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Offload, Prefetch, Stream
+from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration
 from vdnnsim.policies.port import make_plan

@@ -17,8 +17,8 @@ from vdnnsim.dnn.operator import SavingRule
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Compute, Release
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Compute, Release
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.pytorch import PyTorch

@@ -24,10 +24,10 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.step import Access, Role
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import PolicyError
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Allocate, Compute, Release
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Allocate, Compute, Release
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.checkpoint import Checkpoint
 from vdnnsim.policies.iterations.segments import modules
 from vdnnsim.policies.memonger import Memonger, Segmentation, segments_within

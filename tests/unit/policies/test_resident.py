@@ -4,7 +4,7 @@ from tests.toy import ToyCosts, replay, toy_chain, toy_costs, toy_setting, toy_w
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch
+from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.resident import Resident
 from vdnnsim.policies.vdnn import NoOffloadPass, VdnnDyn

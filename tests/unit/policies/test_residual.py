@@ -10,8 +10,8 @@ from vdnnsim.dnn.graph import GraphBuilder, LayerGraph
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer
-from vdnnsim.plan.operations import Compute, Offload, Prefetch
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Compute, Offload, Prefetch
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.page_migration import PageMigration

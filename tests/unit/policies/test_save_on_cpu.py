@@ -20,9 +20,9 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
-from vdnnsim.plan.training_plan import Buffer, BufferKind
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.training_plan import Buffer, BufferKind
 from vdnnsim.policies.save_on_cpu import SaveOnCpu
 from vdnnsim.trace import IterationTrace
 

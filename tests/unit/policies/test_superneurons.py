@@ -19,10 +19,10 @@ from vdnnsim.dnn.sequence_builder import SequenceBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
-from vdnnsim.plan.placement import DoesNotFit, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.iterations.cheap_layers import backward_with_recomputation, largest_backward_bytes
 from vdnnsim.policies.superneurons import SuperNeurons
 from vdnnsim.trace import IterationTrace

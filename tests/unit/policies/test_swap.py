@@ -12,10 +12,10 @@ from vdnnsim.engine.simulate import simulate_server
 from vdnnsim.errors import PolicyError
 from vdnnsim.hardware.topology import Hop, Node, NodeKind, Sharing, Topology, TopologyLink, Way
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Offload
-from vdnnsim.plan.placement import Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Offload
+from vdnnsim.plans.placement import Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms
 from vdnnsim.policies.port import Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy

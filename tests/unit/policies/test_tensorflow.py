@@ -16,9 +16,9 @@ from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Allocate, Compute, Release
-from vdnnsim.plan.placement import DoesNotFit, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Allocate, Compute, Release
+from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.tensorflow import TensorFlow
 from vdnnsim.units import GIB
 

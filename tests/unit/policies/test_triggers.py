@@ -15,9 +15,9 @@ from tests.toy import TOY_LIMITS, TOY_SERVER, ReplayTrials, toy_chain, toy_costs
 from vdnnsim.cost.table import CostModel
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.operations import Prefetch
-from vdnnsim.plan.placement import DoesNotFit, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Prefetch
+from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
 from vdnnsim.policies.swap import DELAY_TOLERANCE, StaggeredSwap, SwapIn
 

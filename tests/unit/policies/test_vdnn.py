@@ -10,9 +10,9 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.operations import Compute, HostSynchronize, Offload, Prefetch, ReleaseExtent
-from vdnnsim.plan.placement import place_plan
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Compute, HostSynchronize, Offload, Prefetch, ReleaseExtent
+from vdnnsim.plans.placement import place_plan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.iterations.layerwise import PrefetchSearch
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll, VdnnConv, maps_of_all, maps_of_conv

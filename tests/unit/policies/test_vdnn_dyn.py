@@ -22,9 +22,9 @@ from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.operations import Compute, Offload
-from vdnnsim.plan.placement import DoesNotFit, Placement, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Compute, Offload
+from vdnnsim.plans.placement import DoesNotFit, Placement, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Setting, Trial
 from vdnnsim.policies.vdnn import NoOffloadPass, VdnnDyn
 

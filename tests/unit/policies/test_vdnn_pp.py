@@ -17,8 +17,8 @@ from vdnnsim.analysis.memory import maximum_bytes
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.operations import Offload, Prefetch, Stream
-from vdnnsim.plan.placement import DoesNotFit, place_plan
+from vdnnsim.plans.operations import Offload, Prefetch, Stream
+from vdnnsim.plans.placement import DoesNotFit, place_plan
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.policies.vdnn_pp import Offloaded, VdnnPlusPlus

@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.report.test_terminal import printed
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.certificate import BoundClass, Certificate, SlowerKernel
+from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
 from vdnnsim.report.certificates import certificates, certified, gap_text
 from vdnnsim.report.run.manifest import manifest_text
 from vdnnsim.report.run.page import page_text, result_table

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.plan.placement import Pool
-from vdnnsim.plan.training_plan import ProfilingPass
+from vdnnsim.plans.placement import Pool
+from vdnnsim.plans.training_plan import ProfilingPass
 from vdnnsim.report.findings import (
     Shortage,
     caption,

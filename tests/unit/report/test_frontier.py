@@ -16,7 +16,7 @@ from vdnnsim.analysis.kernel_origins import KernelOrigins
 from vdnnsim.analysis.results import Declined, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.certificate import BoundClass
+from vdnnsim.plans.certificate import BoundClass
 from vdnnsim.report.plots.frontier import frontier_figure
 from vdnnsim.report.plots.style import house_style
 from vdnnsim.report.tables.frontier import findings, frontier_rows, headline, proven, shown_rows

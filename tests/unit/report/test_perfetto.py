@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import Offload, Prefetch
+from vdnnsim.plans.operations import Offload, Prefetch
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.trace import Stall, StallCause
 

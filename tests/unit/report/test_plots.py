@@ -12,9 +12,9 @@ from vdnnsim.analysis.memory import MemoryCurve, away_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode
-from vdnnsim.plan.operations import Prefetch
-from vdnnsim.plan.placement import Pool
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plans.operations import Prefetch
+from vdnnsim.plans.placement import Pool
+from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.policies.base import Base
 from vdnnsim.report.plots import draw_pictures
 from vdnnsim.report.plots.iteration import memory

@@ -13,10 +13,10 @@ from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.workload import Optimizer
 from vdnnsim.hardware.topology import PeerLink, Topology
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.aggregate import aggregate_gradients
-from vdnnsim.plan.operations import Aggregation, Stream
-from vdnnsim.plan.placement import DoesNotFit, place_plan
-from vdnnsim.plan.training_plan import ProfilingPass
+from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.operations import Aggregation, Stream
+from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.training_plan import ProfilingPass
 from vdnnsim.policies.base import Base
 from vdnnsim.report.caveats import contention_lines
 from vdnnsim.report.findings import caption, refusals, verdict

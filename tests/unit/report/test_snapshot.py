@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from tests.captured_steps import chain
-from tests.unit.plan.test_searches import BOTH, with_convolutions, work
+from tests.unit.plans.test_searches import BOTH, with_convolutions, work
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vdnnsim.errors import ScenarioError
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import known_policies
 from vdnnsim.scenario.check import check_file
 from vdnnsim.scenario.read import read_scenario

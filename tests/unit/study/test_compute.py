@@ -14,7 +14,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.element_type import Precision
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import read_profile
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import DecidedBy, Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy

@@ -70,4 +70,4 @@ def test_all_that_computing_a_point_imports_is_covered() -> None:
     covered = {module for part in COVERED for module in (f"vdnnsim.{part}", *graph.find_descendants(f"vdnnsim.{part}"))}
 
     assert imported - covered == {"vdnnsim", version.__name__}
-    assert {"vdnnsim.engine.simulate", "vdnnsim.cost.model", "vdnnsim.plan.placement"} <= imported
+    assert {"vdnnsim.engine.simulate", "vdnnsim.cost.model", "vdnnsim.plans.placement"} <= imported

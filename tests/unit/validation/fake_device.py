@@ -13,9 +13,9 @@ from vdnnsim.errors import DeviceError, ExecutionRefused
 from vdnnsim.hardware.profile import read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import Offload, Paged, Prefetch
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Offload, Paged, Prefetch
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.method import Method
 from vdnnsim.validation.pacing import given_durations

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.toy import replay, toy_chain, toy_costs, toy_setting, toy_workload
-from vdnnsim.plan.operations import Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, Stream
 from vdnnsim.policies.vdnn import VdnnAll
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.run.order import order_fault

@@ -7,9 +7,9 @@ from tests.unit.report.conftest import keep_trace, move_trace
 from tests.unit.validation.conftest import one_side
 from vdnnsim.dnn.layers import Phase, Stage
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.operations import Alias, Allocate, HostSynchronize, Release, Stream
-from vdnnsim.plan.placement import MemoryLimits, needed_bytes
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Alias, Allocate, HostSynchronize, Release, Stream
+from vdnnsim.plans.placement import MemoryLimits, needed_bytes
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.trace import StallCause
 from vdnnsim.validation.run.side import Peaks, predicted_peaks
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.validation.fake_device import MAXWELL, FakeExecutor, FakeLaboratory
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.units import GIB

@@ -10,7 +10,7 @@ from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import LayerKind, Phase
 from vdnnsim.dnn.step import Role
 from vdnnsim.hardware.copies import Direction
-from vdnnsim.plan.operations import Compute
+from vdnnsim.plans.operations import Compute
 
 
 def parameters(runs: LayrubRuns, case: LayrubCase) -> float:

@@ -17,7 +17,7 @@ from vdnnsim.claims.layrub2018.tables import HYBRID, SYSTEMS, TABLE_8
 from vdnnsim.dnn.layers import LayerKind
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import round_up
-from vdnnsim.plan.operations import Allocate
+from vdnnsim.plans.operations import Allocate
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES
 from vdnnsim.units import MIB
 

@@ -20,9 +20,9 @@ from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Server
 from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.operations import Aggregation
-from vdnnsim.plan.placement import Placement, needed_bytes, place_plan, place_unlimited
-from vdnnsim.plan.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Aggregation
+from vdnnsim.plans.placement import Placement, needed_bytes, place_plan, place_unlimited
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
 from vdnnsim.policies.caffe import BATCH_AHEAD_NAMES
 from vdnnsim.policies.port import DecidedBy, Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies, resolve_policy

@@ -34,8 +34,8 @@ from vdnnsim.errors import VdnnsimError
 from vdnnsim.hardware.server import Host, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.memory.settings import AllocatorSettings
-from vdnnsim.plan.operations import Compute, Stream
-from vdnnsim.plan.placement import Placement
+from vdnnsim.plans.operations import Compute, Stream
+from vdnnsim.plans.placement import Placement
 from vdnnsim.policies.pytorch import PyTorch
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace

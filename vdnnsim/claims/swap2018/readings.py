@@ -10,7 +10,7 @@ from vdnnsim.claims.swap2018.check import check_claim
 from vdnnsim.claims.swap2018.runs import ServerRuns, SwapReading
 from vdnnsim.claims.swap2018.stated import framework_s_per_byte
 from vdnnsim.memory.choices import MemoryModel
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 
 _OF_TABLE_I = framework_s_per_byte()
 

@@ -15,7 +15,7 @@ from vdnnsim.hardware.server import Server
 from vdnnsim.hardware.topology import Node, NodeKind, Topology
 from vdnnsim.largest_batch import LargestBatch, largest_batches
 from vdnnsim.memory.choices import PinnedMemory
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.port import Policy
 from vdnnsim.policies.registry import PolicyTypes, known_policies
 from vdnnsim.scenario.scenario import Scenario

@@ -14,9 +14,9 @@ from vdnnsim.analysis.power import maximum_watts
 from vdnnsim.claims.claim import NetworkBatch
 from vdnnsim.claims.vdnn2016.runs import VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
-from vdnnsim.plan.operations import Compute, Stream
-from vdnnsim.plan.placement import DoesNotFit, place_plan
-from vdnnsim.plan.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.operations import Compute, Stream
+from vdnnsim.plans.placement import DoesNotFit, place_plan
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
 from vdnnsim.policies.algorithms import Algorithms, choose_kernels
 from vdnnsim.policies.port import Setting, Trial
 from vdnnsim.simulator import Simulator

@@ -22,10 +22,10 @@ from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.liveness import needed_in_backward
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.placement import MemoryLimits
-from vdnnsim.plan.schedule import (
+from vdnnsim.plans.liveness import needed_in_backward
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.schedule import (
     Fetch,
     Offload,
     Schedule,
@@ -37,8 +37,8 @@ from vdnnsim.plan.schedule import (
     forward,
     update,
 )
-from vdnnsim.plan.schemes import Pool
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.schemes import Pool
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.iterations.layerwise import offloads_by_layer
 
 

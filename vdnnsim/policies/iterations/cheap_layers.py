@@ -12,8 +12,8 @@ from typing import Final
 
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.liveness import maps_touched
-from vdnnsim.plan.schedule import Run, backward_layers, backward_of
+from vdnnsim.plans.liveness import maps_touched
+from vdnnsim.plans.schedule import Run, backward_layers, backward_of
 
 CHEAP: Final = frozenset(
     {

@@ -14,9 +14,9 @@ from functools import partial
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, LayerKind
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.liveness import last_forward_use, needed_in_backward
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.schedule import (
+from vdnnsim.plans.liveness import last_forward_use, needed_in_backward
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.schedule import (
     Fetch,
     Offload,
     Schedule,
@@ -28,8 +28,8 @@ from vdnnsim.plan.schedule import (
     forward,
     update,
 )
-from vdnnsim.plan.schemes import ByLifetime
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.schemes import ByLifetime
+from vdnnsim.plans.training_plan import TrainingPlan
 
 
 class PrefetchSearch(Enum):

@@ -8,10 +8,10 @@ from typing import Final
 from vdnnsim.cost.table import KernelChoice
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.lowering import lower
-from vdnnsim.plan.regions import Stay
-from vdnnsim.plan.schedule import (
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.regions import Stay
+from vdnnsim.plans.schedule import (
     Allocate,
     Fetch,
     Offload,
@@ -25,7 +25,7 @@ from vdnnsim.plan.schedule import (
     forward,
     update,
 )
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.algorithms import kernels_within
 from vdnnsim.policies.caffe import WORKSPACE_LIMIT_BYTES, cudnn_handles
 from vdnnsim.policies.iterations.layrub_layout import Layout, lay_out

@@ -10,9 +10,9 @@ from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.liveness import last_forward_use, maps_touched, needed_in_backward
-from vdnnsim.plan.regions import Stay
-from vdnnsim.plan.schedule import backward_layers
+from vdnnsim.plans.liveness import last_forward_use, maps_touched, needed_in_backward
+from vdnnsim.plans.regions import Stay
+from vdnnsim.plans.schedule import backward_layers
 
 _IN_PLACE = (LayerKind.BN, LayerKind.POOL)
 """Kinds whose kernel may write dX over the X that it reads; LRN may not (5.2.3)."""

@@ -16,11 +16,11 @@ from vdnnsim.dnn.convolutional import Activation
 from vdnnsim.dnn.layers import Layer, LayerKind, Phase
 from vdnnsim.dnn.step import Access, Operand, Role
 from vdnnsim.dnn.workload import Workload
-from vdnnsim.plan.buffers import IterationBuffers
-from vdnnsim.plan.regions import Stay, share_regions
-from vdnnsim.plan.schedule import Run, backward_layers
-from vdnnsim.plan.schemes import ByLifetime, Draft
-from vdnnsim.plan.training_plan import Buffer, BufferKind
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.regions import Stay, share_regions
+from vdnnsim.plans.schedule import Run, backward_layers
+from vdnnsim.plans.schemes import ByLifetime, Draft
+from vdnnsim.plans.training_plan import Buffer, BufferKind
 from vdnnsim.policies.caffe import TEMPORARY_MAPS, hold_what_layers_keep
 
 

@@ -13,7 +13,7 @@ from vdnnsim.dnn.captured_workload import CapturedWorkload
 from vdnnsim.dnn.graph import FeatureMap
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.workload import Mode, Workload
-from vdnnsim.plan.schedule import Run, backward_of, forward, update
+from vdnnsim.plans.schedule import Run, backward_of, forward, update
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from vdnnsim.analysis.results import ScenarioResult
-from vdnnsim.plan.operations import Stream
+from vdnnsim.plans.operations import Stream
 from vdnnsim.report.chart import Picture
 from vdnnsim.report.findings import comparison, headline, subject
 from vdnnsim.report.labels import file_names

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.report.chart import Axis, Chart, Level, Panel, Points, Slot, Tint
 from vdnnsim.report.plots.style import (
     ALARM,

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.trace import StallCause
 from vdnnsim.units import format_bytes
 

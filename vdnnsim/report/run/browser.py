@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.plan.operations import describe
+from vdnnsim.plans.operations import describe
 from vdnnsim.report.budgets import needs
 from vdnnsim.report.caveats import known
 from vdnnsim.report.document import Bullets, Table, plain_table

@@ -18,7 +18,7 @@ from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.hardware.server import Server
-from vdnnsim.plan.placement import DoesNotFit
+from vdnnsim.plans.placement import DoesNotFit
 from vdnnsim.report.provenance import Commit, origin
 
 FORMAT_VERSION = 1

@@ -13,7 +13,7 @@ import msgspec
 
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     AllReduce,
     Compute,
     Offload,
@@ -24,7 +24,7 @@ from vdnnsim.plan.operations import (
     exchanged,
     of_extent,
 )
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import ServerTrace
 
 _THREADS: Final = {Stream.COMPUTE: 1, Stream.MEMORY: 2, Stream.COMMUNICATION: 4}

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import Offload, Prefetch, Stream, describe
+from vdnnsim.plans.operations import Offload, Prefetch, Stream, describe
 from vdnnsim.report.plots.style import EXCHANGE, KIND_COLORS, OFFLOAD, ON_DEMAND, PHASE_COLORS, PREFETCH, STALL_COLORS
 from vdnnsim.report.run.perfetto import kind_of
 from vdnnsim.trace import IterationTrace

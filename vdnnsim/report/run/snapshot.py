@@ -21,8 +21,8 @@ from vdnnsim.memory.pytorch import pytorch_allocator
 from vdnnsim.memory.requests import UNLIMITED_BYTES, round_up
 from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.memory.whole_segments import SMALL_SEGMENT_BYTES
-from vdnnsim.plan.operations import Allocate, Compute
-from vdnnsim.plan.placement import MemoryLimits, asked_by_iteration
+from vdnnsim.plans.operations import Allocate, Compute
+from vdnnsim.plans.placement import MemoryLimits, asked_by_iteration
 from vdnnsim.simulator import Simulator
 from vdnnsim.trace import IterationTrace
 

@@ -26,7 +26,7 @@ from vdnnsim.hardware.server import Origin
 from vdnnsim.hardware.stated import parameter_range
 from vdnnsim.memory.choices import PinnedMemory, read_memory_model
 from vdnnsim.messages import not_one_of, one_line
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.read import LARGEST_BATCH, LONGEST_POLICY, MOST_GPUS

@@ -16,9 +16,9 @@ from vdnnsim.cost.table import AdjustedCosts, CostModel
 from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.experiment import simulator_of
 from vdnnsim.messages import describe_exception
-from vdnnsim.plan.operations import Offload, Prefetch
-from vdnnsim.plan.placement import DoesNotFit, Placement
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Offload, Prefetch
+from vdnnsim.plans.placement import DoesNotFit, Placement
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import DecidedBy, Policy, make_plans
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.simulator import Simulator

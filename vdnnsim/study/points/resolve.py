@@ -18,7 +18,7 @@ from vdnnsim.errors import StudyError, VdnnsimError, is_fault
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import PinnedMemory, memory_choice
-from vdnnsim.plan.operations import Aggregation
+from vdnnsim.plans.operations import Aggregation
 from vdnnsim.policies.port import Policy, is_shipped
 from vdnnsim.scenario.captured import captured_model
 from vdnnsim.scenario.scenario import Scenario

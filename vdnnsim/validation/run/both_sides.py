@@ -8,10 +8,10 @@ from vdnnsim.engine.simulate import simulate
 from vdnnsim.errors import DeviceError, ExecutionRefused, PolicyError
 from vdnnsim.hardware.server import Origin, Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.operations import Compute
-from vdnnsim.plan.placement import DoesNotFit, needed_bytes, place_plan
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Compute
+from vdnnsim.plans.placement import DoesNotFit, needed_bytes, place_plan
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
 from vdnnsim.policies.port import Policy, Setting, TrialPort, make_plan
 from vdnnsim.policies.vdnn import VdnnDyn

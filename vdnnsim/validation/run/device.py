@@ -11,9 +11,9 @@ from vdnnsim.cost.table import AdjustedCosts, CostModel, KernelCost
 from vdnnsim.dnn.layers import Layer, Phase
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Origin
-from vdnnsim.plan.check import check_plan
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Trial
 from vdnnsim.validation.port import Executor
 

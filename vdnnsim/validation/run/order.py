@@ -4,7 +4,7 @@ A stream runs its operations in the order of the plan, and nothing starts before
 ended.
 """
 
-from vdnnsim.plan.operations import (
+from vdnnsim.plans.operations import (
     Compute,
     HostSynchronize,
     Offload,
@@ -14,8 +14,8 @@ from vdnnsim.plan.operations import (
     WaitEvent,
     describe,
 )
-from vdnnsim.plan.order import NOTHING, StreamOrder
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.order import NOTHING, StreamOrder
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 
 

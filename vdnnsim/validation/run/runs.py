@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
-from vdnnsim.plan.placement import DoesNotFit, MemoryLimits
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.placement import DoesNotFit, MemoryLimits
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace
 from vdnnsim.validation.method import Tolerance
 from vdnnsim.validation.port import Execution, Executor

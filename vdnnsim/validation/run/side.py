@@ -7,9 +7,9 @@ from itertools import accumulate
 from vdnnsim.analysis.timing import stall_seconds
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.requests import Overflow
-from vdnnsim.plan.operations import Offload, Stream
-from vdnnsim.plan.placement import MemoryLimits, needed_bytes, place_repeatedly
-from vdnnsim.plan.training_plan import TrainingPlan
+from vdnnsim.plans.operations import Offload, Stream
+from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
+from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import IterationTrace, StallCause
 from vdnnsim.validation.port import MemoryPeaks
 

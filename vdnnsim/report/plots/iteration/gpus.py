@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from vdnnsim.analysis.contention import timed_copies
 from vdnnsim.analysis.exchanges import exchanges
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import Aggregation, Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import Aggregation, Compute, Offload, Prefetch, Stream
 from vdnnsim.report.caveats import contention
 from vdnnsim.report.findings import workload_text
 from vdnnsim.report.plots.style import (

@@ -10,8 +10,8 @@ from vdnnsim.analysis.memory import MemoryCurve, away_curve, memory_curve, runti
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.plan.operations import Compute, Stream
-from vdnnsim.plan.training_plan import BufferKind
+from vdnnsim.plans.operations import Compute, Stream
+from vdnnsim.plans.training_plan import BufferKind
 from vdnnsim.report.findings import headline, place
 from vdnnsim.report.plots.style import ALARM, INK, KIND_COLORS, MUTED, OFFLOAD, new_figure, ruled
 from vdnnsim.report.scale import Scale, byte_scale, time_scale
@@ -52,7 +52,6 @@ def memory_figure(result: ScenarioResult, shown: PolicyResult) -> Figure:
         tops += [most, float(baseline)]
     _draw_levels(axes, metrics, capacity, memory)
     beside_bytes = runtime_bytes(trace, result.server.gpu) - metrics.max_memory_bytes if shown.fits else 0
-    if beside_bytes > 0:
     if beside_bytes > 0:
         host[f"gaps, CUDA's context  {memory.number(beside_bytes)}"] = _draw_beside(
             axes, beside_bytes, capacity, memory

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch, Patch
 
-from vdnnsim.plan.operations import AllReduce, Compute, Offload, Prefetch, Stream
+from vdnnsim.plans.operations import AllReduce, Compute, Offload, Prefetch, Stream
 from vdnnsim.report.plots.style import (
     EXCHANGE,
     INK,

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plan.operations import Stream
+from vdnnsim.plans.operations import Stream
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import place, subject, workload_text
 from vdnnsim.report.plots.iteration.spans import (

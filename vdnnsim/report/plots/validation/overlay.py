@@ -9,7 +9,7 @@ from itertools import accumulate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from vdnnsim.plan.operations import Stream
+from vdnnsim.plans.operations import Stream
 from vdnnsim.report.plots.iteration.spans import (
     Window,
     color_patches,

@@ -1,0 +1,234 @@
+"""A plan as what is to be done at each moment that a live loop tells of: each save of forward, each take of backward.
+
+Copies begin at the first moment at or after their place in the plan; memory is given back at the last moment before its
+place, so that no more is held than was promised; what comes back begins to at the first moment after its place.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import accumulate
+
+from calibration.arena import lay_copies
+from calibration.capture.tape import Tape
+from vdnnsim.errors import ExecutionRefused
+from vdnnsim.plans.operations import AllocateExtent, Compute, Offload, Prefetch, Release, ReleaseExtent
+from vdnnsim.plans.training_plan import TrainingPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Bytes of a storage are copied to the host, to a place in pinned memory."""
+
+    storage: int
+    extent: range
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """The memory of a storage is given back once its copies have ended; it comes back, or is computed again."""
+
+    storage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Come:
+    """Bytes of a storage begin to come back."""
+
+    storage: int
+    extent: range
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """An operation of forward runs again."""
+
+    operation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """What ran again has made it, autograd never kept it, and nothing reads it any more."""
+
+    storage: int
+
+
+Action = Leave | Give | Come | Again | Forget
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """What a plan does in a live loop.
+
+    Attributes:
+        actions: by moment, saves first, then takes.
+        moved: storages that leave; `remade`: those that are given up and computed again.
+        again: operations that may have to run again.
+        pinned_bytes: of the host.
+        offloaded_bytes: that leave in a step.
+    """
+
+    tape: Tape
+    actions: tuple[tuple[Action, ...], ...]
+    moved: frozenset[int]
+    remade: frozenset[int]
+    again: frozenset[int]
+    pinned_bytes: int
+    offloaded_bytes: int
+
+
+def agenda_of(plan: TrainingPlan, tape: Tape, free: frozenset[int]) -> Agenda:
+    """Return the agenda of a plan.
+
+    Args:
+        plan: of the workload that was captured with the tape.
+        tape: what was saved and taken.
+        free: storages that autograd alone holds for a while; what a plan does to others is left out.
+
+    Raises:
+        ExecutionRefused: the plan runs operations in another order than the program.
+    """
+    return _Reader(plan, tape, free).agenda()
+
+
+class _Reader:
+    def __init__(self, plan: TrainingPlan, tape: Tape, free: frozenset[int]) -> None:
+        self._plan, self._tape, self._free = plan, tape, free
+        self._layout = lay_copies(plan)
+        issued = [each.issued for each in tape.saves] + [each.issued for each in tape.takes]
+        # Operations that were issued before a moment never become fewer.
+        self._moments = list(accumulate(issued, max))
+        self._last_save = {each.storage: at for at, each in enumerate(tape.saves)}
+        self._first_take: dict[int, int] = {}
+        for at, take in enumerate(tape.takes):
+            self._first_take.setdefault(tape.saves[take.save].storage, at + len(tape.saves))
+        self._due = defaultdict[int, list[Action]](list)
+        # By storage the moment at which its last bytes begin to leave; by extent that left, where it lies.
+        self._left: dict[int, int] = {}
+        self._places: dict[tuple[int, range], int] = {}
+        self._away = Counter[int]()
+        self._again: set[int] = set()
+        kernels = [each for each in plan.operations if isinstance(each, Compute)]
+        self._run_again = {buffer for each in kernels if each.repeat for buffer in each.writes}
+        self._remade: set[int] = set()
+        # Before how many operations of the program the plan stands.
+        self._place = 0
+
+    def agenda(self) -> Agenda:
+        """Read the plan."""
+        step = self._plan.workload.step
+        numbers = {id(each): number for number, each in enumerate(step.operations)}
+        returning = self._released_for_return()
+        for position, operation in enumerate(self._plan.operations):
+            match operation:
+                case Compute(layer=layer, phase=phase, operation=which):
+                    self._compute(operation, numbers[id(step.operations_of(layer, phase)[which])])
+                case Offload(buffer=buffer, copy=0) if self._moves(buffer):
+                    # One copy of a storage serves all tensors of it, however many the plan makes.
+                    self._offload(operation, position)
+                case Prefetch(buffer=buffer) if self._moves(buffer):
+                    self._prefetch(operation)
+                case ReleaseExtent(buffer=buffer, extent=extent) if self._moves(buffer):
+                    self._away[buffer] += len(extent)
+                    if self._away[buffer] == self._plan.buffers[buffer].nbytes:
+                        self._give(self._storage(buffer))
+                case AllocateExtent(buffer=buffer, extent=extent) if self._moves(buffer):
+                    self._away[buffer] -= len(extent)
+                case Release(buffer=buffer):
+                    self._release(buffer, returns=position in returning)
+                case _:
+                    pass
+        return self._finished()
+
+    def _finished(self) -> Agenda:
+        # To copy what stays frees nothing, as what the program itself holds until backward takes it.
+        given = {each.storage for due in self._due.values() for each in due if isinstance(each, Give)}
+        stays = self._left.keys() - given
+        actions = tuple(
+            tuple(each for each in self._due[at] if not (isinstance(each, Leave | Come) and each.storage in stays))
+            for at in range(len(self._moments))
+        )
+        return Agenda(
+            self._tape,
+            actions,
+            frozenset(self._left.keys() & given),
+            frozenset(self._remade),
+            frozenset(self._again),
+            self._layout.nbytes,
+            sum(len(each.extent) for due in actions for each in due if isinstance(each, Leave)),
+        )
+
+    def _compute(self, operation: Compute, number: int) -> None:
+        if operation.repeat:
+            self._again.add(number)
+            self._at(bisect_left(self._moments, self._place), Again(number))
+        elif number < self._place:
+            raise ExecutionRefused(
+                f"{self._plan.policy}: runs operation {number} after operation {self._place - 1}, expected a plan in "
+                "the order of the program"
+            )
+        else:
+            self._place = number + 1
+
+    def _offload(self, operation: Offload, position: int) -> None:
+        storage, extent = self._storage(operation.buffer), self._extent(operation)
+        moment = max(bisect_left(self._moments, self._place), self._last_save[storage])
+        if moment < self._first_take[storage]:
+            self._left[storage] = max(moment, self._left.get(storage, 0))
+            place = self._places[storage, extent] = self._layout.offsets[position]
+            self._at(moment, Leave(storage, extent, place))
+
+    def _prefetch(self, operation: Prefetch) -> None:
+        storage, extent = self._storage(operation.buffer), self._extent(operation)
+        if self._places.pop((storage, extent), None) is not None:
+            moment = min(bisect_left(self._moments, self._place), self._first_take[storage])
+            self._at(moment, Come(storage, extent))
+
+    def _release(self, buffer: int, *, returns: bool) -> None:
+        storage = self._plan.buffers[buffer].storage
+        if storage is None:
+            return
+        if returns and self._moves(buffer):
+            if storage not in self._left and buffer in self._run_again:
+                self._remade.add(storage)
+            if storage in self._left or storage in self._remade:
+                self._give(storage)
+        elif buffer in self._run_again and storage not in self._first_take:
+            self._at(bisect_left(self._moments, self._place), Forget(storage))
+
+    def _give(self, storage: int) -> None:
+        before = min(bisect_right(self._moments, self._place), self._first_take[storage]) - 1
+        moment = max(before, self._last_save[storage], self._left.get(storage, 0))
+        if moment < self._first_take[storage]:
+            self._at(moment, Give(storage))
+
+    def _at(self, moment: int, action: Action) -> None:
+        self._due[min(moment, len(self._moments) - 1)].append(action)
+
+    def _moves(self, buffer: int) -> bool:
+        return self._plan.buffers[buffer].storage in self._free
+
+    def _storage(self, buffer: int) -> int:
+        storage = self._plan.buffers[buffer].storage
+        assert storage is not None, "what is moved is of the step"
+        return storage
+
+    def _extent(self, copy: Offload | Prefetch) -> range:
+        return copy.extent or range(self._plan.buffers[copy.buffer].nbytes)
+
+    def _released_for_return(self) -> frozenset[int]:
+        """Return the positions of the Releases of what comes back or is made again after them."""
+        seen, found = set[int](), set[int]()
+        for position in reversed(range(len(self._plan.operations))):
+            match self._plan.operations[position]:
+                case Prefetch(buffer=buffer):
+                    seen.add(buffer)
+                case Compute(repeat=repeat, writes=writes) if repeat:
+                    seen.update(writes)
+                case Release(buffer=buffer) if buffer in seen:
+                    found.add(position)
+                    seen.discard(buffer)
+                case _:
+                    pass
+        return frozenset(found)

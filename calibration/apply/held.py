@@ -1,0 +1,168 @@
+"""A storage that a plan moves, while a step lives: on the device, on the host, or to be computed again."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from calibration.apply.lane import Lane
+from calibration.arena import PinnedArena
+
+
+class Held:
+    """One storage of one step; it lives as long as autograd keeps a tensor of it.
+
+    Attributes:
+        number: in the captured step.
+        live: its memory on the device; None while it is away or given up.
+    """
+
+    def __init__(self, number: int, live: torch.UntypedStorage, lane: Lane, arena: PinnedArena) -> None:
+        self.number = number
+        self.live: torch.UntypedStorage | None = live
+        self._lane = lane
+        self._arena = arena
+        self._nbytes = live.nbytes()
+        self._device = live.device
+        # Extents that are on the host, with the place of each; marks of copies that have begun.
+        self._on_host: dict[tuple[int, int], int] = {}
+        self._leaving: list[Any] = []
+        self._coming: list[Any] = []
+        self.remake: Callable[[], None] | None = None
+        """Computes it again, where it can be."""
+
+    def leave(self, extent: range, offset: int) -> bool:
+        """Begin to copy bytes to the host; return whether it was possible."""
+        if self.live is None or extent.stop > self._nbytes:
+            return False
+        source = self._flat()[extent.start : extent.stop]
+        self._leaving.append(self._lane.copy(self._arena.slice(offset, len(extent)), source))
+        self._on_host[extent.start, extent.stop] = offset
+        return True
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether all of it is on the host, or can be computed again."""
+        return self.remake is not None or sum(stop - start for start, stop in self._on_host) >= self._nbytes
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the only content that there is lies in pinned memory, or comes from there."""
+        return (self.live is None and bool(self._on_host)) or bool(self._coming)
+
+    @property
+    def away_bytes(self) -> int:
+        """Bytes that are on the host and have not begun to come."""
+        return sum(stop - start for start, stop in self._on_host)
+
+    def give(self) -> bool:
+        """Give the memory on the device back; return whether it was possible."""
+        if self.live is None or not self.is_safe:
+            return False
+        self._wait(self._leaving)
+        self.live = None
+        return True
+
+    def come(self, extent: range) -> bool:
+        """Begin to copy bytes back; return whether they were away."""
+        if self.live is None:
+            if not self._on_host:
+                return False
+            self._take()
+        place = self._on_host.pop((extent.start, extent.stop), None)
+        if place is None or not self._is_returning:
+            return False
+        target = self._flat()[extent.start : extent.stop]
+        self._coming.append(self._lane.copy(target, self._arena.slice(place, len(extent))))
+        return True
+
+    def bring(self) -> torch.UntypedStorage:
+        """Return its memory on the device with its content, whatever that takes."""
+        if self.live is None or self._is_returning:
+            if self.live is None and not self._on_host:
+                assert self.remake is not None, "what is given up can be computed again"
+                self.remake()
+            for start, stop in tuple(self._on_host):
+                self.come(range(start, stop))
+            self._wait(self._coming)
+            self._is_returning = False
+        assert self.live is not None, "it was brought"
+        return self.live
+
+    def restore(self, live: torch.UntypedStorage) -> None:
+        """Take memory into which it was computed again, unless it is there."""
+        if self.live is None:
+            self.live = live
+            self._on_host.clear()
+
+    def forget(self) -> None:
+        """Give up memory that nobody reads any more."""
+        if not self.is_away:
+            self.live = None
+
+    def _take(self) -> None:
+        self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
+        self._is_returning = True
+
+    _is_returning = False
+
+    def _flat(self) -> torch.Tensor:
+        assert self.live is not None, "it is on the device"
+        return torch.empty(0, dtype=torch.uint8, device=self._device).set_(self.live)
+
+    def _wait(self, marks: list[Any]) -> None:
+        while marks:
+            self._lane.wait(marks.pop())
+
+    def __del__(self) -> None:
+        """Let no copy run on in memory that others take."""
+        self._wait(self._leaving)
+        self._wait(self._coming)
+
+
+class Packed:
+    """What autograd keeps in the place of a tensor that it saves.
+
+    Attributes:
+        save: its position among the saves of the step; None of what is not of the plan.
+        held: the storage that may be moved; None of what is kept as it is.
+    """
+
+    __slots__ = ("_tensor", "_version", "_view", "held", "save")
+
+    def __init__(self, tensor: torch.Tensor, save: int | None, held: Held | None) -> None:
+        kept = tensor.detach()
+        self.save = save
+        self.held = held
+        self._view = (kept.dtype, kept.storage_offset(), kept.shape, kept.stride()) if held else None
+        # PyTorch has no versions of what hooks keep. A tensor without memory still counts what is done to its content.
+        self._version = None if kept.is_inference() else kept._version  # noqa: SLF001 - PyTorch has no public one
+        if held is not None:
+            kept.data = torch.empty(0, dtype=kept.dtype, device=kept.device)
+        self._tensor = kept
+
+    def unpack(self) -> torch.Tensor:
+        """Return the tensor.
+
+        Raises:
+            RuntimeError: its content was written over since it was saved.
+        """
+        self.check()
+        if self.held is None or self._view is None:
+            return self._tensor
+        dtype, offset, shape, stride = self._view
+        with torch.no_grad():
+            return torch.empty(0, dtype=dtype, device=self._tensor.device).set_(
+                self.held.bring(), offset, shape, stride
+            )
+
+    def check(self) -> None:
+        """Refuse what was written over, as PyTorch does without hooks."""
+        if self._version is None or self._tensor._version == self._version:  # noqa: SLF001
+            return
+        shape = list(self._tensor.shape if self._view is None else self._view[2])
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{self._tensor.type()} {shape}] is at version {self._tensor._version}; expected version "  # noqa: SLF001
+            f"{self._version} instead."
+        )

@@ -1,0 +1,51 @@
+"""What a program holds itself: a plan of a live loop can move what autograd alone holds, and nothing else."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from calibration.capture.tape import Tape
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+
+
+def movable(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
+    """Return by storage between which operations autograd alone holds it: after the first, before the last."""
+    storages, operations = workload.step.storages, workload.step.operations
+    taken: dict[int, int] = {}
+    for take in tape.takes:
+        taken.setdefault(tape.saves[take.save].storage, take.issued)
+    spans: dict[int, range] = {}
+    for save in tape.saves:
+        number = save.storage
+        if storages[number].given or number not in taken or number not in tape.let_go:
+            continue
+        # Autograd saves an input before its operation, so the operation counts too.
+        start = max(tape.let_go[number], save.issued, spans[number].start if number in spans else -1)
+        spans[number] = range(start, taken[number])
+    return {number: span for number, span in spans.items() if len(span) > 1 and span.start < len(operations)}
+
+
+def as_held(workload: CapturedWorkload, tape: Tape) -> CapturedWorkload:
+    """Return a workload whose operations hold all that the program holds while they run, and autograd from its take."""
+    free = movable(workload, tape)
+    step = workload.step
+    held = defaultdict[int, list[int]](list)
+    made: dict[int, int] = {}
+    for position, operation in enumerate(step.operations):
+        for operand in operation.operands:
+            made.setdefault(step.tensors[operand.memory].storage, position)
+    phases = [each.phase for each in step.operations]
+    for number, storage in enumerate(step.storages):
+        begin = 0 if storage.given else made.get(number)
+        is_forward = begin is not None and phases[begin] is Phase.FORWARD
+        if begin is None or not is_forward or storage.birth < 0:
+            continue
+        span = free.get(number, range(storage.death + 1, storage.death + 1))
+        for position in (*range(begin, min(span.start, storage.death) + 1), *range(span.stop, storage.death + 1)):
+            held[position].append(number)
+    operations = tuple(
+        replace(each, holds=tuple(dict.fromkeys((*each.holds, *held[position]))))
+        for position, each in enumerate(step.operations)
+    )
+    view = replace(workload.view, step=replace(step, operations=operations))
+    return replace(workload, view=view)

@@ -1,0 +1,220 @@
+"""Runs operations of forward again: each as it was dispatched, with the random numbers that it drew."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+from calibration.apply.held import Held
+from calibration.capture.schemas import arguments_of, is_random, operands_of, tensors_in
+from vdnnsim.dnn.captured_step import CapturedOperation
+
+_FROM_DATA: Final = torch.ops.aten.lift_fresh.default
+_STATISTICS: Final = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A tensor of a storage that may be given up."""
+
+    held: Held
+    dtype: torch.dtype
+    offset: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    witness: "_Kept | None"
+
+    def tensor(self) -> torch.Tensor:
+        if self.witness is not None:
+            self.witness.tensor()
+        storage = self.held.bring()
+        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
+            storage, self.offset, self.shape, self.stride
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A tensor that stays as it is; refused once it was written over."""
+
+    kept: torch.Tensor
+    version: int
+
+    def tensor(self) -> torch.Tensor:
+        if self.kept._version != self.version:  # noqa: SLF001 - PyTorch has no public one
+            raise RuntimeError(
+                "one of the variables needed to compute a part of forward again has been modified by an inplace "
+                f"operation: [{self.kept.type()} {list(self.kept.shape)}] is at version {self.kept._version}; "  # noqa: SLF001
+                f"expected version {self.version} instead."
+            )
+        return self.kept
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """An operation as it was dispatched, and the storages that it makes."""
+
+    func: OpOverload
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    made: tuple[tuple[int, Held], ...]
+    random_state: torch.Tensor | None
+    device: torch.device
+
+    def run(self) -> None:
+        """Compute it again."""
+        with torch.no_grad(), torch._C._DisableAutocast():  # noqa: SLF001 - casts are operations of their own
+            args, kwargs = tree_map_only(_REFERENCES, lambda each: each.tensor(), (self.args, dict(self.kwargs)))
+            args, kwargs = _with_own_statistics(self.func, args, kwargs)
+            if self.random_state is None:
+                results = tensors_in(self.func(*args, **kwargs))
+            else:
+                before = _random_state(self.device)
+                try:
+                    _set_random_state(self.random_state, self.device)
+                    results = tensors_in(self.func(*args, **kwargs))
+                finally:
+                    _set_random_state(before, self.device)
+        for index, held in self.made:
+            held.restore(results[index].untyped_storage())
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that it makes is there."""
+        return all(held.live is not None for _, held in self.made)
+
+
+class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows the operations of forward, and keeps recipes of those that may run again.
+
+    Args:
+        operations: those of the captured step.
+        again: numbers of operations of which recipes are wanted.
+        made_by: by operation the storages that it makes, in order.
+        hold: returns what is held of a storage by its number, made anew for a live one; None of what is not remade.
+        known: returns what is held of a live storage.
+        depart: is told where the program left the captured step.
+    """
+
+    def __init__(
+        self,
+        operations: Sequence[CapturedOperation],
+        again: frozenset[int],
+        made_by: Mapping[int, Sequence[int]],
+        hold: Callable[[int, torch.UntypedStorage], Held | None],
+        known: Callable[[torch.UntypedStorage], Held | None],
+        depart: Callable[[str], None],
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._operations, self._again, self._made_by = operations, again, made_by
+        self._hold, self._known, self._depart = hold, known, depart
+        self.issued = 0
+        self.recipes: dict[int, Recipe] = {}
+        self.is_following = True
+        self._is_aside = False
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Look away from what is done within, which is not of the program."""
+        before, self._is_aside = self._is_aside, True
+        try:
+            yield
+        finally:
+            self._is_aside = before
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the operator returns
+        """Run an operation and note it."""
+        kwargs = kwargs or {}
+        if self._is_aside or not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
+            return func(*args, **kwargs)
+        if func is _FROM_DATA:
+            return func(*args, **kwargs)
+        while self.issued < len(self._operations) and self._operations[self.issued].name == str(_FROM_DATA):
+            # Numbers of Python become tensors on other ways where all tensors are fake.
+            self.issued += 1
+        number = self.issued
+        wanted = number in self._again
+        first = next((each for each in tensors_in((args, kwargs))), None)
+        device = torch.device("cpu") if first is None else first.device
+        state = _random_state(device) if wanted and is_random(func) else None
+        with self.aside():
+            references = self._referred(func, args, kwargs) if wanted else None
+        result = func(*args, **kwargs)
+        inputs = {each.untyped_storage()._cdata for each in tensors_in((args, kwargs))}  # noqa: SLF001 - its identity
+        new = [
+            (at, each)
+            for at, each in enumerate(tensors_in(result))
+            if each.untyped_storage()._cdata not in inputs  # noqa: SLF001
+        ]
+        if not new and not any(is_written for _, is_written in operands_of(func, args, kwargs)):
+            return result
+        expected = self._operations[number].name if number < len(self._operations) else "no operation"
+        if str(func) != expected:
+            self.is_following = False
+            self._depart(f"{func} runs where {expected} was captured")
+            return result
+        self.issued += 1
+        made = []
+        for (index, tensor), storage in zip(new, self._made_by.get(number, ()), strict=False):
+            held = self._hold(storage, tensor.untyped_storage())
+            if held is not None:
+                made.append((index, held))
+        if references is not None:
+            self.recipes[number] = Recipe(func, *references, tuple(made), state, device)
+        return result
+
+    def _referred(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+        written = {id(each) for each, writes in operands_of(func, args, kwargs) if writes}
+
+        def refer(tensor: torch.Tensor) -> _View | _Kept:
+            held = self._known(tensor.untyped_storage())
+            if held is None:
+                kept = tensor.detach()
+                return _Kept(kept, kept._version + (id(tensor) in written))  # noqa: SLF001
+            witness = None
+            if id(tensor) not in written and not tensor.is_inference():
+                empty = tensor.detach()
+                version = empty._version  # noqa: SLF001
+                empty.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                witness = _Kept(empty, version)
+            return _View(held, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride(), witness)
+
+        referred: tuple[Any, Any] = tree_map_only(torch.Tensor, refer, (args, dict(kwargs)))
+        return referred
+
+
+_REFERENCES: Final = (_View, _Kept)
+
+
+def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """Let a normalization update copies of its running statistics: those of the model were updated once."""
+    named = arguments_of(func, args, kwargs)
+    if not any(name in named and isinstance(named[name], torch.Tensor) for name in _STATISTICS):
+        return args, kwargs
+    own = {id(named[name]) for name in _STATISTICS if isinstance(named.get(name), torch.Tensor)}
+    copied: tuple[Any, Any] = tree_map_only(
+        torch.Tensor, lambda each: each.clone() if id(each) in own else each, (args, kwargs)
+    )
+    return copied
+
+
+def _random_state(device: torch.device) -> torch.Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def _set_random_state(state: torch.Tensor, device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)

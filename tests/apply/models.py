@@ -1,0 +1,152 @@
+"""Small models that save tensors in all the ways that autograd knows."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+Network: TypeAlias = Any
+"""A module whose parts are asked for by their names."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model, its input, and how forward runs."""
+
+    make: Callable[[], nn.Module]
+    inputs: Callable[[], Tensor]
+    precision: str = "float32"
+
+
+def loss(output: Tensor) -> Tensor:
+    """Return a scalar."""
+    return output.float().square().mean()
+
+
+def backward(result: Tensor, *, retain_graph: bool = False) -> None:
+    """Compute the gradients of a scalar."""
+    result.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
+
+
+def image() -> Tensor:
+    return torch.randn(4, 3, 8, 8)
+
+
+def rows() -> Tensor:
+    return torch.randn(8, 16)
+
+
+def sequence() -> Tensor:
+    return torch.randn(2, 6, 16)
+
+
+class Function(nn.Module):
+    """Parts, and what is done with them."""
+
+    def __init__(self, run: Callable[..., Tensor], **parts: nn.Module) -> None:
+        super().__init__()
+        self._run: Any = run
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        result: Tensor = self._run(self, batch)
+        return result
+
+
+def _perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
+
+
+def _convolutional() -> nn.Module:
+    parts = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Dropout(0.3)]
+    more = [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(0.2)]
+    return nn.Sequential(*parts, *more, nn.Flatten(), nn.Linear(128, 5))
+
+
+def _residual() -> nn.Module:
+    def run(self: Network, batch: Tensor) -> Network:
+        hidden = self.first(batch)
+        hidden = hidden + functional.relu(self.second(hidden))
+        return self.last(functional.relu_(self.third(hidden) + hidden).mean((2, 3)))
+
+    parts = {"second": nn.Conv2d(8, 8, 3, padding=1), "third": nn.Conv2d(8, 8, 1), "last": nn.Linear(8, 3)}
+    return Function(run, first=nn.Conv2d(3, 8, 3, padding=1), **parts)
+
+
+def _views() -> nn.Module:
+    def run(self: Network, batch: Tensor) -> Network:
+        query, key, value = self.all(batch).chunk(3, dim=-1)
+        scores = (query @ key.transpose(1, 2)).softmax(-1)
+        mixed = scores @ value[:, :, ::2].repeat_interleave(2, -1)
+        return self.out(mixed.transpose(0, 1).flatten(1)[:, ::3].exp().sum(1, keepdim=True))
+
+    return Function(run, all=nn.Linear(16, 48), out=nn.Linear(1, 2))
+
+
+def _in_place() -> nn.Module:
+    def run(self: Network, batch: Tensor) -> Network:
+        hidden = self.first(batch)
+        hidden.mul_(2).sigmoid_()
+        other = self.second(hidden)
+        other[:, :4] = 1.0
+        return self.third(functional.leaky_relu_(other, 0.1))
+
+    return Function(run, first=nn.Linear(16, 16), second=nn.Linear(16, 16), third=nn.Linear(16, 2))
+
+
+def _tied() -> nn.Module:
+    def run(self: Network, batch: Tensor) -> Network:
+        codes = batch.abs().mul(9).long().clamp(max=19)
+        return functional.linear(functional.layer_norm(self.words(codes), (16,)), self.words.weight)
+
+    return Function(run, words=nn.Embedding(20, 16))
+
+
+def _recurrent(kind: type[nn.LSTM | nn.GRU]) -> Callable[[], nn.Module]:
+    def run(self: Network, batch: Tensor) -> Network:
+        return self.out(self.cells(batch)[0])
+
+    return lambda: Function(run, cells=kind(16, 8, num_layers=2, batch_first=True), out=nn.Linear(8, 3))
+
+
+def _attention() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def _checkpointed() -> nn.Module:
+    def run(self: Network, batch: Tensor) -> Network:
+        hidden = checkpoint(self.first, batch, use_reentrant=False)
+        return self.third(checkpoint(self.second, hidden, use_reentrant=False))
+
+    def block(width: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(width, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 24))
+
+    return Function(run, first=block(16), second=block(24), third=nn.Linear(24, 2))
+
+
+def _frozen() -> nn.Module:
+    model = _perceptron()
+    next(iter(model.children())).requires_grad_(requires_grad=False)
+    return model
+
+
+MODELS = {
+    "perceptron": Case(_perceptron, rows),
+    "convolutional": Case(_convolutional, image),
+    "residual": Case(_residual, image),
+    "views": Case(_views, sequence),
+    "in place": Case(_in_place, rows),
+    "tied": Case(_tied, rows),
+    "lstm": Case(_recurrent(nn.LSTM), sequence),
+    "gru": Case(_recurrent(nn.GRU), sequence),
+    "attention": Case(_attention, sequence),
+    "autocast": Case(_convolutional, image, precision="amp_bfloat16"),
+    "checkpointed": Case(_checkpointed, rows),
+    "frozen": Case(_frozen, rows),
+}

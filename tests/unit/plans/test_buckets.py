@@ -1,0 +1,336 @@
+"""DDP's buckets: which gradients are exchanged together, when, and what memory the buckets take.
+
+Each gradient is that of a layer of its own, and its kernels write nothing else unless a test says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tests.toy import touching, toy_chain, toy_costs, toy_setting, toy_workload
+from tests.unit.plans.hand_written import WORKLOAD, refusal
+from vdnnsim.dnn.graph import GraphBuilder
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.dnn.networks import build_network
+from vdnnsim.dnn.shapes import MapShape
+from vdnnsim.dnn.workload import Mode, Optimizer, Workload
+from vdnnsim.element_type import ElementType
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plans.aggregate import aggregate_gradients
+from vdnnsim.plans.buckets import bucket_bytes
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import (
+    Aggregation,
+    Allocate,
+    AllReduce,
+    Compute,
+    Offload,
+    RecordEvent,
+    Release,
+    Stream,
+    WaitEvent,
+)
+from vdnnsim.plans.placement import MemoryLimits, Placement, needed_bytes, place_plan
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
+from vdnnsim.policies.base import Base
+
+MIB = 2**20
+CHAIN = toy_workload(toy_chain(4))
+F, W, UPDATE = Phase.FORWARD, Phase.BACKWARD_WEIGHTS, Phase.UPDATE
+
+
+class Backward:
+    """Writes gradients by hand."""
+
+    def __init__(self, *sizes: int) -> None:
+        """Allocate a gradient of each size."""
+        self.writer = PlanWriter(CHAIN)
+        self.gradients = [
+            self.writer.buffer(f"dW{number}", BufferKind.WEIGHT_GRADIENT, size, Stage.FEATURES)
+            for number, size in enumerate(sizes)
+        ]
+        for gradient in self.gradients:
+            self.writer.allocate(gradient, 0, F)
+
+    def write(self, *gradients: int, layer: int = 0) -> None:
+        """One kernel writes gradients."""
+        self.writer.compute(layer, W, "only", touching(writes=gradients))
+
+    def read(self, gradient: int) -> None:
+        """The update reads a gradient."""
+        self.writer.compute(gradient, UPDATE, "only", touching(reads=(gradient,)))
+
+    def in_buckets(self, aggregation: Aggregation = Aggregation.DDP) -> TrainingPlan:
+        """Release all gradients, and add exchanges."""
+        self.writer.synchronize()
+        for gradient in self.gradients:
+            self.writer.release(gradient)
+        plan = aggregate_gradients(self.writer.finish("hand", "m"), aggregation)
+        check_plan(plan)
+        return plan
+
+
+def exchanges(plan: TrainingPlan) -> list[AllReduce]:
+    return [each for each in plan.operations if isinstance(each, AllReduce)]
+
+
+def contents(plan: TrainingPlan) -> list[tuple[int, ...]]:
+    return [each.buffers for each in exchanges(plan)]
+
+
+def buckets_of(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the buckets of gradients that are written in their order, by a kernel each."""
+    backward = Backward(*sizes)
+    for gradient in backward.gradients:
+        backward.write(gradient)
+    return contents(backward.in_buckets())
+
+
+def test_a_bucket_is_closed_when_it_has_reached_its_size() -> None:
+    """1 MiB - 1 B is too little for the first, a byte more is enough; likewise 25 MiB for the second; 5 B are left."""
+    assert buckets_of([MIB - 1, 1, 25 * MIB - 1, 1, 5]) == [(0, 1), (2, 3), (4,)]
+
+
+def test_later_buckets_are_as_large_as_the_second() -> None:
+    """The third takes 24 MiB and 1 MiB, not the first alone."""
+    assert buckets_of([MIB, 25 * MIB, 24 * MIB, MIB, 1]) == [(0,), (1,), (2, 3), (4,)]
+
+
+def test_a_large_gradient_closes_the_bucket_into_which_it_falls() -> None:
+    """102 MiB are 4 times 25 MiB and go in one piece, with the 3 MiB that were there."""
+    assert buckets_of([2 * MIB, 3 * MIB, 102 * MIB]) == [(0,), (1, 2)]
+
+
+def test_a_small_network_is_one_bucket() -> None:
+    assert buckets_of([10, 20, 30]) == [(0, 1, 2)]
+
+
+def test_one_kernel_may_complete_two_buckets() -> None:
+    """Its 2 MiB close the first, its 25 MiB the second; they are exchanged one behind the other."""
+    backward = Backward(2 * MIB, 25 * MIB)
+    backward.write(0, 1, layer=3)
+    plan = backward.in_buckets()
+
+    assert contents(plan) == [(0,), (1,)]
+    assert [each.layer for each in exchanges(plan)] == [3, 3]
+    assert [each.collective for each in exchanges(plan)] == [0, 1]
+
+
+def test_a_bucket_waits_for_its_last_gradient() -> None:
+    """Three layers, 600 KiB each: two make the first bucket. The exchange stands behind the kernel of the second.
+
+    Operations of the plan itself: 2 buckets and 3 gradients are allocated (0 to 4), kernels of layers 2, 1 and 0.
+    """
+    backward = Backward(*[600 * 1024] * 3)
+    for layer in (2, 1, 0):
+        backward.write(layer, layer=layer)
+    plan = backward.in_buckets()
+
+    assert plan.operations[5:15] == (
+        Compute(2, W, "only", touching(writes=[2])),
+        Compute(1, W, "only", touching(writes=[1])),
+        RecordEvent(0, Stream.COMPUTE),
+        WaitEvent(0, Stream.COMMUNICATION),
+        AllReduce(0, (2, 1), 1, Aggregation.DDP),
+        RecordEvent(1, Stream.COMMUNICATION),
+        Compute(0, W, "only", touching(writes=[0])),
+        RecordEvent(2, Stream.COMPUTE),
+        WaitEvent(2, Stream.COMMUNICATION),
+        AllReduce(1, (0,), 0, Aggregation.DDP),
+    )
+
+
+def test_a_shared_gradient_is_ready_when_all_layers_have_written() -> None:
+    """Layers 3 and 0 share dW0, so it comes behind dW1, with which the bucket would have been full."""
+    backward = Backward(MIB, MIB)
+    backward.write(0, layer=3)
+    backward.write(1, layer=2)
+    backward.write(0, layer=0)
+    plan = backward.in_buckets()
+
+    assert contents(plan) == [(1,), (0,)]
+    assert [each.layer for each in exchanges(plan)] == [2, 0]
+
+
+def test_tied_weights_are_exchanged_once() -> None:
+    """GPT-2 small reads the embedding again at its end: the last layer writes its gradient, and then the first."""
+    workload = Workload(build_network("gpt2_small"), 1, ElementType.FLOAT16)
+    plan = aggregate_gradients(Base().plan(toy_setting(workload, toy_costs(workload, {}))), Aggregation.DDP)
+    gradients = [gradient for each in exchanges(plan) for gradient in each.buffers]
+    owners = [layer.index for layer in workload.graph.layers if layer.parameters]
+
+    assert len(gradients) == len(set(gradients)) == len(owners)
+    (tied,) = (layer.index for layer in workload.graph.layers if layer.shares_weights)
+    storage = plan.buffers[gradients[-1]].storage
+    assert storage is not None
+    assert plan.workload.step.storages[storage].owner == tied
+
+
+def test_the_update_waits_once_for_each_bucket() -> None:
+    """Two buckets of two gradients: of the four updates the first and the third wait."""
+    backward = Backward(512 * 1024, 512 * 1024, 5, 5)
+    for gradient in backward.gradients:
+        backward.write(gradient)
+    for gradient in backward.gradients:
+        backward.read(gradient)
+    operations = backward.in_buckets().operations
+    waiting = [
+        operation.reads
+        for before, operation in pairwise(operations)
+        if isinstance(before, WaitEvent) and isinstance(operation, Compute)
+    ]
+
+    assert waiting == [(0,), (2,)]
+
+
+@pytest.mark.parametrize("need", ["update", "offload", "release"])
+def test_whoever_needs_a_sum_does_not_wait_for_a_full_bucket(need: str) -> None:
+    """dW0 is needed before dW1 is written, and so goes alone; the later bucket has its 25 MiB."""
+    backward = Backward(10, 3 * MIB, 22 * MIB, 10)
+    backward.write(0)
+    writer = backward.writer
+    match need:
+        case "update":
+            backward.read(0)
+        case "offload":
+            writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
+            writer.offload(0, 0)
+        case _:
+            writer.release(backward.gradients.pop(0))
+    for gradient in (1, 2, 3):
+        backward.write(gradient)
+    plan = backward.in_buckets()
+
+    assert contents(plan) == [(0,), (1, 2), (3,)]
+    first = plan.operations.index(exchanges(plan)[0])
+    wanted = next(i for i, each in enumerate(plan.operations) if is_need(each))
+    assert first < wanted
+
+
+def is_need(operation: object) -> bool:
+    """Whether an operation of the test above needs dW0."""
+    match operation:
+        case Compute(reads=(0,)) | Offload(buffer=0) | Release(buffer=0):
+            return True
+        case _:
+            return False
+
+
+def test_a_plan_that_forgets_a_gradient_is_told_by_the_check() -> None:
+    """Its bucket is exchanged all the same."""
+    backward = Backward(10)
+    backward.write(0)
+    plan = aggregate_gradients(backward.writer.finish("hand", "m"), Aggregation.DDP)
+
+    assert contents(plan) == [(0,)]
+    assert refusal(plan) == "hand: operation 7 (release bucket 1 of gradients): dW0 is still allocated at the end"
+
+
+def test_what_nobody_waits_for_leaves_a_bucket_open() -> None:
+    """The update reads dW0, which is on its way, before and after dW1 is written; dW2 still joins dW1."""
+    backward = Backward(MIB, 10, 10)
+    backward.write(0)
+    backward.read(0)
+    backward.write(1)
+    backward.read(0)
+    backward.write(2)
+
+    assert contents(backward.in_buckets()) == [(0,), (1, 2)]
+
+
+def test_buckets_are_a_second_copy_of_all_gradients() -> None:
+    """Four gradients of 600 KiB in two buckets of 1200 KiB, from before the first kernel to the end.
+
+    The FC layer, which comes last, completes the first; the CONV layer before it completes the second that FC begins.
+    """
+    backward = Backward(*[600 * 1024] * 4)
+    for gradient, layer in zip(backward.gradients, (4, 4, 4, 3), strict=True):
+        backward.write(gradient, layer=layer)
+    plan = backward.in_buckets()
+
+    assert plan.buffers[4:] == (
+        Buffer("bucket 1 of gradients", BufferKind.WEIGHT_GRADIENT, 1200 * 1024, Stage.CLASSIFIER),
+        Buffer("bucket 2 of gradients", BufferKind.WEIGHT_GRADIENT, 1200 * 1024, Stage.FEATURES),
+    )
+    assert plan.operations[:2] == (Allocate(4, 4, F), Allocate(5, 3, F))
+    assert plan.operations[-2:] == (Release(4), Release(5))
+    placement = place_plan(plan, MemoryLimits(MemoryModel.BEST_FIT, 10 * MIB, 0, 1))
+    assert isinstance(placement, Placement)
+    assert placement.pool_bytes == 2 * 4 * 600 * 1024
+
+
+@pytest.mark.parametrize(
+    ("model", "taken_bytes"), [(MemoryModel.IDEAL, 3 * MIB + 60), (MemoryModel.CUDA_MALLOC, 4 * MIB)]
+)
+def test_blocks_of_the_driver_take_more_than_what_buckets_take_at_most(model: MemoryModel, taken_bytes: int) -> None:
+    """FC has 2^18 x (5 + 1) weights in float16, 3 MiB and the first bucket; conv1's 60 B are the second.
+
+    A bucket of 3 MiB has two blocks of 2 MiB, and that of 60 B a part of one that is there for other small buffers.
+    """
+    net = GraphBuilder("wide", MapShape(5, 1, 1))
+    y = net.conv("conv1", 0, 5, 1, relu=False)
+    net.begin_classifier()
+    workload = toy_workload(net.build(net.fc("fc", y, 2**18, relu=False)))
+    without = Base().plan(toy_setting(workload, toy_costs(workload, {})))
+    limits = MemoryLimits(model, 2**30, 0, 1)
+    placements = [place_plan(plan, limits) for plan in (without, aggregate_gradients(without, Aggregation.DDP))]
+    alone, bucketed = (each.pool_bytes for each in placements if isinstance(each, Placement))
+
+    assert bucketed - alone == taken_bytes
+    assert bucket_bytes(workload, 1) == 3 * MIB + 60
+
+
+def test_inference_has_no_buckets() -> None:
+    workload = replace(WORKLOAD, mode=Mode.INFERENCE)
+    plan = Base().plan(toy_setting(workload, toy_costs(workload, {})))
+
+    assert aggregate_gradients(plan, Aggregation.DDP) == plan
+
+
+def test_what_buckets_take_at_most() -> None:
+    """Four CONV layers of 5 x 5 + 5 weights, one FC layer of 5 + 1, in float16: 4 x 60 + 12 B, or in units of 50 B."""
+    assert bucket_bytes(CHAIN, 1) == 4 * 60 + 12
+    assert bucket_bytes(CHAIN, 50) == 4 * 100 + 50
+    assert bucket_bytes(replace(CHAIN, optimizer=Optimizer.ADAM), 1) == 4 * 60 + 12
+
+
+def test_gradients_that_are_views_of_buckets_are_held_throughout_and_computed_apart() -> None:
+    """Gradients of 6 and 2 MiB are made by kernels one after the other and given up at the end: 8 MiB at most.
+
+    Buckets beside them make it 16; with views in them, 8 throughout and the larger of what is computed: 14.
+    """
+    writer = PlanWriter(CHAIN)
+    gradients = [
+        writer.buffer(f"dW{number}", BufferKind.WEIGHT_GRADIENT, size * MIB, Stage.FEATURES)
+        for number, size in enumerate((6, 2))
+    ]
+    for layer, gradient in enumerate(gradients):
+        # Behind the head of the plan, as backward makes them.
+        writer.wait(writer.record(Stream.COMPUTE), Stream.COMPUTE)
+        writer.allocate(gradient, layer, W)
+        writer.compute(layer, W, "only", touching(writes=[gradient]))
+    for gradient in gradients:
+        writer.release(gradient)
+    plan = writer.finish("hand", "m")
+
+    def peak(aggregation: Aggregation) -> int:
+        ready = aggregate_gradients(plan, aggregation)
+        check_plan(ready)
+        return needed_bytes(ready)
+
+    assert needed_bytes(plan) == 8 * MIB
+    assert (peak(Aggregation.DDP), peak(Aggregation.DDP_VIEWS)) == (16 * MIB, 14 * MIB)
+
+
+def test_gradients_that_are_held_throughout_lie_in_their_buckets_as_they_are() -> None:
+    """As those that an iteration begins with: 3 MiB, twice that with a second copy."""
+
+    def peak(aggregation: Aggregation) -> int:
+        backward = Backward(3 * MIB)
+        backward.write(0)
+        return needed_bytes(backward.in_buckets(aggregation))
+
+    assert (peak(Aggregation.DDP_VIEWS), peak(Aggregation.DDP)) == (3 * MIB, 6 * MIB)

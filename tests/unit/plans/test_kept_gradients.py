@@ -1,0 +1,36 @@
+"""Weight gradients of the captured chain, three of 4 B, kept where its capture dropped them."""
+
+from tests.captured_steps import chain
+from tests.unit.cost.test_roofline import server_with
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.memory.choices import MemoryModel, PinnedMemory
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Allocate, Release
+from vdnnsim.plans.repetition import resident_buffers
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.pytorch import PyTorch
+from vdnnsim.simulator import Simulator
+
+
+def plan(*, set_to_none: bool) -> TrainingPlan:
+    machine = Simulator.of(
+        CapturedWorkload.of(chain()),
+        server_with({"launch_overhead_s": 1.0}),
+        MemoryModel.PYTORCH,
+        PinnedMemory.ARENA,
+    )
+    made = PyTorch(set_to_none=set_to_none).plan(machine.setting())
+    check_plan(made)
+    return made
+
+
+def test_gradients_that_are_kept_outlive_an_iteration_and_what_is_computed_dies_at_once() -> None:
+    """Each is computed in memory of its own, given up before the next one is asked for."""
+    kept, dropped = plan(set_to_none=False), plan(set_to_none=True)
+    gradients = {number for number, each in enumerate(dropped.buffers) if each.name.endswith(".weight.grad")}
+    assert len(gradients) == 3
+    assert resident_buffers(kept) - resident_buffers(dropped) == gradients
+    apart = {number for number, each in enumerate(kept.buffers) if each.name.endswith(".weight.grad, computed")}
+    changes = [each for each in kept.operations if isinstance(each, Allocate | Release) and each.buffer in apart]
+    assert [type(each) for each in changes] == [Allocate, Release] * 3
+    assert len({each.buffer for each in changes}) == 3

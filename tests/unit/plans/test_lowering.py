@@ -1,0 +1,201 @@
+"""Schedules lowered: what their steps become, and what is said of those that cannot be."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from tests.toy import toy_chain, toy_costs, toy_workload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.errors import PlanError
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.lowering import lower
+from vdnnsim.plans.operations import Compute, describe
+from vdnnsim.plans.schedule import (
+    Allocate,
+    Fetch,
+    Offload,
+    Release,
+    Step,
+    Synchronize,
+    Wait,
+    backward,
+    feature_maps,
+    forward,
+    iteration,
+)
+from vdnnsim.plans.schemes import AsScheduled, ByLifetime, NetworkWide, Scheme
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.policies.algorithms import Algorithms, choose_kernels
+
+CHAIN = toy_workload(toy_chain(2))
+KERNELS = choose_kernels(CHAIN, toy_costs(CHAIN, {}).table(CHAIN), Algorithms.PERFORMANCE_OPTIMAL)
+CONV1, CONV2, FC, LOSS = CHAIN.graph.layers
+INPUT, MAP1 = feature_maps(CHAIN, 0), feature_maps(CHAIN, 1)
+FORWARD, BACKWARD = forward(CHAIN), backward(CHAIN)
+
+
+def lowered(steps: Sequence[Step], scheme: Scheme = ByLifetime) -> TrainingPlan:
+    """A checked plan."""
+    plan = lower(steps, CHAIN, KERNELS, scheme, label="hand", algorithms="p")
+    check_plan(plan)
+    return plan
+
+
+def told(plan: TrainingPlan) -> list[str]:
+    """The operations of a plan but for what is held throughout."""
+    lines = [describe(each, plan.buffer_names, plan.layers) for each in plan.operations]
+    return [each for each in lines if "weight gradient" not in each and "weights of" not in each]
+
+
+def test_what_leaves_is_released_where_it_is_waited_for_and_allocated_where_it_is_fetched() -> None:
+    """The input of conv1 leaves behind its last reader; what follows waits for the copy, backward for its way back."""
+    fetch = Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True)
+    steps: list[Step] = [
+        FORWARD[0],
+        Offload(INPUT, CONV1),
+        Wait(INPUT),
+        *FORWARD[1:],
+        *BACKWARD[:-1],
+        fetch,
+        BACKWARD[-1],
+    ]
+
+    lines = told(lowered(steps))
+
+    assert lines[:10] == [
+        "allocate map input",
+        "allocate map conv1",
+        "forward of conv1 (only)",
+        "record event 0 on the compute stream",
+        "wait for event 0 on the memory stream",
+        "offload of map input during forward of conv1",
+        "record event 1 on the memory stream",
+        "wait for event 1 on the compute stream",
+        "release map input",
+        "allocate map conv2",
+    ]
+    assert lines[lines.index("allocate map input", 1) :] == [
+        "allocate map input",
+        "record event 2 on the compute stream",
+        "wait for event 2 on the memory stream",
+        "fetch on demand of map input during backward of conv1",
+        "record event 3 on the memory stream",
+        "wait for event 3 on the compute stream",
+        "release map input",
+        "release gradient of conv1",
+    ]
+
+
+def test_a_copy_beside_a_kernel_begins_with_it_and_is_issued_before_memory_is_given_back() -> None:
+    """What forward of conv1 is the last to read leaves with it; the host waits, and only then is it released."""
+    fetch = Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=True)
+    beside = Offload(INPUT, CONV1, beside=True)
+    steps: list[Step] = [FORWARD[0], beside, Synchronize(), *FORWARD[1:], *BACKWARD[:-1], fetch, BACKWARD[-1]]
+
+    assert told(lowered(steps))[2:8] == [
+        "record event 0 on the compute stream",
+        "forward of conv1 (only)",
+        "wait for event 0 on the memory stream",
+        "offload of map input during forward of conv1",
+        "host synchronization with compute and memory",
+        "release map input",
+    ]
+
+
+def test_a_kernel_waits_for_the_part_that_comes_and_not_for_the_one_that_leaves() -> None:
+    """Of the input of conv1 half left and comes for backward while the other half leaves, until after it.
+
+    Event 3 is the arrival, 5 the end of the other copy; the kernel, whose weight gradient is not told, is between.
+    """
+    left, right = range(5), range(5, 10)
+    steps: list[Step] = [
+        *FORWARD,
+        Offload(INPUT, LOSS, extent=left),
+        Wait(INPUT, extent=left),
+        *BACKWARD[:-1],
+        Fetch(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, on_demand=False, extent=left),
+        Offload(INPUT, CONV1, Phase.BACKWARD_WEIGHTS, extent=right),
+        BACKWARD[-1],
+        Wait(INPUT, extent=right),
+    ]
+
+    lines = told(lowered(steps))
+
+    assert lines[lines.index("allocate bytes 0 to 4 of map input") :] == [
+        "allocate bytes 0 to 4 of map input",
+        "record event 2 on the compute stream",
+        "wait for event 2 on the memory stream",
+        "prefetch of bytes 0 to 4 of map input during backward of conv1",
+        "record event 3 on the memory stream",
+        "record event 4 on the compute stream",
+        "wait for event 4 on the memory stream",
+        "offload of bytes 5 to 9 of map input during backward of conv1",
+        "record event 5 on the memory stream",
+        "wait for event 3 on the compute stream",
+        "release gradient of conv1",
+        "wait for event 5 on the compute stream",
+        "release bytes 5 to 9 of map input",
+        "release map input",
+    ]
+
+
+def test_a_schedule_may_compute_backward_in_another_order() -> None:
+    """Weight gradients before data gradients: nothing supposes an order, and lifetimes follow the steps."""
+    order = sorted(BACKWARD, key=lambda run: (-run.layer.index, run.phase is Phase.BACKWARD_DATA))
+    plan = lowered([*FORWARD, *order])
+
+    computed = [(each.layer, each.phase) for each in plan.operations if isinstance(each, Compute)]
+    assert computed == [(run.layer.index, run.phase) for run in [*FORWARD, *order]]
+
+
+@pytest.mark.parametrize("scheme", [ByLifetime, NetworkWide])
+def test_a_map_that_is_offloaded_and_neither_released_nor_fetched_is_named(scheme: Scheme) -> None:
+    """Conv1's map leaves, and backward of conv2 reads it all the same: it was on the GPU throughout."""
+    steps: list[Step] = [*FORWARD[:2], Offload(MAP1, CONV2), Wait(MAP1), *FORWARD[2:], *BACKWARD]
+
+    with pytest.raises(PlanError, match=r"hand: map conv1 is offloaded in forward of conv2 and neither released nor"):
+        lowered(steps, scheme)
+
+
+def test_a_map_that_is_offloaded_and_never_waited_for_is_named() -> None:
+    with pytest.raises(PlanError, match=r"map conv1 is offloaded in forward of conv2 .* expected a Wait for its copy"):
+        lowered([*FORWARD[:2], Offload(MAP1, CONV2), *FORWARD[2:]])
+
+
+def test_a_map_that_is_released_and_used_again_is_named() -> None:
+    with pytest.raises(PlanError, match=r"hand: map conv1 is used after its release without a fetch"):
+        lowered([*FORWARD[:2], Release(MAP1), *FORWARD[2:], *BACKWARD])
+
+
+def test_waiting_for_what_no_copy_moves_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"hand: waits for map conv1, which no copy moves"):
+        lowered([*FORWARD, Wait(MAP1)])
+
+
+@pytest.mark.parametrize("before", [[], [*FORWARD[:2], Synchronize()]])
+def test_a_copy_beside_no_kernel_is_refused(before: list[Step]) -> None:
+    with pytest.raises(PlanError, match=r"map input is offloaded beside no kernel, expected one before it"):
+        lowered([*before, Offload(INPUT, CONV1, beside=True)])
+
+
+def test_nothing_is_held_but_what_the_schedule_allocates() -> None:
+    """The forward of a layer in memory that the schedule takes and gives back: X, Y, W."""
+    weights = next(number for number, each in enumerate(CHAIN.step.storages) if each.name == "weights of conv1")
+    what = (*INPUT, *MAP1, weights)
+    plan = lowered([Allocate(what, CONV1, Phase.FORWARD), FORWARD[0], Release(what)], AsScheduled)
+
+    names = ["map input", "map conv1", "weights of conv1"]
+    lines = [describe(each, plan.buffer_names, plan.layers) for each in plan.operations]
+    allocations, releases = [f"allocate {name}" for name in names], [f"release {name}" for name in names]
+    assert lines == [*allocations, "forward of conv1 (only)", *releases]
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [ByLifetime, NetworkWide, partial(ByLifetime, shares_workspace=True), partial(ByLifetime, holds_statistics=True)],
+)
+def test_every_scheme_lowers_the_iteration_of_a_network(scheme: Scheme) -> None:
+    plan = lowered(iteration(CHAIN), scheme)
+
+    assert sum(isinstance(each, Compute) for each in plan.operations) == len(iteration(CHAIN))

@@ -1,0 +1,348 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.toy import TOY_LIMITS, touching, toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.errors import PolicyError
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.placement import DoesNotFit, PlacedChange, Placement, Pool, needed_bytes, place_plan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
+from vdnnsim.policies.vdnn import VdnnAll
+
+F, W = Phase.FORWARD, Phase.BACKWARD_WEIGHTS
+MAP, WEIGHTS, WORKSPACE = BufferKind.FEATURE_MAP, BufferKind.WEIGHTS, BufferKind.WORKSPACE
+WORKLOAD = toy_workload(toy_chain(2))
+
+
+@pytest.fixture
+def writer() -> PlanWriter:
+    """The layers are conv1, conv2, fc and loss."""
+    return PlanWriter(WORKLOAD)
+
+
+def take(writer: PlanWriter, name: str, nbytes: int, kind: BufferKind = MAP, layer: int = 0, phase: Phase = F) -> int:
+    """Name and allocate a buffer."""
+    buffer = writer.buffer(name, kind, nbytes, Stage.FEATURES)
+    writer.allocate(buffer, layer, phase)
+    return buffer
+
+
+def must_overflow(plan: TrainingPlan, device_bytes: int = 1000, host_bytes: int = 1000) -> DoesNotFit:
+    """Place under `ideal`."""
+    answer = place_plan(plan, replace(TOY_LIMITS, device_bytes=device_bytes, host_bytes=host_bytes))
+    assert isinstance(answer, DoesNotFit)
+    return answer
+
+
+def in_pieces(writer: PlanWriter) -> TrainingPlan:
+    """Fill 90 B with three maps, release the outer two, and ask for 40 B on behalf of conv2's weight gradient."""
+    outer, _, last = take(writer, "a", 30), take(writer, "b", 30), take(writer, "c", 30)
+    writer.release(outer)
+    writer.release(last)
+    take(writer, "d", 40, WORKSPACE, layer=1, phase=W)
+    return writer.finish("hand", "m")
+
+
+def test_changes_stand_at_their_operation_and_an_alias_is_none(writer: PlanWriter) -> None:
+    """10 and 20 B, of which 7 lie in the 20: 30 B. Only the Release of the storage frees; the most was 30."""
+    x, y = take(writer, "x", 10), take(writer, "y", 20)
+    inside = writer.buffer("inside", MAP, 7, Stage.FEATURES)
+    writer.alias(inside, y)
+    writer.release(inside)
+    writer.release(y)
+    writer.release(x)
+
+    assert place_plan(writer.finish("hand", "m"), replace(TOY_LIMITS, model=MemoryModel.BEST_FIT)) == Placement(
+        changes={
+            0: PlacedChange(0, x, 10, 0),
+            1: PlacedChange(1, y, 20, 10),
+            4: PlacedChange(4, y, -20, 10),
+            5: PlacedChange(5, x, -10, 0),
+        },
+        pool_bytes=30,
+        host_bytes=0,
+    )
+
+
+def test_an_alias_may_be_laid_again(writer: PlanWriter) -> None:
+    """Released and laid twice; the buffer itself may then be allocated and its Release frees again."""
+    x = take(writer, "x", 10)
+    again = writer.buffer("again", MAP, 5, Stage.FEATURES)
+    for _ in range(2):
+        writer.alias(again, x)
+        writer.release(again)
+    writer.allocate(again, 0, F)
+    writer.release(again)
+    writer.release(x)
+
+    answer = place_plan(writer.finish("hand", "m"), TOY_LIMITS)
+
+    assert isinstance(answer, Placement)
+    assert {position: change.delta_bytes for position, change in answer.changes.items()} == {0: 10, 5: 5, 6: -5, 7: -10}
+
+
+def test_the_granule_of_the_limits_counts(writer: PlanWriter) -> None:
+    """Two buffers of 1 B take a granule of 512 B each."""
+    take(writer, "x", 1)
+    take(writer, "y", 1)
+
+    answer = place_plan(writer.finish("hand", "m"), replace(TOY_LIMITS, device_bytes=1024, granule_bytes=512))
+
+    assert isinstance(answer, Placement)
+    assert answer.pool_bytes == 1024
+
+
+def test_an_overflow_names_layer_phase_request_and_what_held_the_rest(writer: PlanWriter) -> None:
+    """Of 100 B, maps hold 20 + 10 and W holds 50; conv2's weight gradient wants 21 of the 20 that are free."""
+    take(writer, "x", 20)
+    take(writer, "weights", 50, WEIGHTS)
+    take(writer, "y", 10)
+    take(writer, "workspace of conv2", 21, WORKSPACE, layer=1, phase=W)
+    plan = writer.finish("hand", "m")
+
+    overflow = must_overflow(plan, device_bytes=100)
+
+    assert overflow == DoesNotFit(
+        plan=plan,
+        pool=Pool.DEVICE,
+        operation=3,
+        buffer=3,
+        layer=1,
+        phase=W,
+        requested_bytes=21,
+        free_bytes=20,
+        largest_free_bytes=20,
+        capacity_bytes=100,
+        held_bytes=((WEIGHTS, 50), (MAP, 30)),
+    )
+    assert overflow.explain() == (
+        "backward weights of conv2 asked for 21 B (workspace of conv2) of GPU memory; 20 B of 100 B were free; "
+        "held: weights 50 B, feature maps 30 B"
+    )
+
+
+def test_an_overflow_of_an_empty_pool_was_held_by_nothing(writer: PlanWriter) -> None:
+    take(writer, "x", 2048)
+
+    assert must_overflow(writer.finish("hand", "m"), device_bytes=1024).explain() == (
+        "forward of conv1 asked for 2.00 KiB (x) of GPU memory; 1.00 KiB of 1.00 KiB were free; held: nothing"
+    )
+
+
+def test_an_overflow_for_fragmentation_says_so(writer: PlanWriter) -> None:
+    """90 B, the middle 30 held: 60 are free in pieces of 30, which is less than the 40 that were asked for."""
+    answer = place_plan(in_pieces(writer), replace(TOY_LIMITS, model=MemoryModel.BEST_FIT, device_bytes=90))
+
+    assert isinstance(answer, DoesNotFit)
+    assert (answer.free_bytes, answer.largest_free_bytes) == (60, 30)
+    assert answer.explain() == (
+        "backward weights of conv2 asked for 40 B (d) of GPU memory; "
+        "60 B of 90 B were free in pieces of at most 30 B; held: feature maps 30 B"
+    )
+
+
+def test_the_model_decides_whether_a_plan_fits(writer: PlanWriter) -> None:
+    """The same plan: `ideal` adds up to 90 at most; `planned` lays the middle one, which stays, at the bottom.
+
+    There it leaves 60 B, where the two of 30 lie first and the 40 B after them: 90 B are enough.
+    """
+    plan = in_pieces(writer)
+
+    needed = {}
+    for model in (MemoryModel.IDEAL, MemoryModel.PLANNED):
+        answer = place_plan(plan, replace(TOY_LIMITS, model=model, device_bytes=90))
+        assert isinstance(answer, Placement)
+        needed[model] = answer.pool_bytes
+
+    assert needed == {MemoryModel.IDEAL: 90, MemoryModel.PLANNED: 90}
+
+
+def test_what_the_host_holds_is_walked_from_offload_to_prefetch(writer: PlanWriter) -> None:
+    """10 to the host, 20 to the host: 30. 10 come back, 15 go: 35, the most. A buffer that never comes back stays."""
+    sizes = (10, 20, 15)
+    first, second, third = (take(writer, f"x{i}", size) for i, size in enumerate(sizes))
+    writer.offload(first, 0)
+    writer.offload(second, 0)
+    writer.prefetch(first, 0, on_demand=False)
+    writer.offload(third, 0)
+    writer.prefetch(third, 0, on_demand=False)
+
+    answer = place_plan(writer.finish("hand", "m"), TOY_LIMITS)
+
+    assert isinstance(answer, Placement)
+    assert answer.host_bytes == 35
+    assert answer.pool_bytes == 45
+
+
+def test_an_overflow_of_the_host_is_an_overflow(writer: PlanWriter) -> None:
+    """Of 15 B on the host the first map holds 10; the second, offloaded during forward of conv2, finds 5."""
+    first, second = take(writer, "x1", 10), take(writer, "x2", 10)
+    writer.offload(first, 0)
+    writer.offload(second, 1)
+    plan = writer.finish("hand", "m")
+
+    overflow = must_overflow(plan, host_bytes=15)
+
+    assert overflow == DoesNotFit(
+        plan=plan,
+        pool=Pool.PINNED,
+        operation=3,
+        buffer=second,
+        layer=1,
+        phase=F,
+        requested_bytes=10,
+        free_bytes=5,
+        largest_free_bytes=5,
+        capacity_bytes=15,
+        held_bytes=((MAP, 10),),
+    )
+    assert overflow.explain() == (
+        "forward of conv2 asked for 10 B (x2) of pinned host memory; 5 B of 15 B were free; held: feature maps 10 B"
+    )
+
+
+def test_what_came_back_holds_nothing_on_the_host(writer: PlanWriter) -> None:
+    """W of 8 B goes and comes back, a map of 10 B goes; the third, for conv2's weight gradient, finds 5 of 15 B."""
+    weights = take(writer, "weights", 8, WEIGHTS)
+    first, second = take(writer, "x1", 10), take(writer, "x2", 10)
+    writer.offload(weights, 0)
+    writer.prefetch(weights, 0, on_demand=False)
+    writer.offload(first, 0)
+    writer.offload(second, 1, W)
+
+    overflow = must_overflow(writer.finish("hand", "m"), host_bytes=15)
+
+    assert (overflow.operation, overflow.layer, overflow.phase) == (6, 1, W)
+    assert overflow.held_bytes == ((MAP, 10),)
+
+
+def test_the_first_overflow_of_either_memory_decides(writer: PlanWriter) -> None:
+    """Operation 1 offloads 10 B; operation 2 allocates 20 B, which with the 10 before make 30.
+
+    5 B of host memory overflow at 1, 25 B of GPU memory at 2, and 5 B of GPU memory at 0, before the host does.
+    """
+    x = take(writer, "x", 10)
+    writer.offload(x, 0)
+    take(writer, "y", 20)
+    plan = writer.finish("hand", "m")
+
+    def overflow(device_bytes: int, host_bytes: int) -> tuple[Pool, int]:
+        answer = must_overflow(plan, device_bytes, host_bytes)
+        return answer.pool, answer.operation
+
+    assert overflow(device_bytes=25, host_bytes=10) == (Pool.DEVICE, 2)
+    assert overflow(device_bytes=25, host_bytes=5) == (Pool.PINNED, 1)
+    assert overflow(device_bytes=5, host_bytes=5) == (Pool.DEVICE, 0)
+    assert overflow(device_bytes=30, host_bytes=5) == (Pool.PINNED, 1)
+
+
+def test_events_and_kernels_take_no_memory(writer: PlanWriter) -> None:
+    x = take(writer, "x", 10)
+    writer.compute(0, F, "only", touching(writes=[x]))
+    writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
+    writer.synchronize()
+
+    assert place_plan(writer.finish("hand", "m"), TOY_LIMITS) == Placement({0: PlacedChange(0, x, 10, None)}, 10, 0)
+
+
+def test_vdnn_all_needs_what_lives_at_once() -> None:
+    """A chain of one CONV and one FC layer in float16: maps of 10, 10, 2 and 2 B, W 30 and 6 elements, 60 and 12 B.
+
+    W and dW: 144. The most is in use in backward of fc: the input map prefetched (10), conv1's map and its gradient
+    (20), the gradient of fc (2): 176. The host holds the input map meanwhile.
+    """
+    workload = toy_workload(toy_chain(1))
+    plan = VdnnAll().plan(toy_setting(workload, toy_costs(workload, {})))
+
+    answer = place_plan(plan, TOY_LIMITS)
+
+    assert isinstance(answer, Placement)
+    assert (answer.pool_bytes, answer.host_bytes) == (176, 10)
+    overflow = must_overflow(plan, device_bytes=175)
+    assert overflow.explain() == (
+        "backward data of fc asked for 10 B (gradient of conv1) of GPU memory; 9 B of 175 B were free; "
+        "held: weights 72 B, weight gradients 72 B, feature maps 20 B, gradient maps 2 B"
+    )
+
+
+def changed_by(plan: TrainingPlan, granule_bytes: int) -> list[int]:
+    """Return by how many bytes what is in use changes, one after the other."""
+    answer = place_plan(plan, replace(TOY_LIMITS, granule_bytes=granule_bytes))
+    assert isinstance(answer, Placement)
+    return [change.delta_bytes for change in answer.changes.values()]
+
+
+@pytest.mark.parametrize(
+    ("granule_bytes", "expected"),
+    [
+        (1, [30, -10, -5, -5, 10, -20]),
+        (10, [30, -10, 0, -10, 20, -30]),
+        (16, [32, 0, 0, -16, 16, -32]),
+        (64, [64, 0, 0, 0, 0, -64]),
+    ],
+)
+def test_a_granule_is_given_back_once_no_byte_of_it_is_held(
+    writer: PlanWriter, granule_bytes: int, expected: list[int]
+) -> None:
+    """Of 30 B go 0 to 9, 15 to 19 and 10 to 14; 5 to 14 come again.
+
+    In granules of 10 the second goes with its last half, and comes again, as the first does, with one half.
+    """
+    x = take(writer, "x", 30)
+    for first, nbytes in ((0, 10), (15, 5), (10, 5)):
+        writer.release_extent(x, range(first, first + nbytes))
+    writer.allocate_extent(x, range(5, 15), 0, W)
+    writer.release(x)
+
+    assert changed_by(writer.finish("hand", "m"), granule_bytes) == expected
+
+
+def test_a_part_for_which_there_is_no_room(writer: PlanWriter) -> None:
+    """Of 40 B x holds 20 of its 30 and y 20, when x asks for the other 10 again."""
+    x = take(writer, "x", 30)
+    writer.release_extent(x, range(10))
+    take(writer, "y", 20, WEIGHTS)
+    writer.allocate_extent(x, range(10), 1, W)
+    plan = writer.finish("hand", "m")
+
+    assert must_overflow(plan, device_bytes=40).explain() == (
+        "backward weights of conv2 asked for 10 B (x) of GPU memory; 0 B of 40 B were free; held: feature maps 20 B, "
+        "weights 20 B"
+    )
+    assert needed_bytes(plan) == 50
+
+
+def test_what_the_host_holds_is_walked_by_parts(writer: PlanWriter) -> None:
+    """6 of 10 B leave, then the others: 10. 8 come back, of the parts that left one and a half, and 4 of y leave: 6."""
+    x, y = take(writer, "x", 10), take(writer, "y", 4)
+    writer.offload(x, 0, extent=range(6))
+    writer.offload(x, 0, extent=range(6, 10))
+    writer.prefetch(x, 0, on_demand=True, extent=range(8))
+    writer.offload(y, 0)
+    plan = writer.finish("hand", "m")
+
+    placed = place_plan(plan, TOY_LIMITS)
+    assert isinstance(placed, Placement)
+    assert placed.host_bytes == 10
+    refusal = must_overflow(plan, host_bytes=9)
+    assert (refusal.operation, refusal.requested_bytes, refusal.free_bytes) == (3, 4, 3)
+    assert refusal.held_bytes == ((MAP, 6),)
+
+
+@pytest.mark.parametrize(
+    "model", [each for each in MemoryModel if each not in (MemoryModel.IDEAL, MemoryModel.CUDA_VMM)]
+)
+def test_a_model_that_gives_back_no_parts_refuses_them_by_name(writer: PlanWriter, model: MemoryModel) -> None:
+    x = take(writer, "x", 10)
+    writer.release_extent(x, range(4))
+
+    with pytest.raises(PolicyError) as refusal:
+        place_plan(writer.finish("hand", "m"), replace(TOY_LIMITS, model=model))
+
+    assert str(refusal.value) == (
+        f"hand: memory_model: found '{model.value}', which gives buffers back as a whole and no part of one (release "
+        "bytes 0 to 3 of x), expected 'ideal' or 'cuda_vmm'"
+    )

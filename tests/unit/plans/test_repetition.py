@@ -1,0 +1,107 @@
+"""Plans carried out several times, by hand: weights W of 3 MiB, a map X of 4 MiB, an optimizer's state M of 3 MiB."""
+
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+
+from tests.toy import toy_chain, toy_costs, toy_setting, toy_workload
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.requests import Overflow, Placed
+from vdnnsim.plans.operations import Alias, Allocate, MemoryOperation, Offload, Operation, Prefetch, Release
+from vdnnsim.plans.placement import MemoryLimits, needed_bytes, place_repeatedly
+from vdnnsim.plans.repetition import end_of_work, leading_operations, resident_buffers
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+from vdnnsim.policies.base import Base
+from vdnnsim.units import MIB
+
+W, X, M = range(3)
+BUFFERS = (
+    Buffer("W", BufferKind.WEIGHTS, 3 * MIB, Stage.FEATURES, given=True),
+    Buffer("X", BufferKind.FEATURE_MAP, 4 * MIB, Stage.FEATURES, given=True),
+    Buffer("M", BufferKind.OPTIMIZER_STATE, 3 * MIB, Stage.FEATURES, given=True),
+)
+PYTORCH = MemoryLimits(MemoryModel.PYTORCH, 2**30, 2**30, granule_bytes=512)
+
+
+def plan(*operations: Operation, buffers: tuple[Buffer, ...] = BUFFERS) -> TrainingPlan:
+    return TrainingPlan(toy_workload(toy_chain(1)), "p", "m", buffers, operations)
+
+
+def take(*buffers: int) -> tuple[MemoryOperation, ...]:
+    return tuple(Allocate(each, 0, Phase.FORWARD) for each in buffers)
+
+
+def give(*buffers: int) -> tuple[MemoryOperation, ...]:
+    return tuple(Release(each) for each in buffers)
+
+
+COPIES = Offload(X, 0), Prefetch(X, 0, on_demand=False)
+
+
+def test_weights_and_states_stay_and_the_input_comes_anew() -> None:
+    held = plan(*take(W, X, M), *COPIES, *give(M, X, W))
+    assert (leading_operations(held), end_of_work(held)) == (3, 5)
+    assert resident_buffers(held) == {W, M}
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        pytest.param((*take(W, X), *COPIES, *give(W), *COPIES, *give(X)), id="given back in the middle"),
+        pytest.param((*take(X), *COPIES, *take(W), *COPIES, *give(W, X)), id="taken in the middle"),
+        pytest.param((*take(W, X), *COPIES, *give(W), *take(W), *COPIES, *give(W, X)), id="taken again"),
+        pytest.param((*take(X), Alias(W, X), *COPIES, *give(W, X)), id="laid into another"),
+        pytest.param((*take(W, X), *COPIES, *give(X)), id="never given back"),
+    ],
+)
+def test_what_a_plan_does_not_hold_throughout_does_not_stay(operations: tuple[Operation, ...]) -> None:
+    assert resident_buffers(plan(*operations)) == frozenset()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_gradient_stays_where_it_is_added_to(*, given: bool) -> None:
+    """With what zero_grad left in it an iteration begins; another gradient is written when backward comes to it."""
+    gradient = Buffer("dW", BufferKind.WEIGHT_GRADIENT, MIB, Stage.FEATURES, given=given)
+    held = plan(*take(0), *COPIES, *give(0), buffers=(gradient,))
+    assert resident_buffers(held) == ({0} if given else frozenset())
+
+
+def test_a_plan_of_a_policy_keeps_the_weights_of_every_layer() -> None:
+    workload = toy_workload(toy_chain(3))
+    base = Base().plan(toy_setting(workload, toy_costs(workload, {})))
+    assert sorted(base.buffers[each].name for each in resident_buffers(base)) == sorted(
+        buffer.name for buffer in base.buffers if buffer.kind is BufferKind.WEIGHTS
+    )
+
+
+G, X4, W8, B, C = range(5)
+TWO_HOLES = (
+    Buffer("G", BufferKind.FEATURE_MAP, 4 * MIB, Stage.FEATURES, given=True),
+    Buffer("X", BufferKind.FEATURE_MAP, 4 * MIB, Stage.FEATURES, given=True),
+    Buffer("W", BufferKind.WEIGHTS, 8 * MIB, Stage.FEATURES, given=True),
+    Buffer("B", BufferKind.WORKSPACE, 4 * MIB, Stage.FEATURES),
+    Buffer("C", BufferKind.WORKSPACE, 8 * MIB, Stage.FEATURES),
+)
+
+
+@pytest.mark.parametrize(("times", "reserved_bytes"), [(1, 20 * MIB), (2, 40 * MIB), (5, 40 * MIB)])
+def test_weights_that_stay_may_make_a_second_iteration_need_more(times: int, reserved_bytes: int) -> None:
+    """One segment of 20 MiB holds G, X, W and B in the first iteration, and C in the place of G and X.
+
+    In the second one G finds the 4 MiB behind W, which fit it best, X the first 4 of the 8 before W, and B the other 4.
+    So what G and X leave are 4 MiB before and 4 behind W, and C takes a segment of its own. From then on there is room.
+    """
+    copies = Offload(X4, 0), Prefetch(X4, 0, on_demand=False)
+    work = plan(*take(G, X4, W8), *copies, *take(B), *give(G, X4), *take(C), *give(C, B, W8), buffers=TWO_HOLES)
+    placed = place_repeatedly(work, PYTORCH, times)
+    assert isinstance(placed, Placed)
+    assert placed.pool_bytes == reserved_bytes
+    assert max(accumulate(placed.deltas)) == needed_bytes(work) == 20 * MIB
+
+
+def test_a_repetition_that_finds_no_room_is_told() -> None:
+    """W needs a segment of 20 MiB."""
+    work = plan(*take(W8), *COPIES, *take(C), *give(C, W8), buffers=TWO_HOLES)
+    assert isinstance(place_repeatedly(work, replace(PYTORCH, device_bytes=19 * MIB), 2), Overflow)

@@ -1,0 +1,59 @@
+"""Several copies of one buffer of 10 B on the host, each by its number; the host has room for a hundred."""
+
+import pytest
+
+from tests.toy import TOY_LIMITS, toy_chain, toy_workload
+from vdnnsim.dnn.layers import Phase, Stage
+from vdnnsim.errors import PlanError
+from vdnnsim.plans.check import check_plan
+from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.placement import DoesNotFit, Placement, Pool, place_plan
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
+
+
+def plan_of(out: list[int], back: list[int]) -> TrainingPlan:
+    """Copies x out under these numbers and back by these, each time into fresh memory."""
+    writer = PlanWriter(toy_workload(toy_chain(1)))
+    x = writer.buffer("x", BufferKind.FEATURE_MAP, 10, Stage.FEATURES, given=True)
+    writer.allocate(x, 0, Phase.FORWARD)
+    writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
+    for copy in out:
+        writer.offload(x, 0, copy=copy)
+    writer.synchronize()
+    writer.release(x)
+    for copy in back:
+        writer.allocate(x, 0, Phase.BACKWARD_DATA)
+        writer.wait(writer.record(Stream.COMPUTE), Stream.MEMORY)
+        writer.prefetch(x, 0, on_demand=True, copy=copy)
+        writer.synchronize()
+        writer.release(x)
+    return writer.finish("hand", "p")
+
+
+@pytest.mark.parametrize(("out", "back"), [([0, 1], [1, 0]), ([0, 1], [0]), ([3], [3]), ([1, 0], [])])
+def test_copies_come_back_in_any_order_or_not_at_all(out: list[int], back: list[int]) -> None:
+    check_plan(plan_of(out, back))
+
+
+@pytest.mark.parametrize(
+    ("out", "back", "message"),
+    [
+        ([0, 0], [], "x is offloaded twice"),
+        ([0, 1, 1], [], "x is offloaded twice"),
+        ([0], [1], "x is prefetched but not on the host"),
+        ([0, 1], [1, 1], "x is prefetched but not on the host"),
+    ],
+)
+def test_a_copy_is_made_once_and_good_once(out: list[int], back: list[int], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        check_plan(plan_of(out, back))
+
+
+def test_each_copy_takes_host_memory() -> None:
+    placed, refused = (place_plan(plan_of(out, []), TOY_LIMITS) for out in ([0, 1], list(range(101))))
+
+    assert isinstance(placed, Placement)
+    assert placed.host_bytes == 20
+    assert isinstance(refused, DoesNotFit)
+    assert (refused.pool, refused.held_bytes) == (Pool.PINNED, ((BufferKind.FEATURE_MAP, 1000),))

@@ -1,0 +1,110 @@
+"""The buckets in which PyTorch's DistributedDataParallel (DDP) exchanges gradients, and the memory that they take.
+
+Gradients go into buckets in the order in which they become ready. The first bucket is closed when it holds 1 MiB, each
+later one when it holds 25 MiB, so that a large gradient makes a bucket larger than that; what is left is the last.
+
+Source: pytorch/pytorch, torch/csrc/distributed/c10d/reducer.cpp at ad78a7b33a496f60c756927a4fcd8e3e8fc1aee6,
+`compute_bucket_assignment_by_size` and `Reducer::rebuild_buckets`, which gives it the order of the first backward, the
+reverse of the model's where it is a chain; the sizes are the defaults of torch/nn/parallel/distributed.py at
+25562d3d418774598bd22d0fae875897a96a917b, `_DEFAULT_FIRST_BUCKET_BYTES` and `bucket_cap_mb`.
+
+What is read into it:
+
+- Iterations are those after the first, in which buckets are as they stay.
+- The weights of a layer are one gradient here, where PyTorch has weight and bias apart; so a boundary between buckets
+  may lie a bias further on. A gradient that several layers share is ready when the last of them has written it.
+- DDP knows no policy that reads, offloads or releases a gradient during backward. Where one does so before the bucket
+  is full, the bucket is closed with what it holds: nobody waits for gradients that are yet to come.
+- Where gradients are no views of buckets, as is the default, these are a second copy of them, in memory that is
+  taken before the first kernel and held throughout. The copies into them and back run on the communication stream and
+  cost the kernels nothing, where PyTorch makes them on the stream of backward.
+- Where they are views of buckets (`gradient_as_bucket_view`), gradients are held throughout instead, dropped or not;
+  what a kernel of backward computes is memory of its own, which is copied into the bucket and given up.
+- `broadcast_buffers` is left out, by which the first process sends all others the statistics of its batch
+  normalizations before every forward, as is the default.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plans.kept_gradients import with_kept
+from vdnnsim.plans.operations import Allocate, AllReduce, Release
+from vdnnsim.plans.training_plan import Buffer, BufferKind, TrainingPlan
+
+FIRST_BUCKET_BYTES: Final = 2**20
+BUCKET_BYTES: Final = 25 * 2**20
+
+Exchanges = Mapping[int, Sequence[tuple[int, ...]]]
+"""The buffers that are exchanged together, by the position of the operation after which they are."""
+
+
+class Buckets:
+    """Puts gradients into buckets as they become ready."""
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._nbytes = [buffer.nbytes for buffer in plan.buffers]
+        self._closed: dict[int, list[tuple[int, ...]]] = {}
+        self._open: list[int] = []
+        self._last_ready = 0
+        self._limit_bytes = FIRST_BUCKET_BYTES
+
+    def add(self, gradient: int, position: int) -> None:
+        """Put in a gradient that is ready after the operation at a position."""
+        self._open.append(gradient)
+        self._last_ready = position
+        if sum(self._nbytes[each] for each in self._open) >= self._limit_bytes:
+            self._close()
+
+    def give_up(self, buffers: Collection[int]) -> None:
+        """Somebody needs the sums of buffers: close the bucket that holds one of them."""
+        if not set(self._open).isdisjoint(buffers):
+            self._close()
+
+    def finish(self) -> Exchanges:
+        """Close the last bucket and return all of them, each after its last gradient."""
+        if self._open:
+            self._close()
+        return self._closed
+
+    def _close(self) -> None:
+        self._closed.setdefault(self._last_ready, []).append(tuple(self._open))
+        self._open = []
+        self._limit_bytes = BUCKET_BYTES
+
+
+def with_bucket_memory(plan: TrainingPlan) -> TrainingPlan:
+    """Return a plan that exchanges buckets with a buffer for each, which is that of the layer that completes it."""
+    exchanges = [each for each in plan.operations if isinstance(each, AllReduce)]
+    ids = range(len(plan.buffers), len(plan.buffers) + len(exchanges))
+    buffers = (
+        Buffer(
+            f"bucket {number} of gradients",
+            BufferKind.WEIGHT_GRADIENT,
+            sum(plan.buffers[gradient].nbytes for gradient in each.buffers),
+            plan.layer_stages[each.layer],
+        )
+        for number, each in enumerate(exchanges, start=1)
+    )
+    begin = (Allocate(bucket, each.layer, Phase.FORWARD) for bucket, each in zip(ids, exchanges, strict=True))
+    end = (Release(bucket) for bucket in ids)
+    return replace(plan, buffers=(*plan.buffers, *buffers), operations=(*begin, *plan.operations, *end))
+
+
+def with_bucket_views(plan: TrainingPlan) -> TrainingPlan:
+    """Return a plan whose gradients lie in their buckets throughout; those that it holds anyway stay as they are."""
+    exchanges = (each for each in plan.operations if isinstance(each, AllReduce))
+    return with_kept(plan, {gradient for each in exchanges for gradient in each.buffers})
+
+
+def bucket_bytes(workload: Workload, granule_bytes: int) -> int:
+    """Return what the buckets of a workload take at most where memory is rounded to the granule alone.
+
+    That is each gradient in a bucket of its own. Memory models that count blocks, segments or regions may take more for
+    buckets: then a policy plans with more room than there is, and its trials and the placement of its plan tell.
+    """
+    owners = (layer for layer in workload.graph.layers if layer.parameters)
+    return sum(round_up(workload.weight_bytes(layer), granule_bytes) for layer in owners)

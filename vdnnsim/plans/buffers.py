@@ -1,0 +1,122 @@
+"""The buffers of one iteration, one for each storage of the workload's step, and which of them each kernel touches."""
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role, Step, WeightGradients
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plans.schedule import Run, runs_of
+from vdnnsim.plans.training_plan import Buffer
+
+
+class IterationBuffers:
+    """Buffers by number, those of storages first, then what a policy adds; a plan begins with them.
+
+    Attributes:
+        maps: buffer of feature map i.
+        gradients: buffer of the gradient of feature map i, for those that have one.
+        resident: those that hold from iteration to iteration (W, optimizer states) or throughout one (dW, batch
+            statistics), with the index of their layer.
+    """
+
+    def __init__(self, workload: Workload, *, states_on_host: bool = False) -> None:
+        """Take the storages of a workload.
+
+        Args:
+            workload: the workload.
+            states_on_host: whether the states of the optimizer that the update alone touches are given on the host.
+        """
+        self._step = workload.step
+        # What training writes anew for its backward, and what it makes and holds to its end.
+        self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
+        drops = workload.is_training and workload.weight_gradients is WeightGradients.DROPPED
+        self._made = {BufferKind.WEIGHT_GRADIENT} if drops else set()
+        self._operands: dict[tuple[int, Phase, int, bool], tuple[Operand, ...]] = {}
+        self._touched: dict[tuple[int, Phase, int | None, bool, bool], tuple[list[int], list[int]]] = {}
+        storages = self._step.storages
+        on_host = states_of_update(self._step) if states_on_host else frozenset()
+        self.buffers = [
+            Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, number, number in on_host)
+            for number, each in enumerate(storages)
+        ]
+        maps = {each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP}
+        self.maps = [maps[index] for index in range(len(maps))]
+        self.gradients = {
+            each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.GRADIENT_MAP
+        }
+        passing = (BufferKind.FEATURE_MAP, BufferKind.GRADIENT_MAP, BufferKind.WORKSPACE)
+        self.resident = [(number, each.owner) for number, each in enumerate(storages) if each.kind not in passing]
+
+    def add(self, buffer: Buffer) -> int:
+        """Add what the step does not know, and return its number."""
+        self.buffers.append(buffer)
+        return len(self.buffers) - 1
+
+    def held(self, *, with_statistics: bool) -> list[tuple[int, int]]:
+        """Return those resident, with the statistics that training writes anew for its backward or without.
+
+        Weight gradients that are dropped live from backward to the end; what is given on the host is not held.
+        """
+        others = self._made if with_statistics else self._made | self._brief
+        found = ((self.buffers[buffer], (buffer, owner)) for buffer, owner in self.resident)
+        return [each for buffer, each in found if buffer.kind not in others and not buffer.given_on_host]
+
+    @property
+    def results(self) -> frozenset[int]:
+        """Return what an iteration makes and holds to its end: weight gradients that are dropped only then."""
+        return frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
+
+    def nbytes(self, buffer: int) -> int:
+        """Return the size of a buffer."""
+        return self.buffers[buffer].nbytes
+
+    def operands(self, run: Run) -> tuple[Operand, ...]:
+        """Return the buffers that one operation of a phase of a layer touches, by their roles, the workspace aside.
+
+        Of a later part of the batch it adds to the weight gradients of those before it.
+        """
+        key = run.layer.index, run.phase, run.operation or 0, run.part > 1
+        if key not in self._operands:
+            # Written out, for `replace` takes several times as long, and each plan asks for each operand.
+            self._operands[key] = tuple(
+                Operand(
+                    each.role,
+                    self._step.tensors[each.memory].storage,
+                    Access.UPDATE if run.part > 1 and _is_sum(each) else each.access,
+                    each.position,
+                )
+                for each in run.of(self._step).operands
+            )
+        return self._operands[key]
+
+    def touched(self, run: Run) -> tuple[list[int], list[int]]:
+        """Return the buffers that a kernel reads or holds and those that it writes, the workspace aside.
+
+        Of several kernels, what an earlier one writes is not among what they read. One that runs again holds nothing:
+        the program has moved on.
+        """
+        key = run.layer.index, run.phase, run.operation, run.part > 1, run.repeat > 0
+        if key not in self._touched:
+            reads: list[int] = []
+            writes: list[int] = []
+            for single in runs_of(run, self._step):
+                operands = self.operands(single)
+                holds = () if run.repeat else single.of(self._step).holds
+                found = (*(each.memory for each in operands if each.access.reads), *holds)
+                reads += (each for each in found if each not in writes)
+                writes += (each.memory for each in operands if each.access.writes)
+            self._touched[key] = reads, writes
+        return self._touched[key]
+
+
+def states_of_update(step: Step) -> frozenset[int]:
+    """Return the states that the update alone touches; that of a scaler, which forward reads, is none of them."""
+    touched: dict[bool, set[int]] = {True: set(), False: set()}
+    for operation in step.operations:
+        tensors = (step.tensors[each.memory] for each in operation.operands)
+        touched[operation.phase is Phase.UPDATE].update(each.storage for each in tensors)
+    storages = step.storages
+    states = {number for number, each in enumerate(storages) if each.given and each.kind is BufferKind.OPTIMIZER_STATE}
+    return frozenset(states & touched[True] - touched[False])
+
+
+def _is_sum(operand: Operand) -> bool:
+    return operand.role is Role.WEIGHT_GRADIENT and operand.access is Access.WRITE

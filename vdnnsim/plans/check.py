@@ -1,0 +1,299 @@
+"""The check of a plan: what must hold of any plan before an executor may run it.
+
+- Every buffer is allocated before it is used, once, and released before the plan ends.
+- A kernel reads only what has been written or copied back, a copy only what has been written.
+- Whatever touches the same bytes from two streams is ordered by events or synchronizations: a kernel after the
+  prefetch that it reads, an offload or an exchange between GPUs after the kernel that wrote its buffer, a prefetch
+  after the Allocate that made it, a Release after every copy of its buffer.
+- What was offloaded and released is read again only after a prefetch. A prefetch that keeps the copy may be followed by
+  others, until a kernel writes the buffer: then the copy is stale and a new offload is due.
+- A buffer may have several copies on the host, by their numbers; each is offloaded once and good for one prefetch.
+- What a Release gives up is gone; only a copy on the host brings it back. What is given there is there at the end.
+- What is true of a buffer is true of every piece of it: a kernel needs all of them, a copy those that it moves. An
+  extent is given back and taken again in turn, and what was in it is gone.
+- What lies in the bytes of another buffer covers it; a kernel that works in place may still read what was there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from vdnnsim.errors import PlanError
+from vdnnsim.plans.operations import (
+    Alias,
+    Allocate,
+    AllocateExtent,
+    AllReduce,
+    Compute,
+    HostSynchronize,
+    Offload,
+    Operation,
+    Prefetch,
+    RecordEvent,
+    Release,
+    ReleaseExtent,
+    Stream,
+    WaitEvent,
+    describe,
+)
+from vdnnsim.plans.order import NOTHING, StreamOrder
+from vdnnsim.plans.pieces import Pieces
+from vdnnsim.plans.training_plan import TrainingPlan
+
+
+def check_plan(plan: TrainingPlan) -> None:
+    """Prove that a plan keeps the contract.
+
+    Raises:
+        PlanError: it does not; the message names the policy, the operation and what is wrong with it.
+    """
+    _Checker(plan).check()
+
+
+@dataclass(slots=True)
+class _Piece:
+    """What is known of some bytes of a buffer: positions of the last operations that matter for order."""
+
+    name: str
+    held: bool = False
+    written: bool = False
+    on_host: frozenset[int] = frozenset()
+    last_compute: int = NOTHING
+    last_compute_write: int = NOTHING
+    last_copy: dict[Stream, int] = field(default_factory=dict)
+    last_arrival: dict[Stream, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _BufferState:
+    """What is known of one buffer as a whole, and of its pieces in their order."""
+
+    pieces: list[_Piece]
+    allocated: bool = False
+    released: bool = False
+    storage: int | None = None
+    covered_by: int | None = None
+
+
+class _Checker:
+    def __init__(self, plan: TrainingPlan) -> None:
+        self._plan = plan
+        self._pieces = Pieces(plan)
+        self._states: list[_BufferState] = []
+        for number, buffer in enumerate(plan.buffers):
+            copies = frozenset({0}) if buffer.given_on_host else frozenset[int]()
+            self._states.append(_BufferState([_Piece(each, on_host=copies) for each in self._pieces.names(number)]))
+        self._position = 0
+        self._order = StreamOrder()
+
+    def check(self) -> None:
+        for position, operation in enumerate(self._plan.operations):
+            self._position = position
+            self._visit(operation)
+        for state, buffer in zip(self._states, self._plan.buffers, strict=True):
+            is_lost = buffer.given_on_host and not all(0 in each.on_host for each in state.pieces)
+            if is_lost or state.allocated:
+                raise self._error(f"{buffer.name} is {'not on the host' if is_lost else 'still allocated'} at the end")
+
+    def _visit(self, operation: Operation) -> None:
+        match operation:
+            case Compute(reads=reads, writes=writes):
+                self._compute(reads, writes)
+            case Allocate(buffer=buffer):
+                self._allocate(buffer)
+            case AllocateExtent(buffer=buffer, extent=extent):
+                self._allocate_extent(buffer, extent)
+            case Alias(buffer=buffer, storage=storage):
+                self._alias(buffer, storage)
+            case Release(buffer=buffer):
+                self._release(buffer)
+            case ReleaseExtent(buffer=buffer, extent=extent):
+                self._release_extent(buffer, extent)
+            case Offload() | Prefetch():
+                self._copy(operation)
+            case AllReduce(buffers=buffers):
+                self._all_reduce(buffers)
+            case RecordEvent(event=event, stream=stream):
+                self._record(event, stream)
+            case WaitEvent(event=event, stream=stream):
+                self._wait(event, stream)
+            case HostSynchronize(streams=streams):  # pragma: no branch
+                self._order.synchronize(streams)
+
+    def _alias(self, buffer: int, storage: int) -> None:
+        below = self._use(storage)
+        if self._plan.buffers[buffer].nbytes > self._plan.buffers[storage].nbytes:
+            raise self._error(f"{self._name(buffer)} is larger than {self._name(storage)}, in which it is to lie")
+        self._order.reach(Stream.COMPUTE)
+        for piece in self._held(storage):
+            if self._unfinished(piece.last_copy, Stream.COMPUTE):
+                raise self._error(f"{piece.name} is covered before the compute stream waited for its copy")
+        self._allocate(buffer)
+        self._states[buffer].storage = storage
+        below.covered_by = buffer
+
+    def _record(self, event: int, stream: Stream) -> None:
+        if self._order.is_recorded(event):
+            raise self._error(f"event {event} is recorded twice")
+        self._order.record(event, stream)
+
+    def _wait(self, event: int, stream: Stream) -> None:
+        if not self._order.is_recorded(event):
+            raise self._error(f"event {event} is waited for before it is recorded")
+        self._order.wait(event, stream)
+
+    def _compute(self, reads: tuple[int, ...], writes: tuple[int, ...]) -> None:
+        self._order.reach(Stream.COMPUTE)
+        for buffer in reads:
+            self._use(buffer, covered_for=writes)
+            for piece in self._held(buffer):
+                if not piece.written:
+                    raise self._error(f"{piece.name} is read before anything was written to it")
+                if late := self._unfinished(piece.last_arrival, Stream.COMPUTE):
+                    what = "exchange" if Stream.COMMUNICATION in late else "prefetch"
+                    raise self._error(f"{piece.name} is read before the compute stream waited for its {what}")
+                piece.last_compute = self._position
+        for buffer in writes:
+            state = self._use(buffer)
+            for piece in self._held(buffer):
+                if self._unfinished(piece.last_copy, Stream.COMPUTE):
+                    raise self._error(f"{piece.name} is written before the compute stream waited for its copy")
+                piece.written = True
+                piece.on_host = frozenset()
+                piece.last_compute = piece.last_compute_write = self._position
+            if state.storage is not None:
+                self._lose(state.storage)
+        self._order.run(Stream.COMPUTE, self._position)
+
+    def _allocate(self, buffer: int) -> None:
+        state = self._states[buffer]
+        self._order.reach(Stream.COMPUTE)
+        if state.allocated:
+            raise self._error(f"{self._name(buffer)} is allocated twice")
+        given = self._plan.buffers[buffer].given_on_gpu and not state.released
+        pieces = [self._taken(each, written=given) for each in state.pieces]
+        self._states[buffer] = _BufferState(pieces, allocated=True)
+
+    def _taken(self, piece: _Piece, *, written: bool = False) -> _Piece:
+        # The allocation is a point of the compute stream: a copy into the fresh bytes must come after it.
+        self._order.run(Stream.COMPUTE, self._position)
+        return _Piece(piece.name, held=True, written=written, on_host=piece.on_host, last_compute=self._position)
+
+    def _allocate_extent(self, buffer: int, extent: range) -> None:
+        state = self._use_extent(buffer, extent)
+        for number in self._pieces.covered(buffer, extent):
+            if state.pieces[number].held:
+                raise self._error(f"{state.pieces[number].name} is allocated twice")
+            state.pieces[number] = self._taken(state.pieces[number])
+
+    def _release(self, buffer: int) -> None:
+        state = self._use(buffer)
+        self._order.reach(Stream.COMPUTE)
+        pieces = [self._given_back(piece) if piece.held else piece for piece in state.pieces]
+        if state.storage is not None:
+            self._states[state.storage].covered_by = None
+            self._lose(state.storage)
+            for piece in self._states[state.storage].pieces:
+                piece.last_compute = self._position
+            self._order.run(Stream.COMPUTE, self._position)
+        self._states[buffer] = _BufferState(pieces, released=True)
+
+    def _release_extent(self, buffer: int, extent: range) -> None:
+        state = self._use_extent(buffer, extent)
+        if state.storage is not None:
+            raise self._error(f"{self._name(buffer)} lies in {self._name(state.storage)} and has no memory of its own")
+        self._order.reach(Stream.COMPUTE)
+        for number, piece in zip(self._pieces.covered(buffer, extent), self._held(buffer, extent), strict=True):
+            state.pieces[number] = self._given_back(piece)
+
+    def _given_back(self, piece: _Piece) -> _Piece:
+        if self._unfinished(piece.last_copy, Stream.COMPUTE):
+            raise self._error(f"{piece.name} is released before the compute stream waited for its copy")
+        return _Piece(piece.name, on_host=piece.on_host)
+
+    def _lose(self, storage: int) -> None:
+        """What lay in a storage is written over by what lies in it."""
+        for piece in self._states[storage].pieces:
+            piece.written = False
+
+    def _copy(self, operation: Offload | Prefetch) -> None:
+        self._use_extent(operation.buffer, operation.extent)
+        self._order.reach(Stream.MEMORY)
+        for piece in self._held(operation.buffer, operation.extent):
+            if isinstance(operation, Offload):
+                self._offload(piece, operation.copy)
+            else:
+                self._prefetch(piece, operation.copy, keeps_copy=operation.keeps_copy)
+        self._order.run(Stream.MEMORY, self._position)
+
+    def _offload(self, piece: _Piece, copy: int) -> None:
+        if not piece.written:
+            raise self._error(f"{piece.name} is offloaded before anything was written to it")
+        if copy in piece.on_host:
+            raise self._error(f"{piece.name} is offloaded twice")
+        if not self._order.knows(Stream.MEMORY, Stream.COMPUTE, piece.last_compute_write):
+            raise self._error(f"{piece.name} is offloaded before the memory stream waited for its kernel")
+        if self._unfinished(piece.last_arrival, Stream.MEMORY):
+            raise self._error(f"{piece.name} is offloaded before the memory stream waited for its exchange")
+        piece.on_host |= {copy}
+        piece.last_copy[Stream.MEMORY] = self._position
+
+    def _prefetch(self, piece: _Piece, copy: int, *, keeps_copy: bool) -> None:
+        if copy not in piece.on_host:
+            raise self._error(f"{piece.name} is prefetched but not on the host")
+        if not self._order.knows(Stream.MEMORY, Stream.COMPUTE, piece.last_compute):
+            raise self._error(f"{piece.name} is prefetched before the memory stream waited for its allocation")
+        if not keeps_copy:
+            piece.on_host -= {copy}
+        piece.written = True
+        piece.last_copy[Stream.MEMORY] = piece.last_arrival[Stream.MEMORY] = self._position
+
+    def _all_reduce(self, buffers: tuple[int, ...]) -> None:
+        self._order.reach(Stream.COMMUNICATION)
+        for buffer in buffers:
+            self._use(buffer)
+            for piece in self._held(buffer):
+                if not piece.written:
+                    raise self._error(f"{piece.name} is exchanged before anything was written to it")
+                if not self._order.knows(Stream.COMMUNICATION, Stream.COMPUTE, piece.last_compute):
+                    raise self._error(f"{piece.name} is exchanged before the stream waited for its kernel")
+                if self._unfinished(piece.last_copy, Stream.COMMUNICATION):
+                    raise self._error(f"{piece.name} is exchanged before the stream waited for its copy")
+                piece.on_host = frozenset()
+                piece.last_copy[Stream.COMMUNICATION] = piece.last_arrival[Stream.COMMUNICATION] = self._position
+        self._order.run(Stream.COMMUNICATION, self._position)
+
+    def _unfinished(self, copies: dict[Stream, int], stream: Stream) -> list[Stream]:
+        """Return on which streams the last copy of a buffer may not be done, as far as another stream knows."""
+        return [each for each in copies if not self._order.knows(stream, each, copies[each])]
+
+    def _use(self, buffer: int, covered_for: tuple[int, ...] = ()) -> _BufferState:
+        """Return what is known of a buffer in use; a kernel may read what it is to cover with what it writes."""
+        state = self._states[buffer]
+        if not state.allocated:
+            raise self._error(f"{self._name(buffer)} is used while it is not allocated")
+        if state.covered_by is not None and state.covered_by not in covered_for:
+            raise self._error(f"{self._name(buffer)} is used while {self._name(state.covered_by)} lies in it")
+        return state
+
+    def _use_extent(self, buffer: int, extent: range | None) -> _BufferState:
+        """Return what is known of a buffer in use, of which an operation may name an extent."""
+        state, nbytes = self._use(buffer), self._plan.buffers[buffer].nbytes
+        if extent is not None and (len(extent) < 1 or extent.step != 1 or extent.start < 0 or extent.stop > nbytes):
+            raise self._error(f"{self._name(buffer)} has {nbytes} B, found {len(extent)} B from byte {extent.start} on")
+        return state
+
+    def _held(self, buffer: int, extent: range | None = None) -> Iterator[_Piece]:
+        """Yield the pieces of a buffer, or of an extent of it; all must have memory."""
+        for number in self._pieces.covered(buffer, extent):
+            piece = self._states[buffer].pieces[number]
+            if not piece.held:
+                raise self._error(f"{piece.name} is used while its memory is given back")
+            yield piece
+
+    def _name(self, buffer: int) -> str:
+        return self._plan.buffers[buffer].name
+
+    def _error(self, message: str) -> PlanError:
+        plan = self._plan
+        text = describe(plan.operations[self._position], plan.buffer_names, plan.layers)
+        return PlanError(f"{plan.policy}: operation {self._position} ({text}): {message}")

@@ -1,0 +1,141 @@
+"""Host memory that a plan takes for its copies, walked in issue order.
+
+What is given on the host has its bytes from the beginning on. An offload takes the bytes that it moves unless it has
+them, a prefetch gives them back unless it keeps the copy.
+Systems of the papers pin what is in use; PyTorch pins blocks of powers of two and keeps them
+(`vdnnsim.memory.process`).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from vdnnsim.memory.process import PinnedBlocks
+from vdnnsim.plans.operations import Offload, Prefetch
+from vdnnsim.plans.pieces import Pieces
+from vdnnsim.plans.training_plan import TrainingPlan
+
+
+class Budget(Enum):
+    """What of the host a copy can overflow."""
+
+    PINNED = "pinned host memory"
+    HOST = "host memory"
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """What there is of the host for one GPU.
+
+    Attributes:
+        host_bytes: of its memory.
+        pinned_bytes: of it that may be pinned.
+        process_bytes: that the process holds beside what it pins.
+        of_pytorch: whether it pins as PyTorch does.
+    """
+
+    host_bytes: int
+    pinned_bytes: int
+    process_bytes: int
+    of_pytorch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HostOverflow:
+    """An offload that found no room, or what is given on the host.
+
+    Attributes:
+        operation: its position in the plan; the first of all for what is given.
+        held: bytes of the copies on the host by buffer, as they were asked for.
+    """
+
+    budget: Budget
+    operation: int
+    buffer: int
+    requested_bytes: int
+    free_bytes: int
+    capacity_bytes: int
+    held: tuple[tuple[int, int], ...]
+
+
+class _Pinned(Protocol):
+    taken_bytes: int
+
+    def missing_bytes(self, *sizes: int) -> int: ...
+
+    def take(self, nbytes: int) -> None: ...
+
+    def give_back(self, nbytes: int) -> None: ...
+
+
+class _PinnedBytes:
+    """Pinned memory that counts bytes, and gives back what is given back."""
+
+    def __init__(self) -> None:
+        self.taken_bytes = 0
+
+    def missing_bytes(self, *sizes: int) -> int:  # as of all that pin
+        return sum(sizes)
+
+    def take(self, nbytes: int) -> None:
+        self.taken_bytes += nbytes
+
+    def give_back(self, nbytes: int) -> None:
+        self.taken_bytes -= nbytes
+
+
+_Part = tuple[int, int, int]
+"""A piece of a copy of a buffer: the buffer, the number of the copy, the number of the piece."""
+
+
+def walk_host(plan: TrainingPlan, limits: HostLimits, pieces: Pieces) -> int | HostOverflow:
+    """Return the maximum of pinned host memory, or what found no room in it."""
+    host = _Host(limits, pieces)
+    overflow: HostOverflow | None = None
+    for buffer, each in enumerate(plan.buffers):
+        if each.given_on_host:
+            overflow = overflow or host.take(0, buffer)
+    for position, operation in enumerate(plan.operations):
+        if overflow is not None:
+            return overflow
+        if type(operation) is Offload:
+            overflow = host.take(position, operation.buffer, operation.copy, operation.extent)
+        elif type(operation) is Prefetch and not operation.keeps_copy:
+            host.give_back(operation)
+    return overflow or host.peak_bytes
+
+
+class _Host:
+    """The copies on the host as a plan goes on."""
+
+    def __init__(self, limits: HostLimits, pieces: Pieces) -> None:
+        self._limits = limits
+        self._pieces = pieces
+        self._pinned: _Pinned = PinnedBlocks() if limits.of_pytorch else _PinnedBytes()
+        self._held: dict[_Part, int] = {}
+        self.peak_bytes = 0
+
+    def take(self, operation: int, buffer: int, copy: int = 0, extent: range | None = None) -> HostOverflow | None:
+        """Take what a copy needs beyond what it has; return what is missing, if there is no room."""
+        ranges, pinned, limits = self._pieces.ranges(buffer), self._pinned, self._limits
+        coming = {(buffer, copy, each): len(ranges[each]) for each in self._pieces.covered(buffer, extent)}
+        new = [nbytes for each, nbytes in coming.items() if each not in self._held]
+        missing = pinned.missing_bytes(*new)
+        for budget, capacity, others in (
+            (Budget.PINNED, limits.pinned_bytes, 0),
+            (Budget.HOST, limits.host_bytes, limits.process_bytes),
+        ):
+            free = max(0, capacity - others - pinned.taken_bytes)
+            if missing > free:
+                held = tuple((each, size) for (each, _, _), size in self._held.items())
+                return HostOverflow(budget, operation, buffer, missing, free, capacity, held)
+        for nbytes in new:
+            pinned.take(nbytes)
+        self._held |= coming
+        self.peak_bytes = max(self.peak_bytes, pinned.taken_bytes)
+        return None
+
+    def give_back(self, copy: Prefetch) -> None:
+        """Give back what a copy took that does not stay."""
+        for each in self._pieces.covered(copy.buffer, copy.extent):
+            self._pinned.give_back(self._held.pop((copy.buffer, copy.copy, each)))

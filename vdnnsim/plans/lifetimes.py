@@ -1,0 +1,213 @@
+"""When the buffers of a schedule begin and end, and which of its copies are waited for."""
+
+from dataclasses import dataclass
+
+from vdnnsim.errors import PlanError
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.schedule import Allocate, Fetch, Offload, Release, Run, Schedule, Step, Synchronize, Wait
+
+Copied = tuple[int, range | None]
+"""What a copy moves: a buffer, or some of its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """What a scheme of allocation goes by.
+
+    Attributes:
+        given: the buffers that are there from the start on, with what an iteration begins with.
+        begins, ends: by step, the buffers whose content begins with it, and those whose content ends with it.
+        awaited: copies that somebody waits for, other than the host, as position of the step and buffer.
+        departing: offloads after which nobody uses the buffer until it has been waited for and ends.
+    """
+
+    given: list[int]
+    begins: list[list[int]]
+    ends: list[list[int]]
+    awaited: frozenset[tuple[int, int]]
+    departing: frozenset[tuple[int, int]]
+
+
+def touched(step: Step, buffers: IterationBuffers) -> tuple[list[int], list[int]]:
+    """Return the buffers that a step reads or holds and those that it writes, a workspace aside."""
+    match step:
+        case Run():
+            return buffers.touched(step)
+        case Offload(what=what) | Wait(what=what) | Release(what=what):
+            return list(what), []
+        case Fetch(what=what) | Allocate(what=what):
+            return [], list(what)
+        case Synchronize():  # pragma: no branch
+            return [], []
+
+
+def lifetimes(
+    schedule: Schedule, buffers: IterationBuffers, throughout: frozenset[int] = frozenset(), *, label: str = "schedule"
+) -> Lifetimes:
+    """Return the lifetimes of the buffers of a schedule, but of those that are held throughout.
+
+    Raises:
+        PlanError: something is offloaded and neither released nor fetched after; or released, and used again without a
+            fetch; or waited for without being copied. The message names it and the layer.
+    """
+    return _Survey(schedule, buffers, throughout, label).lifetimes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """A buffer from the step that first writes it to the last that uses what was written then."""
+
+    buffer: int
+    touched_by: list[int]
+
+
+class _Survey:
+    def __init__(self, schedule: Schedule, buffers: IterationBuffers, throughout: frozenset[int], label: str) -> None:
+        self._schedule = schedule
+        self._buffers = buffers
+        self._throughout = throughout
+        self._label = label
+        self._given: list[int] = []
+        self._begins: list[list[int]] = [[] for _ in schedule]
+        self._ended: list[_Life] = []
+        self._living: dict[int, _Life] = {}
+        # By buffer and extent the copies that nobody has waited for yet, as step and place in it; those that somebody
+        # waits for, and the last of their steps; extents whose memory was given back; the last fetch of a copy.
+        self._under_way: dict[int, dict[range | None, tuple[int, int]]] = {}
+        self._awaited: set[tuple[int, int]] = set()
+        self._waited_for = -1
+        self._away: set[Copied] = set()
+        self._fetched: dict[tuple[int, int], int] = {}
+        # What the layer that runs has touched since it began or was synchronized.
+        self._layer: tuple[int, bool] | None = None
+        self._of_layer: dict[int, None] = {}
+
+    def lifetimes(self) -> Lifetimes:
+        """Return those of the whole schedule."""
+        for position, step in enumerate(self._schedule):
+            reads, writes = touched(step, self._buffers)
+            if isinstance(step, Synchronize):
+                self._touch(position, list(self._of_layer), [])
+                self._of_layer = {}
+                self._under_way = {}
+                continue
+            if isinstance(step, Fetch):
+                self._fetched |= {(buffer, step.copy): position for buffer in writes}
+            self._touch(position, reads, writes)
+            self._follow_copies(position, step, reads + writes)
+            self._follow_layer(step, reads + writes)
+        self._ended += self._living.values()
+        ends: list[list[int]] = [[] for _ in self._schedule]
+        results = self._buffers.results
+        departing: set[tuple[int, int]] = set()
+        for life in self._ended:
+            self._check(life)
+            if life.buffer in self._throughout:
+                continue
+            ends[-1 if life.buffer in results else life.touched_by[-1]].append(life.buffer)
+            if isinstance(self._schedule[life.touched_by[-1]], Wait):
+                departing.add((life.touched_by[-2], life.buffer))
+        for step, dying in zip(self._schedule, ends, strict=True):
+            if isinstance(step, Release):
+                dying.sort(key=step.what.index)
+        return Lifetimes(self._given, self._begins, ends, frozenset(self._awaited), frozenset(departing))
+
+    def _touch(self, position: int, reads: list[int], writes: list[int]) -> None:
+        for buffer in dict.fromkeys(reads + writes):
+            life = self._living.get(buffer)
+            if life is None or (buffer not in reads and self._begins_anew(life, position)):
+                if life is not None:
+                    self._ended.append(life)
+                life = self._living[buffer] = _Life(buffer, [])
+                if buffer not in self._throughout:
+                    (self._begins[position] if buffer in writes else self._given).append(buffer)
+            life.touched_by.append(position)
+
+    def _begins_anew(self, life: _Life, position: int) -> bool:
+        """Whether a step that writes a buffer wants new memory: not if it was just allocated, or is still leaving."""
+        step = self._schedule[position]
+        if isinstance(step, Fetch) and (life.buffer in self._under_way or (life.buffer, step.extent) in self._away):
+            return False
+        return not isinstance(self._schedule[life.touched_by[-1]], Allocate)
+
+    def _follow_copies(self, position: int, step: Step, buffers: list[int]) -> None:
+        match step:
+            case Offload(beside=True) if not self._is_beside_a_kernel(position):
+                raise self._error(f"{self._name(buffers[0])} is offloaded beside no kernel, expected one before it")
+            case Offload(extent=extent) | Fetch(extent=extent):
+                self._away -= {(buffer, extent) for buffer in buffers}
+                for place, buffer in enumerate(buffers):
+                    self._under_way.setdefault(buffer, {})[extent] = position, place
+            case Run():
+                self._await_arrivals(buffers)
+            case Wait(what=what, extent=extent):
+                # The memory stream runs in order: who waits for the last copy waits for all.
+                (start, _), last = max(self._waited(buffer, extent) for buffer in what)
+                if extent is None or start > self._waited_for:
+                    self._awaited.add((start, last))
+                    self._waited_for = start
+                if extent is not None and isinstance(self._schedule[start], Offload):
+                    self._away |= {(buffer, extent) for buffer in what}
+            case _:
+                pass
+
+    def _waited(self, buffer: int, extent: range | None) -> tuple[tuple[int, int], int]:
+        """Return where the last copy of a buffer, or of an extent of it, stands, which is waited for now; and whose."""
+        copies = self._under_way.get(buffer, {})
+        found = [copies.pop(each) for each in list(copies) if extent in (None, each)]
+        if not found:
+            raise self._error(f"waits for {self._name(buffer)}, which no copy moves")
+        if not copies:
+            del self._under_way[buffer]
+        return max(found), buffer
+
+    def _await_arrivals(self, buffers: list[int]) -> None:
+        """Let a kernel wait for what it touches and comes; of the extents of a buffer the last is waited for."""
+        for buffer in buffers:
+            copies = self._under_way.get(buffer, {})
+            starts = [start for start, _ in copies.values() if self._is_fetch(start)]
+            if starts:
+                self._awaited.add((max(starts), buffer))
+                left = {extent: at for extent, at in copies.items() if not self._is_fetch(at[0])}
+                self._under_way[buffer] = left
+                if not left:
+                    del self._under_way[buffer]
+
+    def _is_fetch(self, position: int) -> bool:
+        return isinstance(self._schedule[position], Fetch)
+
+    def _is_beside_a_kernel(self, position: int) -> bool:
+        return position > 0 and isinstance(self._schedule[position - 1], Run | Offload | Fetch)
+
+    def _follow_layer(self, step: Step, buffers: list[int]) -> None:
+        if isinstance(step, Run | Offload | Fetch | Allocate):
+            layer = step.layer.index, step.phase.is_backward
+            if layer != self._layer:
+                self._layer, self._of_layer = layer, {}
+        if isinstance(step, Release):
+            self._of_layer = {each: None for each in self._of_layer if each not in buffers}
+        else:
+            self._of_layer |= dict.fromkeys(buffers)
+
+    def _check(self, life: _Life) -> None:
+        last = self._schedule[life.touched_by[-1]]
+        for position in life.touched_by[:-1]:
+            if isinstance(self._schedule[position], Release):
+                raise self._error(f"{self._name(life.buffer)} is used after its release without a fetch")
+        released = isinstance(last, Wait | Synchronize | Release) and life.buffer not in self._throughout
+        for position in life.touched_by:
+            step = self._schedule[position]
+            if not isinstance(step, Offload) or released:
+                continue
+            if self._fetched.get((life.buffer, step.copy), -1) < position:
+                raise self._error(
+                    f"{self._name(life.buffer)} is offloaded in {step.phase.value} of {step.layer.name} and neither "
+                    "released nor fetched after that; expected a Wait for its copy after the last kernel that reads "
+                    "it, or a Fetch before the next"
+                )
+
+    def _name(self, buffer: int) -> str:
+        return self._buffers.buffers[buffer].name
+
+    def _error(self, what: str) -> PlanError:
+        return PlanError(f"{self._label}: {what}")

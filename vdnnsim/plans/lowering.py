@@ -1,0 +1,199 @@
+"""Lowers a schedule: writes the operations of a plan that takes its steps, memory by a scheme of allocation."""
+
+from collections.abc import Iterable, Sequence
+
+from vdnnsim.cost.table import KernelChoice
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lifetimes import Copied, Lifetimes, lifetimes, touched
+from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.schedule import (
+    Allocate,
+    Fetch,
+    Offload,
+    Run,
+    Schedule,
+    Step,
+    Synchronize,
+    Wait,
+    by_operation,
+    in_rounds,
+)
+from vdnnsim.plans.schemes import ByLifetime, Draft, Scheme
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.plans.writer import PlanWriter
+
+
+def lower(
+    schedule: Schedule,
+    workload: Workload,
+    kernels: KernelChoice,
+    scheme: Scheme = ByLifetime,
+    *,
+    label: str,
+    algorithms: str,
+    handles: int = 0,
+    buffers: IterationBuffers | None = None,
+) -> TrainingPlan:
+    """Return the plan of an iteration that takes these steps.
+
+    `buffers` are those of the workload, with what a policy added to them.
+
+    Raises:
+        PlanError: something is offloaded that is neither released nor fetched after, or the like
+            (`vdnnsim.plans.lifetimes`).
+    """
+    buffers, schedule = buffers or IterationBuffers(workload), by_operation(schedule, workload.step)
+    schedule = in_rounds(schedule, workload.rounds)
+    draft = Draft(workload, kernels, schedule, PlanWriter(workload, buffers.buffers), buffers)
+    allocation = scheme(draft)
+    throughout = frozenset(buffer for buffer, _, _ in allocation.held)
+    lived = lifetimes(schedule, buffers, throughout, label=label)
+    allocation.begin(lived)
+    _Lowering(draft, allocation, lived).write()
+    allocation.end()
+    return draft.plan.finish(label, algorithms, handles=handles)
+
+
+class _Lowering:
+    def __init__(self, draft: Draft, allocation: ByLifetime, lived: Lifetimes) -> None:
+        self._schedule = draft.schedule
+        self._plan = draft.plan
+        self._buffers = draft.buffers
+        self._under_way = draft.under_way
+        # What comes, by buffer; extents that leave, and those whose memory was given back.
+        self._coming: dict[int, list[range | None]] = {}
+        self._leaving: set[Copied] = set()
+        self._away: set[Copied] = set()
+        self._allocation = allocation
+        self._lived = lived
+        # The point from which on copies beside the last kernel may begin; None once the memory stream waits for it.
+        self._ready: int | None = None
+
+    def write(self) -> None:
+        """Write what the steps do."""
+        for buffer in self._lived.given:
+            self._allocation.take(buffer, 0, Phase.FORWARD)
+        dying: list[int] = []
+        for position, step in enumerate(self._schedule):
+            for buffer in self._lived.begins[position]:
+                assert isinstance(step, Run | Fetch | Allocate), "other steps write nothing"
+                self._allocation.take(buffer, step.layer.index, step.phase)
+            self._take(position, step)
+            dying += self._lived.ends[position]
+            if not self._copies_go_on(position):
+                for buffer in dying:
+                    self._allocation.give(buffer)
+                dying = []
+
+    def _copies_go_on(self, position: int) -> bool:
+        """Whether the next step is still a copy beside a kernel, with which it is issued before memory is given back.
+
+        Or a fetch of what has just begun to leave so.
+        """
+        step, following = self._schedule[position], self._following(position)
+        if isinstance(following, Fetch):
+            return isinstance(step, Offload) and step.beside
+        return isinstance(following, Offload) and following.beside
+
+    def _following(self, position: int) -> Step | None:
+        return self._schedule[position + 1] if position + 1 < len(self._schedule) else None
+
+    def _take(self, position: int, step: Step) -> None:
+        match step:
+            case Run():
+                self._run(position, step)
+            case Offload():
+                self._offload(position, step)
+            case Fetch():
+                self._fetch(position, step)
+            case Wait(what=what, extent=extent):
+                self._wait(
+                    [
+                        (buffer, each)
+                        for buffer in what
+                        for each in self._under_way.get(buffer, ())
+                        if extent in (None, each)
+                    ]
+                )
+                self._give_back([(buffer, extent) for buffer in what if (buffer, extent) in self._leaving])
+            case Synchronize():
+                self._plan.synchronize()
+                self._under_way.clear()
+                self._coming.clear()
+            case _:
+                pass
+
+    def _run(self, position: int, step: Run) -> None:
+        for buffer in touched(step, self._buffers)[0]:
+            if buffer in self._coming:
+                self._wait([(buffer, extent) for extent in self._coming[buffer]])
+        following = self._following(position)
+        if isinstance(following, Offload) and following.beside:
+            self._ready = self._plan.record(Stream.COMPUTE)
+        self._allocation.compute(step)
+
+    def _offload(self, position: int, step: Offload) -> None:
+        if not step.beside:
+            self._follow_compute()
+        elif self._ready is not None:
+            self._plan.wait(self._ready, Stream.MEMORY)
+            self._ready = None
+        for buffer in step.what:
+            self._plan.offload(
+                buffer, step.layer.index, step.phase, mechanism=step.mechanism, copy=step.copy, extent=step.extent
+            )
+            self._mark(position, (buffer, step.extent))
+            if step.extent is not None:
+                self._leaving.add((buffer, step.extent))
+            if (position, buffer) in self._lived.departing:
+                self._allocation.leaves(buffer)
+
+    def _fetch(self, position: int, step: Fetch) -> None:
+        copied = [(buffer, step.extent) for buffer in step.what]
+        for buffer, extent in copied:
+            if (buffer, extent) in self._away and extent is not None:
+                self._away.remove((buffer, extent))
+                self._plan.allocate_extent(buffer, extent, step.layer.index, step.phase)
+        self._follow_compute()
+        for buffer, extent in copied:
+            self._plan.prefetch(
+                buffer,
+                step.layer.index,
+                step.phase,
+                on_demand=step.on_demand,
+                keeps_copy=step.keeps_copy,
+                mechanism=step.mechanism,
+                copy=step.copy,
+                extent=extent,
+            )
+            self._mark(position, (buffer, extent))
+            self._coming.setdefault(buffer, []).append(extent)
+
+    def _give_back(self, extents: Iterable[Copied]) -> None:
+        for buffer, extent in extents:
+            assert extent is not None, "what leaves as a whole ends with its life"
+            self._plan.release_extent(buffer, extent)
+            self._leaving.remove((buffer, extent))
+            self._away.add((buffer, extent))
+
+    def _follow_compute(self) -> None:
+        """Let the next copy begin after the kernels so far."""
+        self._plan.wait(self._plan.record(Stream.COMPUTE), Stream.MEMORY)
+
+    def _mark(self, position: int, copied: Copied) -> None:
+        """Mark the end of a copy for which somebody waits."""
+        buffer, extent = copied
+        awaited = (position, buffer) in self._lived.awaited
+        self._under_way.setdefault(buffer, {})[extent] = self._plan.record(Stream.MEMORY) if awaited else None
+
+    def _wait(self, copies: Sequence[Copied]) -> None:
+        """Let the compute stream wait for copies, unless the scheme of allocation has done so ahead."""
+        for buffer, _ in copies:
+            self._coming.pop(buffer, None)
+        events = [
+            event for buffer, extent in copies if (event := self._under_way[buffer].pop(extent, None)) is not None
+        ]
+        if events:
+            self._plan.wait(max(events), Stream.COMPUTE)

@@ -1,0 +1,48 @@
+"""The pieces into which the operations of a plan cut its buffers: what is true of one byte is true of its piece."""
+
+from bisect import bisect_left
+from itertools import pairwise
+from typing import Final
+
+from vdnnsim.plans.operations import AllocateExtent, Offload, Prefetch, ReleaseExtent, of_extent
+from vdnnsim.plans.training_plan import TrainingPlan
+
+_MAY_NAME_EXTENTS: Final = frozenset({Offload, Prefetch, AllocateExtent, ReleaseExtent})
+
+
+class Pieces:
+    """The pieces of each buffer, in their order; a buffer of which no operation names an extent is one piece."""
+
+    def __init__(self, plan: TrainingPlan) -> None:
+        cuts: dict[int, set[int]] = {}
+        # Of thousands of operations few name an extent, and those that cannot are told quickest by their type.
+        candidates = (each for each in plan.operations if type(each) in _MAY_NAME_EXTENTS)
+        for each in candidates:
+            assert isinstance(each, Offload | Prefetch | AllocateExtent | ReleaseExtent)
+            if each.extent is not None:
+                ends = cuts.setdefault(each.buffer, {0, plan.buffers[each.buffer].nbytes})
+                ends.update((each.extent.start, each.extent.stop))
+        self._buffers = plan.buffers
+        self._cuts = {buffer: sorted(each) for buffer, each in cuts.items()}
+
+    def count(self, buffer: int) -> int:
+        """Return how many pieces a buffer has."""
+        return len(self._cuts[buffer]) - 1 if buffer in self._cuts else 1
+
+    def covered(self, buffer: int, extent: range | None = None) -> range:
+        """Return the numbers of the pieces that an extent of a buffer, or all of it, is made of."""
+        if extent is None:
+            return range(self.count(buffer))
+        cuts = self._cuts[buffer]
+        return range(bisect_left(cuts, extent.start), bisect_left(cuts, extent.stop))
+
+    def ranges(self, buffer: int) -> list[range]:
+        """Return the bytes of each piece."""
+        if buffer not in self._cuts:
+            return [range(self._buffers[buffer].nbytes)]
+        return [range(*each) for each in pairwise(self._cuts[buffer])]
+
+    def names(self, buffer: int) -> list[str]:
+        """Return what to call each piece."""
+        name = self._buffers[buffer].name
+        return [of_extent(name, each) for each in self.ranges(buffer)] if buffer in self._cuts else [name]

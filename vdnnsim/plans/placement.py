@@ -1,0 +1,265 @@
+"""Whether a plan fits, and where: its allocations walked in issue order by a memory model, without a clock.
+
+Allocate and Release are ordered on the compute stream, so issue order is their order in time and the answer does not
+depend on durations. Host memory for copies is walked alongside (`vdnnsim.plans.host_memory`). A buffer takes the
+granules in which a byte of it is held.
+
+What was captured is placed by PyTorch's allocator as its process goes on: the third iteration counts, which finds what
+the first two left of the pool.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import chain
+from typing import Final, NamedTuple
+
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.memory.choices import MemoryChoice, MemoryModel, is_of_pytorch, settings_of
+from vdnnsim.memory.place import place
+from vdnnsim.memory.requests import UNLIMITED_BYTES, Overflow, Placed, round_up
+from vdnnsim.plans.device_requests import Asked, device_requests
+from vdnnsim.plans.host_memory import Budget, HostLimits, HostOverflow, walk_host
+from vdnnsim.plans.operations import Allocate, AllocateExtent, Offload
+from vdnnsim.plans.pieces import Pieces
+from vdnnsim.plans.repetition import repeated
+from vdnnsim.plans.searches import searches
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+from vdnnsim.units import format_bytes
+
+ITERATIONS: Final = 3
+"""After so many PyTorch's pool rarely grows: on pretended GPUs most scripts' did not after the second."""
+
+
+class Pool(Enum):
+    """The memories that a plan can overflow; of the host's, what may be pinned is a part."""
+
+    DEVICE = "GPU memory"
+    PINNED = Budget.PINNED.value
+    HOST = Budget.HOST.value
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """The memories of a machine and how its pool places buffers.
+
+    Attributes:
+        device_bytes: device memory that buffers may take, less `handle_bytes` for each handle that a plan opens.
+        host_bytes: memory of the host.
+        total_bytes: all memory of the GPU; what buffers may take unless given.
+        pinned_bytes: of the host's memory that may be pinned; all of it unless given.
+        process_bytes: that a process holds of the host beside what it pins.
+    """
+
+    model: MemoryChoice
+    device_bytes: int
+    host_bytes: int
+    granule_bytes: int
+    handle_bytes: int = 0
+    total_bytes: int | None = None
+    pinned_bytes: int | None = None
+    process_bytes: int = 0
+
+    @property
+    def host(self) -> HostLimits:
+        """What there is of the host."""
+        pinned = self.host_bytes if self.pinned_bytes is None else self.pinned_bytes
+        return HostLimits(self.host_bytes, pinned, self.process_bytes, is_of_pytorch(self.model))
+
+    def pool_bytes(self, plan: TrainingPlan) -> int:
+        """Device memory that is left for the buffers of a plan."""
+        return max(0, self.device_bytes - plan.handles * self.handle_bytes)
+
+
+class PlacedChange(NamedTuple):
+    """One allocation (delta above zero) or release (below) as the memory model decided it.
+
+    A plan has thousands, and a tuple is made in a third of the time.
+    """
+
+    operation: int
+    buffer: int
+    delta_bytes: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A plan that fits.
+
+    Attributes:
+        changes: the allocations and releases by position of their operation in the plan.
+        pool_bytes: device memory that the model needed, gaps included.
+        host_bytes: pinned host memory in use at its maximum.
+        peaks_in_search: whether the pool is as large for a search for convolutions alone.
+    """
+
+    changes: dict[int, PlacedChange]
+    pool_bytes: int
+    host_bytes: int
+    peaks_in_search: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DoesNotFit:
+    """A plan that asks for more memory than there is: a result, not an error.
+
+    Attributes:
+        operation: position in the plan of the request that failed.
+        layer, phase: on whose behalf it was made.
+        free_bytes, largest_free_bytes: what was free, and the largest piece of it where pieces matter.
+        held_bytes: what held the rest, by kind, largest first.
+    """
+
+    plan: TrainingPlan
+    pool: Pool
+    operation: int
+    buffer: int
+    layer: int
+    phase: Phase
+    requested_bytes: int
+    free_bytes: int
+    largest_free_bytes: int
+    capacity_bytes: int
+    held_bytes: tuple[tuple[BufferKind, int], ...]
+
+    def explain(self) -> str:
+        """Return one line: who asked for how much, what was free, and what held the rest."""
+        held = ", ".join(f"{kind.value} {format_bytes(nbytes)}" for kind, nbytes in self.held_bytes) or "nothing"
+        pieces = ""
+        if self.largest_free_bytes < min(self.free_bytes, self.requested_bytes):
+            pieces = f" in pieces of at most {format_bytes(self.largest_free_bytes)}"
+        return (
+            f"{self.phase.value} of {self.plan.layers[self.layer]} asked for {format_bytes(self.requested_bytes)} "
+            f"({self.plan.buffers[self.buffer].name}) of {self.pool.value}; {format_bytes(self.free_bytes)} of "
+            f"{format_bytes(self.capacity_bytes)} were free{pieces}; held: {held}"
+        )
+
+
+def place_plan(plan: TrainingPlan, limits: MemoryLimits) -> Placement | DoesNotFit:
+    """Walk the allocations of a plan; the first request that cannot be served decides.
+
+    Raises:
+        PolicyError: the plan gives back extents of buffers, which the memory model cannot.
+    """
+    pieces = Pieces(plan)
+    asked = list(chain.from_iterable(_asked(plan, limits, pieces)))
+    host = walk_host(plan, limits.host, pieces)
+    answer = _serve(plan, limits, asked)
+    if isinstance(answer, Overflow) and (isinstance(host, int) or asked[answer.position].operation < host.operation):
+        return _device_overflow(plan, asked[: answer.position + 1], answer, limits)
+    if not isinstance(host, int):
+        return _host_overflow(plan, host)
+    assert not isinstance(answer, Overflow)
+    # Of several iterations the last one's stay.
+    changes = {
+        operation: PlacedChange(operation, request.key, delta, offset)
+        for (operation, request), delta, offset in zip(asked, answer.deltas, answer.offsets, strict=True)
+        if not request.searches
+    }
+    return Placement(changes, answer.pool_bytes, host, answer.peaks_in_search)
+
+
+def asked_by_iteration(plan: TrainingPlan, limits: MemoryLimits) -> list[list[Asked]]:
+    """Return what `place_plan` asks of a memory model: in each iteration, from an empty pool on until it is empty."""
+    return _asked(plan, limits, Pieces(plan))
+
+
+def place_repeatedly(plan: TrainingPlan, limits: MemoryLimits, times: int) -> Placed | Overflow:
+    """Ask a memory model, empty at first, for the device memory of so many iterations in a row."""
+    asked = device_requests(plan, limits.model, limits.granule_bytes, Pieces(plan))
+    return _serve(plan, limits, list(chain.from_iterable(repeated(plan, asked, times))))
+
+
+def place_unlimited(plan: TrainingPlan, limits: MemoryLimits) -> Placement:
+    """Place a plan on a GPU and a host without a capacity."""
+    roomy = replace(
+        limits,
+        device_bytes=UNLIMITED_BYTES,
+        host_bytes=UNLIMITED_BYTES,
+        total_bytes=None,
+        pinned_bytes=None,
+        handle_bytes=0,
+        process_bytes=0,
+    )
+    placement = place_plan(plan, roomy)
+    assert isinstance(placement, Placement)
+    return placement
+
+
+def needed_bytes(plan: TrainingPlan, granule_bytes: int = 1) -> int:
+    """Return the peak of a plan by its lifetimes, wherever its buffers come to lie."""
+    return place_unlimited(plan, MemoryLimits(MemoryModel.IDEAL, 0, 0, granule_bytes)).pool_bytes
+
+
+def _asked(plan: TrainingPlan, limits: MemoryLimits, pieces: Pieces) -> list[list[Asked]]:
+    asked = device_requests(plan, limits.model, limits.granule_bytes, pieces)
+    settings, workload = settings_of(limits.model), plan.workload
+    if settings is None or not isinstance(workload, CapturedWorkload):
+        return [asked]
+    return repeated(plan, asked, ITERATIONS, searches(plan, workload) if settings.cudnn_benchmark else ())
+
+
+def _serve(plan: TrainingPlan, limits: MemoryLimits, asked: Sequence[Asked]) -> Placed | Overflow:
+    return place(
+        [each.request for each in asked],
+        limits.model,
+        capacity_bytes=limits.pool_bytes(plan),
+        granule_bytes=limits.granule_bytes,
+        total_bytes=limits.total_bytes,
+    )
+
+
+def _host_overflow(plan: TrainingPlan, overflow: HostOverflow) -> DoesNotFit:
+    operation, given = plan.operations[overflow.operation], plan.buffers[overflow.buffer].given_on_host
+    assert given or isinstance(operation, Offload)
+    # What is given is there on behalf of the first layer, as memory of the GPU is.
+    layer, phase = (operation.layer, operation.phase) if isinstance(operation, Offload) else (0, Phase.FORWARD)
+    return DoesNotFit(
+        plan=plan,
+        pool=Pool(overflow.budget.value),
+        operation=overflow.operation,
+        buffer=overflow.buffer,
+        layer=layer,
+        phase=phase,
+        requested_bytes=overflow.requested_bytes,
+        free_bytes=overflow.free_bytes,
+        largest_free_bytes=overflow.free_bytes,
+        capacity_bytes=overflow.capacity_bytes,
+        held_bytes=_by_kind(plan, overflow.held),
+    )
+
+
+def _device_overflow(
+    plan: TrainingPlan, asked: Sequence[Asked], overflow: Overflow, limits: MemoryLimits
+) -> DoesNotFit:
+    position, requests = asked[-1].operation, [each.request for each in asked]
+    operation = plan.operations[position]
+    assert isinstance(operation, Allocate | AllocateExtent)
+    granule_bytes = limits.granule_bytes
+    # The last that a key asked for is what it holds.
+    sizes = {request.key: round_up(request.nbytes or 0, granule_bytes) for request in requests[:-1]}
+    requested_bytes = round_up(requests[-1].nbytes or 0, granule_bytes)
+    return DoesNotFit(
+        plan=plan,
+        pool=Pool.DEVICE,
+        operation=position,
+        buffer=operation.buffer,
+        layer=operation.layer,
+        phase=operation.phase,
+        requested_bytes=requested_bytes - (sizes[operation.buffer] if requests[-1].resizes else 0),
+        free_bytes=overflow.free_bytes,
+        largest_free_bytes=overflow.largest_free_bytes,
+        capacity_bytes=limits.pool_bytes(plan),
+        held_bytes=_by_kind(plan, ((each, sizes[each]) for each in overflow.held)),
+    )
+
+
+def _by_kind(plan: TrainingPlan, held: Iterable[tuple[int, int]]) -> tuple[tuple[BufferKind, int], ...]:
+    """Add up bytes by the kind of their buffers."""
+    by_kind: Counter[BufferKind] = Counter()
+    for buffer, nbytes in held:
+        by_kind[plan.buffers[buffer].kind] += nbytes
+    return tuple(sorted(by_kind.items(), key=lambda item: -item[1]))

@@ -1,0 +1,80 @@
+"""A plan that is carried out again and again, as training does: what stays allocated, and what memory all of it takes.
+
+A pool that places online and keeps what it once took needs more for several iterations than for the first one, which
+found it empty; and weights that stay where they are lie between what comes and goes.
+"""
+
+from collections.abc import Sequence
+from operator import itemgetter
+
+from vdnnsim.dnn.captured_workload import CapturedWorkload
+from vdnnsim.plans.device_requests import Asked
+from vdnnsim.plans.libraries import first_products
+from vdnnsim.plans.operations import Alias, Allocate, Compute, Release
+from vdnnsim.plans.training_plan import BufferKind, TrainingPlan
+
+_OUTLIVES_AN_ITERATION = frozenset(
+    {BufferKind.WEIGHTS, BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT, BufferKind.WORKSPACE}
+)
+
+
+def leading_operations(plan: TrainingPlan) -> int:
+    """Return how many operations at the head of a plan only take memory."""
+    operations = enumerate(plan.operations)
+    return next((i for i, each in operations if not isinstance(each, Allocate | Alias)), len(plan.operations))
+
+
+def end_of_work(plan: TrainingPlan) -> int:
+    """Return the position behind the last operation that is not a Release."""
+    end = len(plan.operations)
+    while end and isinstance(plan.operations[end - 1], Release):
+        end -= 1
+    return end
+
+
+def resident_buffers(plan: TrainingPlan) -> frozenset[int]:
+    """Return the buffers that stay allocated between iterations: W, optimizer states, dW that is added to.
+
+    And workspaces that a library keeps.
+
+    Those alone that an iteration begins with and that the plan holds from its head to its tail.
+    """
+    head, tail = plan.operations[: leading_operations(plan)], plan.operations[end_of_work(plan) :]
+    taken = {each.buffer for each in head if isinstance(each, Allocate)}
+    held = taken & {each.buffer for each in tail if isinstance(each, Release)}
+    inside = plan.operations[len(head) : len(plan.operations) - len(tail)]
+    moved = {each.buffer for each in inside if isinstance(each, Allocate | Release)}
+    buffers = plan.buffers
+    return frozenset(
+        each for each in held - moved if buffers[each].given and buffers[each].kind in _OUTLIVES_AN_ITERATION
+    )
+
+
+def repeated(
+    plan: TrainingPlan, asked: Sequence[Asked], times: int, searched: Sequence[Asked] = ()
+) -> list[list[Asked]]:
+    """Return what so many iterations in a row ask of an empty pool, each; what stays is given back at the very end.
+
+    A process that trains what was captured begins with weights alone: the first update makes the states of the
+    optimizer, and the first products take the workspaces of cuBLAS, amid what comes and goes. `searched` is what the
+    first iteration asks besides, each before what the operation at its position asks.
+    """
+    residents = resident_buffers(plan)
+    made = _made(plan) if isinstance(plan.workload, CapturedWorkload) else {}
+    again = [each for each in asked if each.request.key not in residents]
+    kept = [each for each in asked if each.request.key in residents]
+    taken = [(made.get(each.request.key, each.operation), each) for each in kept if each.request.nbytes is not None]
+    first = sorted([*taken, *((each.operation, each) for each in (*searched, *again))], key=itemgetter(0))
+    iterations = [[each for _, each in first], *([again] * (times - 1))]
+    iterations[-1] = iterations[-1] + [each for each in kept if each.request.nbytes is None]
+    return iterations
+
+
+def _made(plan: TrainingPlan) -> dict[int, int]:
+    """Return before which operation the first iteration takes the buffers with which a process does not begin."""
+    buffers, made = plan.buffers, dict[int, int]()
+    for position, each in enumerate(plan.operations):
+        if isinstance(each, Compute):
+            states = (one for one in each.reads if buffers[one].kind is BufferKind.OPTIMIZER_STATE)
+            made |= {one: position for one in states if one not in made}
+    return made | first_products(plan)

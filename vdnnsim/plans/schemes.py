@@ -1,0 +1,249 @@
+"""Schemes of allocation: when the buffers of a schedule take memory, and which of them share it.
+
+`ByLifetime` is what others build on: a buffer is held from the step that first writes it to the last that uses what was
+written then. `NetworkWide` holds all but gradients throughout, `Pool` lets what leaves go only when memory is short,
+`AsScheduled` holds nothing that the schedule does not allocate. A scheme of a policy's own says what else is held and
+what lies in it, as regions that buffers share (`vdnnsim.plans.regions`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from vdnnsim.cost.table import KernelChoice
+from vdnnsim.dnn.layers import Layer, Phase
+from vdnnsim.dnn.step import Access, BufferKind, Operand, Role
+from vdnnsim.dnn.workload import Workload
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lifetimes import Lifetimes
+from vdnnsim.plans.operations import Stream
+from vdnnsim.plans.placement import MemoryLimits
+from vdnnsim.plans.schedule import Allocate, Fetch, Run, Schedule
+from vdnnsim.plans.writer import PlanWriter
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan in the making.
+
+    Attributes:
+        under_way: by buffer and extent of what is being copied and has not been waited for, the event at the end of
+            its copy; None where nobody waits for it alone.
+    """
+
+    workload: Workload
+    kernels: KernelChoice
+    schedule: Schedule
+    plan: PlanWriter
+    buffers: IterationBuffers
+    under_way: dict[int, dict[range | None, int | None]] = field(default_factory=dict)
+
+
+class ByLifetime:
+    """Every buffer lives as briefly as it can, but W, dW, optimizer states and what inference finds: they are held.
+
+    Each kernel has a workspace of its own while it runs, those that it takes in turn one after the other; or all share
+    one, which is held throughout.
+
+    Attributes:
+        held: what is held throughout, as buffer, layer and phase on whose behalf.
+        lies_in: of buffers that have no memory of their own, in which they lie, time after time; the last for good.
+    """
+
+    def __init__(self, draft: Draft, *, shares_workspace: bool = False, holds_statistics: bool = False) -> None:
+        """Say what is held.
+
+        Args:
+            draft: the plan.
+            shares_workspace: whether all kernels share a workspace.
+            holds_statistics: whether what layers keep for backward beside maps is held throughout, too.
+        """
+        self._draft = draft
+        self._plan = draft.plan
+        self._buffers = draft.buffers
+        resident = draft.buffers.held(with_statistics=holds_statistics)
+        self.held = [(buffer, owner, Phase.FORWARD) for buffer, owner in resident]
+        self.lies_in: dict[int, list[int]] = {}
+        self._workspace: int | None = None
+        if shares_workspace:
+            self._share_workspace()
+
+    def begin(self, lifetimes: Lifetimes) -> None:  # noqa: ARG002 - for schemes that lay out ahead
+        """Allocate what is held throughout."""
+        for each in self.held:
+            self.take(*each)
+
+    def take(self, buffer: int, layer: int, phase: Phase) -> None:
+        """Allocate a buffer, or lay it into another."""
+        if buffer not in self.lies_in:
+            self._plan.allocate(buffer, layer, phase)
+            return
+        places = self.lies_in[buffer]
+        self._plan.alias(buffer, places.pop(0) if len(places) > 1 else places[0])
+
+    def give(self, buffer: int) -> None:
+        """Release a buffer."""
+        self._plan.release(buffer)
+
+    def leaves(self, buffer: int) -> None:
+        """Note that a buffer is on its way to the host, and nobody uses it until it is there and released."""
+
+    def compute(self, run: Run) -> None:
+        """Launch a kernel, with the workspace that it may want."""
+        layer, phase = run.layer, run.phase
+        number = run.operation or 0
+        choice, operands = self._draft.kernels[layer.index, phase], self._buffers.operands(run)
+        kernel = choice.of(number)
+        own_bytes = run.of(self._draft.workload.step).temporary_bytes
+        workspaces = []
+        if self._workspace is not None and kernel.workspace_bytes:
+            workspaces.append(self._workspace)
+        else:
+            *earlier, last = kernel.workspaces or (kernel.workspace_bytes,)
+            for nbytes in filter(None, earlier):
+                passing = self._new_workspace(f"earlier workspace of {layer.name}", nbytes, layer)
+                self.take(passing, layer.index, phase)
+                self.give(passing)
+            own_bytes += last
+        if own_bytes:
+            workspaces.append(self._new_workspace(f"workspace of {layer.name}", own_bytes, layer))
+            self.take(workspaces[-1], layer.index, phase)
+        self._plan.compute(
+            layer.index,
+            phase,
+            choice.algorithm,
+            (*operands, *(Operand(Role.WORKSPACE, each, Access.WRITE, at) for at, each in enumerate(workspaces))),
+            repeat=run.repeat,
+            barrier_s=run.barrier_s,
+            part=run.part,
+            operation=number,
+        )
+        if own_bytes:
+            self.give(workspaces[-1])
+
+    def end(self) -> None:
+        """Release what is held throughout, what lies in others first, so that an iteration ends as it began."""
+        for buffer, _, _ in sorted(self.held, key=lambda each: each[0] not in self.lies_in):
+            self.give(buffer)
+
+    def _share_workspace(self) -> None:
+        """Hold one workspace for all kernels, as large as the largest that any of them wants."""
+        (layer, phase), largest = max(self._draft.kernels.items(), key=lambda item: item[1].workspace_bytes)
+        if largest.workspace_bytes:
+            on_behalf = self._draft.workload.graph.layers[layer]
+            self._workspace = self._new_workspace("workspace", largest.workspace_bytes, on_behalf)
+            self.held.append((self._workspace, layer, phase))
+
+    def _hold_maps(self) -> None:
+        """Hold all feature maps."""
+        for each in self._draft.workload.graph.maps:
+            self.held.append((self._buffers.maps[each.index], each.producer or 0, Phase.FORWARD))
+
+    def _new_workspace(self, name: str, nbytes: int, layer: Layer) -> int:
+        return self._plan.buffer(name, BufferKind.WORKSPACE, nbytes, layer.stage)
+
+
+Scheme = Callable[[Draft], ByLifetime]
+"""Takes over the allocation of a plan: one of the classes here, with its options bound."""
+
+
+class AsScheduled(ByLifetime):
+    """Nothing is held but by the steps of the schedule, which allocate and release it."""
+
+    def __init__(self, draft: Draft) -> None:
+        """Hold nothing."""
+        super().__init__(draft)
+        self.held = []
+
+
+class Pool(ByLifetime):
+    """A pool that counts bytes: what leaves is released when a request would not fit beside it, the oldest first.
+
+    Or else where the schedule waits for it. Only then does the compute stream wait for the copy.
+    """
+
+    def __init__(self, draft: Draft, *, limits: MemoryLimits) -> None:
+        """Take the memory that there is."""
+        super().__init__(draft, holds_statistics=True)
+        self._limits = limits
+        self._in_use_bytes = 0
+        # Buffers that leave, the oldest first, and those that were released ahead of their step.
+        self._leaving: dict[int, None] = {}
+        self._gone: set[int] = set()
+
+    def take(self, buffer: int, layer: int, phase: Phase) -> None:
+        """Allocate a buffer, once as many of those that leave are given back as it needs."""
+        size_bytes = self._size_bytes(buffer)
+        while self._leaving and self._in_use_bytes + size_bytes > self._limits.device_bytes:
+            oldest = next(iter(self._leaving))
+            event = self._draft.under_way[oldest].pop(None)
+            assert event is not None, "the schedule waits for it"
+            self._plan.wait(event, Stream.COMPUTE)
+            self.give(oldest)
+            self._gone.add(oldest)
+        self._in_use_bytes += size_bytes
+        super().take(buffer, layer, phase)
+
+    def give(self, buffer: int) -> None:
+        """Release a buffer, unless that has been done ahead."""
+        self._leaving.pop(buffer, None)
+        if buffer in self._gone:
+            self._gone.remove(buffer)
+            return
+        self._in_use_bytes -= self._size_bytes(buffer)
+        super().give(buffer)
+
+    def leaves(self, buffer: int) -> None:
+        """Let a buffer go when its memory is wanted."""
+        self._leaving[buffer] = None
+
+    def _size_bytes(self, buffer: int) -> int:
+        return round_up(self._plan.nbytes(buffer), self._limits.granule_bytes)
+
+
+class NetworkWide(ByLifetime):
+    """Everything is held throughout: all maps, W and dW, one workspace, and as few buffers for gradients as will do.
+
+    Gradient maps take turns in these, best fit first. In a linear network they are two, each as large as the largest
+    gradient map (vDNN paper, Fig. 2). A network with forks needs a few more; each further one is as large as the first
+    map that needed it.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        """Hold all maps."""
+        super().__init__(draft, holds_statistics=True)
+        self._hold_maps()
+
+    def begin(self, lifetimes: Lifetimes) -> None:
+        """Allocate everything."""
+        sizes, places = self._lay_out(lifetimes) if self._buffers.gradients else ([], {})
+        slots = []
+        for number, (nbytes, layer) in enumerate(sizes, start=1):
+            slots.append(self._plan.buffer(f"gradient slot {number}", BufferKind.GRADIENT_MAP, nbytes, layer.stage))
+            whole = Phase.BACKWARD in layer.backward_phases
+            self.held.append((slots[-1], layer.index, Phase.BACKWARD if whole else Phase.BACKWARD_DATA))
+        self.lies_in = {gradient: [slots[number] for number in numbers] for gradient, numbers in places.items()}
+        self._share_workspace()
+        super().begin(lifetimes)
+
+    def _lay_out(self, lifetimes: Lifetimes) -> tuple[list[tuple[int, Layer]], dict[int, list[int]]]:
+        """Return the bytes of each slot and the layer on whose account it stands, and by gradient its slots in turn."""
+        layers, gradients = self._draft.workload.graph.layers, self._buffers.gradients
+        largest = max(gradients, key=lambda index: self._buffers.nbytes(gradients[index]))
+        producer = self._draft.workload.graph.maps[largest].producer
+        assert producer is not None, "the input batch has no gradient"
+        sizes = [(self._buffers.nbytes(gradients[largest]), layers[producer])] * min(2, len(gradients))
+        free = set(range(len(sizes)))
+        places: dict[int, list[int]] = {}
+        for step, born, dying in zip(self._draft.schedule, lifetimes.begins, lifetimes.ends, strict=True):
+            for buffer in born:
+                assert isinstance(step, Run | Fetch | Allocate), "other steps write nothing"
+                nbytes = self._buffers.nbytes(buffer)
+                fitting = [(sizes[slot][0], slot) for slot in free if sizes[slot][0] >= nbytes]
+                slot = min(fitting)[1] if fitting else len(sizes)
+                if not fitting:
+                    sizes.append((nbytes, step.layer))
+                free.discard(slot)
+                places.setdefault(buffer, []).append(slot)
+            free.update(places[buffer][-1] for buffer in dying)
+        return sizes, places
