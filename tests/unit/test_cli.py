@@ -349,7 +349,7 @@ def test_the_surface_is_frozen() -> None:
         "list networks": [*table],
         "list policies": [*table, "--policy-module"],
         "machines": ["--csv", "--hardware", "--json", "--out", "--policy", "--policy-module", "--price"],
-        "max-batch": sorted([*model, *table, "--policy", "--policy-module"]),
+        "max-batch": sorted([*model, *table, "--policy", "--policy-module", "--time-limit"]),
         "new hardware": [],
         "pretend": ["--csv", "--gpus", "--hardware", "--json", "--minutes", "--out", "--steps", "--whole"],
         # Its options are those of what it reads: `test_cli_read`.
