@@ -59,6 +59,7 @@ NOT_COVERED: Final[Mapping[str, str]] = {
     "frontier": "asks for results",
     "largest_batch": "asks for results",
     "machines": "asks for results",
+    "nearby": "asks for results",
     "recordings": "reads what others recorded",
     "report": "shows results",
     "study.file": "reads what is asked",
