@@ -101,7 +101,9 @@ def capture(  # noqa: PLR0913  # the words of the command
             raise CaptureError(f"loss: {model} is captured in a process of its own, expected a model that has its loss")
         if batch is None:
             raise CaptureError(f"batch: {model} has none by default, expected an integer from 1 on")
-        step, _ = captured(Request(model=model, batch_size=batch, image=image, tokens=tokens, inputs=inputs, real=real, **chosen))
+        step, _ = captured(
+            Request(model=model, batch_size=batch, image=image, tokens=tokens, inputs=inputs, real=real, **chosen)
+        )
     else:
         from calibration.availability import require_torch
 

@@ -40,11 +40,12 @@ class Planned:
         metrics, plan, agenda = self.predicted.metrics, self.predicted.trace.plan, self.loop.agenda
         storages = plan.workload.step.storages
         again = dict.fromkeys(storages[each].name for each in sorted(agenda.remade))
+        peak, step = format_bytes(metrics.max_memory_bytes), format_seconds(metrics.iteration_s)
+        moved, pinned = format_bytes(agenda.offloaded_bytes), format_bytes(agenda.pinned_bytes)
+        ratio = self.predicted.performance_ratio
         lines = [
-            f"{plan.policy}: {format_bytes(metrics.max_memory_bytes)} at most, {format_seconds(metrics.iteration_s)} a "
-            f"step, {self.predicted.performance_ratio:.1%} of the speed with unlimited memory (predicted)",
-            f"to the host {format_bytes(agenda.offloaded_bytes)} of {len(agenda.moved)} storages; pinned memory "
-            f"{format_bytes(agenda.pinned_bytes)}",
+            f"{plan.policy}: {peak} at most, {step} a step, {ratio:.1%} of the speed with unlimited memory (predicted)",
+            f"to the host {moved} of {len(agenda.moved)} storages; pinned memory {pinned}",
             f"computes again: {', '.join(again) if again else 'nothing'}",
         ]
         if plan.certificate is not None:
@@ -90,10 +91,13 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     require_torch()
     from calibration.apply.agenda import agenda_of
     from calibration.apply.holding import as_held, movable
+    from calibration.apply.lane import card_of
     from calibration.apply.loop import Loop
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
     from vdnnsim.api import _member, _memory_model
+    from vdnnsim.cost.model import ServerCosts
+    from vdnnsim.cost.table import AdjustedCosts
     from vdnnsim.dnn.captured_check import check_captured_step
     from vdnnsim.dnn.captured_workload import CapturedWorkload
     from vdnnsim.dnn.workload import Mode
@@ -105,8 +109,8 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     device = next((each.device for each in model.parameters()), None)
     if device is None:
         raise CaptureError("model: has no parameter, expected one to train")
-    profile = _profile(hardware, device)
-    capability = _capability(device)
+    card, capability = card_of(device)
+    profile = _profile(hardware, card, is_gpu=capability is not None)
     captured, tape = captured_object(
         model,
         inputs,
@@ -121,9 +125,11 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     )
     check_captured_step(captured, captured.model)
     workload = CapturedWorkload.of(captured)
-    simulator = Simulator.of(
-        as_held(workload, tape), _with_memory(profile, memory), _memory_model(memory_model), PinnedMemory.ARENA
-    )
+    server = _with_memory(profile, memory)
+    # A schedule can move what a loop keeps, but PyTorch chooses its kernels: the fastest, whatever workspace they take.
+    costs = AdjustedCosts(ServerCosts(server), lambda _, __, ___, offered: offered[:1])
+    model_of_memory = _memory_model(memory_model)
+    simulator = Simulator.of(as_held(workload, tape), server, model_of_memory, PinnedMemory.ARENA, cost_model=costs)
     chosen = resolve_policy(policy, known_policies())
     predicted = simulator.run(chosen, simulator.oracle())[0]
     if predicted.refusal is not None:
@@ -142,27 +148,15 @@ def _with_memory(profile: "Profile", memory: str | None) -> Any:  # noqa: ANN401
     return replace(server, gpu=replace(server.gpu, memory_bytes=nbytes))
 
 
-def _capability(device: Any) -> tuple[int, int] | None:  # noqa: ANN401  # a torch.device
-    if device.type != "cuda":
-        return None
-    import torch
-
-    major, minor = torch.cuda.get_device_capability(device)
-    return major, minor
-
-
-def _profile(hardware: str, device: Any) -> "Profile":  # noqa: ANN401  # a torch.device
+def _profile(hardware: str, card: str, *, is_gpu: bool) -> "Profile":
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
 
     if hardware != "auto":
         return load_profile(find_profile(hardware, Path()))
     known = {each.server.gpu.name: each for each in shipped_profiles()}
+    if card in known:
+        return known[card]
     names = ", ".join(sorted(each.server.name for each in known.values()))
-    if device.type != "cuda":
-        raise DeviceError(f"hardware: the model is on the {device.type}, expected the name of a profile: {names}")
-    import torch
-
-    found = torch.cuda.get_device_name(device)
-    if found not in known:
-        raise DeviceError(f"hardware: there is no profile of {found}; expected one of {names}")
-    return known[found]
+    if not is_gpu:
+        raise DeviceError(f"hardware: the model is on the {card}, expected the name of a profile: {names}")
+    raise DeviceError(f"hardware: there is no profile of {card}; expected one of {names}")

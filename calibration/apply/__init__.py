@@ -1,1 +1,1 @@
-"""A plan in the user's own training loop: what a schedule moves is moved while the loop runs, bitwise the same result."""
+"""A plan in the user's own training loop: what it moves is moved while the loop runs, with bitwise the same result."""

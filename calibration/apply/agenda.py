@@ -5,8 +5,9 @@ place, so that no more is held than was promised; what comes back begins to at t
 """
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import accumulate
 
 from calibration.arena import lay_copies
 from calibration.capture.tape import Tape
@@ -95,87 +96,115 @@ class _Reader:
     def __init__(self, plan: TrainingPlan, tape: Tape, free: frozenset[int]) -> None:
         self._plan, self._tape, self._free = plan, tape, free
         self._layout = lay_copies(plan)
-        self._moments = [each.issued for each in tape.saves] + [each.issued for each in tape.takes]
+        issued = [each.issued for each in tape.saves] + [each.issued for each in tape.takes]
         # Operations that were issued before a moment never become fewer.
-        for at in range(1, len(self._moments)):
-            self._moments[at] = max(self._moments[at], self._moments[at - 1])
+        self._moments = list(accumulate(issued, max))
         self._last_save = {each.storage: at for at, each in enumerate(tape.saves)}
         self._first_take: dict[int, int] = {}
         for at, take in enumerate(tape.takes):
             self._first_take.setdefault(tape.saves[take.save].storage, at + len(tape.saves))
         self._due = defaultdict[int, list[Action]](list)
-        self._left: dict[int, int] = {}  # storages that have begun to leave, by the moment
+        # By storage the moment at which its last bytes begin to leave; by extent that left, where it lies.
+        self._left: dict[int, int] = {}
+        self._places: dict[tuple[int, range], int] = {}
+        self._away = Counter[int]()
+        self._again: set[int] = set()
+        kernels = [each for each in plan.operations if isinstance(each, Compute)]
+        self._run_again = {buffer for each in kernels if each.repeat for buffer in each.writes}
+        self._remade: set[int] = set()
+        # Before how many operations of the program the plan stands.
+        self._place = 0
 
     def agenda(self) -> Agenda:
-        plan = self._plan
-        step = plan.workload.step
+        """Read the plan."""
+        step = self._plan.workload.step
         numbers = {id(each): number for number, each in enumerate(step.operations)}
-        place, again = 0, set[int]()
-        away: dict[int, int] = defaultdict(int)
-        moved, remade = set[int](), set[int]()
-        places: dict[tuple[int, range], int] = {}
-        runs_again = {buffer for each in plan.operations if isinstance(each, Compute) and each.repeat for buffer in each.writes}
-        ends, unsaved = self._released_for_return(), set[int | None]()
-        for position, operation in enumerate(plan.operations):
+        returning = self._released_for_return()
+        for position, operation in enumerate(self._plan.operations):
             match operation:
-                case Compute(layer=layer, phase=phase, operation=which, repeat=repeat):
-                    number = numbers[id(step.operations_of(layer, phase)[which])]
-                    if repeat:
-                        again.add(number)
-                        unsaved.update(self._plan.buffers[each].storage for each in operation.writes)
-                        self._at(bisect_left(self._moments, place), Again(number))
-                    elif number < place:
-                        raise ExecutionRefused(
-                            f"{plan.policy}: runs operation {number} after operation {place - 1}, expected a plan in "
-                            "the order of the program"
-                        )
-                    else:
-                        place = number + 1
-                case Offload(buffer=buffer, copy=0) if self._moves(buffer) and place <= self._moments[-1]:
+                case Compute(layer=layer, phase=phase, operation=which):
+                    self._compute(operation, numbers[id(step.operations_of(layer, phase)[which])])
+                case Offload(buffer=buffer, copy=0) if self._moves(buffer):
                     # One copy of a storage serves all tensors of it, however many the plan makes.
-                    extent = operation.extent or range(plan.buffers[buffer].nbytes)
-                    storage = self._storage(buffer)
-                    moment = max(bisect_left(self._moments, place), self._last_save[storage])
-                    if moment >= self._first_take[storage]:
-                        continue
-                    self._left[storage] = max(moment, self._left.get(storage, 0))
-                    moved.add(storage)
-                    places[storage, extent] = self._layout.offsets[position]
-                    self._at(moment, Leave(storage, extent, places[storage, extent]))
-                case Prefetch(buffer=buffer) if self._moves(buffer) and self._storage(buffer) in moved:
-                    extent = operation.extent or range(plan.buffers[buffer].nbytes)
-                    storage = self._storage(buffer)
-                    if places.pop((storage, extent), None) is not None:
-                        moment = min(bisect_left(self._moments, place), self._first_take[storage])
-                        self._at(moment, Come(storage, extent))
+                    self._offload(operation, position)
+                case Prefetch(buffer=buffer) if self._moves(buffer):
+                    self._prefetch(operation)
                 case ReleaseExtent(buffer=buffer, extent=extent) if self._moves(buffer):
-                    away[buffer] += len(extent)
-                    if away[buffer] == plan.buffers[buffer].nbytes:
-                        self._give(self._storage(buffer), place)
+                    self._away[buffer] += len(extent)
+                    if self._away[buffer] == self._plan.buffers[buffer].nbytes:
+                        self._give(self._storage(buffer))
                 case AllocateExtent(buffer=buffer, extent=extent) if self._moves(buffer):
-                    away[buffer] -= len(extent)
-                case Release(buffer=buffer) if self._moves(buffer) and position in ends:
-                    storage = self._storage(buffer)
-                    if storage not in moved and buffer in runs_again:
-                        remade.add(storage)
-                    if storage in moved | remade:
-                        self._give(storage, place)
-                case Release(buffer=buffer) if (storage := plan.buffers[buffer].storage) in unsaved and again:
-                    if storage is not None and storage not in self._first_take:
-                        self._at(bisect_left(self._moments, place), Forget(storage))
+                    self._away[buffer] -= len(extent)
+                case Release(buffer=buffer):
+                    self._release(buffer, returns=position in returning)
                 case _:
                     pass
+        return self._finished()
+
+    def _finished(self) -> Agenda:
         # To copy what stays frees nothing, as what the program itself holds until backward takes it.
         given = {each.storage for due in self._due.values() for each in due if isinstance(each, Give)}
-        stays = moved - given
+        stays = self._left.keys() - given
         actions = tuple(
             tuple(each for each in self._due[at] if not (isinstance(each, Leave | Come) and each.storage in stays))
             for at in range(len(self._moments))
         )
-        leaving = (each for due in actions for each in due if isinstance(each, Leave))
         return Agenda(
-            self._tape, actions, frozenset(moved & given), frozenset(remade), frozenset(again), self._layout.nbytes, sum(len(each.extent) for each in leaving)
+            self._tape,
+            actions,
+            frozenset(self._left.keys() & given),
+            frozenset(self._remade),
+            frozenset(self._again),
+            self._layout.nbytes,
+            sum(len(each.extent) for due in actions for each in due if isinstance(each, Leave)),
         )
+
+    def _compute(self, operation: Compute, number: int) -> None:
+        if operation.repeat:
+            self._again.add(number)
+            self._at(bisect_left(self._moments, self._place), Again(number))
+        elif number < self._place:
+            raise ExecutionRefused(
+                f"{self._plan.policy}: runs operation {number} after operation {self._place - 1}, expected a plan in "
+                "the order of the program"
+            )
+        else:
+            self._place = number + 1
+
+    def _offload(self, operation: Offload, position: int) -> None:
+        storage, extent = self._storage(operation.buffer), self._extent(operation)
+        moment = max(bisect_left(self._moments, self._place), self._last_save[storage])
+        if moment < self._first_take[storage]:
+            self._left[storage] = max(moment, self._left.get(storage, 0))
+            place = self._places[storage, extent] = self._layout.offsets[position]
+            self._at(moment, Leave(storage, extent, place))
+
+    def _prefetch(self, operation: Prefetch) -> None:
+        storage, extent = self._storage(operation.buffer), self._extent(operation)
+        if self._places.pop((storage, extent), None) is not None:
+            moment = min(bisect_left(self._moments, self._place), self._first_take[storage])
+            self._at(moment, Come(storage, extent))
+
+    def _release(self, buffer: int, *, returns: bool) -> None:
+        storage = self._plan.buffers[buffer].storage
+        if storage is None:
+            return
+        if returns and self._moves(buffer):
+            if storage not in self._left and buffer in self._run_again:
+                self._remade.add(storage)
+            if storage in self._left or storage in self._remade:
+                self._give(storage)
+        elif buffer in self._run_again and storage not in self._first_take:
+            self._at(bisect_left(self._moments, self._place), Forget(storage))
+
+    def _give(self, storage: int) -> None:
+        before = min(bisect_right(self._moments, self._place), self._first_take[storage]) - 1
+        moment = max(before, self._last_save[storage], self._left.get(storage, 0))
+        if moment < self._first_take[storage]:
+            self._at(moment, Give(storage))
+
+    def _at(self, moment: int, action: Action) -> None:
+        self._due[min(moment, len(self._moments) - 1)].append(action)
 
     def _moves(self, buffer: int) -> bool:
         return self._plan.buffers[buffer].storage in self._free
@@ -185,21 +214,14 @@ class _Reader:
         assert storage is not None, "what is moved is of the step"
         return storage
 
-    def _at(self, moment: int, action: Action) -> None:
-        self._due[min(moment, len(self._moments) - 1)].append(action)
-
-    def _give(self, storage: int, place: int) -> None:
-        before = min(bisect_right(self._moments, place), self._first_take[storage]) - 1
-        moment = max(before, self._last_save[storage], self._left.get(storage, 0))
-        if moment < self._first_take[storage]:
-            self._at(moment, Give(storage))
+    def _extent(self, copy: Offload | Prefetch) -> range:
+        return copy.extent or range(self._plan.buffers[copy.buffer].nbytes)
 
     def _released_for_return(self) -> frozenset[int]:
         """Return the positions of the Releases of what comes back or is made again after them."""
         seen, found = set[int](), set[int]()
         for position in reversed(range(len(self._plan.operations))):
-            operation = self._plan.operations[position]
-            match operation:
+            match self._plan.operations[position]:
                 case Prefetch(buffer=buffer):
                     seen.add(buffer)
                 case Compute(repeat=repeat, writes=writes) if repeat:

@@ -14,7 +14,7 @@ def movable(workload: CapturedWorkload, tape: Tape) -> dict[int, range]:
     taken: dict[int, int] = {}
     for take in tape.takes:
         taken.setdefault(tape.saves[take.save].storage, take.issued)
-    spans = {}
+    spans: dict[int, range] = {}
     for save in tape.saves:
         number = save.storage
         if storages[number].given or number not in taken or number not in tape.let_go:

@@ -1,5 +1,6 @@
 """Where copies run beside the user's own loop: a stream of the GPU, or a thread of the CPU, and pinned memory."""
 
+import weakref
 from functools import partial
 from typing import Any, Protocol
 
@@ -61,6 +62,7 @@ class CudaLane:
         self._device = device
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pinned = PinnedMemory()
+        weakref.finalize(self, self._pinned.give_all_back)
 
     def pin(self, nbytes: int) -> torch.Tensor:
         """Return pinned memory."""
@@ -76,7 +78,8 @@ class CudaLane:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             _copy(target, source)
-            return self._stream.record_event()
+            mark: torch.cuda.Event = self._stream.record_event()
+            return mark
 
     def wait(self, mark: torch.cuda.Event) -> None:
         """Let the current stream wait."""
@@ -86,6 +89,13 @@ class CudaLane:
 def lane_for(device: torch.device) -> Lane:
     """Return a lane of a device."""
     return CudaLane(device) if device.type == "cuda" else CpuLane()
+
+
+def card_of(device: torch.device) -> tuple[str, tuple[int, int] | None]:
+    """Return what a device is called, and its compute capability where it is of CUDA."""
+    if device.type != "cuda":
+        return device.type, None
+    return torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor) -> None:

@@ -113,7 +113,12 @@ class _Following:
         if agenda.again:
             captured = loop._captured  # noqa: SLF001
             self._watch = ForwardWatch(
-                captured.operations, agenda.again, loop._made_by, self._hold_made, self._known, self.depart  # noqa: SLF001
+                captured.operations,
+                agenda.again,
+                loop._made_by,  # noqa: SLF001
+                self._hold_made,
+                self._known,
+                self.depart,
             )
         written = (loop._writers, agenda.again)  # noqa: SLF001
         self._remakable = {each for each, by in written[0].items() if by and set(by) <= written[1]}
@@ -143,11 +148,11 @@ class _Following:
         def enter(_: nn.Module, __: object) -> None:
             entered.append(torch.is_grad_enabled() and not entered and not is_in_backward())
             if entered[-1]:
-                watch.__enter__()
+                watch.__enter__()  # type: ignore[no-untyped-call]
 
         def leave(_: nn.Module, __: object, ___: object) -> None:
             if entered.pop():
-                watch.__exit__(None, None, None)
+                watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
         hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
         try:
@@ -210,10 +215,18 @@ class _Following:
             known = self._identities.get(number)
             if known is not None and known != identity:
                 return f"save {save} is another tensor than was saved before ({captured.name})"
-            self._identities[number] = identity
-            if self._numbers.setdefault(identity, number) != number:
+            if self._numbers.get(identity, number) != number:
                 return f"save {save} shares its memory with another that was captured apart ({captured.name})"
+            if known is None:
+                self._identify(storage, number)
         return ""
+
+    def _identify(self, storage: torch.UntypedStorage, number: int) -> None:
+        """Know a live storage by its number until it dies: another may then have its identity."""
+        identity = storage._cdata  # noqa: SLF001
+        self._numbers[identity] = number
+        self._identities[number] = identity
+        weakref.finalize(storage, _forget, self._numbers, self._identities, identity)
 
     def _new(self, number: int, live: torch.UntypedStorage) -> Held:
         held = Held(number, live, self._loop._lane, self._loop._arena)  # noqa: SLF001
@@ -226,8 +239,7 @@ class _Following:
             return None
         held = Held(number, live, self._loop._lane, self._loop._arena)  # noqa: SLF001
         self._held[number] = held
-        self._numbers[live._cdata] = number  # noqa: SLF001
-        self._identities[number] = live._cdata  # noqa: SLF001
+        self._identify(live, number)
         if number not in self._saved:
             # Autograd never keeps it, so the step does not either until it is made again.
             self._unsaved[number] = held
@@ -293,7 +305,6 @@ class _Following:
                     held.remake = lambda: self._remake(storage)
                 if held.give():
                     self.log.order.append(("give", storage))
-                    self._numbers.pop(self._identities.pop(storage, -1), None)
             case Come(storage=storage, extent=extent):
                 if held.come(extent):
                     self.log.fetched_bytes += len(extent)
@@ -308,6 +319,10 @@ class _Following:
         for _, held in recipe.made:
             if held.live is None:
                 held.bring()
+
+
+def _forget(numbers: dict[int, int], identities: dict[int, int], identity: int) -> None:
+    identities.pop(numbers.pop(identity, -1), None)
 
 
 def _made_by(captured: CapturedStep) -> dict[int, list[int]]:

@@ -152,16 +152,19 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self.aside():
             references = self._referred(func, args, kwargs) if wanted else None
         result = func(*args, **kwargs)
-        results = tensors_in(result)
-        if not results:
+        inputs = {each.untyped_storage()._cdata for each in tensors_in((args, kwargs))}  # noqa: SLF001 - its identity
+        new = [
+            (at, each)
+            for at, each in enumerate(tensors_in(result))
+            if each.untyped_storage()._cdata not in inputs  # noqa: SLF001
+        ]
+        if not new and not any(is_written for _, is_written in operands_of(func, args, kwargs)):
             return result
         if str(func) != self._expected:
             self.is_following = False
             self._depart(f"{func} runs where {self._expected} was captured")
             return result
         self.issued += 1
-        inputs = {each.untyped_storage()._cdata for each in tensors_in((args, kwargs))}  # noqa: SLF001
-        new = [(at, each) for at, each in enumerate(results) if each.untyped_storage()._cdata not in inputs]  # noqa: SLF001
         made = []
         for (index, tensor), storage in zip(new, self._made_by.get(number, ()), strict=False):
             held = self._hold(storage, tensor.untyped_storage())

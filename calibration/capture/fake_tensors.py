@@ -31,6 +31,8 @@ class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        # Tensors of a GPU, and what stands for them.
+        self._elsewhere = WeakIdKeyDictionary()
         # Storages of real tensors that hold what is not known since an operation wrote to them.
         self._overwritten = WeakIdKeyDictionary()
 
@@ -58,6 +60,11 @@ class FakeTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return tensor
         with no_dispatch():
             plain = tensor.detach()
+            if plain.is_cuda:
+                # What a loss or a model keeps on a GPU: here all are of the CPU.
+                if tensor not in self._elsewhere:
+                    self._elsewhere[tensor] = torch.empty_strided(plain.shape, plain.stride(), dtype=plain.dtype)
+                plain = self._elsewhere[tensor]
         made: torch.Tensor = self._fake.from_tensor(plain)
         return made
 

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+
+Network: TypeAlias = Any
+"""A module whose parts are asked for by their names."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,11 @@ class Case:
 def loss(output: Tensor) -> Tensor:
     """Return a scalar."""
     return output.float().square().mean()
+
+
+def backward(result: Tensor, *, retain_graph: bool = False) -> None:
+    """Compute the gradients of a scalar."""
+    result.backward(retain_graph=retain_graph)  # type: ignore[no-untyped-call]
 
 
 def image() -> Tensor:
@@ -40,12 +49,13 @@ class Function(nn.Module):
 
     def __init__(self, run: Callable[..., Tensor], **parts: nn.Module) -> None:
         super().__init__()
-        self._run = run
+        self._run: Any = run
         for name, part in parts.items():
             self.add_module(name, part)
 
     def forward(self, batch: Tensor) -> Tensor:
-        return self._run(self, batch)
+        result: Tensor = self._run(self, batch)
+        return result
 
 
 def _perceptron() -> nn.Module:
@@ -59,7 +69,7 @@ def _convolutional() -> nn.Module:
 
 
 def _residual() -> nn.Module:
-    def run(self: nn.Module, batch: Tensor) -> Tensor:
+    def run(self: Network, batch: Tensor) -> Network:
         hidden = self.first(batch)
         hidden = hidden + functional.relu(self.second(hidden))
         return self.last(functional.relu_(self.third(hidden) + hidden).mean((2, 3)))
@@ -69,7 +79,7 @@ def _residual() -> nn.Module:
 
 
 def _views() -> nn.Module:
-    def run(self: nn.Module, batch: Tensor) -> Tensor:
+    def run(self: Network, batch: Tensor) -> Network:
         query, key, value = self.all(batch).chunk(3, dim=-1)
         scores = (query @ key.transpose(1, 2)).softmax(-1)
         mixed = scores @ value[:, :, ::2].repeat_interleave(2, -1)
@@ -79,7 +89,7 @@ def _views() -> nn.Module:
 
 
 def _in_place() -> nn.Module:
-    def run(self: nn.Module, batch: Tensor) -> Tensor:
+    def run(self: Network, batch: Tensor) -> Network:
         hidden = self.first(batch)
         hidden.mul_(2).sigmoid_()
         other = self.second(hidden)
@@ -90,15 +100,15 @@ def _in_place() -> nn.Module:
 
 
 def _tied() -> nn.Module:
-    def run(self: nn.Module, batch: Tensor) -> Tensor:
+    def run(self: Network, batch: Tensor) -> Network:
         codes = batch.abs().mul(9).long().clamp(max=19)
         return functional.linear(functional.layer_norm(self.words(codes), (16,)), self.words.weight)
 
     return Function(run, words=nn.Embedding(20, 16))
 
 
-def _recurrent(kind: type[nn.RNNBase]) -> Callable[[], nn.Module]:
-    def run(self: nn.Module, batch: Tensor) -> Tensor:
+def _recurrent(kind: type[nn.LSTM | nn.GRU]) -> Callable[[], nn.Module]:
+    def run(self: Network, batch: Tensor) -> Network:
         return self.out(self.cells(batch)[0])
 
     return lambda: Function(run, cells=kind(16, 8, num_layers=2, batch_first=True), out=nn.Linear(8, 3))
@@ -110,7 +120,7 @@ def _attention() -> nn.Module:
 
 
 def _checkpointed() -> nn.Module:
-    def run(self: nn.Module, batch: Tensor) -> Tensor:
+    def run(self: Network, batch: Tensor) -> Network:
         hidden = checkpoint(self.first, batch, use_reentrant=False)
         return self.third(checkpoint(self.second, hidden, use_reentrant=False))
 
@@ -122,7 +132,7 @@ def _checkpointed() -> nn.Module:
 
 def _frozen() -> nn.Module:
     model = _perceptron()
-    model[0].requires_grad_(requires_grad=False)
+    next(iter(model.children())).requires_grad_(requires_grad=False)
     return model
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.apply.models import MODELS, Case, loss
+from tests.apply.models import MODELS, Case, Network, backward, loss
 from vdnnsim.live import Planned, plan
 
 
-def planned(case: Case, model: nn.Module, policy: str, memory: str | None = None) -> Planned:
+def planned(case: Case, model: Network, policy: str, memory: str | None = None) -> Planned:
     """Plan a model as if the CPU were a card."""
     return plan(
         model,
@@ -29,7 +29,7 @@ def planned(case: Case, model: nn.Module, policy: str, memory: str | None = None
 
 
 def run(
-    case: Case, model: nn.Module, batches: list[Tensor], applied: Callable[[nn.Module], AbstractContextManager[Any]]
+    case: Case, model: Network, batches: list[Tensor], applied: Callable[[nn.Module], AbstractContextManager[Any]]
 ) -> list[Tensor]:
     """Train three steps; return every loss, gradient, buffer and parameter."""
     torch.manual_seed(7)
@@ -41,7 +41,7 @@ def run(
             narrow = case.precision != "float32"
             with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
                 result = loss(trained(batch))
-            result.backward()
+            backward(result)
         found.append(result.detach().clone())
         found += [each.grad.clone() for each in trained.parameters() if each.grad is not None]
         found += [each.clone() for each in trained.buffers()]
