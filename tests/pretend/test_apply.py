@@ -92,14 +92,16 @@ def nothing_else() -> Iterator[None]:
 
 
 def planned(model: nn.Module, batch: Tensor, memory_bytes: int) -> Planned:
-    return plan(model, batch, hardware="rtx_4090", memory=f"{memory_bytes} B", loss=loss, optimizer="sgd")
+    """Plan within bytes that are allocated, whatever gaps the allocator leaves between them."""
+    memory = f"{memory_bytes} B"
+    return plan(model, batch, hardware="rtx_4090", memory=memory, loss=loss, optimizer="sgd", memory_model="ideal")
 
 
 MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
     "perceptron": (perceptron, 0.6),
     "convolutional": (convolutional, 0.6),
     "encoder": (encoder, 0.6),
-    "resnet18": (torchvision("resnet18", 16), 0.6),
+    "resnet18": (torchvision("resnet18", 16), 0.75),
     "resnet50": (torchvision("resnet50", 16), 0.6),
     "vgg11": (torchvision("vgg11", 16), 0.9),
     "vit_small": (timm("vit_small_patch16_224", 16), 0.6),
