@@ -14,7 +14,9 @@ from calibration.apply.held import Held
 from calibration.capture.schemas import arguments_of, is_random, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 
-_FROM_DATA: Final = torch.ops.aten.lift_fresh.default
+_MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten._unsafe_view.default})
+"""Operations that are there or not, as tensors are fake or real: numbers of Python, and the shape of what was copied."""
+_NAMES: Final = frozenset(map(str, _MAKES_NOTHING))
 _STATISTICS: Final = ("running_mean", "running_var")
 
 
@@ -138,10 +140,9 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._is_aside or not self.is_following or func.is_view or torch.Tag.inplace_view in func.tags:
             return func(*args, **kwargs)
-        if func is _FROM_DATA:
+        if func in _MAKES_NOTHING and self._expected != str(func):
             return func(*args, **kwargs)
-        while self.issued < len(self._operations) and self._operations[self.issued].name == str(_FROM_DATA):
-            # Numbers of Python become tensors on other ways where all tensors are fake.
+        while self._expected in _NAMES and self._expected != str(func):
             self.issued += 1
         number = self.issued
         wanted = number in self._again
@@ -159,10 +160,9 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
         if not new and not any(is_written for _, is_written in operands_of(func, args, kwargs)):
             return result
-        expected = self._operations[number].name if number < len(self._operations) else "no operation"
-        if str(func) != expected:
+        if str(func) != self._expected:
             self.is_following = False
-            self._depart(f"{func} runs where {expected} was captured")
+            self._depart(f"{func} runs where {self._expected} was captured")
             return result
         self.issued += 1
         made = []
@@ -173,6 +173,10 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if references is not None:
             self.recipes[number] = Recipe(func, *references, tuple(made), state, device)
         return result
+
+    @property
+    def _expected(self) -> str:
+        return self._operations[self.issued].name if self.issued < len(self._operations) else "no operation"
 
     def _referred(self, func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
         written = {id(each) for each, writes in operands_of(func, args, kwargs) if writes}
