@@ -2,19 +2,14 @@
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from calibration.apply.lane import CudaLane
-from vdnnsim.live import Planned, plan
-from vdnnsim.units import MIB
+from vdnnsim.api.live import Planned, plan
 
 pytestmark = pytest.mark.pretend
 
@@ -27,7 +22,9 @@ def perceptron() -> Inputs:
 
 
 def convolutional() -> Inputs:
-    blocks = [nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(inplace=True)) for _ in range(6)]
+    blocks = [
+        nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(inplace=True)) for _ in range(6)
+    ]
     return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *blocks), torch.zeros(8, 3, 64, 64)
 
 
