@@ -13,6 +13,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.hardware.server import Link, Origin
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.planning import fitting
 from vdnnsim.plans.certificate import BoundClass, Certificate, SlowerKernel
 from vdnnsim.plans.operations import AllocateExtent, Offload
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Pool, place_plan
@@ -171,6 +172,17 @@ def test_plans_whose_addresses_do_not_fit_are_made_for_less_memory() -> None:
     assert setting.trials.run_trial(plan).cost_s == 27
     assert plan.certificate is not None
     assert plan.certificate.offloaded == (("map conv0", 10),)
+
+
+def test_where_repairs_come_to_no_end_other_ways_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, but the kernel that finds no room may not ask for it: all in less memory is what also takes 27 s."""
+    monkeypatch.setattr(fitting, "MOST_REPAIRS", 1)
+    workload = uneven_workload()
+    setting = toy_setting(workload, toy_costs(workload, {}), limits(649, model=MemoryModel.BEST_FIT))
+
+    trial = setting.trials.run_trial(Optimal(recompute=False, chunk="whole").plan(setting))
+
+    assert (trial.fits, trial.cost_s) == (True, 27)
 
 
 def test_beside_a_slow_link_a_map_is_computed_again() -> None:
