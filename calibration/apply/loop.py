@@ -7,7 +7,7 @@ comes back when backward takes it.
 import warnings
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from torch import nn
 from calibration.apply.agenda import Action, Again, Agenda, Come, Forget, Give, Leave
 from calibration.apply.held import Held, Packed
 from calibration.apply.lane import Lane, lane_for
-from calibration.apply.replay import ForwardWatch
+from calibration.apply.replay import ForwardWatch, Recipe
 from calibration.arena import PinnedArena
 from calibration.capture.nodes import is_in_backward
 from calibration.capture.storages import element_type_of
@@ -59,7 +59,7 @@ class Loop:
         self._arena = PinnedArena(self._lane)  # type: ignore[arg-type]
         self._arena.reserve(agenda.pinned_bytes)
         self._made_by = _made_by(captured)
-        self._writers = _writers(captured)
+        self.writers, self.readers = _touched(captured, writes=True), _touched(captured, writes=False)
         count = len(agenda.tape.saves)
         self._takes = {each.save: at + count for at, each in reversed(list(enumerate(agenda.tape.takes)))}
         self._running: _Following | None = None
@@ -116,12 +116,12 @@ class _Following:
                 captured.operations,
                 agenda.again,
                 loop._made_by,  # noqa: SLF001
+                loop.writers,
                 self._hold_made,
                 self._known,
                 self.depart,
             )
-        written = (loop._writers, agenda.again)  # noqa: SLF001
-        self._remakable = {each for each, by in written[0].items() if by and set(by) <= written[1]}
+        self._remakable = {each for each, by in loop.writers.items() if set(by) <= agenda.again}
         self._takes = loop._takes  # noqa: SLF001
         self._saved = {each.storage for each in self._tape.saves}
 
@@ -248,25 +248,46 @@ class _Following:
         return held
 
     def _can_remake(self, number: int) -> bool:
-        watch = self._watch
+        """Whether what made a storage can run again: nothing that it read is written over, but with it."""
+        watch, writers = self._watch, self._loop.writers
         if watch is None or number not in self._remakable or number not in self._agenda.remade:
             return False
-        return all(each in watch.recipes for each in self._loop._writers[number])  # noqa: SLF001
+        made = [each for each in writers[number] if each in watch.recipes]
+        read = {held.number: each for each in made for held in watch.recipes[each].read if held.number != number}
+        later = [each for each, by in read.items() if writers[each] and writers[each][-1] > by]
+        gone = (each in self._remakable and (each in self._agenda.remade or each not in self._saved) for each in later)
+        return len(made) == len(writers[number]) and all(gone)
 
     def _known(self, live: torch.UntypedStorage) -> Held | None:
         number = self._numbers.get(live._cdata)  # noqa: SLF001
         return None if number is None else self._held.get(number)
 
     def _remake(self, number: int) -> None:
+        """Run what made a storage again, with what it reads that is not there, in the order of forward."""
         assert self._watch is not None, "recipes were written down"
         self.log.order.append(("again", number))
-        writers = [each for each in self._loop._writers[number] if each in self._watch.recipes]  # noqa: SLF001
-        for writer in writers:
-            self._watch.recipes[writer].run()
-        for writer in writers:
-            if self._watch.recipes[writer].is_done:
+        recipes = self._watch.recipes
+        operations: set[int] = set()
+        wanted, seen = [number], {number}
+        while wanted:
+            found = self._together(wanted.pop(), recipes) - operations
+            operations |= found
+            for held in (held for each in found for held in (*recipes[each].read, *dict(recipes[each].made).values())):
+                if held.live is None and not held.is_away and held.number not in seen:
+                    seen.add(held.number)
+                    wanted.append(held.number)
+        for each in sorted(operations):
+            recipes[each].run()
+        for each in operations:
+            if recipes[each].is_done:
                 # With it goes what it holds of what it read.
-                del self._watch.recipes[writer]
+                del recipes[each]
+
+    def _together(self, number: int, recipes: Mapping[int, Recipe]) -> set[int]:
+        """Return the operations that write a storage, and those that read it before the last of these has."""
+        writers = self._loop.writers[number]
+        between = (each for each in self._loop.readers.get(number, ()) if writers[0] < each < writers[-1])
+        return {each for each in (*writers, *between) if each in recipes}
 
     def _unpack(self, packed: Packed) -> torch.Tensor:
         packed.check()
@@ -338,14 +359,15 @@ def _made_by(captured: CapturedStep) -> dict[int, list[int]]:
     return made
 
 
-def _writers(captured: CapturedStep) -> dict[int, list[int]]:
-    """Return by storage the operations of forward that write it."""
-    writers: dict[int, list[int]] = defaultdict(list)
+def _touched(captured: CapturedStep, *, writes: bool) -> dict[int, list[int]]:
+    """Return by storage the operations of forward that write it, or that read it."""
+    found: dict[int, list[int]] = defaultdict(list)
     for position, operation in enumerate(captured.operations):
         if operation.phase is not Phase.FORWARD:
             continue
         for operand in operation.operands:
             number = captured.tensors[operand.tensor].storage
-            if operand.access.writes and position not in writers[number]:
-                writers[number].append(position)
-    return writers
+            does = operand.access.writes if writes else operand.access.reads
+            if does and position not in found[number]:
+                found[number].append(position)
+    return {number: operations for number, operations in found.items() if operations}

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from calibration.apply.held import Held
 from calibration.capture.schemas import arguments_of, is_random, operands_of, tensors_in
@@ -86,6 +86,11 @@ class Recipe:
             held.restore(results[index].untyped_storage())
 
     @property
+    def read(self) -> Iterator[Held]:
+        """What it reads of what may be given up."""
+        return (each.held for each in tree_leaves((self.args, dict(self.kwargs))) if isinstance(each, _View))
+
+    @property
     def is_done(self) -> bool:
         """Whether all that it makes is there."""
         return all(held.live is not None for _, held in self.made)
@@ -98,6 +103,7 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operations: those of the captured step.
         again: numbers of operations of which recipes are wanted.
         made_by: by operation the storages that it makes, in order.
+        writers: by storage the operations that write it.
         hold: returns what is held of a storage by its number, made anew for a live one; None of what is not remade.
         known: returns what is held of a live storage.
         depart: is told where the program left the captured step.
@@ -108,12 +114,13 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operations: Sequence[CapturedOperation],
         again: frozenset[int],
         made_by: Mapping[int, Sequence[int]],
+        writers: Mapping[int, Sequence[int]],
         hold: Callable[[int, torch.UntypedStorage], Held | None],
         known: Callable[[torch.UntypedStorage], Held | None],
         depart: Callable[[str], None],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._operations, self._again, self._made_by = operations, again, made_by
+        self._operations, self._again, self._made_by, self._writers = operations, again, made_by, writers
         self._hold, self._known, self._depart = hold, known, depart
         self.issued = 0
         self.recipes: dict[int, Recipe] = {}
@@ -184,12 +191,13 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def refer(tensor: torch.Tensor) -> _View | _Kept:
             held = self._known(tensor.untyped_storage())
             if held is None:
-                kept = tensor.detach()
+                kept = _counting(tensor)
                 return _Kept(kept, kept._version + (id(tensor) in written))  # noqa: SLF001
             witness = None
-            if id(tensor) not in written and not tensor.is_inference():
-                empty = tensor.detach()
-                version = empty._version  # noqa: SLF001
+            # What writes it over in the step itself runs again behind this.
+            if self._writers[held.number][-1] <= self.issued and not tensor.is_inference():
+                empty = _counting(tensor)
+                version = empty._version + (id(tensor) in written)  # noqa: SLF001
                 empty.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
                 witness = _Kept(empty, version)
             return _View(held, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride(), witness)
@@ -199,6 +207,17 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 _REFERENCES: Final = (_View, _Kept)
+
+
+def _counting(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without its node that counts what is written to it; below autograd `detach` counts anew."""
+    key = torch._C.DispatchKey.ADInplaceOrView  # noqa: SLF001 - there is no public one
+    was_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded(key)  # noqa: SLF001
+    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)  # noqa: FBT003, SLF001
+    try:
+        return tensor.detach()
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, was_excluded)  # noqa: SLF001
 
 
 def _with_own_statistics(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:

@@ -99,6 +99,13 @@ def _in_place() -> nn.Module:
     return Function(run, first=nn.Linear(16, 16), second=nn.Linear(16, 16), third=nn.Linear(16, 2))
 
 
+def _saved_between() -> nn.Module:
+    """SiLU in place saves a copy of what it then writes over."""
+    parts = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(inplace=True)]
+    more = [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.SiLU(inplace=True), nn.Conv2d(8, 8, 1), nn.SiLU()]
+    return nn.Sequential(*parts, *more, nn.Flatten(), nn.Linear(512, 5))
+
+
 def _tied() -> nn.Module:
     def run(self: Network, batch: Tensor) -> Network:
         codes = batch.abs().mul(9).long().clamp(max=19)
@@ -142,6 +149,7 @@ MODELS = {
     "residual": Case(_residual, image),
     "views": Case(_views, sequence),
     "in place": Case(_in_place, rows),
+    "saved between": Case(_saved_between, image),
     "tied": Case(_tied, rows),
     "lstm": Case(_recurrent(nn.LSTM), sequence),
     "gru": Case(_recurrent(nn.GRU), sequence),
