@@ -27,9 +27,7 @@ def test_hooks_cost_about_what_those_of_save_on_cpu_do() -> None:
     batch = torch.randn(4, 4)
 
     def planned(policy: str) -> tuple[float, int]:
-        made = plan(
-            model, batch, hardware="rtx_4090", policy=policy, loss=loss, optimizer="sgd", memory_model="ideal"
-        )
+        made = plan(model, batch, hardware="rtx_4090", policy=policy, loss=loss, optimizer="sgd", memory_model="ideal")
 
         def step() -> None:
             with made.apply(model):
