@@ -14,8 +14,9 @@ from calibration.apply.held import Held
 from calibration.capture.schemas import arguments_of, is_random, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 
-_MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten._unsafe_view.default})
-"""Operations that are there or not, as tensors are fake or real: numbers of Python, and the shape of what was copied."""
+_UNSAFE_VIEW: Final = torch.ops.aten._unsafe_view.default  # noqa: SLF001 - an operator's name
+_MAKES_NOTHING: Final = frozenset({torch.ops.aten.lift_fresh.default, _UNSAFE_VIEW})
+"""Operations that are there or not, as tensors are fake or real: numbers of Python, and shapes of what was copied."""
 _NAMES: Final = frozenset(map(str, _MAKES_NOTHING))
 _STATISTICS: Final = ("running_mean", "running_var")
 
