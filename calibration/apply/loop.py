@@ -5,42 +5,19 @@ comes back when backward takes it.
 """
 
 import warnings
-import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import nn
 
-from calibration.apply.agenda import Action, Again, Agenda, Come, Forget, Give, Leave
-from calibration.apply.held import Held, Packed
+from calibration.apply.agenda import Agenda
+from calibration.apply.following import Following, StepLog
 from calibration.apply.lane import Lane, lane_for
-from calibration.apply.replay import ForwardWatch, Recipe
 from calibration.arena import PinnedArena
-from calibration.capture.nodes import is_in_backward
-from calibration.capture.storages import element_type_of
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.layers import Phase
-
-
-@dataclass
-class StepLog:
-    """What a step did.
-
-    Attributes:
-        offloaded_bytes, fetched_bytes: that were moved.
-        order: the moves in the order in which they began, as `leave`, `give`, `come` or `again` and a number.
-        on_demand: storages that backward waited for, because they had not begun to come.
-        departure: where the step left what was captured; empty where it did not.
-    """
-
-    offloaded_bytes: int = 0
-    fetched_bytes: int = 0
-    order: list[tuple[str, int]] = field(default_factory=list)
-    on_demand: list[int] = field(default_factory=list)
-    departure: str = ""
 
 
 class Loop:
@@ -53,17 +30,17 @@ class Loop:
     KEPT_STEPS = 16
 
     def __init__(self, captured: CapturedStep, agenda: Agenda, device: torch.device) -> None:
-        self._captured, self.agenda = captured, agenda
-        self._lane: Lane = lane_for(device)
+        self.captured, self.agenda = captured, agenda
+        self.lane: Lane = lane_for(device)
         # The lane pins as a device does, and an arena asks for no more.
-        self._arena = PinnedArena(self._lane)  # type: ignore[arg-type]
-        self._arena.reserve(agenda.pinned_bytes)
-        self._made_by = _made_by(captured)
+        self.arena = PinnedArena(self.lane)  # type: ignore[arg-type]
+        self.arena.reserve(agenda.pinned_bytes)
+        self.made_by = _made_by(captured)
         self.writers, self.readers = _touched(captured, writes=True), _touched(captured, writes=False)
         count = len(agenda.tape.saves)
-        self._takes = {each.save: at + count for at, each in reversed(list(enumerate(agenda.tape.takes)))}
-        self._running: _Following | None = None
-        self._latest: _Following | None = None
+        self.takes = {each.save: at + count for at, each in reversed(list(enumerate(agenda.tape.takes)))}
+        self._running: Following | None = None
+        self._latest: Following | None = None
         self._has_warned = False
         self.steps: list[StepLog] = []
 
@@ -74,7 +51,7 @@ class Loop:
             self._running.depart("a context of the plan opened within another")
             yield self._running.log
             return
-        following = _Following(self, model)
+        following = Following(self, model)
         if self._latest is not None and self._latest.needs_host:
             following.depart("the step before still has what it needs in pinned memory: its backward did not run")
         self._running = self._latest = following
@@ -90,260 +67,9 @@ class Loop:
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"the plan of {self._captured.model} was left: {why}; the rest of the step runs as without a plan",
+                f"the plan of {self.captured.model} was left: {why}; the rest of the step runs as without a plan",
                 stacklevel=2,
             )
-
-
-class _Following:
-    """One step."""
-
-    def __init__(self, loop: Loop, model: nn.Module) -> None:
-        self._loop, self._agenda, self._tape = loop, loop.agenda, loop.agenda.tape
-        self._model = weakref.ref(model)
-        self.log = StepLog()
-        self._next = 0
-        self._moment = 0
-        self._numbers: dict[int, int] = {}  # identity of a live storage, and its number
-        self._identities: dict[int, int] = {}
-        self._held: weakref.WeakValueDictionary[int, Held] = weakref.WeakValueDictionary()
-        self._watch: ForwardWatch | None = None
-        self._unsaved: dict[int, Held] = {}
-        agenda = self._agenda
-        if agenda.again:
-            captured = loop._captured  # noqa: SLF001
-            self._watch = ForwardWatch(
-                captured.operations,
-                agenda.again,
-                loop._made_by,  # noqa: SLF001
-                loop.writers,
-                self._hold_made,
-                self._known,
-                self.depart,
-            )
-        self._remakable = {each for each, by in loop.writers.items() if set(by) <= agenda.again}
-        self._takes = loop._takes  # noqa: SLF001
-        self._saved = {each.storage for each in self._tape.saves}
-
-    @property
-    def needs_host(self) -> bool:
-        """Whether autograd still holds what lies in pinned memory."""
-        return any(each.is_away for each in list(self._held.values()))
-
-    @contextmanager
-    def following(self) -> Iterator[None]:
-        """Follow what runs within."""
-        with ExitStack() as stack:
-            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack))
-            model = self._model()
-            if self._watch is not None and model is not None:
-                stack.enter_context(self._watching(model, self._watch))
-            yield
-
-    @contextmanager
-    def _watching(self, model: nn.Module, watch: ForwardWatch) -> Iterator[None]:
-        """Watch the operations of the model's forward: autograd takes other ways where operations are watched."""
-        entered: list[bool] = []
-
-        def enter(_: nn.Module, __: object) -> None:
-            entered.append(torch.is_grad_enabled() and not entered and not is_in_backward())
-            if entered[-1]:
-                watch.__enter__()  # type: ignore[no-untyped-call]
-
-        def leave(_: nn.Module, __: object, ___: object) -> None:
-            if entered.pop():
-                watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-
-        hooks = [model.register_forward_pre_hook(enter), model.register_forward_hook(leave, always_call=True)]
-        try:
-            yield
-        finally:
-            for each in hooks:
-                each.remove()
-
-    def depart(self, why: str) -> None:
-        """Do nothing more of the plan in this step."""
-        if not self.log.departure:
-            self.log.departure = why
-            self._loop.warn(why)
-            if self._watch is not None:
-                self._watch.is_following = False
-
-    def _pack(self, tensor: torch.Tensor) -> Packed:
-        if self._watch is None:
-            return self._packed(tensor)
-        with self._watch.aside():
-            return self._packed(tensor)
-
-    def _packed(self, tensor: torch.Tensor) -> Packed:
-        if self.log.departure or is_in_backward():
-            return Packed(tensor, None, None)
-        if self._next >= len(self._tape.saves):
-            self.depart(f"more is saved than the {len(self._tape.saves)} tensors that were captured")
-            return Packed(tensor, None, None)
-        save, expected = self._next, self._tape.saves[self._next]
-        if why := self._difference(tensor, save):
-            self.depart(why)
-            return Packed(tensor, None, None)
-        self._next += 1
-        number, held = expected.storage, None
-        if number in self._agenda.moved or number in self._agenda.remade:
-            held = self._held.get(number)
-            if held is None:
-                held = self._new(number, tensor.untyped_storage())
-        packed = Packed(tensor, save, held)
-        self._come_to(save)
-        return packed
-
-    def _difference(self, tensor: torch.Tensor, save: int) -> str:
-        expected = self._tape.saves[save]
-        shape, kind = tuple(tensor.shape), element_type_of(tensor)
-        captured = self._loop._captured.storages[expected.storage]  # noqa: SLF001
-        if captured.nbytes == 0:
-            # What a library keeps, and says only when it runs.
-            return ""
-        if shape != expected.shape or kind != expected.element_type:
-            return (
-                f"save {save} is {kind} {list(shape)}, expected {expected.element_type} {list(expected.shape)} "
-                f"({captured.name})"
-            )
-        storage = tensor.untyped_storage()
-        identity, number = storage._cdata, expected.storage  # noqa: SLF001 - its identity
-        if number in self._agenda.moved and storage.nbytes() != captured.nbytes:
-            return f"save {save} lies in {storage.nbytes()} bytes, expected {captured.nbytes} ({captured.name})"
-        if number in self._agenda.moved or number in self._agenda.remade:
-            known = self._identities.get(number)
-            if known is not None and known != identity:
-                return f"save {save} is another tensor than was saved before ({captured.name})"
-            if self._numbers.get(identity, number) != number:
-                return f"save {save} shares its memory with another that was captured apart ({captured.name})"
-            if known is None:
-                self._identify(storage, number)
-        return ""
-
-    def _identify(self, storage: torch.UntypedStorage, number: int) -> None:
-        """Know a live storage by its number until it dies: another may then have its identity."""
-        identity = storage._cdata  # noqa: SLF001
-        self._numbers[identity] = number
-        self._identities[number] = identity
-        weakref.finalize(storage, _forget, self._numbers, self._identities, identity)
-
-    def _new(self, number: int, live: torch.UntypedStorage) -> Held:
-        held = Held(number, live, self._loop._lane, self._loop._arena)  # noqa: SLF001
-        self._held[number] = held
-        return held
-
-    def _hold_made(self, number: int, live: torch.UntypedStorage) -> Held | None:
-        """Return what is held of a storage that an operation of forward has just made, if it can run again."""
-        if number not in self._remakable:
-            return None
-        held = Held(number, live, self._loop._lane, self._loop._arena)  # noqa: SLF001
-        self._held[number] = held
-        self._identify(live, number)
-        if number not in self._saved:
-            # Autograd never keeps it, so the step does not either until it is made again.
-            self._unsaved[number] = held
-            held.remake = lambda: self._remake(number)
-            held.live = None
-        return held
-
-    def _can_remake(self, number: int) -> bool:
-        """Whether what made a storage can run again: nothing that it read is written over, but with it."""
-        watch, writers = self._watch, self._loop.writers
-        if watch is None or number not in self._remakable or number not in self._agenda.remade:
-            return False
-        made = [each for each in writers[number] if each in watch.recipes]
-        read = {held.number: each for each in made for held in watch.recipes[each].read if held.number != number}
-        later = [each for each, by in read.items() if writers[each] and writers[each][-1] > by]
-        gone = (each in self._remakable and (each in self._agenda.remade or each not in self._saved) for each in later)
-        return len(made) == len(writers[number]) and all(gone)
-
-    def _known(self, live: torch.UntypedStorage) -> Held | None:
-        number = self._numbers.get(live._cdata)  # noqa: SLF001
-        return None if number is None else self._held.get(number)
-
-    def _remake(self, number: int) -> None:
-        """Run what made a storage again, with what it reads that is not there, in the order of forward."""
-        assert self._watch is not None, "recipes were written down"
-        self.log.order.append(("again", number))
-        recipes = self._watch.recipes
-        operations: set[int] = set()
-        wanted, seen = [number], {number}
-        while wanted:
-            found = self._together(wanted.pop(), recipes) - operations
-            operations |= found
-            for held in (held for each in found for held in (*recipes[each].read, *dict(recipes[each].made).values())):
-                if held.live is None and not held.is_away and held.number not in seen:
-                    seen.add(held.number)
-                    wanted.append(held.number)
-        for each in sorted(operations):
-            recipes[each].run()
-        for each in operations:
-            if recipes[each].is_done:
-                # With it goes what it holds of what it read.
-                del recipes[each]
-
-    def _together(self, number: int, recipes: Mapping[int, Recipe]) -> set[int]:
-        """Return the operations that write a storage, and those that read it before the last of these has."""
-        writers = self._loop.writers[number]
-        between = (each for each in self._loop.readers.get(number, ()) if writers[0] < each < writers[-1])
-        return {each for each in (*writers, *between) if each in recipes}
-
-    def _unpack(self, packed: Packed) -> torch.Tensor:
-        packed.check()
-        if packed.save is not None and not self.log.departure:
-            take = self._takes.get(packed.save)
-            if take is not None:
-                self._come_to(take)
-        held = packed.held
-        if held is not None and held.live is None and held.is_away:
-            self.log.on_demand.append(held.number)
-            self.log.fetched_bytes += held.away_bytes
-        return packed.unpack()
-
-    def _come_to(self, moment: int) -> None:
-        """Do what is due up to a moment."""
-        while self._moment <= moment:
-            due = self._agenda.actions[self._moment]
-            self._moment += 1
-            for action in due:
-                self._do(action)
-
-    def _do(self, action: Action) -> None:
-        if isinstance(action, Again):
-            self._run_again(action.operation)
-            return
-        held = self._held.get(action.storage)
-        if held is None:
-            return
-        match action:
-            case Leave(storage=storage, extent=extent, offset=offset):
-                if held.leave(extent, offset):
-                    self.log.offloaded_bytes += len(extent)
-                    self.log.order.append(("leave", storage))
-            case Give(storage=storage):
-                if self._can_remake(storage):
-                    held.remake = lambda: self._remake(storage)
-                if held.give():
-                    self.log.order.append(("give", storage))
-            case Come(storage=storage, extent=extent):
-                if held.come(extent):
-                    self.log.fetched_bytes += len(extent)
-                    self.log.order.append(("come", storage))
-            case Forget():
-                held.forget()
-
-    def _run_again(self, operation: int) -> None:
-        if self._watch is None or operation not in self._watch.recipes:
-            return
-        recipe = self._watch.recipes[operation]
-        for _, held in recipe.made:
-            if held.live is None:
-                held.bring()
-
-
-def _forget(numbers: dict[int, int], identities: dict[int, int], identity: int) -> None:
-    identities.pop(numbers.pop(identity, -1), None)
 
 
 def _made_by(captured: CapturedStep) -> dict[int, list[int]]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from vdnnsim.errors import CaptureError, DeviceError, PolicyError
 
 if TYPE_CHECKING:
-    from calibration.apply.loop import Loop, StepLog
+    from calibration.apply.following import StepLog
+    from calibration.apply.loop import Loop
     from vdnnsim.analysis.results import PolicyResult
     from vdnnsim.hardware.profile import Profile
 
