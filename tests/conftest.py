@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("gate", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gate")
 
-# A shell that starts tests in the background has them ignore it, and so would every process that a test starts.
+# Who starts tests in the background has them ignore signals, and so would every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # As the command line does, for tests replay as well.
 gc.set_threshold(200_000, 50, 100)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.random_plans import ROOMY, Case, cases, swap_policies, vdnn_policies
 from tests.toy import ROOT
+from tests.unit.planning.chain_of_ten_kernels import impossible
 from vdnnsim.cost.transfer import HostCopies, paged_copy_s
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Optimizer, Workload
@@ -19,7 +20,7 @@ from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.planning.deadline import Deadline
-from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
+from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.plans.operations import Alias, Compute, Offload, Paged, Prefetch, Release

@@ -52,6 +52,13 @@ def test_an_order_is_told_where_errors_leave_it() -> None:
     assert "unequal origin" in said[1]
 
 
+def test_what_has_no_price_stands_apart_behind_what_has_one() -> None:
+    """Of times that errors do not tell apart."""
+    trust = Trust(Basis.CARRIED_OVER, error=0.25)
+    rows = replace(offer("a", 1.0, trust), cost=3.0), offer("b", 1.0, trust)
+    assert Ranking(rows, (), ("base(p)",), "EUR").told == (Told.APART, Told.APART)
+
+
 def test_machines_are_ranked_by_time_and_by_cost(tmp_path: Path) -> None:
     """Two profiles of one card share a row; who asks for two GPUs is not answered by a machine with one."""
     path = tmp_path / "s.yaml"

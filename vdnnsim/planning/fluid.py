@@ -130,12 +130,6 @@ def _needs_of(kernel: Kernel, problem: Problem, links: Links, host_bytes: int) -
             yield Need(option, option.seconds, away, away, before_s)
 
 
-def impossible(problem: Problem, stages: Sequence[Stage]) -> Kernel | None:
-    """Return the kernel that no schedule can run in this memory, the one that lacks most; None where there is none."""
-    barred = [kernel for kernel, stage in zip(problem.kernels, stages, strict=True) if not stage.needs]
-    return max(barred, key=lambda each: each.held_bytes + each.options[-1].workspace_bytes, default=None)
-
-
 def fluid_optimum(stages: Sequence[Stage], links: Links, near: float = TOLERANCE, until: Deadline = NEVER) -> Optimum:
     """Return the fastest fluid schedule of kernels each of which has an algorithm that can run.
 

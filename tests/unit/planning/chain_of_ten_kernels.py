@@ -7,11 +7,13 @@ waits from kernel 0 to 9, the map of conv1 from 1 to 8, that of conv2 from 2 to 
 gradient of conv1 from 7 to 9: 10 B each.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from tests.toy import toy_chain, toy_costs, toy_workload
 from vdnnsim.cost.table import CostModel
-from vdnnsim.planning.problem import Problem, Wait, problem_of
+from vdnnsim.planning.fluid import Stage
+from vdnnsim.planning.problem import Kernel, Problem, Wait, problem_of
 from vdnnsim.plans.schedule import iteration
 
 WORKLOAD: Final = toy_workload(toy_chain(2))
@@ -28,3 +30,9 @@ def wait_of(name: str) -> Wait:
     """The wait of a map or gradient."""
     names = [each.name for each in WORKLOAD.step.storages]
     return next(each for each in chain_problem(1000).waits if names[each.buffer] == name)
+
+
+def impossible(problem: Problem, stages: Sequence[Stage]) -> Kernel | None:
+    """Return the kernel that no schedule can run in this memory, the one that lacks most; None where there is none."""
+    barred = [kernel for kernel, stage in zip(problem.kernels, stages, strict=True) if not stage.needs]
+    return max(barred, key=lambda each: each.held_bytes + each.options[-1].workspace_bytes, default=None)

@@ -3,11 +3,12 @@
 import pytest
 
 from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.unit.planning.chain_of_ten_kernels import impossible
 from vdnnsim.cost.table import ONLY, KernelCost
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.hardware.server import Origin
 from vdnnsim.planning import fluid
-from vdnnsim.planning.fluid import Links, Need, Stage, fluid_optimum, impossible, stages_of
+from vdnnsim.planning.fluid import Links, Need, Stage, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Kernel, Option, Problem, problem_of
 from vdnnsim.plans.schedule import iteration
 

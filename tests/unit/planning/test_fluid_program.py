@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from tests.toy import ToyCosts, toy_workload
+from tests.unit.planning.chain_of_ten_kernels import impossible
 from tests.unit.planning.fluid_program import fluid_seconds
 from vdnnsim.cost.table import KernelCost
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.hardware.server import Origin
-from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
+from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.plans.schedule import Run, backward_layers, backward_of, forward
 

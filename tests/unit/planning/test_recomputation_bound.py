@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from tests.toy import toy_chain, toy_costs, toy_workload
+from tests.unit.planning.chain_of_ten_kernels import impossible
 from tests.unit.planning.test_fluid_program import random_chain
 from vdnnsim.dnn.graph import GraphBuilder
 from vdnnsim.dnn.layers import Phase
@@ -13,7 +14,7 @@ from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.planning import recomputation_bound as module
 from vdnnsim.planning import recomputation_bound as program
 from vdnnsim.planning.deadline import NEVER, Deadline
-from vdnnsim.planning.fluid import Links, fluid_optimum, impossible, stages_of
+from vdnnsim.planning.fluid import Links, fluid_optimum, stages_of
 from vdnnsim.planning.problem import Problem, problem_of
 from vdnnsim.planning.recomputation_bound import recomputation_bound
 from vdnnsim.plans.schedule import iteration
