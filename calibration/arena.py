@@ -6,10 +6,10 @@ plan tells the lifetime of every copy on the host, so the slices are laid ahead,
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from calibration.devices.port import Device
 from vdnnsim.memory.choices import MemoryModel
 from vdnnsim.memory.place import place
 from vdnnsim.memory.requests import UNLIMITED_BYTES, Placed, Request
@@ -75,10 +75,20 @@ def lay_copies(plan: TrainingPlan) -> ArenaLayout:
     return ArenaLayout(offsets, {buffer: begins[at] for at, buffer in enumerate(given)}, placed.pool_bytes)
 
 
+class HostMemory(Protocol):
+    """What pins; see `calibration.devices.port.Device`."""
+
+    def pin(self, nbytes: int) -> torch.Tensor:
+        """Return uninitialized host memory, flat bytes."""
+
+    def unpin(self, tensor: torch.Tensor) -> None:
+        """Give back what `pin` returned."""
+
+
 class PinnedArena:
     """The region; it grows when a plan needs more, between iterations."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: HostMemory) -> None:
         self._device = device
         self._region: torch.Tensor | None = None
 

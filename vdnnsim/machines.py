@@ -15,8 +15,7 @@ from vdnnsim.errors import InputError
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
-from vdnnsim.plans.placement import DoesNotFit
-from vdnnsim.policies.port import Policy, make_plans
+from vdnnsim.policies.port import Policy
 from vdnnsim.scenario.prices import Prices
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes
@@ -102,15 +101,15 @@ def _why(server: Server, reasons: Sequence[tuple[int, str]]) -> str:
 def _replayed(scenario: Scenario, profile: Profile, policy: Policy) -> Offer | tuple[int, str]:
     """Return what comes of a policy; of one that does not fit what it would hold, and its name."""
     simulator, gpu = simulator_of(scenario), scenario.server.gpu
-    plans = simulator.ready(make_plans(policy, simulator.setting()), policy.label)
-    placements = {id(plan): simulator.place(plan) for plan in plans}
-    if any(isinstance(each, DoesNotFit) for each in placements.values()):
+    planned = simulator.planned(policy)
+    plans = planned.plans
+    if planned.refusals:
         taken = max(
-            simulator.place_unlimited(plan).pool_bytes + gpu.framework_bytes(plan.handles)
-            for plan in {id(plan): plan for plan in plans}.values()
+            placement.pool_bytes + gpu.framework_bytes(plan.handles)
+            for plan, placement in zip(plans, planned.replayed, strict=True)
         )
         return taken, policy.label
-    replayed = simulator.replay(plans, [placements[id(plan)] for plan in plans])
+    replayed = simulator.replay(plans, planned.replayed)
     slowest = max(replayed.gpus, key=lambda trace: trace.iteration_s)
     metrics = measure(slowest, scenario.workload.batch_size)
     origins = kernel_origins(plans, simulator.cost_model)

@@ -4,16 +4,18 @@ A policy whose plan memory does not decide is replayed once for each bandwidth, 
 copies nothing takes the same time over any link. Others are not tried, for they would plan for each machine anew.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.server import Server
 from vdnnsim.plans.placement import DoesNotFit
-from vdnnsim.policies.port import DecidedBy, Policy
+from vdnnsim.policies.port import DecidedBy
 from vdnnsim.scenario.scenario import Scenario
+from vdnnsim.simulator import Simulator
 from vdnnsim.study.points.figures import with_figures
 
 CAPACITIES: Final = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
@@ -29,20 +31,26 @@ def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
     """
     if scenario.gpus > 1:
         return ()
-    policies = {each.label: each for each in scenario.policies if each.decided_by is DecidedBy.COSTS}
+    policies = {each.label for each in scenario.policies if each.decided_by is DecidedBy.COSTS}
     rows = [row for row in result.slowest if row.policy in policies]
+    simulator = simulator_of(scenario)
+
+    @cache
+    def over(bandwidth: float) -> Simulator:
+        return simulator_of(replace(scenario, server=_faster(scenario.server, bandwidth)))
+
     found: list[Nearby] = []
     room = MOST_OPERATIONS
     for row in sorted(rows, key=lambda row: (not row.fits, row.metrics.iteration_s)):
         cost = len(row.trace.plan.operations) * (len(BANDWIDTHS) - 1) * bool(row.metrics.offloaded_bytes)
         if cost <= room:
             room -= cost
-            found += _of(scenario, policies[row.policy], row)
+            found += _of(simulator, over, row)
     return tuple(found)
 
 
-def _of(scenario: Scenario, policy: Policy, row: PolicyResult) -> Iterator[Nearby]:
-    plan, gpu, simulator = row.trace.plan, scenario.server.gpu, simulator_of(scenario)
+def _of(simulator: Simulator, over: Callable[[float], Simulator], row: PolicyResult) -> Iterator[Nearby]:
+    plan, gpu = row.trace.plan, simulator.server.gpu
     fits = {}
     for capacity in (int(share * gpu.memory_bytes) for share in CAPACITIES):
         free = max(0, capacity - gpu.context_bytes)
@@ -51,10 +59,9 @@ def _of(scenario: Scenario, policy: Policy, row: PolicyResult) -> Iterator[Nearb
     for bandwidth in BANDWIDTHS:
         seconds = row.metrics.iteration_s
         if bandwidth != 1 and row.metrics.offloaded_bytes:
-            other = replace(scenario, server=_faster(scenario.server, bandwidth))
-            machine = simulator_of(other)
+            machine = over(bandwidth)
             seconds = machine.replay((plan,), (machine.place_unlimited(plan),)).iteration_s
-        yield Nearby(policy.label, bandwidth, tuple((size, seconds if ok else None) for size, ok in fits.items()))
+        yield Nearby(row.policy, bandwidth, tuple((size, seconds if ok else None) for size, ok in fits.items()))
 
 
 def _faster(server: Server, factor: float) -> Server:

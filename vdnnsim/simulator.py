@@ -131,12 +131,11 @@ class Simulator:
             )
         plans = self.ready(make_plans(policy, self.setting()), policy.label)
         placements = _once(self.place, plans)
-        refused = any(isinstance(each, DoesNotFit) for each in placements)
-        return Planned(plans, placements, _once(self.place_unlimited, plans) if refused else placements)
+        found = [each for each in placements if isinstance(each, Placement)]
+        return Planned(plans, placements, found if len(found) == len(plans) else _once(self.place_unlimited, plans))
 
     def outcome(self, planned: "Planned", oracle: RunMetrics | None) -> tuple[PolicyResult, ...]:
         """Replay plans, and return what came of them on each GPU; without an oracle they are their own."""
-        refusals = [each for each in planned.placements if isinstance(each, DoesNotFit)]
         server_trace = self.replay(planned.plans, planned.replayed)
         rows = []
         for gpu, (plan, placement, trace) in enumerate(
@@ -150,7 +149,7 @@ class Simulator:
                     algorithms=plan.algorithms,
                     gpu=gpu,
                     trace=trace,
-                    refusal=placement if isinstance(placement, DoesNotFit) else next(iter(refusals), None),
+                    refusal=placement if isinstance(placement, DoesNotFit) else next(iter(planned.refusals), None),
                     metrics=metrics,
                     performance_ratio=ratio,
                     feature_performance_ratio=feature_ratio,
@@ -248,7 +247,12 @@ class Planned:
 
     plans: tuple[TrainingPlan, ...]
     placements: tuple[Placement | DoesNotFit, ...]
-    replayed: tuple[Placement | DoesNotFit, ...]
+    replayed: Sequence[Placement]
+
+    @property
+    def refusals(self) -> list[DoesNotFit]:
+        """What did not fit."""
+        return [each for each in self.placements if isinstance(each, DoesNotFit)]
 
 
 def _once(function: Callable[[TrainingPlan], Made], plans: Sequence[TrainingPlan]) -> tuple[Made, ...]:

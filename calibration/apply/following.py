@@ -63,9 +63,6 @@ class Following:
                 self._known,
                 self.depart,
             )
-        self._remakable = {each for each, by in loop.writers.items() if set(by) <= agenda.again}
-        self._takes = loop.takes
-        self._saved = {each.storage for each in self._tape.saves}
 
     @property
     def needs_host(self) -> bool:
@@ -177,12 +174,12 @@ class Following:
 
     def _hold_made(self, number: int, live: torch.UntypedStorage) -> Held | None:
         """Return what is held of a storage that an operation of forward has just made, if it can run again."""
-        if number not in self._remakable:
+        if number not in self._loop.remakable:
             return None
         held = Held(number, live, self._loop.lane, self._loop.arena)
         self._held[number] = held
         self._identify(live, number)
-        if number not in self._saved:
+        if number not in self._loop.saved:
             # Autograd never keeps it, so the step does not either until it is made again.
             self._unsaved[number] = held
             held.remake = lambda: self._remake(number)
@@ -192,12 +189,15 @@ class Following:
     def _can_remake(self, number: int) -> bool:
         """Whether what made a storage can run again: nothing that it read is written over, but with it."""
         watch, writers = self._watch, self._loop.writers
-        if watch is None or number not in self._remakable or number not in self._agenda.remade:
+        if watch is None or number not in self._loop.remakable or number not in self._agenda.remade:
             return False
         made = [each for each in writers[number] if each in watch.recipes]
         read = {held.number: each for each in made for held in watch.recipes[each].read if held.number != number}
         later = [each for each, by in read.items() if writers[each] and writers[each][-1] > by]
-        gone = (each in self._remakable and (each in self._agenda.remade or each not in self._saved) for each in later)
+        gone = (
+            each in self._loop.remakable and (each in self._agenda.remade or each not in self._loop.saved)
+            for each in later
+        )
         return len(made) == len(writers[number]) and all(gone)
 
     def _known(self, live: torch.UntypedStorage) -> Held | None:
@@ -234,7 +234,7 @@ class Following:
     def _unpack(self, packed: Packed) -> torch.Tensor:
         packed.check()
         if packed.save is not None and not self.log.departure:
-            take = self._takes.get(packed.save)
+            take = self._loop.takes.get(packed.save)
             if take is not None:
                 self._come_to(take)
         held = packed.held

@@ -1,12 +1,48 @@
 """A storage that a plan moves, while a step lives: on the device, on the host, or to be computed again."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from calibration.apply.lane import Lane
 from calibration.arena import PinnedArena
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a tensor lies in its storage."""
+
+    dtype: torch.dtype
+    offset: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> "Layout":
+        """Return that of a tensor."""
+        return cls(tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride())
+
+    def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """Return the tensor that lies so in a storage."""
+        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
+            storage, self.offset, self.shape, self.stride
+        )
+
+
+def refuse_written(tensor: torch.Tensor, version: int, shape: torch.Size, wanted_for: str) -> None:
+    """Refuse a tensor that was written over since it had a version, as PyTorch does where no hooks are.
+
+    Raises:
+        RuntimeError: it was.
+    """
+    found = tensor._version  # noqa: SLF001 - PyTorch has no public one
+    if found != version:
+        raise RuntimeError(
+            f"one of the variables needed {wanted_for} has been modified by an inplace operation: [{tensor.type()} "
+            f"{list(shape)}] is at version {found}; expected version {version} instead."
+        )
 
 
 class Held:
@@ -28,6 +64,7 @@ class Held:
         self._on_host: dict[tuple[int, int], int] = {}
         self._leaving: list[Any] = []
         self._coming: list[Any] = []
+        self._is_returning = False
         self.remake: Callable[[], None] | None = None
         """Computes it again, where it can be."""
 
@@ -104,8 +141,6 @@ class Held:
         self.live = torch.empty(self._nbytes, dtype=torch.uint8, device=self._device).untyped_storage()
         self._is_returning = True
 
-    _is_returning = False
-
     def _flat(self) -> torch.Tensor:
         assert self.live is not None, "it is on the device"
         return torch.empty(0, dtype=torch.uint8, device=self._device).set_(self.live)
@@ -128,13 +163,13 @@ class Packed:
         held: the storage that may be moved; None of what is kept as it is.
     """
 
-    __slots__ = ("_tensor", "_version", "_view", "held", "save")
+    __slots__ = ("_layout", "_tensor", "_version", "held", "save")
 
     def __init__(self, tensor: torch.Tensor, save: int | None, held: Held | None) -> None:
         kept = tensor.detach()
         self.save = save
         self.held = held
-        self._view = (kept.dtype, kept.storage_offset(), kept.shape, kept.stride()) if held else None
+        self._layout = Layout.of(kept) if held else None
         # PyTorch has no versions of what hooks keep. A tensor without memory still counts what is done to its content.
         self._version = None if kept.is_inference() else kept._version  # noqa: SLF001 - PyTorch has no public one
         if held is not None:
@@ -148,21 +183,13 @@ class Packed:
             RuntimeError: its content was written over since it was saved.
         """
         self.check()
-        if self.held is None or self._view is None:
+        if self.held is None or self._layout is None:
             return self._tensor
-        dtype, offset, shape, stride = self._view
         with torch.no_grad():
-            return torch.empty(0, dtype=dtype, device=self._tensor.device).set_(
-                self.held.bring(), offset, shape, stride
-            )
+            return self._layout.on(self.held.bring())
 
     def check(self) -> None:
         """Refuse what was written over, as PyTorch does without hooks."""
-        if self._version is None or self._tensor._version == self._version:  # noqa: SLF001
-            return
-        shape = list(self._tensor.shape if self._view is None else self._view[2])
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"[{self._tensor.type()} {shape}] is at version {self._tensor._version}; expected version "  # noqa: SLF001
-            f"{self._version} instead."
-        )
+        if self._version is not None:
+            shape = self._tensor.shape if self._layout is None else self._layout.shape
+            refuse_written(self._tensor, self._version, shape, "for gradient computation")

@@ -6,18 +6,13 @@ from typing import Any, Protocol
 
 import torch
 
+from calibration.arena import HostMemory
 from calibration.devices.pinned_memory import PinnedMemory
 from calibration.devices.worker import HostClock, WorkerMark, WorkerStream
 
 
-class Lane(Protocol):
-    """Copies in order, beside what the loop computes."""
-
-    def pin(self, nbytes: int) -> torch.Tensor:
-        """Return uninitialized host memory, flat bytes; see `calibration.devices.port.Device`."""
-
-    def unpin(self, tensor: torch.Tensor) -> None:
-        """Give back what `pin` returned."""
+class Lane(HostMemory, Protocol):
+    """Copies in order, beside what the loop computes, to and from memory that it pins."""
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> Any:  # noqa: ANN401 - a mark of the lane
         """Begin a copy after what the loop has issued and the copies so far; return the mark of its end."""

@@ -32,11 +32,12 @@ class Loop:
     def __init__(self, captured: CapturedStep, agenda: Agenda, device: torch.device) -> None:
         self.captured, self.agenda = captured, agenda
         self.lane: Lane = lane_for(device)
-        # The lane pins as a device does, and an arena asks for no more.
-        self.arena = PinnedArena(self.lane)  # type: ignore[arg-type]
+        self.arena = PinnedArena(self.lane)
         self.arena.reserve(agenda.pinned_bytes)
         self.made_by = _made_by(captured)
         self.writers, self.readers = _touched(captured, writes=True), _touched(captured, writes=False)
+        self.remakable = frozenset(each for each, by in self.writers.items() if agenda.again.issuperset(by))
+        self.saved = frozenset(each.storage for each in agenda.tape.saves)
         count = len(agenda.tape.saves)
         self.takes = {each.save: at + count for at, each in reversed(list(enumerate(agenda.tape.takes)))}
         self._running: Following | None = None

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from calibration.apply.held import Held
+from calibration.apply.held import Held, Layout, refuse_written
 from calibration.capture.schemas import arguments_of, is_random, operands_of, tensors_in
 from vdnnsim.dnn.captured_step import CapturedOperation
 
@@ -26,19 +26,13 @@ class _View:
     """A tensor of a storage that may be given up."""
 
     held: Held
-    dtype: torch.dtype
-    offset: int
-    shape: torch.Size
-    stride: tuple[int, ...]
+    layout: Layout
     witness: "_Kept | None"
 
     def tensor(self) -> torch.Tensor:
         if self.witness is not None:
             self.witness.tensor()
-        storage = self.held.bring()
-        return torch.empty(0, dtype=self.dtype, device=storage.device).set_(
-            storage, self.offset, self.shape, self.stride
-        )
+        return self.layout.on(self.held.bring())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +43,7 @@ class _Kept:
     version: int
 
     def tensor(self) -> torch.Tensor:
-        if self.kept._version != self.version:  # noqa: SLF001 - PyTorch has no public one
-            raise RuntimeError(
-                "one of the variables needed to compute a part of forward again has been modified by an inplace "
-                f"operation: [{self.kept.type()} {list(self.kept.shape)}] is at version {self.kept._version}; "  # noqa: SLF001
-                f"expected version {self.version} instead."
-            )
+        refuse_written(self.kept, self.version, self.kept.shape, "to compute a part of forward again")
         return self.kept
 
 
@@ -201,7 +190,7 @@ class ForwardWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 version = empty._version + (id(tensor) in written)  # noqa: SLF001
                 empty.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
                 witness = _Kept(empty, version)
-            return _View(held, tensor.dtype, int(tensor.storage_offset()), tensor.shape, tensor.stride(), witness)
+            return _View(held, Layout.of(tensor), witness)
 
         referred: tuple[Any, Any] = tree_map_only(torch.Tensor, refer, (args, dict(kwargs)))
         return referred

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from calibration.apply.loop import Loop
     from vdnnsim.analysis.results import PolicyResult
     from vdnnsim.hardware.profile import Profile
+    from vdnnsim.hardware.server import Server
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     return Planned(predicted, Loop(captured, agenda, device))
 
 
-def _with_memory(profile: "Profile", memory: str | None) -> Any:  # noqa: ANN401  # a Server
+def _with_memory(profile: "Profile", memory: str | None) -> "Server":
     from vdnnsim.units import Dimension, parse_quantity
 
     server = profile.server

@@ -92,7 +92,7 @@ def trust_in(profile: Profile, mode: Mode, precision: Precision) -> Trust:
     server, basis = profile.server, basis_of(profile.server)
     origins = [each.origin for each in server.figures if each.path.startswith("cost_model.")]
     fitted = sum(origin in (Origin.FITTED, Origin.MEASURED) for origin in origins)
-    every = _checked(server.name) if _is_shipped(profile) else []
+    every = [each for each in _checked() if each["profile"] == server.name] if _is_shipped(profile) else []
     same = [each for each in every if (each["mode"], each["precision"]) == (mode.value, precision.value)]
     if found := same or every:
         rows = sum(int(each["rows"]) for each in found)
@@ -101,9 +101,10 @@ def trust_in(profile: Profile, mode: Mode, precision: Precision) -> Trust:
     return Trust(basis, fitted, len(origins), OF_SISTER_CARDS if basis is Basis.CARRIED_OVER else None)
 
 
-def _checked(name: str) -> Sequence[dict[str, str]]:
+@cache
+def _checked() -> Sequence[dict[str, str]]:
     with (shipped_folder(PROFILES) / _CHECKED).open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if row["profile"] == name]
+        return list(csv.DictReader(file))
 
 
 def _is_shipped(profile: Profile) -> bool:

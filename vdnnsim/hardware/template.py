@@ -22,7 +22,7 @@ description: {PLACEHOLDER}
 # extends: rtx_4090
 """
 _COST_MODEL: Final = """
-# What kernels take by the peaks above, which no real one reaches: steps take 1.1 to 3 times as long.
+# What kernels take by the peaks above, which no real one reaches; `vdnnsim check` says by how much.
 cost_model:
   kind: roofline
   launch_overhead_s: {value: 4e-06, origin: assumed, source: "of the order of a launch on any GPU"}
