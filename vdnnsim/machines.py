@@ -10,12 +10,15 @@ from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import measure
 from vdnnsim.cost.model import lacking_peak
 from vdnnsim.cost.trust import trust_in
+from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.element_type import Precision
-from vdnnsim.errors import InputError
+from vdnnsim.engine.host import Execution
+from vdnnsim.errors import InputError, ProfileError
 from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import Profile
 from vdnnsim.hardware.server import Server
 from vdnnsim.policies.port import Policy
+from vdnnsim.scenario.captured import scenario_of
 from vdnnsim.scenario.prices import Prices
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes
@@ -59,6 +62,27 @@ def rank_machines(
         "" if prices is None else prices.currency,
         None if prices is None else prices.samples_per_epoch,
     )
+
+
+def scenario_on_any(
+    model: CapturedModel,
+    name: str,
+    profiles: Sequence[Profile],
+    policies: tuple[Policy, ...],
+    execution: Execution = Execution.EAGER,
+) -> Scenario:
+    """Return the scenario of a captured model on the first machine that can compute it, to be asked of all of them.
+
+    Raises:
+        ProfileError: none can.
+    """
+    refusals: list[ProfileError] = []
+    for profile in profiles:
+        try:
+            return scenario_of(model, name, profile, policies, execution)
+        except ProfileError as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
 
 
 def _try(scenario: Scenario, profile: Profile, *, first_that_fits: bool) -> Offer | Unfit:

@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 
 from tests.captured_steps import chain
-from vdnnsim.advice import advice, held_bytes
+from vdnnsim.advice import held_bytes
+from vdnnsim.answer import answer
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep, CapturedStorage
 from vdnnsim.dnn.step import BufferKind
@@ -42,8 +43,7 @@ def told(scenario: Scenario, recaptured: list[Precision] | None = None) -> tuple
         recaptured.append(precision)
         return msgspec.structs.replace(model.base, precision=precision)
 
-    result = run_scenario(scenario)
-    return advice(scenario, result, known_policies(), None if recaptured is None else recapture)
+    return answer(scenario, known_policies(), None if recaptured is None else recapture).advice
 
 
 def with_storage(step: CapturedStep, kind: BufferKind, nbytes: int) -> CapturedStep:

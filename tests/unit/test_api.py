@@ -159,6 +159,7 @@ def test_a_scenario_is_loaded_by_name_and_asked(tmp_path: Path) -> None:
     assert "vdnn_all(m)" in result._repr_html_()
     result.write(tmp_path / "out")
     assert (tmp_path / "out" / "results.csv").read_text() == result.to_csv()
+    assert 'id="sliders"' in (tmp_path / "out" / "report.html").read_text()
     picture = result.pictures[0]
     picture.write(tmp_path / picture.name)
     assert picture._repr_png_() == (tmp_path / picture.name).read_bytes()
@@ -195,6 +196,9 @@ def test_a_captured_step_is_loaded(tmp_path: Path) -> None:
     assert isinstance(read, Captured)
     assert str(read) == str(step)
     assert "saved for backward" in read._repr_html_()
+    ranked = read.machines("t4", "h200", policy="checkpoint").to_pandas()
+    assert set(ranked["machine"]) == {"t4", "h200"}
+    assert set(ranked["policy"]) == {"checkpoint(p)"}
 
 
 def test_a_validation_without_a_gpu_says_so() -> None:

@@ -140,11 +140,11 @@ def test_what_does_not_fit_is_told_what_would(asked: list[Request]) -> None:
     [
         (
             ("run", "x.yaml", "--batch", "3"),
-            "--batch: found beside the scenario x.yaml, expected one of SCENARIO and --model",
+            "--batch: found beside x.yaml, expected one of SCENARIO and --model",
         ),
         (
             ("run", "x.yaml", "--policy", "p"),
-            "--policy: found beside the scenario x.yaml, expected one of SCENARIO and --model",
+            "--policy: found beside x.yaml, expected one of SCENARIO and --model",
         ),
         (
             ("run", "--model", "timm:chain", "--hardware", "rtx_4090"),
@@ -178,6 +178,17 @@ def test_what_does_not_fit_is_told_what_would(asked: list[Request]) -> None:
 def test_wrong_words_are_one_line(arguments: tuple[str, ...], message: str, asked: list[Request]) -> None:
     assert refusal(*arguments).startswith(message)
     assert asked == []
+
+
+def test_machines_are_ranked_for_a_model(asked: list[Request]) -> None:
+    """On 40 MiB the batch of 400,000 has no room, whatever is tried; it is captured once, as on the card named first."""
+    cards = ("--hardware", "rtx_4090", "--hardware", "small")
+    done = vdnnsim("machines", "--model", "timm:chain", "--batch", "400000", *cards, "--json")
+
+    rows = {row["machine"]: row["policy"] for row in json.loads(done.stdout)}
+    assert rows == {"rtx_4090": "pytorch(p)", "small": None}
+    assert [(each.batch_size, each.compute_capability) for each in asked] == [(400_000, (8, 9))]
+    assert refusal("machines", "x.yaml", "--batch", "4").startswith("--batch: found beside x.yaml")
 
 
 def test_neither_a_scenario_nor_a_model_is_wrong_usage() -> None:

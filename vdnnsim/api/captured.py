@@ -1,8 +1,8 @@
 """A model captured, from a notebook."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,10 @@ from vdnnsim.element_type import Precision
 from vdnnsim.errors import CaptureError
 from vdnnsim.messages import not_one_of
 from vdnnsim.report.result_table import ResultTable
+
+if TYPE_CHECKING:
+    from vdnnsim.hardware.profile import Profile
+    from vdnnsim.policies.port import Policy
 
 
 class Captured(CapturedStep, frozen=True):
@@ -35,6 +39,27 @@ class Captured(CapturedStep, frozen=True):
     def _repr_pretty_(self, printer: Any, _is_cycle: bool) -> None:  # noqa: ANN401, FBT001  # as IPython calls it
         """Print the table where a cell of IPython ends with the step."""
         printer.text(str(self))
+
+    def machines(self, *hardware: str, policy: str | Sequence[str] = ()) -> ResultTable:
+        """Rank machines for the step, as `vdnnsim machines` does: on which does it fit, and how fast is it there?
+
+        Args:
+            hardware: names of profiles, or paths; all that come with vdnnsim by default.
+            policy: what is tried, the first that fits counts; by default what PyTorch does, then what saves memory.
+
+        Raises:
+            ProfileError: there is no such profile, or none of them computes in what the step does.
+            PolicyError: there is no such policy, or it has no meaning for captured models.
+        """
+        from vdnnsim.advice import POLICIES
+        from vdnnsim.dnn.captured_model import CapturedModel
+        from vdnnsim.machines import rank_machines, scenario_on_any
+        from vdnnsim.report.machines import machines_table
+
+        profiles, policies = machines_named(hardware, Path()), policies_named(policy or POLICIES)
+        asked = scenario_on_any(CapturedModel(self), self.model, profiles, policies)
+        ranking = rank_machines(asked, profiles, first_that_fits=True)
+        return machines_table(asked, ranking, "to_pandas() has all")
 
     def write(self, path: str | Path) -> None:
         """Write the step to a file, NAME.step.json, which a scenario names as `workload: {step: NAME.step.json}`.
@@ -114,6 +139,21 @@ def capture(  # noqa: PLR0913  # the words of the command
         device = CaptureDevice(real=real)
         step, _ = captured_object(model, inputs, loss=loss, batch_size=batch, device=device, **chosen)
     return Captured(**msgspec.structs.asdict(step))
+
+
+def machines_named(hardware: Sequence[str], folder: Path) -> "Sequence[Profile]":
+    """Return profiles by name or path, found beside a folder; all that come with vdnnsim where none is named."""
+    from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
+
+    return [load_profile(find_profile(each, folder)) for each in hardware] or shipped_profiles()
+
+
+def policies_named(names: str | Sequence[str]) -> "tuple[Policy, ...]":
+    """Return one policy or several by what a scenario calls them."""
+    from vdnnsim.policies.registry import known_policies, resolve_policy
+
+    known = known_policies()
+    return tuple(resolve_policy(each, known) for each in ([names] if isinstance(names, str) else names))
 
 
 def member_of(choices: type[Any], name: str, text: str) -> Any:  # noqa: ANN401  # a member of the enum

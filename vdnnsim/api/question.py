@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vdnnsim.api.captured import member_of
+from vdnnsim.api.captured import machines_named, member_of, policies_named
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.errors import CaptureError, InputError
 from vdnnsim.report.result_table import ResultTable
@@ -82,13 +82,10 @@ class Question:
         Raises:
             PolicyError: no policy has a plan.
         """
-        from vdnnsim.advice import advice
-        from vdnnsim.experiment import run_scenario
+        from vdnnsim.answer import answer
         from vdnnsim.policies.registry import known_policies
 
-        result = run_scenario(self.scenario)
-        advised = advice(self.scenario, result, known_policies(), None)
-        return Simulation.of(replace(result, advice=advised))
+        return Simulation.of(answer(self.scenario, known_policies()))
 
     def machines(self, *hardware: str) -> ResultTable:
         """Rank machines for the workload, as `vdnnsim machines` does: on which does it fit, and how fast is it there?
@@ -99,12 +96,11 @@ class Question:
         Raises:
             ProfileError: there is no such profile.
         """
-        from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
         from vdnnsim.machines import rank_machines
         from vdnnsim.report.machines import machines_table
 
-        profiles = tuple(load_profile(find_profile(each, self.folder)) for each in hardware) or shipped_profiles()
-        return machines_table(self.scenario, rank_machines(self.scenario, profiles), "to_pandas() has all")
+        ranking = rank_machines(self.scenario, machines_named(hardware, self.folder))
+        return machines_table(self.scenario, ranking, "to_pandas() has all")
 
     def on(self, hardware: str) -> "Question":
         """Return the same question on another machine.
@@ -135,11 +131,7 @@ class Question:
         Raises:
             PolicyError: there is no such policy.
         """
-        from vdnnsim.policies.registry import known_policies, resolve_policy
-
-        known = known_policies()
-        chosen = tuple(resolve_policy(each, known) for each in policies)
-        return replace(self, scenario=replace(self.scenario, policies=chosen))
+        return replace(self, scenario=replace(self.scenario, policies=policies_named(policies)))
 
 
 def simulate(
@@ -166,29 +158,16 @@ def simulate(
         PolicyError: there is no such policy, or it has no meaning for captured models.
     """
     from vdnnsim.dnn.captured_file import read_captured_step
-    from vdnnsim.dnn.captured_workload import CapturedWorkload
+    from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
     from vdnnsim.hardware.profile import find_profile, load_profile
-    from vdnnsim.memory.choices import PinnedMemory
-    from vdnnsim.policies.registry import known_policies, resolve_policy
-    from vdnnsim.scenario.captured import as_executed
-    from vdnnsim.scenario.scenario import Scenario
+    from vdnnsim.scenario.captured import as_executed, scenario_of
 
     way = member_of(Execution, "execution", execution)
     captured = as_executed(step if isinstance(step, CapturedStep) else read_captured_step(Path(step))[0], way)
     profile = load_profile(find_profile(hardware, Path()))
-    known = known_policies()
-    scenario = Scenario(
-        name=captured.model,
-        workload=CapturedWorkload.of(captured),
-        server=profile.server,
-        policies=tuple(resolve_policy(each, known) for each in ([policy] if isinstance(policy, str) else policy)),
-        memory_model=chosen_memory_model(memory_model),
-        pinned_memory=PinnedMemory.ARENA,
-        sources=profile.sources,
-        execution=way,
-    )
-    return Question(scenario, Path()).run()
+    scenario = scenario_of(CapturedModel(captured), captured.model, profile, policies_named(policy), way)
+    return Question(replace(scenario, memory_model=chosen_memory_model(memory_model)), Path()).run()
 
 
 def chosen_memory_model(text: str) -> "MemoryChoice":

@@ -1,34 +1,38 @@
 """The command `machines`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from vdnnsim.cli.model import captured_now, describes_model, refuse_mixture
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with, prints_table
 from vdnnsim.cli.output import Output, check_folder
-from vdnnsim.errors import InputError, ProfileError
+from vdnnsim.errors import InputError
 from vdnnsim.shipped import SCENARIOS
 
 if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
+    from vdnnsim.hardware.server import Server
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
 
-_PYTORCH = "pytorch"
-
 
 @click.command()
-@click.argument("question", metavar="SCENARIO|STEP", type=NamedFile(SCENARIOS))
+@click.argument("question", metavar="SCENARIO|STEP", type=NamedFile(SCENARIOS), required=False)
+@describes_model
 @click.option("--hardware", "names", metavar="NAME", multiple=True, help="Rank these profiles; by default all shipped.")
-@click.option("--policy", "policies", metavar="NAME", multiple=True, help="Of a captured step: what is tried.")
+@click.option(
+    "--policy", "policies", metavar="NAME", multiple=True, help="Of a captured step or --model: what is tried."
+)
 @click.option("--price", "prices", metavar="FILE", type=FilePath(), help="What an hour of each machine costs, as YAML.")
 @click.option("--out", metavar="DIR", type=FilePath(), help="Where to write; by default reports/<name>/.")
 @prints_table
 @POLICY_MODULE
 def machines(
-    question: Path,
+    question: Path | None,
     *,
     names: Sequence[str],
     policies: Sequence[str],
@@ -36,11 +40,13 @@ def machines(
     out: Path | None,
     output: Output,
     policy_modules: Sequence[str],
+    **words: object,
 ) -> None:
     r"""Rank machines for one workload: which hold it, with which policy, how fast, at what cost, and how sure that is.
 
-    The fastest of the policies of SCENARIO counts; of a captured STEP what PyTorch does, and where that does not fit
-    the first that does of checkpointing and offloading. The table here; page, CSV and picture in DIR. Prices are yours:
+    The fastest of the policies of SCENARIO counts; of a captured STEP, or of a PyTorch model that is captured now
+    (--model my_model.py:make --batch 8), what PyTorch does, and where that does not fit the first that does of
+    checkpointing and offloading. The table here; page, CSV and picture in DIR. Prices are yours:
 
     \b
     schema_version: 1
@@ -55,62 +61,61 @@ def machines(
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
     from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.prices import read_prices
+    from vdnnsim.scenario.read import read_scenario
 
     types = policies_with(policy_modules)
-    is_step = question.name.endswith(SUFFIX)
-    if policies and not is_step:
-        raise InputError(f"--policy: {question} names its policies, expected none here")
+    is_file = question is not None and not question.name.endswith(SUFFIX)
+    refuse_mixture(question, words, policies if is_file else ())
     paid = None if prices is None else read_prices(prices)
-    shipped = shipped_profiles()
-    profiles = tuple(load_profile(find_profile(name, question.parent)) for name in names) or shipped
+    beside = Path() if question is None else question.parent
+    named, shipped = [load_profile(find_profile(name, beside)) for name in names], shipped_profiles()
     if paid is not None:
-        _check_names(paid.per_hour, prices, (*shipped, *profiles))
-    asked = _of_step(question, policies, types, profiles) if is_step else _of_file(question, types)
+        _check_names(paid.per_hour, prices, (*shipped, *named))
+    profiles = named or shipped
+    if question is not None and is_file:
+        asked = read_scenario(question, types)
+    else:
+        asked = _of_model(question, words, policies, types, profiles, named[0].server if named else None)
     folder = Path("reports") / asked.name if out is None else out
     check_folder(folder)
     refuse_foreign(folder, MACHINE_FILES, MACHINES_WRITER)
     with ProgressBar() as bar:
         bar.expect(len(profiles))
-        ranking = rank_machines(asked, profiles, paid, first_that_fits=is_step, done=bar.done)
-    own = asked.sources[:1] if not is_step else asked.captured.sources if asked.captured else ()
+        ranking = rank_machines(asked, profiles, paid, first_that_fits=not is_file, done=bar.done)
+    own = asked.sources[:1] if asked.captured is None else asked.captured.sources
     sources = (*own, *(each for profile in profiles for each in profile.sources), *((paid.source,) if paid else ()))
     written = write_machines(asked, ranking, sources, folder)
     talk = f"wrote {len(written.files)} files to {folder}/; read {folder / 'machines.md'} first"
     output.show(machines_table(asked, ranking, output.has_all), talk)
 
 
-def _of_file(path: Path, types: "PolicyTypes") -> "Scenario":
-    from vdnnsim.scenario.read import read_scenario
-
-    return read_scenario(path, types)
-
-
-def _of_step(path: Path, policies: Sequence[str], types: "PolicyTypes", profiles: Sequence["Profile"]) -> "Scenario":
-    """Return the scenario of a captured step on the first machine that can compute it."""
+def _of_model(
+    path: Path | None,
+    words: Mapping[str, object],
+    policies: Sequence[str],
+    types: "PolicyTypes",
+    profiles: Sequence["Profile"],
+    server: "Server | None",
+) -> "Scenario":
+    """Return the scenario of a captured step, or of a model that is captured now as on a machine."""
     from vdnnsim.advice import POLICIES
+    from vdnnsim.machines import scenario_on_any
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.scenario.captured import SUFFIX, captured_model, scenario_of
+    from vdnnsim.scenario.captured import SUFFIX, captured_model
 
-    model = captured_model(path)
-    chosen = tuple(resolve_policy(each, types) for each in policies or (_PYTORCH, *POLICIES))
-    refusal: ProfileError | None = None
-    for profile in profiles:
-        try:
-            return scenario_of(model, path.name.removesuffix(SUFFIX), profile, chosen)
-        except ProfileError as failure:
-            refusal = refusal or failure
-    assert refusal is not None, "there is at least one machine"
-    raise refusal
+    chosen = tuple(resolve_policy(each, types) for each in policies or POLICIES)
+    if path is not None:
+        return scenario_on_any(captured_model(path), path.name.removesuffix(SUFFIX), profiles, chosen)
+    found = captured_now(words, server)
+    scenario = scenario_on_any(found.model, found.name, profiles, chosen, found.execution)
+    return replace(scenario, memory_model=found.memory_model)
 
 
-def _check_names(per_hour: "dict[str, float] | object", path: Path | None, profiles: Sequence["Profile"]) -> None:
+def _check_names(per_hour: Mapping[str, float], path: Path | None, profiles: Sequence["Profile"]) -> None:
     """Refuse a price of a machine that there is not."""
-    from collections.abc import Mapping
-
     from vdnnsim.messages import not_one_of
 
     known = list(dict.fromkeys(each.server.name for each in profiles))
-    assert isinstance(per_hour, Mapping)
     for name in per_hour:
         if name not in known:
             raise InputError(f"{path}: per_hour: {not_one_of(name, known, 'a hardware profile')}")

@@ -16,8 +16,10 @@ from vdnnsim.errors import InputError, ProfileError
 
 if TYPE_CHECKING:
     from calibration.capture.request import Request
+    from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.element_type import Precision
+    from vdnnsim.engine.host import Execution
     from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
     from vdnnsim.policies.registry import PolicyTypes
@@ -27,7 +29,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS: Final = (
     click.option("--model", metavar="MODEL", help="A PyTorch model in the place of SCENARIO, as `capture` takes it."),
-    click.option("--hardware", metavar="NAME", help="Of --model: a hardware profile, by name or path."),
     click.option("--batch", type=int, metavar="N", help="Of --model: its batch size."),
     click.option("--image", metavar="CxHxW", help="Of --model: sizes of an image, channels first, as 3x224x224."),
     click.option("--tokens", type=int, metavar="T", help="Of --model: of a sequence."),
@@ -41,6 +42,7 @@ _OPTIONS: Final = (
     click.option("--channels-last", is_flag=True, default=None, help="Of --model: images in channels_last memory."),
     click.option("--execution", metavar="NAME", help="Of --model: eager, by default, cuda_graphs or compiled."),
 )
+_HARDWARE: Final = click.option("--hardware", metavar="NAME", help="Of --model: a hardware profile, by name or path.")
 _DEFAULTS: Final = {"precision": "float32", "optimizer": "adamw", "mode": "training"}
 _EXECUTION: Final = "eager"
 _POLICIES: Final = ("pytorch",)
@@ -49,11 +51,16 @@ POLICY: Final = click.option(
 )
 
 
-def takes_model(command: Command) -> Command:
-    """Give a command the options of a model, which it takes by name, all together."""
+def describes_model(command: Command) -> Command:
+    """Give a command the options of a model, which it takes by name, all together; its machine is not among them."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def takes_model(command: Command) -> Command:
+    """Give a command the options of a model on a machine."""
+    return describes_model(_HARDWARE(command))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,42 +89,75 @@ def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
     Raises:
         InputError: both are given, or neither, or something is wrong in either.
     """
-    from vdnnsim.scenario.captured import SUFFIX
+    from vdnnsim.hardware.profile import find_profile, load_profile
+    from vdnnsim.policies.registry import resolve_policy
+    from vdnnsim.scenario.captured import SUFFIX, scenario_of
     from vdnnsim.scenario.read import read_scenario
 
-    given = [f"--{name.replace('_', '-')}" for name, value in words.items() if value is not None]
-    given += ["--policy"] * bool(policies)
+    refuse_mixture(path, words, policies)
     if path is not None:
-        if given:
-            raise InputError(f"{given[0]}: found beside the scenario {path}, expected one of SCENARIO and --model")
         if path.name.endswith(SUFFIX):
             raise InputError(
                 f"{path}: is a captured step, expected a scenario that names it as `workload: {{step: {path}}}`"
             )
         return Asked(read_scenario(path, types), path.parent)
+    chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
+    profile = load_profile(find_profile(words["hardware"], Path()))
+    found = captured_now(words, profile.server)
+    scenario = scenario_of(found.model, found.name, profile, chosen, found.execution)
+    return Asked(replace(scenario, memory_model=found.memory_model), Path(), found.recapture)
+
+
+def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequence[str] = ()) -> None:
+    """Refuse a model beside a file, neither of them, and a model of which something is missing.
+
+    Raises:
+        InputError: that is so.
+    """
+    given = [f"--{name.replace('_', '-')}" for name, value in words.items() if value is not None]
+    given += ["--policy"] * bool(policies)
+    if path is not None:
+        if given:
+            raise InputError(f"{given[0]}: found beside {path}, expected one of SCENARIO and --model")
+        return
     if words["model"] is None:
         raise click.UsageError("Missing argument 'SCENARIO', or --model with --batch and --hardware.")
     for name in ("batch", "hardware"):
-        if words[name] is None:
+        if name in words and words[name] is None:
             raise InputError(f"--{name}: is missing, expected --model MODEL --batch N --hardware NAME")
-    return _of_model(words, types, policies)
 
 
-def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence[str]) -> Asked:
+@dataclass(frozen=True, slots=True)
+class CapturedNow:
+    """A model that was captured for this command.
+
+    Attributes:
+        recapture: captures it in another precision.
+    """
+
+    model: "CapturedModel"
+    name: str
+    execution: "Execution"
+    memory_model: "MemoryChoice"
+    recapture: "Callable[[Precision], CapturedStep]"
+
+
+def captured_now(words: Mapping[str, Any], server: "Server | None") -> CapturedNow:
+    """Return the model that options describe, as PyTorch runs it on a machine, or on one of capability 8.9.
+
+    Raises:
+        InputError: something is wrong in what is asked, or it cannot be captured.
+    """
     import msgspec
 
     from vdnnsim.cli.capture import member_of
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
-    from vdnnsim.hardware.profile import find_profile, load_profile
-    from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.scenario.captured import as_executed, scenario_of
+    from vdnnsim.scenario.captured import as_executed
 
     execution = member_of(Execution, "--execution", words["execution"] or _EXECUTION, "a way of execution")
-    chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
     memory_model = allocator_of(words["allocator"] or "")
-    profile = load_profile(find_profile(words["hardware"], Path()))
-    request = _request(words, profile.server)
+    request = _request(words, server)
 
     def again(**changes: Any) -> "CapturedStep":  # noqa: ANN401  # of the request
         return as_executed(_captured(msgspec.structs.replace(request, **changes)), execution)
@@ -125,9 +165,7 @@ def _of_model(words: Mapping[str, Any], types: "PolicyTypes", policies: Sequence
     step = again()
     source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
     model = CapturedModel(step, sources=(source,), capture=lambda batch_size: again(batch_size=batch_size))
-    scenario = scenario_of(model, request.short_name, profile, chosen, execution)
-    scenario = replace(scenario, memory_model=memory_model)
-    return Asked(scenario, Path(), lambda precision: again(precision=precision))
+    return CapturedNow(model, request.short_name, execution, memory_model, lambda precision: again(precision=precision))
 
 
 def allocator_of(settings: str) -> "MemoryChoice":
@@ -144,7 +182,7 @@ def allocator_of(settings: str) -> "MemoryChoice":
         raise InputError(f"--allocator: {failure}") from None
 
 
-def _request(words: Mapping[str, Any], server: "Server") -> "Request":
+def _request(words: Mapping[str, Any], server: "Server | None") -> "Request":
     import msgspec
 
     from calibration.capture.request import Request, parse_image
@@ -165,7 +203,7 @@ def _request(words: Mapping[str, Any], server: "Server") -> "Request":
         channels_last=bool(words["channels_last"]),
     )
     request.check()
-    capability = compute_capability(server)
+    capability = None if server is None else compute_capability(server)
     return request if capability is None else msgspec.structs.replace(request, compute_capability=capability)
 
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,11 +55,9 @@ def run(  # one for each option
 
     What an earlier run wrote into DIR is replaced or removed; nothing else there ever is.
     """
-    from vdnnsim.advice import advice
     from vdnnsim.analysis.columns import RUN, result_rows
+    from vdnnsim.answer import answer
     from vdnnsim.cli.progress import SearchLine
-    from vdnnsim.experiment import run_scenario
-    from vdnnsim.nearby import nearby
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.result_table import ResultTable
     from vdnnsim.report.run.page import result_table
@@ -74,10 +71,7 @@ def run(  # one for each option
     if scenario is not None:
         refuse_misfits(scenario, asked.scenario)
     with SearchLine() as line:
-        result = run_scenario(limited(asked.scenario, time_limit), line.tell)
-    result = replace(
-        result, advice=advice(asked.scenario, result, types, asked.recapture), nearby=nearby(asked.scenario, result)
-    )
+        result = answer(limited(asked.scenario, time_limit), types, asked.recapture, line.tell)
     written = write_report(result, folder)
     table = ResultTable(RUN, result_rows(result), result_table(result))
     output.show(table, f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")

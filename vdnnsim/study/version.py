@@ -52,6 +52,7 @@ COVERED: Final = (
 NOT_COVERED: Final[Mapping[str, str]] = {
     "__main__": "asks, and shows results",
     "advice": "asks for results",
+    "answer": "asks for results",
     "api": "asks, and shows results",
     "claims": "holds results against papers",
     "cli": "asks, and shows results",
