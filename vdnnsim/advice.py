@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.captured_step import CapturedStep
 from vdnnsim.dnn.captured_workload import CapturedWorkload
@@ -194,4 +193,4 @@ class _Advice:
         return placed.pool_bytes + server.gpu.context_bytes if isinstance(placed, Placement) else None
 
     def _taken(self, row: PolicyResult) -> int:
-        return runtime_bytes(row.trace, self.scenario.server.gpu)
+        return row.held_bytes(self.scenario.server.gpu)

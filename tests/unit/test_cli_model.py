@@ -181,7 +181,7 @@ def test_wrong_words_are_one_line(arguments: tuple[str, ...], message: str, aske
 
 
 def test_machines_are_ranked_for_a_model(asked: list[Request]) -> None:
-    """On 40 MiB the batch of 400,000 has no room, whatever is tried; it is captured once, as on the card named first."""
+    """On 40 MiB the batch of 400,000 has no room, whatever is tried; it is captured once, as on the first card."""
     cards = ("--hardware", "rtx_4090", "--hardware", "small")
     done = vdnnsim("machines", "--model", "timm:chain", "--batch", "400000", *cards, "--json")
 

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins
+from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.metrics import RunMetrics
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.engine.host import Execution
 from vdnnsim.errors import PolicyError
-from vdnnsim.hardware.server import Server
+from vdnnsim.hardware.server import Gpu, Server
 from vdnnsim.memory.choices import MemoryChoice, PinnedMemory
 from vdnnsim.plans.operations import Aggregation
 from vdnnsim.plans.placement import DoesNotFit
@@ -42,6 +43,15 @@ class PolicyResult:
     def fits(self) -> bool:
         """Whether the policy trains the network on this machine."""
         return self.refusal is None
+
+    def held_bytes(self, gpu: Gpu) -> int:
+        """Return what the driver counts; of what does not fit, of all that is in use at once.
+
+        The pool of a GPU without a capacity gives nothing back.
+        """
+        if self.fits:
+            return runtime_bytes(self.trace, gpu)
+        return self.metrics.max_memory_bytes + gpu.framework_bytes(self.trace.plan.handles)
 
     @property
     def is_short(self) -> bool:

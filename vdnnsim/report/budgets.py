@@ -1,6 +1,5 @@
 """What a run needs of the three memories that it can overflow, and what there is of them."""
 
-from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import ScenarioResult
 from vdnnsim.memory.choices import is_of_pytorch
 from vdnnsim.report.findings import subject
@@ -18,15 +17,13 @@ def budgets(result: ScenarioResult) -> str:
 def needs(result: ScenarioResult) -> tuple[tuple[str, int, int], ...]:
     """Return of each memory its name, what the policy that pictures show needs of it, and what there is.
 
-    Of several GPUs it is that of one, and its part of the host. Of what does not fit it is what is in use at once: the
-    pool of a GPU without a capacity gives nothing back.
+    Of several GPUs it is that of one, and its part of the host.
     """
     row, server = subject(result), result.server
     host, pinned = server.host, row.trace.host_bytes
-    in_use_bytes = row.metrics.max_memory_bytes + server.gpu.framework_bytes(row.trace.plan.handles)
     process = host.process_bytes if is_of_pytorch(result.memory_model) else 0
     return (
-        ("device", runtime_bytes(row.trace, server.gpu) if row.fits else in_use_bytes, server.gpu.memory_bytes),
+        ("device", row.held_bytes(server.gpu), server.gpu.memory_bytes),
         ("host", process + pinned, host.memory_bytes // result.gpus),
         ("pinned", pinned, (host.pinnable_bytes or host.memory_bytes) // result.gpus),
     )

@@ -6,7 +6,6 @@ The oracular baseline is base(p) on a GPU without a capacity; speed and memory a
 from enum import Enum
 from typing import Protocol
 
-from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.dnn.workload import Mode, Workload
@@ -113,29 +112,30 @@ def leader(result: ScenarioResult) -> PolicyResult | None:
 def subject(result: ScenarioResult) -> PolicyResult:
     """Return the one policy that a picture shows.
 
-    That is the one whose numbers the text has: the leader of those that fit; where none fits, the last.
+    That is the one whose numbers the text has: the leader of those that fit; where none fits, the one that would take
+    least.
     """
-    return leader(result) or result.slowest[-1]
+    return leader(result) or min(result.slowest, key=lambda each: each.held_bytes(result.server.gpu))
 
 
 def headline(result: ScenarioResult, shown: PolicyResult) -> str:
     """Return in one line how one policy does."""
     metrics, capacity = shown.metrics, result.server.gpu.memory_bytes
     verb = "trains" if result.workload.mode is Mode.TRAINING else "runs"
+    held = shown.held_bytes(result.server.gpu)
+    asked = "" if held == metrics.max_memory_bytes else f" ({format_bytes(metrics.max_memory_bytes)} asked for)"
     if shown.refusal is not None:
-        needed = format_bytes(metrics.max_memory_bytes)
+        needed = f"{format_bytes(held)}{asked}"
         pool, reason = {
             Shortage.GPU: (format_bytes(capacity), f"it would take {needed}"),
             Shortage.GAPS: (format_bytes(capacity), f"it takes {needed} and gaps between buffers"),
             Shortage.HOST: (f"{format_bytes(shown.refusal.capacity_bytes)} of host memory", "it offloads more"),
         }[shortage(shown) or Shortage.GPU]
         return f"{shown.policy} does not fit {workload_text(result)} into {pool}: {reason}"
-    held = runtime_bytes(shown.trace, result.server.gpu)
     used, there = format_bytes(held), format_bytes(capacity)
     number, unit = used.split()
     if there.endswith(f" {unit}"):
         used = number
-    asked = "" if held == metrics.max_memory_bytes else f" ({format_bytes(metrics.max_memory_bytes)} asked for)"
     return (
         f"{by_peaks(result.kernels)}{shown.policy} {verb} {workload_text(result)} in {used} of {there}{asked} "
         f"at {percent(shown.performance_ratio)} of the oracular speed"
@@ -153,11 +153,11 @@ def _answer(result: ScenarioResult) -> str:
     """Return how the fastest policy does that fits; where none does, the one that takes least."""
     gpu, best = result.server.gpu, leader(result)
     if best is None:
-        return f"{headline(result, min(result.slowest, key=lambda each: each.metrics.max_memory_bytes))}."
+        return f"{headline(result, subject(result))}."
     rate = rate_text(sample_of(result.workload.graph), best.metrics.images_per_s)
     if result.captured is not None and not result.captured.base.lifetimes:
         return f"It takes {format_seconds(best.metrics.iteration_s)} per iteration, {rate}; no trace tells what fits."
-    taken = f"{format_bytes(runtime_bytes(best.trace, gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
+    taken = f"{format_bytes(best.held_bytes(gpu))} of the {format_bytes(gpu.memory_bytes)} of {gpu.name}"
     return f"It fits: {best.policy} takes {taken}, {format_seconds(best.metrics.iteration_s)} per iteration, {rate}."
 
 
@@ -209,7 +209,7 @@ def verdict(result: ScenarioResult) -> str:
 def _held(result: ScenarioResult, row: PolicyResult) -> str:
     """Return what the driver counts of a policy that fits, part by part; nothing where it counts no more."""
     gpu, asked = result.server.gpu, row.metrics.max_memory_bytes
-    held, pool = runtime_bytes(row.trace, gpu), row.trace.pool_bytes
+    held, pool = row.held_bytes(gpu), row.trace.pool_bytes
     if held == asked:
         return ""
     parts = (("of gaps", pool - asked), ("of CUDA's context", held - pool))
@@ -219,8 +219,8 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
 
 
 def _none_fits(result: ScenarioResult) -> str:
-    least = min(result.slowest, key=lambda each: each.metrics.max_memory_bytes)
-    needed = f"{least.policy} asks for the least, {format_bytes(least.metrics.max_memory_bytes)}"
+    least = subject(result)
+    needed = f"{least.policy} would take the least, {format_bytes(least.held_bytes(result.server.gpu))}"
     reason = ""
     if shortage(least) is Shortage.GAPS:
         reason = (

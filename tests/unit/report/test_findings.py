@@ -45,7 +45,7 @@ def test_the_verdict_on_a_slower_rival(result: ScenarioResult, move: PolicyResul
 
 def test_the_verdict_when_none_fits(result: ScenarioResult, keep: PolicyResult) -> None:
     none = replace(result, results=(keep,))
-    assert verdict(none) == "None of 1 policy fits toy (1) into 1000 B; keep(p) asks for the least, 1020 B."
+    assert verdict(none) == "None of 1 policy fits toy (1) into 1000 B; keep(p) would take the least, 1020 B."
     assert comparison(none) == "None of 1 policy fits toy (1) into 1000 B"
 
 
@@ -124,7 +124,7 @@ def test_gaps_are_named_where_what_is_in_use_would_fit(
     gaps = replace(move, refusal=keep.refusal)
     none = replace(result, results=(keep, gaps))
     assert verdict(none) == (
-        "None of 2 policies fits toy (1) into 1000 B; move(m) asks for the least, 60 B, which would fit but for the "
+        "None of 2 policies fits toy (1) into 1000 B; move(m) would take the least, 60 B, which would fit but for the "
         "gaps between its buffers that the ideal memory model leaves."
     )
     assert comparison(none) == "None of 2 policies fits toy (1) into 1000 B, 1 because of gaps between buffers"
@@ -137,7 +137,7 @@ def test_host_memory_is_named_where_it_is_short(result: ScenarioResult, move: Po
     host = replace(move, refusal=replace(keep.refusal, pool=Pool.PINNED, capacity_bytes=5))
     none = replace(result, results=(host,))
     assert verdict(none) == (
-        "None of 1 policy fits toy (1) into 1000 B; move(m) asks for the least, 60 B, and to offload more than the "
+        "None of 1 policy fits toy (1) into 1000 B; move(m) would take the least, 60 B, and to offload more than the "
         "5 B of pinned host memory that there are."
     )
     assert comparison(none) == "None of 1 policy fits toy (1) into 1000 B, 1 for want of host memory"
