@@ -6,7 +6,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vdnnsim.analysis.columns import COLUMNS
-from vdnnsim.analysis.memory import runtime_bytes
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.report.caveats import peaks_note
 from vdnnsim.report.findings import Shortage, caption, comparison, fastest_fitting, shortage
@@ -88,15 +87,12 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     sizes = [each.metrics.max_memory_bytes / scale.factor for each in rows]
     limit, longest = capacity / scale.factor, max(capacity / scale.factor, *sizes)
     _bars(axes, result, sizes)
-    held = [runtime_bytes(each.trace, result.server.gpu) for each in rows]
-    beside = [
-        nbytes / scale.factor - size if each.fits else 0.0 for each, nbytes, size in zip(rows, held, sizes, strict=True)
-    ]
-    if any(width > 0 for width in beside):
+    held = [each.held_bytes(result.server.gpu) for each in rows]
+    beside = [nbytes / scale.factor - size for nbytes, size in zip(held, sizes, strict=True)]
+    if is_held := any(width > 0 for width in beside):
         places = range(len(rows))
         axes.barh(places, beside, left=sizes, height=_HEIGHT, color=_BESIDE, zorder=2, label="gaps, CUDA's context")
-    shown = (nbytes if each.fits else each.metrics.max_memory_bytes for each, nbytes in zip(rows, held, strict=True))
-    _numbers(axes, result, [scale.text(nbytes) for nbytes in shown])
+    _numbers(axes, result, [scale.text(nbytes) for nbytes in held])
     axes.axvline(limit, color=ALARM, linewidth=2.5, zorder=3)
     _above(axes, limit, f"capacity {format_bytes(capacity)}", ALARM, 1.05 * longest)
     means = [each.metrics.mean_memory_bytes / scale.factor for each in rows]
@@ -106,7 +102,6 @@ def _draw_memory(axes: Axes, result: ScenarioResult) -> None:
     for position, (each, size, mean) in enumerate(zip(rows, sizes, means, strict=True)):
         if not each.fits:
             _write_unfit(axes, each, position, tuple(line / (1.05 * longest) for line in (limit, size, mean)))
-    is_held = any(width > 0 for width in beside)
     axes.legend(
         loc="upper right", bbox_to_anchor=(1.31, -0.1 if is_held else -0.055), frameon=False, handletextpad=0.3, ncols=2
     )
