@@ -7,6 +7,7 @@ its network says.
 """
 
 import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -85,7 +86,7 @@ def _copies(gpu: int, kernels: list[Any], moved: list[Any], saved_for: Mapping[s
     """Hold each buffer that is copied whole to its kernels."""
     sent, back = defaultdict[str, list[Copy]](list), defaultdict[str, list[Copy]](list)
     for event in moved:
-        what = event["name"].removeprefix(f"{event['cat']} ").removeprefix("map ")
+        what = _subject(event)
         copy = Copy(event["ts"], event["ts"] + event["dur"], event["args"]["bytes"])
         (sent if event["cat"] == "offload" else back)[what].append(copy)
     for what, copies in back.items():
@@ -95,22 +96,27 @@ def _copies(gpu: int, kernels: list[Any], moved: list[Any], saved_for: Mapping[s
                 yield f"GPU {gpu}: {what} comes back {number + 1} times and was sent before {len(before)} times"
             elif before[-1].nbytes != copy.nbytes:
                 yield f"GPU {gpu}: {what} comes back with {copy.nbytes} B of {before[-1].nbytes} B"
-    made = {each["name"].removesuffix(" forward"): each for each in kernels if each["cat"] == "forward"}
+    made = {_subject(each): each for each in kernels if each["cat"] == "forward"}
     for what, copies in sent.items():
         if what in made and copies[0].begin < made[what]["ts"] + made[what]["dur"] - _US:
             yield f"GPU {gpu}: {what} leaves before it is made"
         if what not in back:
             continue
         reading = [
-            each
-            for each in kernels
-            if each["cat"].startswith("backward") and each["name"].split()[0] in saved_for.get(what, ())
+            each for each in kernels if each["cat"].startswith("backward") and _subject(each) in saved_for.get(what, ())
         ]
         # Of the kernels of a layer one reads it: the gradient of a convolution's weights, and not that of its input.
-        last = {each["name"].split()[0]: each for each in reading}
+        last = {_subject(each): each for each in reading}
         for each in last.values():
             if each["ts"] >= copies[0].end - _US and not any(one.end <= each["ts"] + _US for one in back[what]):
                 yield f"GPU {gpu}: {each['name']} begins before {what} is back"
+
+
+def _subject(event: Mapping[str, Any]) -> str:
+    """Return the layer of a kernel, or the map of a copy: X of `forward of X (fft)`, `offload of map X during ...`."""
+    found = re.match(r".+? of (?:map )?(.+?)(?: (?:during|for) .*| \(.*\))?$", event["name"])
+    assert found is not None
+    return found[1]
 
 
 def drawn(draw: Random) -> Scenario:

@@ -56,7 +56,7 @@ def test_without_scripts_it_says_what_matters_first(result: ScenarioResult) -> N
         "<dd>8.00 s</dd>",
         "60 B of 1000 B<small>940 B free</small>",
         "Of 8.00 s, dyn loses 4.00 s: 2.00 s waiting for an offload, 2.00 s waiting for a fetch on demand",
-        "forward of fc (only)",
+        "forward of fc",
         "60 B are alive in backward weights of conv1: workspace 30 B, weights 20 B, feature maps 10 B",
         "Over a link twice as fast move(m) would take 6.00 s instead of 8.00 s",
         "keep(p) takes 25.0 % less time than dyn and 960 B more memory",
@@ -116,7 +116,7 @@ def test_a_browser_opens_it_and_it_answers_hands(result: ScenarioResult, tmp_pat
         "rows": "2",
         "hover": "20 B in use at 4.00 sweights 20 B",
         "wait": "waits for an offload: 2.00 s lost from 1.00 s on"
-        "forward of fc (only) waits for offload of map input during forward of conv1",
+        "forward of fc waits for offload of map input during forward of conv1",
         "next": "waits for a fetch on demand: 2.00 s lost from 5.00 s on"
         "backward weights of conv1 (fft) waits for fetch on demand of map input during backward of conv1",
         "alive": "60 B are alive at the peak of dyn, 7.00 s",

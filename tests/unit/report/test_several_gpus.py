@@ -182,9 +182,8 @@ def test_the_trace_has_a_process_for_each_gpu_and_one_for_the_links(pair: Scenar
     assert processes == {0: "GPU 0: toy GPU, vdnn_all(p)", 1: "GPU 1: toy GPU, vdnn_all(p)", 2: "links"}
     assert threads[1, 4] == "communication stream"
     assert [(each["pid"], each["name"]) for each in exchanges] == [
-        (gpu, f"gradients of {layer}") for gpu in (0, 1) for layer in ("fc", "conv1")
+        (gpu, f"aggregation of the gradients of {layer} (ring)") for gpu in (0, 1) for layer in ("fc", "conv1")
     ]
-    assert exchanges[0]["args"]["by"] == "ring"
     uplink = [each for each in events if each["name"] == "uplink up (bytes/s)"]
     assert [(each["ts"], each["args"]["carried"]) for each in uplink][-1] == (2e6, 0.0)
 
@@ -200,8 +199,8 @@ def test_a_bucket_says_what_it_holds(pair: ScenarioResult) -> None:
 
     events = json.loads(perfetto_text(bucketed, rows))["traceEvents"]
     (exchange, _) = (each for each in events if each.get("cat") == "exchange of gradients")
-    assert exchange["name"] == "bucket of 2 gradients, completed by conv1"
-    assert (exchange["args"]["bytes"], exchange["args"]["by"]) == (72, "ddp")
+    assert exchange["name"] == "aggregation of the bucket of 2 gradients, completed by conv1 (ddp)"
+    assert exchange["args"]["bytes"] == 72
     (line,) = contention_lines(bucketed)
     assert line.endswith("; no kernel hides 23.2 s of exchanges")
     texts = [text.get_text() for text in gpus_figure(bucketed, rows).texts]

@@ -6,13 +6,13 @@ from itertools import accumulate
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
-from vdnnsim.plans.operations import describe
 from vdnnsim.report.budgets import needs
 from vdnnsim.report.caveats import known
 from vdnnsim.report.document import Bullets, Table, plain_table
 from vdnnsim.report.findings import caption, comparison, conclusions, headline, subject
 from vdnnsim.report.html import environment
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
+from vdnnsim.report.run.perfetto import operation_text
 from vdnnsim.report.run.recording import recorded, recording
 from vdnnsim.report.run.stills import RIGHT, areas, capacity_height, dots
 from vdnnsim.report.scale import percent, rate_text
@@ -120,13 +120,10 @@ def _by_cause(shown: PolicyResult) -> list[tuple[StallCause, float]]:
 
 
 def _stall_table(shown: PolicyResult) -> Table:
-    trace = shown.trace
-    plan = trace.plan
-
     def told(operation: int | None) -> str:
-        return "" if operation is None else describe(plan.operations[operation], plan.buffer_names, plan.layers)
+        return "" if operation is None else operation_text(shown.trace.plan, operation)
 
-    longest = sorted(trace.stalls, key=lambda stall: (stall.start_s - stall.end_s, stall.start_s))
+    longest = sorted(shown.trace.stalls, key=lambda stall: (stall.start_s - stall.end_s, stall.start_s))
     return plain_table(
         ("lost", "at", "cause", "what waits", "for what"),
         [

@@ -13,6 +13,7 @@ import msgspec
 
 from vdnnsim.analysis.memory import memory_curve
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+from vdnnsim.cost.table import ONLY
 from vdnnsim.plans.operations import (
     AllReduce,
     Compute,
@@ -21,8 +22,6 @@ from vdnnsim.plans.operations import (
     Prefetch,
     Stream,
     describe,
-    exchanged,
-    of_extent,
 )
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.trace import ServerTrace
@@ -66,6 +65,12 @@ def kind_of(operation: Operation) -> str:
             return "exchange of gradients"
 
 
+def operation_text(plan: TrainingPlan, position: int) -> str:
+    """Return what an operation does in one line, with its algorithm where there are several."""
+    text = describe(plan.operations[position], plan.buffer_names, plan.layers)
+    return text.replace(f" ({ONLY})", "")
+
+
 def _names(result: ScenarioResult, row: PolicyResult) -> Iterator[_Event]:
     def name(what: str, thread: int, args: dict[str, str | int]) -> _Event:
         return {"ph": "M", "pid": row.gpu, "tid": thread, "name": what, "args": args}
@@ -83,33 +88,19 @@ def _spans(row: PolicyResult) -> Iterator[_Event]:
     plan = row.trace.plan
     for span in row.trace.spans:
         operation = plan.operations[span.operation]
-        name, args = _about(operation, plan)
-        args["issued_us"] = _nanoseconds(span.issue_s) / 1000
-        yield _slice((row.gpu, _THREADS[span.stream]), name, kind_of(operation), (span.start_s, span.end_s), args)
-
-
-def _about(operation: Operation, plan: TrainingPlan) -> tuple[str, _Event]:
-    """Return name and arguments of a slice."""
-    kind = kind_of(operation)
-    if isinstance(operation, Compute):
-        return f"{plan.layers[operation.layer]} {kind}", {"algorithm": operation.algorithm}
-    if isinstance(operation, AllReduce):
-        nbytes = sum(plan.buffers[buffer].nbytes for buffer in operation.buffers)
-        return exchanged(operation, plan.layers), {"bytes": nbytes, "by": operation.aggregation.value}
-    assert isinstance(operation, Offload | Prefetch)
-    args = {"bytes": plan.copied_bytes(operation), "during": plan.layers[operation.layer]}
-    return f"{kind} {of_extent(plan.buffers[operation.buffer].name, operation.extent)}", args
+        args: _Event = {"issued_us": _nanoseconds(span.issue_s) / 1000}
+        if isinstance(operation, Offload | Prefetch):
+            args["bytes"] = plan.copied_bytes(operation)
+        elif isinstance(operation, AllReduce):
+            args["bytes"] = sum(plan.buffers[buffer].nbytes for buffer in operation.buffers)
+        track, name = (row.gpu, _THREADS[span.stream]), operation_text(plan, span.operation)
+        yield _slice(track, name, kind_of(operation), (span.start_s, span.end_s), args)
 
 
 def _stalls(row: PolicyResult) -> Iterator[_Event]:
-    plan = row.trace.plan
     for stall in row.trace.stalls:
         who = {"blocked": stall.blocked, "waited_for": stall.waited_for}
-        args = {
-            name: describe(plan.operations[operation], plan.buffer_names, plan.layers)
-            for name, operation in who.items()
-            if operation is not None
-        }
+        args = {name: operation_text(row.trace.plan, at) for name, at in who.items() if at is not None}
         yield _slice((row.gpu, _STALL_THREAD), stall.cause.value, "stall", (stall.start_s, stall.end_s), args)
 
 

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
-from vdnnsim.plans.operations import Offload, Prefetch, Stream, describe
+from vdnnsim.plans.operations import Offload, Prefetch, Stream
 from vdnnsim.report.plots.style import EXCHANGE, KIND_COLORS, OFFLOAD, ON_DEMAND, PHASE_COLORS, PREFETCH, STALL_COLORS
-from vdnnsim.report.run.perfetto import kind_of
+from vdnnsim.report.run.perfetto import kind_of, operation_text
 from vdnnsim.trace import IterationTrace
 
 MOST_OPERATIONS: Final = 200_000
@@ -64,7 +64,7 @@ def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
 
 def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
     trace = row.trace
-    plan, layers, buffers = trace.plan, trace.plan.layers, trace.plan.buffer_names
+    plan = trace.plan
     spans = sorted(trace.spans, key=lambda each: (each.start_s, each.operation))
     at = {span.operation: number for number, span in enumerate(spans)}
     operations = [plan.operations[span.operation] for span in spans]
@@ -95,7 +95,7 @@ def _run(row: PolicyResult, names: dict[str, int]) -> dict[str, Any]:
             "length": [_ns(each.end_s) - _ns(each.start_s) for each in spans],
             "stream": [_STREAMS.index(each.stream) for each in spans],
             "look": [_LOOKS.index(kind_of(each)) for each in operations],
-            "name": [name(describe(each, buffers, layers)) for each in operations],
+            "name": [name(operation_text(plan, span.operation)) for span in spans],
             "bytes": [plan.copied_bytes(each) if isinstance(each, Offload | Prefetch) else 0 for each in operations],
         },
         "stalls": {
