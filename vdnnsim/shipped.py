@@ -38,7 +38,7 @@ def find_file(path_or_name: str, folders: Sequence[str]) -> Path:
         InputError: it is a name, and there is no such file; the message offers the nearest.
     """
     path = Path(path_or_name)
-    if path.suffix or path.name != path_or_name or path.exists():
+    if path.suffix or path.name != path_or_name or path.is_file():
         return path
     places = [place for folder in folders for place in (Path(folder), shipped_folder(folder))]
     files = {each.stem: each for place in reversed(places) for each in sorted(place.glob("*.yaml"))}

@@ -1,6 +1,7 @@
 """Comparing policies of which one has no plan, in Python and from the command line."""
 
 import csv
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -12,6 +13,7 @@ from tests.unit.test_cli import SMALL, vdnnsim
 from vdnnsim.analysis.results import Declined
 from vdnnsim.compare import compare_policies
 from vdnnsim.errors import PolicyError
+from vdnnsim.messages import listed
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.policies.registry import known_policies
@@ -20,6 +22,7 @@ from vdnnsim.scenario.read import read_scenario
 PICKY = """
 from typing import ClassVar
 from vdnnsim.errors import PolicyError
+from vdnnsim.messages import listed
 from vdnnsim.policies.port import Policy
 
 class Picky(Policy, frozen=True, kw_only=True):
@@ -81,7 +84,10 @@ def test_named_policies_are_compared_in_one_table(tmp_path: Path) -> None:
     done = vdnnsim("compare", "small.yaml", "--policies", asked, "--csv", "table.csv", folder=tmp_path)
 
     assert done.returncode == 0
-    assert done.stderr == "wrote reports/small/compare.json, reports/small/compare.csv and reports/small/compare.png\n"
+    written = [f"reports/small/compare.{kind}" for kind in ("json", "csv", "png", "html")]
+    assert done.stderr == f"wrote {listed(written)}\n"
+    page = (tmp_path / written[-1]).read_text()
+    assert re.search(r"<h2>\d of 3 are beaten by none in both time and memory</h2>", page)
     assert "3 of 3 policies fit alexnet (8) into 12.0 GiB" in done.stdout
     assert " fitted to measurements\n" in done.stdout.partition("- Kernel times: ")[2]
     folder = tmp_path / "reports" / "small"

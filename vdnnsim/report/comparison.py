@@ -1,19 +1,21 @@
-"""The folder of a comparison: a table, a picture, and what they came from."""
+"""The folder of a comparison: a table, a picture, a page for a browser, and what they came from."""
 
 import json
 import re
 from typing import Final
 
 from vdnnsim.analysis.comparison import Comparison
+from vdnnsim.report.caveats import known
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.folder import Writer
 from vdnnsim.report.provenance import origin, source_commit
-from vdnnsim.report.tables.comparison import COMPARED, comparison_rows
+from vdnnsim.report.tables.comparison import COMPARED, FRONT_NOTE, comparison_rows, comparison_title, ranked
 
 _MANIFEST: Final = "compare.json"
 _TABLE: Final = "compare.csv"
 _PICTURE: Final = "compare.png"
-COMPARISON_FILES: Final = (_MANIFEST, _TABLE, _PICTURE)
+_PAGE: Final = "compare.html"
+COMPARISON_FILES: Final = (_MANIFEST, _TABLE, _PICTURE, _PAGE)
 """None of which a run has, so that a scenario's comparison lies beside its results."""
 
 COMPARISON_WRITER: Final = Writer(
@@ -32,16 +34,26 @@ def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     from vdnnsim.report.plots.front import draw_comparison
 
     result, rows = comparison.result, comparison_rows(comparison)
+    files = {_TABLE: csv_text(COMPARED, rows).encode(), _PICTURE: draw_comparison(comparison)}
+    if result.results:
+        files[_PAGE] = _page(comparison).encode()
     manifest = {
         "format_version": FORMAT_VERSION,
         **origin(source_commit(), result.sources),
         "scenario": result.name,
         "hardware": result.server.name,
         "compared": [row[COMPARED.index("policy")] for row in rows],
-        "files": sorted(COMPARISON_FILES),
+        "files": sorted((*files, _MANIFEST)),
     }
-    return {
-        _MANIFEST: (json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(),
-        _TABLE: csv_text(COMPARED, rows).encode(),
-        _PICTURE: draw_comparison(comparison),
-    }
+    return {_MANIFEST: (json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(), **files}
+
+
+def _page(comparison: Comparison) -> str:
+    from vdnnsim.report.run.browser import Shown, html_text
+
+    standings = comparison.standings
+    front = sum(len(each.policies) for each in standings if each.on_front)
+    heading = f"{front} of {len(comparison.result.slowest)} are beaten by none in both time and memory"
+    notes = *((FRONT_NOTE,) if standings else ()), *known(comparison.result)
+    said, beside = (f"{comparison_title(comparison)}.",), f"{_TABLE} and {_MANIFEST} lie"
+    return html_text(comparison.result, Shown(said, heading, ranked(comparison), notes, beside))

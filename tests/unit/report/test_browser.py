@@ -10,7 +10,7 @@ import pytest
 
 from vdnnsim.analysis.results import Nearby, PolicyResult, ScenarioResult
 from vdnnsim.report.run.browser import at_peak, html_text, stalls_title
-from vdnnsim.report.run.stills import dots
+from vdnnsim.report.run.stills import capacity_height, dots
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -36,6 +36,16 @@ const look = setInterval(() => {
   note.chosen = document.getElementById("stalls-title").textContent;
   note.difference = document.querySelector("#difference tbody tr").textContent;
   note.would = document.getElementById("would").textContent;
+  const other = new DataTransfer(), input = document.getElementById("another");
+  other.items.add(new File([document.documentElement.outerHTML], "other.html"));
+  input.files = other.files;
+  input.dispatchEvent(new Event("change"));
+  const read = setInterval(() => {
+    if (!document.getElementById("read").textContent) return;
+    clearInterval(read);
+    note.read = document.getElementById("read").textContent;
+    note.other = document.getElementById("difference-title").textContent;
+  }, 20);
 }, 20);
 </script></head>"""
 
@@ -53,6 +63,7 @@ def test_without_scripts_it_says_what_matters_first(result: ScenarioResult) -> N
     text = re.sub(r"<script.*?</script>", "", html_text(with_nearby(result)), flags=re.DOTALL)
     parts = (
         "<h1>Of 3 policies, move(m) and dyn are the fastest that fit: 8.00 s per iteration, 0.125 images/s.</h1>",
+        "Oracular baseline: base(p), which keeps all in GPU memory",
         "<dd>8.00 s</dd>",
         "60 B of 1000 B<small>940 B free</small>",
         "Of 8.00 s, dyn loses 4.00 s: 2.00 s waiting for an offload, 2.00 s waiting for a fetch on demand",
@@ -82,7 +93,7 @@ def test_one_policy_is_held_against_none_and_addresses_need_a_model_that_places(
     result: ScenarioResult, move: PolicyResult
 ) -> None:
     text = html_text(replace(result, results=(move,)))
-    assert 'id="compare"' not in text
+    assert '<section id="compare" class="live" hidden>' in text
     assert 'id="nearby"' not in text
     assert 'id="map"' not in text
     placed = replace(move.trace, memory=tuple(replace(each, offset=0) for each in move.trace.memory))
@@ -123,6 +134,8 @@ def test_a_browser_opens_it_and_it_answers_hands(result: ScenarioResult, tmp_pat
         "chosen": "keep(p) never waits in 6.00 s",
         "difference": "time per iteration8.00 s6.00 s\N{MINUS SIGN}2.00 s\N{MINUS SIGN}25.0 %",
         "would": "move(m)8.00 s",
+        "read": "3 runs of question on toy GPU",
+        "other": "dyn of question on toy GPU, other.html takes as long as dyn and as much memory",
     }
 
 
@@ -135,3 +148,21 @@ def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -
     heights = sorted(dot.label for dot in dots(replace(result, results=rows)))
     assert len(heights) == 10
     assert min(later - earlier for earlier, later in pairwise(heights)) > 0.07
+
+
+def test_of_many_dots_those_have_names_that_none_beats(result: ScenarioResult, move: PolicyResult) -> None:
+    """Of 13 in equal memory the fastest, and the capacity is seen where nothing fits below it: 1000 B under 60,000."""
+    rows = tuple(
+        replace(
+            move,
+            policy=f"policy_{number}",
+            metrics=replace(move.metrics, iteration_s=8.0 + number, max_memory_bytes=60000),
+        )
+        for number in range(13)
+    )
+    many = replace(result, results=rows)
+    assert [dot.name for dot in dots(many) if not dot.quiet] == ["policy_0"]
+    assert 0 < capacity_height(many) < 1
+    assert dots(replace(result, results=tuple(replace(row, metrics=move.metrics) for row in rows)))[0].name == (
+        "policy_0 and 12 of the same"
+    )

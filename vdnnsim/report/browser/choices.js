@@ -17,8 +17,10 @@ function choose(policy) {
   const order = [...lost].sort((one, other) => other[1] - one[1]);
   bar.replaceChildren(...order.map(([each, ns]) => make("span", { style: `flex-grow:${ns};background:${paint(all.causes[each][1])}`, title: all.causes[each][0] })));
   legend.replaceChildren(...order.map(([each, ns]) => make("li", {}, make("i", { style: `background:${paint(all.causes[each][1])}` }), `${all.causes[each][0]} `, make("b", {}, seconds(ns)))));
-  const streams = new Set(run.spans.look), kinds = new Set(run.buffers.kind), present = [...all.looks.filter((_, at) => streams.has(at)), ...all.kinds.filter((_, at) => kinds.has(at))];
-  $("looks").replaceChildren(...present.map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
+  for (const [id, colors, used] of [["looks", all.looks, run.spans.look], ["kinds", all.kinds, run.buffers.kind]]) {
+    const present = new Set(used), named = colors.filter((_, at) => present.has(at));
+    $(id).replaceChildren(...named.map(([name, color]) => make("li", {}, make("i", { style: `background:${paint(color)}` }), name)));
+  }
   if ($("map")) {
     const pool = run.numbers["pool with its gaps"][0], gaps = pool - run.memory.totals[run.memory.peak];
     $("pool-title").textContent = `The pool of ${policy} takes ${size(pool)}, ${gaps > 0 ? `${size(gaps)} more than is ever in use` : "not a byte more than is in use"}`;
@@ -52,8 +54,9 @@ function setUpNearby() {
 }
 
 const shown = (number, unit) => (unit === "s" ? seconds(number * 1e9) : size(number));
+const beside = [];
 function showDifference() {
-  const [one, other] = ["one", "other"].map((id) => all.runs[+$(id).value]);
+  const [one, other] = ["one", "other"].map((id) => beside[+$(id).value]);
   const names = Object.keys(one.numbers).filter((name) => one.numbers[name][0] || other.numbers[name][0]);
   const row = (name) => {
     const [[before, unit], [later]] = [one.numbers[name], other.numbers[name]], more = later - before;
@@ -63,17 +66,29 @@ function showDifference() {
   const [longer, more] = [other.end - one.end, other.numbers["max memory"][0] - one.numbers["max memory"][0]];
   const share = Math.abs((100 * longer) / one.end), time = share < 0.005 ? "as long as" : `${digits(share)} % ${longer > 0 ? "longer" : "less time"} than`;
   const memory = more ? `${size(Math.abs(more))} ${more > 0 ? "more" : "less"} memory` : "as much memory";
-  $("difference-title").textContent = `${other.policy} takes ${time} ${one.policy} and ${memory}`;
-  const head = make("tr", {}, make("th", { scope: "col" }, ""), ...[one.policy, other.policy, "difference", ""].map((text) => make("th", { class: "n", scope: "col" }, text)));
+  $("difference-title").textContent = `${other.label} takes ${time} ${one.label} and ${memory}`;
+  const head = make("tr", {}, make("th", { scope: "col" }, ""), ...[one.label, other.label, "difference", ""].map((text) => make("th", { class: "n", scope: "col" }, text)));
   $("difference").replaceChildren(make("div", { class: "wide" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...names.map(row)))));
 }
-function setUpDifference() {
-  if (!$("one") || all.runs.length < 2) return;
-  const others = all.runs.filter((each) => each.end !== all.runs[0].end).sort((one, other) => one.end - other.end);
-  for (const [id, now] of [["one", 0], ["other", all.runs.indexOf(others[0] || all.runs[1])]]) {
-    $(id).replaceChildren(...all.runs.map((each, at) => make("option", { value: at }, each.policy)));
+// Runs to choose from; only their numbers are asked for, so those of another page may stand among them.
+function offer(runs, one, other) {
+  beside.push(...runs);
+  for (const [id, now] of [["one", one], ["other", other]]) {
+    $(id).replaceChildren(...beside.map((each, at) => make("option", { value: at }, each.label)));
     $(id).value = now;
-    $(id).addEventListener("change", showDifference);
   }
-  showDifference();
+  if (beside.length > 1) showDifference();
+}
+async function offerAnother() {
+  const [file] = $("another").files, page = file && new DOMParser().parseFromString(await file.text(), "text/html").getElementById("recording");
+  if (!page) { $("read").textContent = file ? `${file.name} holds no report` : ""; return; }
+  const { name, runs } = await unpack(page.textContent), before = beside.length, same = runs.findIndex((each) => each.policy === beside[+$("one").value].policy);
+  offer(runs.map((each) => ({ ...each, label: `${each.policy} of ${name}, ${file.name}` })), $("one").value, before + Math.max(0, same));
+  $("read").textContent = `${runs.length} runs of ${name}`;
+}
+function setUpDifference() {
+  const others = all.runs.filter((each) => each.end !== all.runs[0].end).sort((one, other) => one.end - other.end);
+  offer(all.runs.map((each) => Object.assign(each, { label: each.policy })), 0, all.runs.indexOf(others[0] || all.runs.at(-1)));
+  for (const id of ["one", "other"]) $(id).addEventListener("change", showDifference);
+  $("another").addEventListener("change", offerAnother);
 }

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 
 from vdnnsim.analysis.results import PolicyResult, ScenarioResult
 from vdnnsim.dnn.samples import sample_of
 from vdnnsim.report.budgets import needs
-from vdnnsim.report.caveats import known
-from vdnnsim.report.document import Bullets, Table, plain_table
+from vdnnsim.report.caveats import glossary, known, remarks
+from vdnnsim.report.document import Bullets, Table, plain_table, section
 from vdnnsim.report.findings import caption, comparison, conclusions, headline, subject
 from vdnnsim.report.html import environment
 from vdnnsim.report.run.page import columns, footnotes, questions, sources
@@ -25,24 +26,52 @@ _MOST_BUFFERS = 16
 """Rows that a page without scripts shows; with them it has all."""
 
 
-def html_text(result: ScenarioResult) -> str:
-    """Return the page."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a page shows of all policies, and what lies beside it.
+
+    Attributes:
+        said: its verdict in sentences, the first of which is its title.
+        heading: what stands above all policies.
+        notes: what the marks of the table mean, and what is to be known of its numbers.
+    """
+
+    said: tuple[str, ...]
+    heading: str
+    table: Table
+    notes: tuple[str, ...]
+    beside: str
+
+
+def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
+    """Return the page.
+
+    Args:
+        result: what came of a scenario.
+        of_all: of a comparison; what a run has is shown if not given.
+    """
     from vdnnsim.report.plots.style import STALL_COLORS
 
+    if of_all is None:
+        notes = *footnotes(result), *known(result)
+        beside = "report.md, results.csv and run.json lie"
+        of_all = Shown(conclusions(result), comparison(result), summary(result), notes, beside)
     shown, gpu = subject(result), result.server.gpu
     rows = recorded(sorted(result.slowest, key=lambda row: row is not shown))
-    verdict, *more = (sentence for text in conclusions(result) for sentence in _sentences(text))
+    verdict, *more = (sentence for text in of_all.said for sentence in _sentences(text))
     return environment().get_template("run.html.j2").render(
         title=result.name,
         caption=caption(result),
         verdict=verdict,
         more=more,
+        words=(*remarks(result.workload), *glossary(row.policy for row in result.slowest)),
         facts=_facts(result, shown),
         shown=shown,
         needs=needs(result),
-        comparison=comparison(result),
-        table=(summary(result),),
-        notes=(*footnotes(result), *known(result)),
+        advice=section("What would make it fit?", result.advice),
+        heading=of_all.heading,
+        table=(of_all.table,),
+        notes=of_all.notes,
         dots=dots(result),
         right=RIGHT,
         capacity=capacity_height(result),
@@ -76,6 +105,7 @@ def html_text(result: ScenarioResult) -> str:
         ),
         meanings=columns(result),
         recording=recording(result, rows),
+        beside=of_all.beside,
         left_out=len(result.slowest) - len(rows),
     )  # fmt: skip
 
@@ -91,9 +121,10 @@ def _sentences(text: str) -> Iterator[str]:
 def _facts(result: ScenarioResult, shown: PolicyResult) -> Iterator[tuple[str, str]]:
     """Yield the numbers that a reader looks for first, and what each is."""
     metrics = shown.metrics
-    yield format_seconds(metrics.iteration_s), "per iteration"
+    enough = "" if shown.fits else ", had it memory enough"
+    yield format_seconds(metrics.iteration_s), f"per iteration of {shown.policy}{enough}"
     yield rate_text(sample_of(result.workload.graph), metrics.images_per_s).partition(",")[0], "throughput"
-    yield percent(shown.performance_ratio), "of the speed with memory enough"
+    yield percent(shown.performance_ratio), "of the oracular speed"
     yield format_bytes(metrics.max_memory_bytes), "in use at the most"
     yield percent(metrics.stall_s / metrics.iteration_s), "of the time waiting"
 

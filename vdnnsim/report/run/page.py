@@ -53,6 +53,7 @@ def page_text(
             summary(result),
             *map(Note, notes),
             *(Picture(text, name) for name, text in pictures.items()),
+            *section("What would make it fit?", result.advice),
             *questions(result),
             *section("Where do the numbers come from?", sources(result)),
             *columns(result),
@@ -77,7 +78,6 @@ def questions(result: ScenarioResult) -> tuple[Block, ...]:
         *section("How near is it to the best possible, and why?", certificates(result)),
         *section("Why does a policy not fit?", refusals(result)),
         *section("Which policies have no plan?", without_plan(result)),
-        *section("What would make it fit?", result.advice),
         *section("What did it cost to decide?", profiling(result)),
     )
 

@@ -50,6 +50,7 @@ def recording(result: ScenarioResult, rows: Sequence[PolicyResult]) -> str:
     """Return the traces of results, as base64 of deflated JSON."""
     names: dict[str, int] = {}
     content = {
+        "name": f"{result.name} on {result.server.gpu.name}",
         "capacity": result.server.gpu.memory_bytes,
         "streams": [each.value for each in _STREAMS],
         "looks": [[name, LOOKS[name]] for name in _LOOKS],

@@ -38,6 +38,7 @@ COMPARED: Final = (
 FITS, DOES_NOT_FIT, NO_PLAN = "fits", "does not fit", "no plan"
 FRONT = "*"
 """Marks a policy than which no other is better in time or memory and no worse in the other."""
+FRONT_NOTE = f"{FRONT} no other policy is better in time or memory and no worse in the other"
 
 
 _LEFT_OUT_FIRST: Final = (
@@ -53,15 +54,18 @@ _LEFT_OUT_FIRST: Final = (
 
 def comparison_table(comparison: Comparison) -> Document:
     """Return policies by rank: a caption, those that fit, what the mark means, and why the others do not."""
-    result, table = comparison.result, None
-    notes = [*remarks(result.workload)]
-    if comparison.standings:
-        left_out_first = titles_of(_LEFT_OUT_FIRST, result)
-        table = Table(comparison_columns(comparison), left_out_first, "compare.csv has all")
-        notes += glossary(row.policy for row in result.slowest)
-        notes.append(f"{FRONT} no other policy is better in time or memory and no worse in the other")
+    result, notes = comparison.result, [*remarks(comparison.result.workload)]
+    table = ranked(comparison) if comparison.standings else None
+    if table:
+        notes += *glossary(row.policy for row in result.slowest), FRONT_NOTE
     findings = f"{comparison_title(comparison)}.", *known(result), *unranked(comparison)
     return titled_table(caption(result), table, notes, findings)
+
+
+def ranked(comparison: Comparison) -> Table:
+    """Return the policies that fit by rank."""
+    left_out_first = titles_of(_LEFT_OUT_FIRST, comparison.result)
+    return Table(comparison_columns(comparison), left_out_first, "compare.csv has all")
 
 
 def comparison_rows(comparison: Comparison) -> tuple[Row, ...]:
