@@ -85,6 +85,13 @@ def test_what_is_alive_at_the_peak(move: PolicyResult) -> None:
     assert at_peak(move.trace) == {0: 10, 1: 20, 2: 30}
 
 
+def test_the_least_memory_is_told_where_nothing_fits(result: ScenarioResult) -> None:
+    """There are 1000 B."""
+    rows = (Nearby("move(m)", 1.0, ((1000, None), (2000, None))), Nearby("dyn", 1.0, ((1000, None), (2000, 3.0))))
+    other = tuple(replace(row, bandwidth=2.0) for row in rows)
+    assert "With 1.95 KiB of memory dyn would fit" in html_text(replace(result, nearby=(*rows, *other)))
+
+
 def test_a_policy_that_never_waits(keep: PolicyResult) -> None:
     assert stalls_title(keep) == "keep(p) never waits in 6.00 s"
 

@@ -127,7 +127,11 @@ function drawMemory(context, width, left, from, to, height, ruled) {
   context.textAlign = "right";
   if (line > 0) {
     context.fillRect(left, line, width - left, 1.5);
-    context.fillText(`capacity ${size(all.capacity)}`, width, line + 11);
+    context.strokeStyle = style("--paper");
+    context.lineWidth = 4;
+    context.lineJoin = "round";
+    context.strokeText(`capacity ${size(all.capacity)}`, width - 4, line + 13);
+    context.fillText(`capacity ${size(all.capacity)}`, width - 4, line + 13);
   } else if (!near) context.fillText(`↑ capacity ${size(all.capacity)}`, width, 8);
   context.textAlign = "left";
 }

@@ -207,7 +207,7 @@ def _pool_title(shown: PolicyResult) -> str:
 
 
 def _nearby_title(result: ScenarioResult) -> str:
-    """Return what a link twice as fast would do for the best of the policies that were tried."""
+    """Return what a link twice as fast would do for the best of the policies that were tried; of none, what memory."""
     times = {(each.policy, each.bandwidth): dict(each.iteration_s) for each in result.nearby}
     capacity = result.server.gpu.memory_bytes
     for policy, _ in times:
@@ -215,6 +215,9 @@ def _nearby_title(result: ScenarioResult) -> str:
         if now is not None and then is not None and now != then:
             told = f"{format_seconds(then)} instead of {format_seconds(now)}"
             return f"Over a link twice as fast {policy} would take {told}"
+    fitting = {size: each.policy for each in reversed(result.nearby) for size, seconds in each.iteration_s if seconds}
+    if fitting and capacity not in fitting:
+        return f"With {format_bytes(min(fitting))} of memory {fitting[min(fitting)]} would fit"
     return "No other link would make a policy faster that fits"
 
 
