@@ -24,6 +24,14 @@ def test_a_name_that_there_is_not_gets_the_nearest(tmp_path: Path) -> None:
     assert "did you mean 'vgg416'?" in done.stderr
 
 
+def test_a_network_is_no_scenario_and_a_folder_no_file(tmp_path: Path) -> None:
+    done = vdnnsim("run", "VGG19", folder=tmp_path)
+    assert done.stderr.startswith("vdnnsim: 'VGG19' is a network, expected a scenario that names it, as `workload: {ne")
+    assert "vgg19_torchvision" in done.stderr
+    (tmp_path / "vgg16_64").mkdir()
+    assert "vgg16 (64)" in vdnnsim("check", "vgg16_64", folder=tmp_path).stdout
+
+
 def test_what_is_a_file_or_could_be_none_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of this name in the working directory comes before a name; so does one in its own scenarios/."""
     monkeypatch.chdir(tmp_path)

@@ -12,7 +12,7 @@ from vdnnsim.cli.output import Output
 from vdnnsim.errors import DeviceError
 
 _PACKAGES: Final = (
-    *("click", "matplotlib", "msgspec", "numpy", "pyyaml", "rich", "scipy", "simpy"),
+    *("click", "jinja2", "matplotlib", "msgspec", "numpy", "pyyaml", "rich", "scipy", "simpy"),
     *("pandas", "pyarrow", "distributed", "torchvision", "timm", "transformers", "nvidia-cudnn-frontend"),
 )
 _WORKS: Final = "works"
@@ -26,7 +26,7 @@ def doctor(output: Output) -> None:
 
     found = [("vdnnsim", __version__), ("python", f"{platform.python_version()}, {platform.system()}")]
     found += [(name, version) for name in _PACKAGES if (version := _version(name))]
-    lacking = _lacking(_require_torch)
+    lacking = _without("torch", "'vdnnsim[calibrate]'") or _lacking(_require_torch)
     if not lacking:
         from calibration.devices.here import found_by_torch
 

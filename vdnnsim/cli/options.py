@@ -11,6 +11,7 @@ import click
 
 from vdnnsim.cli.output import Output
 from vdnnsim.errors import InputError
+from vdnnsim.messages import plain, quote
 from vdnnsim.shipped import SCENARIOS, find_file
 
 if TYPE_CHECKING:
@@ -41,8 +42,19 @@ class NamedFile(FilePath):
         self._folders = folders
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401  # as click has it
-        """Return the path of the file."""
-        return find_file(str(super().convert(value, param, ctx)), self._folders)
+        """Return the path of the file; of a network say what would be a scenario."""
+        try:
+            return find_file(str(super().convert(value, param, ctx)), self._folders)
+        except InputError:
+            from vdnnsim.dnn.networks import NETWORKS
+
+            network = next((name for name in NETWORKS if plain(name).startswith(plain(str(value)))), None)
+            if network is None or SCENARIOS not in self._folders:
+                raise
+            raise InputError(
+                f"{quote(str(value))} is a network, expected a scenario that names it, as "
+                f"`workload: {{network: {network}, batch_size: 32}}`; `vdnnsim examples DIR` copies some"
+            ) from None
 
 
 SCENARIO = click.argument("scenario", type=NamedFile(SCENARIOS), required=False)
