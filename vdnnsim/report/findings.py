@@ -168,14 +168,14 @@ def comparison(result: ScenarioResult) -> str:
     if best is None:
         lacking = [shortage(each) for each in result.slowest]
         reasons = "".join(
-            f", {'all' if lacking.count(what) == total > 1 else lacking.count(what)} {text}"
+            f", {'' if total == 1 else 'all ' if lacking.count(what) == total else f'{lacking.count(what)} '}{text}"
             for what, text in (
                 (Shortage.GAPS, "because of gaps between buffers"),
                 (Shortage.HOST, "for want of host memory"),
             )
             if what in lacking
         )
-        return f"None of {_count(total)} fits {workload_text(result)} into {capacity}{reasons}"
+        return f"{_none(result)} {workload_text(result)} into {capacity}{reasons}"
     return (
         f"{by_peaks(result.kernels)}{fitting} of {_count(total)} {'fits' if fitting == 1 else 'fit'} "
         f"{workload_text(result)} into {capacity}, "
@@ -220,7 +220,8 @@ def _held(result: ScenarioResult, row: PolicyResult) -> str:
 
 def _none_fits(result: ScenarioResult) -> str:
     least = subject(result)
-    needed = f"{least.policy} would take the least, {format_bytes(least.held_bytes(result.server.gpu))}"
+    held, alone = format_bytes(least.held_bytes(result.server.gpu)), len(result.slowest) == 1
+    needed = f"it would take {held}" if alone else f"{least.policy} would take the least, {held}"
     reason = ""
     if shortage(least) is Shortage.GAPS:
         reason = (
@@ -233,7 +234,12 @@ def _none_fits(result: ScenarioResult) -> str:
             f"{least.refusal.pool.value} that there are"
         )
     capacity = format_bytes(result.server.gpu.memory_bytes)
-    return f"None of {_count(len(result.slowest))} fits {workload_text(result)} into {capacity}; {needed}{reason}"
+    return f"{_none(result)} {workload_text(result)} into {capacity}; {needed}{reason}"
+
+
+def _none(result: ScenarioResult) -> str:
+    rows = result.slowest
+    return f"{rows[0].policy} does not fit" if len(rows) == 1 else f"None of {len(rows)} policies fits"
 
 
 def refusals(result: ScenarioResult) -> tuple[str, ...]:

@@ -45,8 +45,8 @@ def test_the_verdict_on_a_slower_rival(result: ScenarioResult, move: PolicyResul
 
 def test_the_verdict_when_none_fits(result: ScenarioResult, keep: PolicyResult) -> None:
     none = replace(result, results=(keep,))
-    assert verdict(none) == "None of 1 policy fits toy (1) into 1000 B; keep(p) would take the least, 1020 B."
-    assert comparison(none) == "None of 1 policy fits toy (1) into 1000 B"
+    assert verdict(none) == "keep(p) does not fit toy (1) into 1000 B; it would take 1020 B."
+    assert comparison(none) == "keep(p) does not fit toy (1) into 1000 B"
 
 
 def test_the_comparison_names_the_policy_that_decided_by_trials(
@@ -137,10 +137,10 @@ def test_host_memory_is_named_where_it_is_short(result: ScenarioResult, move: Po
     host = replace(move, refusal=replace(keep.refusal, pool=Pool.PINNED, capacity_bytes=5))
     none = replace(result, results=(host,))
     assert verdict(none) == (
-        "None of 1 policy fits toy (1) into 1000 B; move(m) would take the least, 60 B, and to offload more than the "
+        "move(m) does not fit toy (1) into 1000 B; it would take 60 B, and to offload more than the "
         "5 B of pinned host memory that there are."
     )
-    assert comparison(none) == "None of 1 policy fits toy (1) into 1000 B, 1 for want of host memory"
+    assert comparison(none) == "move(m) does not fit toy (1) into 1000 B, for want of host memory"
     assert headline(none, host) == "move(m) does not fit toy (1) into 5 B of host memory: it offloads more"
 
 
