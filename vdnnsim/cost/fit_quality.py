@@ -70,17 +70,3 @@ def fit_quality(rows: Sequence[KernelRow], server: Server) -> tuple[FitQuality, 
         )
         for (kind, phase), found in sorted(errors.items(), key=lambda item: (item[0][0], item[0][1].value))
     )
-
-
-def fit_quality_report(qualities: Sequence[FitQuality]) -> str:
-    """Return a table of what `fit_quality` found, one line each, and over all kernels in its last."""
-    lines = [f"{'left out and predicted':34}{'kernels':>8}{'mean absolute error':>21}{'mean error':>12}"]
-    kernels = sum(each.kernels for each in qualities)
-    absolute = signed = 0.0
-    for each in qualities:
-        percent, bias = each.mean_absolute_percentage_error, each.mean_percentage_error
-        absolute += each.kernels / kernels * percent
-        signed += each.kernels / kernels * bias
-        lines.append(f"{f'{each.kind}, {each.phase.value}':34}{each.kernels:8}{percent:19.1f} %{bias:+10.1f} %")
-    lines.append(f"{'all':34}{kernels:8}{absolute:19.1f} %{signed:+10.1f} %")
-    return "\n".join(lines) + "\n"

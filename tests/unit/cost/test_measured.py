@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from vdnnsim.cost.fit_quality import FitQuality, fit_quality, fit_quality_report
+from vdnnsim.cost.fit_quality import fit_quality
 from vdnnsim.cost.kernel_table import KernelRow, KernelShape
 from vdnnsim.cost.measured import MeasuredKernelCosts
 from vdnnsim.cost.roofline_fit import Roofline
@@ -204,21 +204,8 @@ def test_the_quality_of_the_fit_is_told_by_kind_and_phase() -> None:
     assert relu.mean_percentage_error == pytest.approx(-50 / len(relus), rel=0.05)
 
 
-def test_the_report_weighs_kinds_by_their_kernels() -> None:
-    """One kernel that is 40 % too fast and three that are right are 10 % off on average."""
-    text = fit_quality_report(
-        [FitQuality("conv", Phase.FORWARD, 1, 40.0, -40.0), FitQuality("relu", Phase.BACKWARD_DATA, 3, 0.0, 0.0)]
-    )
-    assert [line.split() for line in text.splitlines()[1:]] == [
-        ["conv,", "forward", "1", "40.0", "%", "-40.0", "%"],
-        ["relu,", "backward", "data", "3", "0.0", "%", "+0.0", "%"],
-        ["all", "4", "10.0", "%", "-10.0", "%"],
-    ]
-
-
 def test_a_single_layer_leaves_nothing_to_predict_it_from() -> None:
     one = next(row for row in rows_of(VGG) if row.shape.kind == "relu")
     gpu = Gpu("toy", 1, {ElementType.FLOAT32: 4e12}, 4e11, 1, 1)
     server = Server("toy", gpu, Link("toy", 1.0, 1.0, 0.0), Host(1, 0.0, 0.0, 1.0), {}, ())
     assert fit_quality([one], server) == ()
-    assert fit_quality_report(()).endswith("0.0 %      +0.0 %\n")
