@@ -14,7 +14,7 @@ from tests.random_plans import cost_tables, graphs
 from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, toy_setting, toy_workload
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Link, Server
-from vdnnsim.planning.problem import RESIDENT
+from vdnnsim.planning.survey import RESIDENT
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.plans.placement import MemoryLimits, needed_bytes
 from vdnnsim.plans.training_plan import TrainingPlan

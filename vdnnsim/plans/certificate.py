@@ -13,12 +13,13 @@ class BoundClass(Enum):
         "again any number of times"
     )
     OFFLOAD_AND_STATES = (
-        "schedules of this order that compute nothing again, keep weights and their gradients, and have each state of "
-        "the optimizer on the host but for its update"
+        "schedules of this order that compute nothing again and keep weights, with each state of the optimizer kept, "
+        "or on the host but for its update, and each weight gradient kept, or on the host between backward and update"
     )
     ANY_AND_STATES = (
-        "schedules of this order that keep weights and their gradients, and have each state of the optimizer on the "
-        "host but for its update, with all else offloaded or computed again any number of times"
+        "schedules of this order that keep weights, with each state of the optimizer kept, or on the host but for its "
+        "update, each weight gradient kept, or on the host between backward and update, and all else offloaded or "
+        "computed again any number of times"
     )
 
     @property
@@ -28,8 +29,9 @@ class BoundClass(Enum):
 
     def includes(self, other: "BoundClass") -> bool:
         """Say whether all schedules of a class are among them."""
-        wider = {BoundClass.OFFLOAD: BoundClass.ANY, BoundClass.OFFLOAD_AND_STATES: BoundClass.ANY_AND_STATES}
-        return self in (other, wider.get(other))
+        moves_states = self in (BoundClass.OFFLOAD_AND_STATES, BoundClass.ANY_AND_STATES)
+        moved = other in (BoundClass.OFFLOAD_AND_STATES, BoundClass.ANY_AND_STATES)
+        return self.recomputes >= other.recomputes and moves_states >= moved
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ What leaves and when it comes back, what is computed again, and by which algorit
 
 from typing import ClassVar, Final
 
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PolicyError
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
-from vdnnsim.plans.buffers import states_of_update
+from vdnnsim.plans.buffers import gradients_of_update, states_of_update
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.units import Dimension, parse_quantity
@@ -25,7 +26,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         recompute: whether parts of forward may run again.
         chunk: the most that a copy moves, as `64 MiB`; `auto` cuts where memory is short, which needs a memory model
             that gives back parts of buffers and is `whole` under others; `whole` moves whole buffers.
-        offload_optimizer: whether the states of the optimizer are on the host between iterations, in pinned memory.
+        offload_optimizer: whether states of the optimizer may be on the host between iterations, and weight gradients
+            between backward and update, in pinned memory; as much of them as serves best.
         time_limit: after which the search ends with the best that it has found.
     """
 
@@ -68,11 +70,17 @@ class Optimal(Policy, frozen=True, kw_only=True):
             replay=lambda plan: setting.trials.run_trial(plan).cost_s,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
             recompute=self.recompute and setting.workload.is_training,
-            states_on_host=self.offload_optimizer,
+            movable=_movable(setting.workload) if self.offload_optimizer else frozenset(),
             time_limit_s=parse_quantity(self.time_limit, Dimension.SECONDS),
             label=self.label,
             tell=setting.tell,
         ).plan()
+
+
+def _movable(workload: Workload) -> frozenset[int]:
+    """Return what may be on the host; gradients to which several micro-batches add stay."""
+    gradients = gradients_of_update(workload.step) if workload.rounds == 1 else frozenset()
+    return states_of_update(workload.step) | gradients
 
 
 def _positive(name: str, text: str, dimension: Dimension, others: str) -> None:

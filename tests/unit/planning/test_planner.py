@@ -22,7 +22,7 @@ from vdnnsim.policies.optimal import Optimal
 from vdnnsim.policies.port import Trial
 
 FLOOR = (
-    "forward of conv1 needs 284 B whatever is away, 264 B of them weights, their gradients and states: "
+    "forward of conv1 needs 284 B whatever is away, 264 B of them weights and their gradients: "
     "no schedule of this order fits less memory"
 )
 
