@@ -61,15 +61,24 @@ class Fitting:
     granule_bytes: int
     chunk_bytes: int | None
 
-    def fastest(self, order: Order, deadline: Deadline) -> Candidate | None:
+    def first(self, order: Order, deadline: Deadline) -> Candidate | None:
+        """Return a plan in all of the memory, where kernels that find no room get it."""
+        return self._repaired(order.problem, order.optimum, deadline)
+
+    def fastest(self, order: Order, deadline: Deadline, found: Candidate | None = None) -> Candidate | None:
         """Return the fastest plan whose addresses fit as well as its bytes.
 
         Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
         leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
         knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
         slower than what has been found.
+
+        Args:
+            order: of which.
+            deadline: when to end.
+            found: its first plan, where that is known.
         """
-        found = self._repaired(order.problem, order.optimum, deadline)
+        found = found or self.first(order, deadline)
         for number, share in enumerate((1.0, *LESS)):
             if deadline.is_over and (found or number > MOST_LATE):
                 break

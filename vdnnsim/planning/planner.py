@@ -139,11 +139,12 @@ class Planner:
         for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))):
             if way.order is None or (found and (deadline.is_over or way.seconds >= found.seconds * (1 - NEAR))):
                 break
-            until = deadline if len(ways) == 1 else self._part_of(deadline)
-            other = self._fitting(way.on_host).fastest(way.order, until)
+            other = self._fitting(way.on_host).first(way.order, deadline)
             if other and (found is None or other.seconds < found.seconds):
                 found, best = other, way
-        return found, best
+        return faster(
+            found, self._fitting(best.on_host).fastest(best.order, deadline, found)
+        ) if best.order else None, best
 
     def _fitting(self, on_host: frozenset[int]) -> Fitting:
         return Fitting(
