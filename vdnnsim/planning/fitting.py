@@ -40,11 +40,26 @@ class Candidate:
         return self.replay(self.plan)
 
 
+@dataclass
+class Best:
+    """The fastest plan so far, which is there whenever a search is interrupted."""
+
+    found: Candidate | None = None
+
+    def offer(self, other: Candidate | None) -> bool:
+        """Take a plan if it is faster; return whether it is."""
+        is_faster = other is not None and (self.found is None or other.seconds < self.found.seconds)
+        if is_faster:
+            self.found = other
+        return is_faster
+
+
 @dataclass(frozen=True)
 class Fitting:
     """Makes plans of orders.
 
     Attributes:
+        best: is offered every plan that fits.
         lowered: makes a plan of a timetable.
         place: says where the buffers of a plan come to lie.
         replay: says what an iteration of a plan takes that fits.
@@ -53,6 +68,7 @@ class Fitting:
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
     """
 
+    best: Best
     lowered: Callable[[Timetable], TrainingPlan]
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     replay: Callable[[TrainingPlan], float]
@@ -65,20 +81,16 @@ class Fitting:
         """Return a plan in all of the memory, where kernels that find no room get it."""
         return self._repaired(order.problem, order.optimum, deadline)
 
-    def fastest(self, order: Order, deadline: Deadline, found: Candidate | None = None) -> Candidate | None:
-        """Return the fastest plan whose addresses fit as well as its bytes.
+    def search(self, order: Order, deadline: Deadline) -> None:
+        """Look for the fastest plan of an order whose addresses fit as well as its bytes.
 
         Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
         leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
         knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
         slower than what has been found.
-
-        Args:
-            order: of which.
-            deadline: when to end.
-            found: its first plan, where that is known.
         """
-        found = found or self.first(order, deadline)
+        found = self.first(order, deadline)
+        self.best.offer(found)
         for number, share in enumerate((1.0, *LESS)):
             if deadline.is_over and (found or number > MOST_LATE):
                 break
@@ -87,11 +99,14 @@ class Fitting:
             problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
             search = OffloadSearch(problem, order.optimum, self.copies, self.granule_bytes, deadline)
             for movement in search.movements(order.optimum.options, self.chunk_bytes or WHOLE):
-                found = faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
+                found = self._faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
             optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline) if share < 1 else None
             if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
-                found = faster(found, self._repaired(problem, optimum, deadline))
-        return found
+                found = self._faster(found, self._repaired(problem, optimum, deadline))
+
+    def _faster(self, found: Candidate | None, other: Candidate | None) -> Candidate | None:
+        self.best.offer(other)
+        return faster(found, other)
 
     def _downgraded(
         self, movement: Movement, options: Sequence[Option], best: Candidate | None, deadline: Deadline

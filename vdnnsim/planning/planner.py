@@ -15,13 +15,13 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import DropSearch, Order
-from vdnnsim.planning.fitting import NEAR, Candidate, Fitting
+from vdnnsim.planning.fitting import NEAR, Best, Fitting
 from vdnnsim.planning.fluid import Links, Optimum, optimum_of
-from vdnnsim.planning.offload import WHOLE, Copies, faster
+from vdnnsim.planning.offload import WHOLE, Copies
 from vdnnsim.planning.problem import Problem, problem_of
-from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
+from vdnnsim.planning.reasons import floor_bytes, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
-from vdnnsim.planning.recomputation_bound import recomputation_bound
+from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
 from vdnnsim.planning.states import amounts, states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
@@ -47,11 +47,13 @@ class _Way(NamedTuple):
     Attributes:
         order: that computes nothing again; None where it cannot run.
         seconds: what no iteration of it is below; infinite where it cannot run.
+        room_bytes: what every kernel has beside what it must find there; below 0 where one cannot run in any order.
     """
 
     on_host: frozenset[int]
     order: Order | None
     seconds: float
+    room_bytes: int
 
 
 @dataclass(frozen=True)
@@ -88,31 +90,29 @@ class Planner:
 
         A user who interrupts the search gets what it has found so far.
         """
-        deadline = Deadline.after(self.time_limit_s)
-        bound_s, found, complete = self.problem.fastest_s, None, False
+        deadline, best = Deadline.after(self.time_limit_s), Best()
+        bound_s, complete = self.problem.fastest_s, False
         with suppress(KeyboardInterrupt):
             ways = self._ways(deadline)
-            found, begin = self._as_it_is(ways, self._part_of(deadline) if self.recompute else deadline)
+            begin = self._as_it_is(ways, best, deadline.part(SHARE) if self.recompute else deadline)
             reserve_s = RESERVE * self.time_limit_s
             fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if begin.order else reserve_s
-            if self.recompute and (begin.order is None or begin.order.optimum.seconds > bound_s * (1 + NEAR)):
-                part = self._part_of(deadline)
+            if self.recompute and begin.seconds > self._of_all_rounds(bound_s) * (1 + NEAR):
+                part = deadline.part(SHARE)
                 relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), part)
                 bound_s = max(bound_s, relaxed.seconds)
-                search = self._search(begin, deadline.earlier(fitting_s), bound_s)
-                orders = search.orders(relaxed.again)
-                complete = search.is_complete
-                fitting = self._fitting(begin.on_host)
-                for number, order in enumerate(reversed(orders)):
-                    is_late = number > 0 and deadline.remaining_s < fitting_s
-                    is_new = order is not begin.order
-                    if found is None or (not is_late and is_new and order.optimum.seconds < found.seconds):
-                        found = faster(found, fitting.fastest(order, deadline))
+                # Beside what serves best where nothing is computed again, as little on the host as can be.
+                least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
+                searched = {way.on_host: way for way in (least, begin)}
+                for number, way in enumerate(searched.values()):
+                    until = deadline.part(1 / (len(searched) - number))
+                    complete = self._searched(way, relaxed, until.earlier(fitting_s), until, best)
             else:
                 optimum = None if self.recompute else self._optimum(self.problem, (), deadline)
                 if optimum:
                     bound_s = optimum.seconds
                 complete = not deadline.is_over
+        found = best.found
         timetable = found.timetable if found else self._least()
         is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
         certificate = self._certificate(timetable, bound_s, is_short=is_short, complete=complete)
@@ -127,27 +127,50 @@ class Planner:
             optimum = self._optimum(around, on_host, deadline)
             order = Order(frozenset(), around, optimum, self._states_s(problem, optimum.seconds)) if optimum else None
             seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s if order else inf
-            ways.append(_Way(on_host, order, seconds))
+            room_bytes = problem.capacity_bytes - max(map(floor_bytes, problem.kernels))
+            ways.append(_Way(on_host, order, seconds, room_bytes))
             if deadline.is_over:
                 break
         return ways
 
-    def _as_it_is(self, ways: Sequence["_Way"], deadline: Deadline) -> tuple[Candidate | None, "_Way"]:
-        """Return the fastest plan that computes nothing again, and what is on the host in it; else what can be."""
-        found, best = None, ways[0]
+    def _as_it_is(self, ways: Sequence["_Way"], best: Best, deadline: Deadline) -> "_Way":
+        """Find the fastest plan that computes nothing again; return what is on the host in it, or else may be."""
+        chosen = ways[0]
         # Of those that are equally fast by what is known, with as little on the host as can be.
-        for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))):
-            if way.order is None or (found and (deadline.is_over or way.seconds >= found.seconds * (1 - NEAR))):
+        for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))) if len(ways) > 1 else ():
+            done = best.found and (deadline.is_over or way.seconds >= best.found.seconds * (1 - NEAR))
+            if way.order is None or done:
                 break
-            other = self._fitting(way.on_host).first(way.order, deadline)
-            if other and (found is None or other.seconds < found.seconds):
-                found, best = other, way
-        return faster(
-            found, self._fitting(best.on_host).fastest(best.order, deadline, found)
-        ) if best.order else None, best
+            if best.offer(self._fitting(way.on_host, best).first(way.order, deadline)):
+                chosen = way
+        if chosen.order:
+            self._fitting(chosen.on_host, best).search(chosen.order, deadline)
+        return chosen
 
-    def _fitting(self, on_host: frozenset[int]) -> Fitting:
+    def _searched(self, way: "_Way", relaxed: Relaxed, until: Deadline, deadline: Deadline, best: Best) -> bool:
+        """Find faster plans that compute something again; return whether the search came to its end before its time.
+
+        Args:
+            way: what is on the host.
+            relaxed: of the bound.
+            until: when to search no more for orders.
+            deadline: when to make no more plans of them.
+            best: is offered them.
+        """
+        search, fitting = self._search(way, until, relaxed.seconds), self._fitting(way.on_host, best)
+        orders = search.orders(relaxed.again)
+        fitting_s = deadline.at_s - until.at_s
+        for number, order in enumerate(reversed(orders)):
+            is_late = number > 0 and deadline.remaining_s < fitting_s
+            seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
+            is_faster = best.found is None or (order is not way.order and seconds < best.found.seconds)
+            if is_faster and not (best.found and is_late):
+                fitting.search(order, deadline)
+        return search.is_complete
+
+    def _fitting(self, on_host: frozenset[int], best: Best) -> Fitting:
         return Fitting(
+            best,
             self._lowered,
             self.place,
             self.replay,
@@ -156,10 +179,6 @@ class Planner:
             self._granule_bytes,
             self._chunk_bytes,
         )
-
-    @staticmethod
-    def _part_of(deadline: Deadline) -> Deadline:
-        return Deadline.after(SHARE * deadline.remaining_s)
 
     def _search(self, begin: "_Way", deadline: Deadline, goal_s: float) -> DropSearch:
         recomputation = Recomputation(iteration(self.workload), self.workload, self.costs)

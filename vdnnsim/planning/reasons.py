@@ -97,8 +97,8 @@ def _on_host(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
 
 def what_stays(problem: Problem) -> tuple[str, ...]:
     """Return below which memory no schedule of the order gets, and for whom; and whether states are in the way."""
-    tightest = max(problem.kernels, key=_floor_bytes)
-    floor = _floor_bytes(tightest)
+    tightest = max(problem.kernels, key=floor_bytes)
+    floor = floor_bytes(tightest)
     storages = [each for number, each in enumerate(problem.workload.step.storages) if number not in problem.on_host]
     resident = sum(each.nbytes for each in storages if each.kind in RESIDENT)
     kinds, names = {each.kind for each in storages}, ("weights", "their gradients", "states")
@@ -114,7 +114,8 @@ def what_stays(problem: Problem) -> tuple[str, ...]:
     return sentence, f"optimizer states take {format_bytes(states)} throughout; offload_optimizer moves them"
 
 
-def _floor_bytes(kernel: Kernel) -> int:
+def floor_bytes(kernel: Kernel) -> int:
+    """Return below which memory a kernel cannot run, whatever is away."""
     return kernel.held_bytes + kernel.options[-1].workspace_bytes
 
 
