@@ -19,7 +19,7 @@ from vdnnsim.planning.fitting import NEAR, Best, Fitting
 from vdnnsim.planning.fluid import Links, Optimum, optimum_of
 from vdnnsim.planning.offload import WHOLE, Copies
 from vdnnsim.planning.problem import Problem, problem_of
-from vdnnsim.planning.reasons import floor_bytes, levers, offloaded, slower_kernels, what_stays
+from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
 from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
 from vdnnsim.planning.states import amounts, states_bound
@@ -270,6 +270,7 @@ class Planner:
             bound_s=whole_s + states_s,
             holds_for=self._bound_class,
             offloaded=offloaded(timetable, names),
+            on_host=kept_on_host(timetable.movement.problem),
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
             levers=levers(timetable, names, states_s),

@@ -51,7 +51,7 @@ def levers(timetable: Timetable, names: Sequence[str], states_s: float) -> tuple
 
     And states on the host, of which it is given how much longer an iteration takes at the least for them.
     """
-    reasons = [*_waits(timetable, names), *_workspaces(timetable), *_on_host(timetable.movement.problem, states_s)]
+    reasons = [*_waits(timetable, names), *_workspaces(timetable), *_held_up(timetable.movement.problem, states_s)]
     negligible_s = NEGLIGIBLE * timetable.seconds
     worth = (each for each in sorted(reasons, key=lambda each: -each[0]) if each[0] > negligible_s)
     return tuple(sentence for _, sentence in islice(worth, MOST_REASONS))
@@ -85,14 +85,18 @@ def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, 
         yield stall_s, f"{_name(kernel)} waits {format_seconds(stall_s)} until {what}: the link is the limit"
 
 
-def _on_host(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
-    """Yield the seconds that states and gradients take to come for the update and to leave."""
-    storages = problem.workload.step.storages
+def kept_on_host(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """Return the bytes of states that come for the update and of gradients that leave before it, by kind."""
     moved = Counter[BufferKind]()
     for each in problem.stays:
-        moved[storages[each.buffer].kind] += each.nbytes * each.comes
-    shown = " and ".join(f"{format_bytes(moved[each])} of {each.value}" for each in RESIDENT[::-1] if moved[each])
-    yield lost_s, f"{shown} come for the update and leave: at least {format_seconds(lost_s)} of that no kernel hides"
+        moved[problem.workload.step.storages[each.buffer].kind] += each.nbytes * each.comes
+    return tuple((kind.value, moved[kind]) for kind in RESIDENT[::-1] if moved[kind])
+
+
+def _held_up(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
+    """Yield the seconds that states and gradients take to come for the update and to leave."""
+    moved = " and ".join(f"{format_bytes(nbytes)} of {kind}" for kind, nbytes in kept_on_host(problem))
+    yield lost_s, f"{moved} come for the update and leave: at least {format_seconds(lost_s)} of that no kernel hides"
 
 
 def what_stays(problem: Problem) -> tuple[str, ...]:

@@ -23,15 +23,18 @@ class BoundClass(Enum):
     )
 
     @property
+    def moves_states(self) -> bool:
+        """Whether schedules that have states or weight gradients on the host are among them."""
+        return self in (BoundClass.OFFLOAD_AND_STATES, BoundClass.ANY_AND_STATES)
+
+    @property
     def recomputes(self) -> bool:
         """Whether schedules that compute something again are among them."""
         return self in (BoundClass.ANY, BoundClass.ANY_AND_STATES)
 
     def includes(self, other: "BoundClass") -> bool:
         """Say whether all schedules of a class are among them."""
-        moves_states = self in (BoundClass.OFFLOAD_AND_STATES, BoundClass.ANY_AND_STATES)
-        moved = other in (BoundClass.OFFLOAD_AND_STATES, BoundClass.ANY_AND_STATES)
-        return self.recomputes >= other.recomputes and moves_states >= moved
+        return self.recomputes >= other.recomputes and self.moves_states >= other.moves_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class Certificate:
         bound_s: no schedule of the class takes less.
         holds_for: the class.
         offloaded: names of what leaves and comes back, with bytes, in the order in which it leaves.
+        on_host: bytes of optimizer states that are on the host between iterations, and of weight gradients that are
+            there between backward and update, by kind in words.
         recomputed: names of the layers whose forward runs again.
         slower: kernels that do not run by their fastest algorithm, the largest loss first.
         levers: why the plan is as it is: at most three sentences, what costs most first.
@@ -71,6 +76,7 @@ class Certificate:
     bound_s: float
     holds_for: BoundClass
     offloaded: tuple[tuple[str, int], ...] = ()
+    on_host: tuple[tuple[str, int], ...] = ()
     recomputed: tuple[str, ...] = ()
     slower: tuple[SlowerKernel, ...] = ()
     levers: tuple[str, ...] = ()

@@ -141,6 +141,7 @@ def taken(plan: TrainingPlan, certificate: Certificate) -> Certificate:
     return replace(
         certificate,
         offloaded=tuple(moved.items()),
+        on_host=(),
         recomputed=tuple(dict.fromkeys(again)),
         slower=(),
         levers=(f"the plan is that of {plan.policy}: of what was found none whose buffers find a place is faster",),
