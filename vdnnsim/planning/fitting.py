@@ -15,6 +15,7 @@ from vdnnsim.planning.problem import Kernel, Option, Problem
 from vdnnsim.planning.timetable import Movement, Timetable
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.units import format_seconds
 
 MOST_REPAIRS: Final = 64
 """So often a plan is made again for kernels that find no room."""
@@ -42,16 +43,29 @@ class Candidate:
 
 @dataclass
 class Best:
-    """The fastest plan so far, which is there whenever a search is interrupted."""
+    """The fastest plan so far, which is there whenever a search is interrupted.
 
+    Attributes:
+        tell: is told in a line what has been found, and how far it is above what no iteration is faster than.
+        bound_s: that, as far as it is known.
+    """
+
+    tell: Callable[[str], object]
+    bound_s: float
     found: Candidate | None = None
 
     def offer(self, other: Candidate | None) -> bool:
         """Take a plan if it is faster; return whether it is."""
-        is_faster = other is not None and (self.found is None or other.seconds < self.found.seconds)
-        if is_faster:
-            self.found = other
-        return is_faster
+        if other is None or (self.found and other.seconds >= self.found.seconds):
+            return False
+        self.found = other
+        self.told(other.timetable.seconds)
+        return True
+
+    def told(self, seconds: float) -> None:
+        """Tell what an iteration takes that has been found, the host aside."""
+        above = seconds / self.bound_s - 1 if self.bound_s else 0.0
+        self.tell(f"{format_seconds(seconds)}, {100 * above:.1f} % above the bound")
 
 
 @dataclass(frozen=True)

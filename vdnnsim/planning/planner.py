@@ -31,7 +31,6 @@ from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plans.schedule import Run, iteration
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.units import format_seconds
 
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
@@ -90,17 +89,17 @@ class Planner:
 
         A user who interrupts the search gets what it has found so far.
         """
-        deadline, best = Deadline.after(self.time_limit_s), Best()
-        bound_s, complete = self.problem.fastest_s, False
+        deadline, complete = Deadline.after(self.time_limit_s), False
+        best = Best(lambda line: self.tell(f"{self.label}: {line}"), self.problem.fastest_s)
         with suppress(KeyboardInterrupt):
             ways = self._ways(deadline)
             begin = self._as_it_is(ways, best, deadline.part(SHARE) if self.recompute else deadline)
             reserve_s = RESERVE * self.time_limit_s
             fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if begin.order else reserve_s
-            if self.recompute and begin.seconds > self._of_all_rounds(bound_s) * (1 + NEAR):
+            if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
                 part = deadline.part(SHARE)
                 relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), part)
-                bound_s = max(bound_s, relaxed.seconds)
+                best.bound_s = max(best.bound_s, relaxed.seconds)
                 # Beside what serves best where nothing is computed again, as little on the host as can be.
                 least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
                 searched = {way.on_host: way for way in (least, begin)}
@@ -110,12 +109,12 @@ class Planner:
             else:
                 optimum = None if self.recompute else self._optimum(self.problem, (), deadline)
                 if optimum:
-                    bound_s = optimum.seconds
+                    best.bound_s = optimum.seconds
                 complete = not deadline.is_over
         found = best.found
         timetable = found.timetable if found else self._least()
         is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
-        certificate = self._certificate(timetable, bound_s, is_short=is_short, complete=complete)
+        certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
         return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
 
     def _ways(self, deadline: Deadline) -> list["_Way"]:
@@ -157,7 +156,7 @@ class Planner:
             deadline: when to make no more plans of them.
             best: is offered them.
         """
-        search, fitting = self._search(way, until, relaxed.seconds), self._fitting(way.on_host, best)
+        search, fitting = self._search(way, until, best), self._fitting(way.on_host, best)
         orders = search.orders(relaxed.again)
         fitting_s = deadline.at_s - until.at_s
         for number, order in enumerate(reversed(orders)):
@@ -180,17 +179,13 @@ class Planner:
             self._chunk_bytes,
         )
 
-    def _search(self, begin: "_Way", deadline: Deadline, goal_s: float) -> DropSearch:
+    def _search(self, begin: "_Way", deadline: Deadline, best: Best) -> DropSearch:
         recomputation = Recomputation(iteration(self.workload), self.workload, self.costs)
         links, host_bytes = self._copies.best, self._host_bytes(begin.on_host)
         problem_of = partial(self._problem, on_host=begin.on_host)
         return DropSearch(
-            recomputation, problem_of, links, host_bytes, deadline, goal_s, self._tell_of, begin.order, self._states_s
+            recomputation, problem_of, links, host_bytes, deadline, best.bound_s, best.told, begin.order, self._states_s
         )
-
-    def _tell_of(self, seconds: float) -> None:
-        above = seconds / self.problem.fastest_s - 1
-        self.tell(f"{self.label}: {format_seconds(seconds)}, {100 * above:.1f} % above its kernels alone")
 
     @cached_property
     def problem(self) -> Problem:

@@ -130,6 +130,7 @@ def test_where_a_reader_finds_it(result: ScenarioResult, move: PolicyResult, kee
         "holds_for": BoundClass.OFFLOAD.value,
         "offloaded": [{"name": "map a, part 1", "bytes": 1024}, {"name": "map b", "bytes": 512}],
         "recomputed": [],
+        "on_host": [],
         "slower": [
             {
                 "layer": "conv1",
