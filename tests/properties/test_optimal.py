@@ -14,19 +14,17 @@ from tests.random_plans import cost_tables, graphs
 from tests.toy import TOY_LIMITS, TOY_SERVER, ToyCosts, toy_setting, toy_workload
 from vdnnsim.dnn.workload import Optimizer, Workload
 from vdnnsim.hardware.server import Link, Server
-from vdnnsim.planning.problem import RESIDENT
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.planning.survey import RESIDENT
 from vdnnsim.plans.operations import Compute, Offload, Prefetch
 from vdnnsim.plans.placement import MemoryLimits, needed_bytes
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.base import Base
-from vdnnsim.policies.optimal import Optimal
-from vdnnsim.policies.page_migration import PageMigration
+from vdnnsim.policies.optimal import OUTSIDE, Optimal
 from vdnnsim.policies.port import Setting, Trial, make_plan
 from vdnnsim.policies.registry import known_policies
 
-OUTSIDE = {"layrub_intra", "layrub_hybrid", PageMigration.name}
-"""Policies that lay what a kernel writes over what it reads; and pages, which come in 50 us whatever the link."""
-OTHERS = [policy() for name, policy in known_policies().items() if policy is not Optimal and name not in OUTSIDE]
+OTHERS = [policy() for name, policy in known_policies().items() if name not in OUTSIDE]
 
 
 @dataclass(frozen=True)
@@ -88,6 +86,12 @@ def hold(machine: Machine, *, recompute: bool) -> None:
         assert found.fits, f"{policy} fits"
         assert bound_s <= trial.cost_s * (1 + 1e-9), policy
         assert found.cost_s <= trial.cost_s * (1 + 1e-9), policy
+
+
+@given(machine=machines(), model=st.sampled_from((MemoryModel.BEST_FIT, MemoryModel.PYTORCH)))
+@settings(max_examples=5)
+def test_no_other_policy_is_faster_where_buffers_have_addresses(machine: Machine, model: MemoryModel) -> None:
+    hold(replace(machine, limits=replace(machine.limits, model=model)), recompute=True)
 
 
 @given(machine=machines())

@@ -30,6 +30,10 @@ class Deadline:
         """Whether it has passed."""
         return monotonic() > self.at_s
 
+    def part(self, share: float) -> "Deadline":
+        """Return the moment in so much of the time that is left."""
+        return self.after(share * self.remaining_s)
+
     def earlier(self, seconds: float) -> "Deadline":
         """Return the moment so many seconds before."""
         return replace(self, at_s=self.at_s - seconds)

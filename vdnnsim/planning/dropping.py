@@ -36,17 +36,25 @@ class Order:
     Attributes:
         problem: in which only what waits over one kernel may be away.
         optimum: of what leaves and comes back beside.
+        states_s: how much longer it takes for states and weight gradients that are on the host.
     """
 
     dropped: frozenset[int]
     problem: Problem
     optimum: Optimum
+    states_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Return what it is worth."""
+        return self.optimum.seconds + self.states_s
 
 
+@dataclass
 class DropSearch:
     """A search for the best order.
 
-    Args:
+    Attributes:
         recomputation: of the iteration.
         problem_of: makes the problem of an order of kernels.
         links: as of the fluid bound.
@@ -55,31 +63,26 @@ class DropSearch:
         goal_s: what no iteration is faster than; who is that near it searches no more.
         tell: is told the seconds of every better order.
         begin: the order that drops nothing; None where it does not fit.
+        states_s: how much longer than its optimum an order takes for what is on the host.
     """
 
-    def __init__(
-        self,
-        recomputation: Recomputation,
-        problem_of: Callable[[list[Run]], Problem],
-        links: Links,
-        host_bytes: int,
-        deadline: Deadline,
-        goal_s: float,
-        tell: Callable[[float], None],
-        begin: Order | None,
-    ) -> None:
-        self._recomputation = recomputation
-        self._problem_of = problem_of
-        self._links = links
-        self._host_bytes = host_bytes
-        self._deadline = deadline
-        self._goal_s = goal_s
-        self._tell = tell
-        self._found = [begin] if begin else []
+    recomputation: Recomputation
+    problem_of: Callable[[list[Run]], Problem]
+    links: Links
+    host_bytes: int
+    deadline: Deadline
+    goal_s: float
+    tell: Callable[[float], None]
+    begin: Order | None
+    states_s: Callable[[Problem, float], float] = lambda _problem, _seconds: 0.0
+
+    def __post_init__(self) -> None:
+        """Begin with the order that drops nothing."""
+        self._found = [self.begin] if self.begin else []
         self._tried = {each.dropped for each in self._found}
         # From where to go on: the best order, or while none fits the set that lacks least, and how much that is.
         self._base: frozenset[int] = frozenset()
-        self._lacking = 0.0 if begin else inf
+        self._lacking = 0.0 if self.begin else inf
 
     def orders(self, again: Mapping[int, float]) -> list[Order]:
         """Return the orders found, each better than those before it, from `begin` on; none where none fits.
@@ -102,14 +105,14 @@ class DropSearch:
     @property
     def is_complete(self) -> bool:
         """Whether the search came to its end before its time."""
-        return not self._deadline.is_over
+        return not self.deadline.is_over
 
     def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
         yield ()
-        order = self._recomputation.droppable
+        order = self.recomputation.droppable
         for least in THRESHOLDS:
             yield (each for each in order if again.get(each, 0.0) >= least)
-        cheapest = sorted(order, key=self._recomputation.price)
+        cheapest = sorted(order, key=self.recomputation.price)
         for share in SHARES:
             yield self._share(cheapest, share)
         for share in SHARES[::-1]:
@@ -120,10 +123,10 @@ class DropSearch:
 
     def _share(self, order: Sequence[int], share: float) -> list[int]:
         """Return the first of an order, as far as a share of all bytes goes."""
-        left = share * sum(self._recomputation.nbytes(each) for each in order)
+        left = share * sum(self.recomputation.nbytes(each) for each in order)
         part = []
         for each in order:
-            left -= self._recomputation.nbytes(each)
+            left -= self.recomputation.nbytes(each)
             if left < 0 and share < 1:
                 break
             part.append(each)
@@ -135,14 +138,14 @@ class DropSearch:
         if buffers in self._tried:
             return False
         self._tried.add(buffers)
-        whole = self._problem_of(self._recomputation.order(buffers))
+        whole = self.problem_of(self.recomputation.order(buffers))
         problem = whole.around(whole.fullest)
-        best_s = self._found[-1].optimum.seconds if self._found else inf
+        best_s = self._found[-1].seconds if self._found else inf
         if problem.fastest_s >= best_s * (1 - MARGIN):
             return False
-        stages = stages_of(problem, self._links, self._host_bytes)
+        stages = stages_of(problem, self.links, self.host_bytes)
         lacking = sum(
-            _lacking_bytes(kernel, problem.capacity_bytes, self._host_bytes)
+            _lacking_bytes(kernel, problem.capacity_bytes, self.host_bytes)
             for kernel, stage in zip(problem.kernels, stages, strict=True)
             if not stage.needs
         )
@@ -151,17 +154,18 @@ class DropSearch:
             if nearer:
                 self._base, self._lacking = buffers, lacking
             return nearer
-        optimum = fluid_optimum(stages, self._links, MARGIN, self._deadline)
-        if optimum.seconds >= best_s * (1 - MARGIN):
+        optimum = fluid_optimum(stages, self.links, MARGIN, self.deadline)
+        found = Order(buffers, problem, optimum, self.states_s(whole, optimum.seconds))
+        if found.seconds >= best_s * (1 - MARGIN):
             return False
         self._base, self._lacking = buffers, 0
-        self._found.append(Order(buffers, problem, optimum))
-        self._tell(optimum.seconds)
+        self._found.append(found)
+        self.tell(found.seconds)
         return True
 
     def _refine(self) -> None:
         """Drop or keep ranges of buffers the other way, halving their length whenever none helps."""
-        order = self._recomputation.droppable
+        order = self.recomputation.droppable
         length = max(1, len(order) // 4)
         while True:
             helped = False
@@ -177,8 +181,8 @@ class DropSearch:
                 length = max(1, length // 2)
 
     def _is_over(self) -> bool:
-        near = self._found and self._found[-1].optimum.seconds <= self._goal_s * (1 + MARGIN)
-        return bool(near) or self._deadline.is_over
+        near = self._found and self._found[-1].seconds <= self.goal_s * (1 + MARGIN)
+        return bool(near) or self.deadline.is_over
 
 
 def _lacking_bytes(kernel: Kernel, capacity_bytes: int, host_bytes: int) -> int:

@@ -15,6 +15,7 @@ from vdnnsim.planning.problem import Kernel, Option, Problem
 from vdnnsim.planning.timetable import Movement, Timetable
 from vdnnsim.plans.placement import DoesNotFit, Placement
 from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.units import format_seconds
 
 MOST_REPAIRS: Final = 64
 """So often a plan is made again for kernels that find no room."""
@@ -40,11 +41,39 @@ class Candidate:
         return self.replay(self.plan)
 
 
+@dataclass
+class Best:
+    """The fastest plan so far, which is there whenever a search is interrupted.
+
+    Attributes:
+        tell: is told in a line what has been found, and how far it is above what no iteration is faster than.
+        bound_s: that, as far as it is known.
+    """
+
+    tell: Callable[[str], object]
+    bound_s: float
+    found: Candidate | None = None
+
+    def offer(self, other: Candidate | None) -> bool:
+        """Take a plan if it is faster; return whether it is."""
+        if other is None or (self.found and other.seconds >= self.found.seconds):
+            return False
+        self.found = other
+        self.told(other.timetable.seconds)
+        return True
+
+    def told(self, seconds: float) -> None:
+        """Tell what an iteration takes that has been found, the host aside."""
+        above = seconds / self.bound_s - 1 if self.bound_s else 0.0
+        self.tell(f"{format_seconds(seconds)}, {100 * above:.1f} % above the bound")
+
+
 @dataclass(frozen=True)
 class Fitting:
     """Makes plans of orders.
 
     Attributes:
+        best: is offered every plan that fits.
         lowered: makes a plan of a timetable.
         place: says where the buffers of a plan come to lie.
         replay: says what an iteration of a plan takes that fits.
@@ -53,6 +82,7 @@ class Fitting:
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
     """
 
+    best: Best
     lowered: Callable[[Timetable], TrainingPlan]
     place: Callable[[TrainingPlan], Placement | DoesNotFit]
     replay: Callable[[TrainingPlan], float]
@@ -61,15 +91,20 @@ class Fitting:
     granule_bytes: int
     chunk_bytes: int | None
 
-    def fastest(self, order: Order, deadline: Deadline) -> Candidate | None:
-        """Return the fastest plan whose addresses fit as well as its bytes.
+    def first(self, order: Order, deadline: Deadline) -> Candidate | None:
+        """Return a plan in all of the memory, where kernels that find no room get it."""
+        return self._repaired(order.problem, order.optimum, deadline)
+
+    def search(self, order: Order, deadline: Deadline) -> None:
+        """Look for the fastest plan of an order whose addresses fit as well as its bytes.
 
         Where they do not, there are three ways: kernels that find no room get it, all have less memory, or what waits
         leaves and comes back as if there were less, and kernels run as in all of it. How much less serves best nobody
         knows ahead, so that from coarse to fine several amounts are planned for; not those in which even the fluid is
         slower than what has been found.
         """
-        found = self._repaired(order.problem, order.optimum, deadline)
+        found = self.first(order, deadline)
+        self.best.offer(found)
         for number, share in enumerate((1.0, *LESS)):
             if deadline.is_over and (found or number > MOST_LATE):
                 break
@@ -78,11 +113,14 @@ class Fitting:
             problem = replace(order.problem, capacity_bytes=int(order.problem.capacity_bytes * share))
             search = OffloadSearch(problem, order.optimum, self.copies, self.granule_bytes, deadline)
             for movement in search.movements(order.optimum.options, self.chunk_bytes or WHOLE):
-                found = faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
+                found = self._faster(found, self._downgraded(movement, order.optimum.options, found, deadline))
             optimum = optimum_of(problem, self.copies.best, self.host_bytes, deadline) if share < 1 else None
             if optimum and (found is None or optimum.seconds < found.seconds * (1 - NEAR)):
-                found = faster(found, self._repaired(problem, optimum, deadline))
-        return found
+                found = self._faster(found, self._repaired(problem, optimum, deadline))
+
+    def _faster(self, found: Candidate | None, other: Candidate | None) -> Candidate | None:
+        self.best.offer(other)
+        return faster(found, other)
 
     def _downgraded(
         self, movement: Movement, options: Sequence[Option], best: Candidate | None, deadline: Deadline

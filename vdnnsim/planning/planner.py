@@ -1,11 +1,11 @@
 """The planner: from a workload and a machine to the fastest schedule that fits, with what is proven of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from vdnnsim.cost.table import CostTable
 from vdnnsim.cost.transfer import HostCopies
@@ -15,14 +15,14 @@ from vdnnsim.hardware.copies import Direction
 from vdnnsim.memory.place import MODELS_WITH_EXTENTS, extent_granule_bytes
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.dropping import DropSearch, Order
-from vdnnsim.planning.fitting import NEAR, Candidate, Fitting
+from vdnnsim.planning.fitting import NEAR, Best, Fitting
 from vdnnsim.planning.fluid import Links, Optimum, optimum_of
-from vdnnsim.planning.offload import WHOLE, Copies, faster
+from vdnnsim.planning.offload import WHOLE, Copies
 from vdnnsim.planning.problem import Problem, problem_of
-from vdnnsim.planning.reasons import levers, offloaded, slower_kernels, what_stays
+from vdnnsim.planning.reasons import floor_bytes, kept_on_host, levers, offloaded, slower_kernels, what_stays
 from vdnnsim.planning.recomputation import Recomputation
-from vdnnsim.planning.recomputation_bound import recomputation_bound
-from vdnnsim.planning.states import states_bound
+from vdnnsim.planning.recomputation_bound import Relaxed, recomputation_bound
+from vdnnsim.planning.states import amounts, states_bound
 from vdnnsim.planning.steps import kernels_of, steps_of
 from vdnnsim.planning.timetable import Chunk, Movement, Timetable, leaving
 from vdnnsim.plans.buffers import IterationBuffers
@@ -31,7 +31,6 @@ from vdnnsim.plans.lowering import lower
 from vdnnsim.plans.placement import DoesNotFit, MemoryLimits, Placement
 from vdnnsim.plans.schedule import Run, iteration
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.units import format_seconds
 
 SHORT: Final = 0.01
 """Where memory costs more than this fraction, it is said what no schedule can move."""
@@ -39,6 +38,21 @@ SHARE: Final = 0.4
 """Of the time that is left, for a plan that computes nothing again, and then for the bound of what may be."""
 RESERVE: Final = 0.25
 """Of the time limit, at most, to make a plan of the best order; less where the first took less."""
+
+
+class _Way(NamedTuple):
+    """A choice of what is on the host of states and weight gradients.
+
+    Attributes:
+        order: that computes nothing again; None where it cannot run.
+        seconds: what no iteration of it is below; infinite where it cannot run.
+        room_bytes: what every kernel has beside what it must find there; below 0 where one cannot run in any order.
+    """
+
+    on_host: frozenset[int]
+    order: Order | None
+    seconds: float
+    room_bytes: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,7 @@ class Planner:
         replay: says what an iteration of a plan takes that fits.
         chunk_bytes: the most that a copy moves; None for what serves best, `WHOLE` for whole buffers.
         recompute: whether parts of forward may run again.
-        states_on_host: whether the states of the optimizer are on the host between iterations.
+        movable: states of the optimizer and weight gradients that may be on the host while no kernel wants them.
         time_limit_s: after which a search that could go on ends.
         label: under which plans are reported.
         tell: is told in a line how far the search is.
@@ -65,7 +79,7 @@ class Planner:
     replay: Callable[[TrainingPlan], float]
     chunk_bytes: int | None
     recompute: bool
-    states_on_host: bool
+    movable: frozenset[int]
     time_limit_s: float
     label: str
     tell: Callable[[str], object]
@@ -75,83 +89,133 @@ class Planner:
 
         A user who interrupts the search gets what it has found so far.
         """
-        deadline = Deadline.after(self.time_limit_s)
-        begin, bound_s = self._order_as_it_is(deadline), self.problem.fastest_s
-        fitting = Fitting(
+        deadline, complete = Deadline.after(self.time_limit_s), False
+        best = Best(lambda line: self.tell(f"{self.label}: {line}"), self.problem.fastest_s)
+        with suppress(KeyboardInterrupt):
+            ways = self._ways(deadline)
+            begin = self._as_it_is(ways, best, deadline.part(SHARE) if self.recompute else deadline)
+            reserve_s = RESERVE * self.time_limit_s
+            fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if begin.order else reserve_s
+            if self.recompute and begin.seconds > self._of_all_rounds(best.bound_s) * (1 + NEAR):
+                part = deadline.part(SHARE)
+                relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes(()), part)
+                best.bound_s = max(best.bound_s, relaxed.seconds)
+                # Beside what serves best where nothing is computed again, as little on the host as can be.
+                least = next((way for way in reversed(ways) if way.room_bytes >= 0), begin)
+                searched = {way.on_host: way for way in (least, begin)}
+                for number, way in enumerate(searched.values()):
+                    until = deadline.part(1 / (len(searched) - number))
+                    complete = self._searched(way, relaxed, until.earlier(fitting_s), until, best)
+            else:
+                optimum = None if self.recompute else self._optimum(self.problem, (), deadline)
+                if optimum:
+                    best.bound_s = optimum.seconds
+                complete = not deadline.is_over
+        found = best.found
+        timetable = found.timetable if found else self._least()
+        is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
+        certificate = self._certificate(timetable, best.bound_s, is_short=is_short, complete=complete)
+        return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
+
+    def _ways(self, deadline: Deadline) -> list["_Way"]:
+        """Return what may be on the host: all that can first, and what else there is time to look at."""
+        ways: list[_Way] = []
+        for on_host in reversed(amounts(self.problem)):
+            problem = self._problem(iteration(self.workload), on_host)
+            around = problem.around(problem.fullest)
+            optimum = self._optimum(around, on_host, deadline)
+            order = Order(frozenset(), around, optimum, self._states_s(problem, optimum.seconds)) if optimum else None
+            seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s if order else inf
+            room_bytes = problem.capacity_bytes - max(map(floor_bytes, problem.kernels))
+            ways.append(_Way(on_host, order, seconds, room_bytes))
+            if deadline.is_over:
+                break
+        return ways
+
+    def _as_it_is(self, ways: Sequence["_Way"], best: Best, deadline: Deadline) -> "_Way":
+        """Find the fastest plan that computes nothing again; return what is on the host in it, or else may be."""
+        chosen = ways[0]
+        # Of those that are equally fast by what is known, with as little on the host as can be.
+        for way in sorted(ways, key=lambda each: (each.seconds, len(each.on_host))) if len(ways) > 1 else ():
+            done = best.found and (deadline.is_over or way.seconds >= best.found.seconds * (1 - NEAR))
+            if way.order is None or done:
+                break
+            if best.offer(self._fitting(way.on_host, best).first(way.order, deadline)):
+                chosen = way
+        if chosen.order:
+            self._fitting(chosen.on_host, best).search(chosen.order, deadline)
+        return chosen
+
+    def _searched(self, way: "_Way", relaxed: Relaxed, until: Deadline, deadline: Deadline, best: Best) -> bool:
+        """Find faster plans that compute something again; return whether the search came to its end before its time.
+
+        Args:
+            way: what is on the host.
+            relaxed: of the bound.
+            until: when to search no more for orders.
+            deadline: when to make no more plans of them.
+            best: is offered them.
+        """
+        search, fitting = self._search(way, until, best), self._fitting(way.on_host, best)
+        orders = search.orders(relaxed.again)
+        fitting_s = deadline.at_s - until.at_s
+        for number, order in enumerate(reversed(orders)):
+            is_late = number > 0 and deadline.remaining_s < fitting_s
+            seconds = self._of_all_rounds(order.optimum.seconds) + order.states_s
+            is_faster = best.found is None or (order is not way.order and seconds < best.found.seconds)
+            if is_faster and not (best.found and is_late):
+                fitting.search(order, deadline)
+        return search.is_complete
+
+    def _fitting(self, on_host: frozenset[int], best: Best) -> Fitting:
+        return Fitting(
+            best,
             self._lowered,
             self.place,
             self.replay,
             self._copies,
-            self._host_bytes,
+            self._host_bytes(on_host),
             self._granule_bytes,
             self._chunk_bytes,
         )
-        found: Candidate | None = None
-        complete = False
-        with suppress(KeyboardInterrupt):
-            if begin:
-                found = fitting.fastest(begin, self._part_of(deadline) if self.recompute else deadline)
-            reserve_s = RESERVE * self.time_limit_s
-            fitting_s = min(reserve_s, self.time_limit_s - deadline.remaining_s) if begin else reserve_s
-            if self.recompute and (begin is None or begin.optimum.seconds > bound_s * (1 + NEAR)):
-                part = self._part_of(deadline)
-                relaxed = recomputation_bound(self.problem, self._copies.best, self._host_bytes, part)
-                bound_s = max(bound_s, relaxed.seconds)
-                search = self._search(begin, deadline.earlier(fitting_s), bound_s)
-                orders = search.orders(relaxed.again)
-                complete = search.is_complete
-                for number, order in enumerate(reversed(orders)):
-                    is_late = number > 0 and deadline.remaining_s < fitting_s
-                    if found is None or (not is_late and order is not begin and order.optimum.seconds < found.seconds):
-                        found = faster(found, fitting.fastest(order, deadline))
-            else:
-                optimum = None if self.recompute else self._optimum(self.problem, deadline)
-                if optimum:
-                    bound_s = optimum.seconds
-                complete = not deadline.is_over
-        timetable = found.timetable if found else self._least()
-        is_short = found is None or timetable.seconds > self.problem.fastest_s * (1 + SHORT)
-        certificate = self._certificate(timetable, bound_s, is_short=is_short, complete=complete)
-        return replace(found.plan if found else self._lowered(timetable), certificate=certificate)
 
-    @staticmethod
-    def _part_of(deadline: Deadline) -> Deadline:
-        return Deadline.after(SHARE * deadline.remaining_s)
-
-    def _search(self, begin: Order | None, deadline: Deadline, goal_s: float) -> DropSearch:
+    def _search(self, begin: "_Way", deadline: Deadline, best: Best) -> DropSearch:
         recomputation = Recomputation(iteration(self.workload), self.workload, self.costs)
-        links, host_bytes = self._copies.best, self._host_bytes
-        return DropSearch(recomputation, self._problem, links, host_bytes, deadline, goal_s, self._tell_of, begin)
-
-    def _tell_of(self, seconds: float) -> None:
-        above = seconds / self.problem.fastest_s - 1
-        self.tell(f"{self.label}: {format_seconds(seconds)}, {100 * above:.1f} % above its kernels alone")
+        links, host_bytes = self._copies.best, self._host_bytes(begin.on_host)
+        problem_of = partial(self._problem, on_host=begin.on_host)
+        return DropSearch(
+            recomputation, problem_of, links, host_bytes, deadline, best.bound_s, best.told, begin.order, self._states_s
+        )
 
     @cached_property
     def problem(self) -> Problem:
-        """The kernels in their order, with all memory that there is."""
-        return self._problem(iteration(self.workload))
+        """The kernels in their order, with all memory that there is, and all on the host that may be."""
+        return self._problem(iteration(self.workload), self.movable)
 
-    def _order_as_it_is(self, deadline: Deadline) -> Order | None:
-        """Return the order that computes nothing again; None where some kernel cannot run in this memory."""
-        problem = self.problem.around(self.problem.fullest)
-        optimum = self._optimum(problem, deadline)
-        return Order(frozenset(), problem, optimum) if optimum else None
+    def _optimum(self, problem: Problem, on_host: Collection[int], deadline: Deadline) -> Optimum | None:
+        return optimum_of(problem, self._copies.best, self._host_bytes(on_host), deadline)
 
-    def _optimum(self, problem: Problem, deadline: Deadline) -> Optimum | None:
-        return optimum_of(problem, self._copies.best, self._host_bytes, deadline)
+    def _host_bytes(self, on_host: Collection[int]) -> int:
+        host, storages = self.limits.host, self.workload.step.storages
+        taken_bytes = sum(storages[each].nbytes for each in on_host)
+        return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - taken_bytes
 
-    @property
-    def _host_bytes(self) -> int:
-        host, states_bytes = self.limits.host, sum(each.nbytes for each in self.problem.stays)
-        return min(host.pinned_bytes, host.host_bytes - host.process_bytes) - states_bytes
+    def _states_s(self, problem: Problem, seconds: float, *, may_stay: bool = False) -> float:
+        """Return how much longer an iteration takes for what is on the host than what its micro-batches take."""
+        if not problem.stays:
+            return 0.0
+        whole_s, links = self._of_all_rounds(seconds), self._copies.best
+        return (
+            states_bound(problem, seconds, whole_s - seconds, links, recompute=self.recompute, may_stay=may_stay)
+            - whole_s
+        )
 
     @cached_property
     def _copies(self) -> Copies:
         best = Links(self.copies.best_bytes_per_s(Direction.D2H), self.copies.best_bytes_per_s(Direction.H2D))
         return Copies(partial(self.copies.seconds, Direction.D2H), partial(self.copies.seconds, Direction.H2D), best)
 
-    def _problem(self, runs: Sequence[Run]) -> Problem:
+    def _problem(self, runs: Sequence[Run], on_host: frozenset[int]) -> Problem:
         limits = self.limits
         return problem_of(
             runs,
@@ -159,7 +223,7 @@ class Planner:
             self.costs,
             limits.device_bytes,
             limits.granule_bytes,
-            states_on_host=self.states_on_host,
+            on_host=on_host,
         )
 
     @property
@@ -183,9 +247,9 @@ class Planner:
         return movement.timetable([each.options[-1] for each in kernels])
 
     def _lowered(self, timetable: Timetable) -> TrainingPlan:
-        runs = [each.run for each in timetable.movement.problem.kernels]
-        kernels = kernels_of(runs, timetable.options)
-        buffers = IterationBuffers(self.workload, states_on_host=self.states_on_host)
+        problem = timetable.movement.problem
+        kernels = kernels_of([each.run for each in problem.kernels], timetable.options)
+        buffers = IterationBuffers(self.workload, problem.on_host)
         return lower(
             steps_of(timetable), self.workload, kernels, label=self.label, algorithms="one by one", buffers=buffers
         )
@@ -194,25 +258,24 @@ class Planner:
         """Return what is proven of a timetable, and where memory is short what no schedule can move."""
         names = [each.name for each in IterationBuffers(self.workload).buffers]
         runs = (each.run for each in timetable.movement.problem.kernels)
-        problem, states_s = self.problem, 0.0
-        whole_s = self._of_all_rounds(bound_s) if bound_s < inf else 0.0
-        if problem.stays and bound_s < inf:
-            others_s, links = whole_s - bound_s, self._copies.best
-            states_s = states_bound(problem, bound_s, others_s, links, recompute=self.recompute) - whole_s
+        whole_s = states_s = 0.0
+        if bound_s < inf:
+            whole_s, states_s = self._of_all_rounds(bound_s), self._states_s(self.problem, bound_s, may_stay=True)
         return Certificate(
             bound_s=whole_s + states_s,
             holds_for=self._bound_class,
             offloaded=offloaded(timetable, names),
+            on_host=kept_on_host(timetable.movement.problem),
             recomputed=tuple(dict.fromkeys(run.layer.name for run in runs if run.repeat)),
             slower=slower_kernels(timetable),
             levers=levers(timetable, names, states_s),
-            stays=what_stays(problem) if is_short else (),
+            stays=what_stays(self.problem) if is_short or states_s > SHORT * whole_s else (),
             complete=complete,
         )
 
     @property
     def _bound_class(self) -> BoundClass:
-        if self.states_on_host:
+        if self.movable:
             return BoundClass.ANY_AND_STATES if self.recompute else BoundClass.OFFLOAD_AND_STATES
         return BoundClass.ANY if self.recompute else BoundClass.OFFLOAD
 

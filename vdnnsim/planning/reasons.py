@@ -6,7 +6,8 @@ from itertools import islice
 from typing import Final
 
 from vdnnsim.dnn.step import BufferKind
-from vdnnsim.planning.problem import RESIDENT, Kernel, Problem
+from vdnnsim.planning.problem import Kernel, Problem
+from vdnnsim.planning.survey import RESIDENT
 from vdnnsim.planning.timetable import Timetable
 from vdnnsim.plans.certificate import SlowerKernel
 from vdnnsim.units import format_bytes, format_seconds
@@ -50,7 +51,7 @@ def levers(timetable: Timetable, names: Sequence[str], states_s: float) -> tuple
 
     And states on the host, of which it is given how much longer an iteration takes at the least for them.
     """
-    reasons = [*_waits(timetable, names), *_workspaces(timetable), *_states(timetable.movement.problem, states_s)]
+    reasons = [*_waits(timetable, names), *_workspaces(timetable), *_held_up(timetable.movement.problem, states_s)]
     negligible_s = NEGLIGIBLE * timetable.seconds
     worth = (each for each in sorted(reasons, key=lambda each: -each[0]) if each[0] > negligible_s)
     return tuple(sentence for _, sentence in islice(worth, MOST_REASONS))
@@ -84,20 +85,29 @@ def _waits(timetable: Timetable, names: Sequence[str]) -> Iterator[tuple[float, 
         yield stall_s, f"{_name(kernel)} waits {format_seconds(stall_s)} until {what}: the link is the limit"
 
 
-def _states(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
-    """Yield the seconds that states take to come for the update and to leave again."""
-    nbytes = sum(each.nbytes for each in problem.stays)
-    moved, shown = f"{format_bytes(nbytes)} of optimizer states", f"at least {format_seconds(lost_s)} of that"
-    yield lost_s, f"{moved} come for the update and leave again: {shown} no kernel hides"
+def kept_on_host(problem: Problem) -> tuple[tuple[str, int], ...]:
+    """Return the bytes of states that come for the update and of gradients that leave before it, by kind."""
+    moved = Counter[BufferKind]()
+    for each in problem.stays:
+        moved[problem.workload.step.storages[each.buffer].kind] += each.nbytes * each.comes
+    return tuple((kind.value, moved[kind]) for kind in RESIDENT[::-1] if moved[kind])
+
+
+def _held_up(problem: Problem, lost_s: float) -> Iterator[tuple[float, str]]:
+    """Yield the seconds that states and gradients take to come for the update and to leave."""
+    moved = " and ".join(f"{format_bytes(nbytes)} of {kind}" for kind, nbytes in kept_on_host(problem))
+    yield lost_s, f"{moved} come for the update and leave: at least {format_seconds(lost_s)} of that no kernel hides"
 
 
 def what_stays(problem: Problem) -> tuple[str, ...]:
     """Return below which memory no schedule of the order gets, and for whom; and whether states are in the way."""
-    tightest = max(problem.kernels, key=_floor_bytes)
-    floor, on_host = _floor_bytes(tightest), {each.buffer for each in problem.stays}
-    storages = [each for number, each in enumerate(problem.workload.step.storages) if number not in on_host]
+    tightest = max(problem.kernels, key=floor_bytes)
+    floor = floor_bytes(tightest)
+    storages = [each for number, each in enumerate(problem.workload.step.storages) if number not in problem.on_host]
     resident = sum(each.nbytes for each in storages if each.kind in RESIDENT)
-    whose = "weights and their gradients" if on_host else "weights, their gradients and states"
+    kinds, names = {each.kind for each in storages}, ("weights", "their gradients", "states")
+    *others, last = (name for kind, name in zip(RESIDENT, names, strict=True) if kind in kinds)
+    whose = f"{', '.join(others)} and {last}" if others else last
     sentence = (
         f"{_name(tightest)} needs {format_bytes(floor)} whatever is away, {format_bytes(resident)} of them {whose}: "
         "no schedule of this order fits less memory"
@@ -108,7 +118,8 @@ def what_stays(problem: Problem) -> tuple[str, ...]:
     return sentence, f"optimizer states take {format_bytes(states)} throughout; offload_optimizer moves them"
 
 
-def _floor_bytes(kernel: Kernel) -> int:
+def floor_bytes(kernel: Kernel) -> int:
+    """Return below which memory a kernel cannot run, whatever is away."""
     return kernel.held_bytes + kernel.options[-1].workspace_bytes
 
 

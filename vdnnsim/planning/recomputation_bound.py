@@ -33,7 +33,8 @@ from typing import Final, NamedTuple
 
 from vdnnsim.planning.deadline import Deadline
 from vdnnsim.planning.fluid import Links
-from vdnnsim.planning.problem import Problem, Wait, sums_of
+from vdnnsim.planning.problem import Problem
+from vdnnsim.planning.survey import Wait, sums_of
 from vdnnsim.plans.buffers import IterationBuffers
 
 _TOLERANCE: Final = 1e-6

@@ -24,6 +24,7 @@ def steps_of(timetable: Timetable) -> list[Step]:
         if timetable.released[number] > released:
             steps += _waits(movement.chunks[released : timetable.released[number]])
             released = timetable.released[number]
+        steps += states.room_for(number)
         for chunk in movement.returning[fetched : timetable.fetched[number]]:
             steps.append(
                 Fetch((chunk.wait.buffer,), run.layer, run.phase, chunk.wait.next == number, extent=chunk.extent)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from vdnnsim.memory.requests import round_up
 from vdnnsim.planning.fluid import Need, Stage
-from vdnnsim.planning.problem import Option, Problem, Wait
+from vdnnsim.planning.problem import Option, Problem
+from vdnnsim.planning.survey import Wait
 
 
 class Chunk(NamedTuple):

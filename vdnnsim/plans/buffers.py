@@ -17,13 +17,15 @@ class IterationBuffers:
             statistics), with the index of their layer.
     """
 
-    def __init__(self, workload: Workload, *, states_on_host: bool = False) -> None:
+    def __init__(self, workload: Workload, on_host: frozenset[int] = frozenset()) -> None:
         """Take the storages of a workload.
 
         Args:
             workload: the workload.
-            states_on_host: whether the states of the optimizer that the update alone touches are given on the host.
+            on_host: what is not held, by number: states of the optimizer that are given on the host, and weight
+                gradients that are there between backward and update, behind which they are given up.
         """
+        self._on_host = on_host
         self._step = workload.step
         # What training writes anew for its backward, and what it makes and holds to its end.
         self._brief = {BufferKind.STATISTICS} if workload.is_training else set()
@@ -32,9 +34,8 @@ class IterationBuffers:
         self._operands: dict[tuple[int, Phase, int, bool], tuple[Operand, ...]] = {}
         self._touched: dict[tuple[int, Phase, int | None, bool, bool], tuple[list[int], list[int]]] = {}
         storages = self._step.storages
-        on_host = states_of_update(self._step) if states_on_host else frozenset()
         self.buffers = [
-            Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, number, number in on_host)
+            Buffer(each.name, each.kind, each.nbytes, each.stage, each.given, number, each.given and number in on_host)
             for number, each in enumerate(storages)
         ]
         maps = {each.owner: number for number, each in enumerate(storages) if each.kind is BufferKind.FEATURE_MAP}
@@ -53,16 +54,17 @@ class IterationBuffers:
     def held(self, *, with_statistics: bool) -> list[tuple[int, int]]:
         """Return those resident, with the statistics that training writes anew for its backward or without.
 
-        Weight gradients that are dropped live from backward to the end; what is given on the host is not held.
+        Weight gradients that are dropped live from backward to the end; what is on the host in between is not held.
         """
         others = self._made if with_statistics else self._made | self._brief
         found = ((self.buffers[buffer], (buffer, owner)) for buffer, owner in self.resident)
-        return [each for buffer, each in found if buffer.kind not in others and not buffer.given_on_host]
+        return [each for buffer, each in found if buffer.kind not in others and each[0] not in self._on_host]
 
     @property
     def results(self) -> frozenset[int]:
         """Return what an iteration makes and holds to its end: weight gradients that are dropped only then."""
-        return frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
+        made = frozenset(buffer for buffer, _ in self.resident if self.buffers[buffer].kind in self._made)
+        return made - self._on_host
 
     def nbytes(self, buffer: int) -> int:
         """Return the size of a buffer."""
@@ -116,6 +118,22 @@ def states_of_update(step: Step) -> frozenset[int]:
     storages = step.storages
     states = {number for number, each in enumerate(storages) if each.given and each.kind is BufferKind.OPTIMIZER_STATE}
     return frozenset(states & touched[True] - touched[False])
+
+
+def gradients_of_update(step: Step) -> frozenset[int]:
+    """Return the weight gradients that backward makes anew and the update reads."""
+    first: dict[int, Operand] = {}
+    read = set[int]()
+    for operation in step.operations:
+        for each in operation.operands:
+            storage = step.tensors[each.memory].storage
+            if operation.phase is Phase.UPDATE:
+                read.add(storage)
+            else:
+                first.setdefault(storage, each)
+    made = {number for number, each in first.items() if not each.access.reads}
+    kinds = {number for number, each in enumerate(step.storages) if each.kind is BufferKind.WEIGHT_GRADIENT}
+    return frozenset(kinds & made & read)
 
 
 def _is_sum(operand: Operand) -> bool:

@@ -13,13 +13,19 @@ class BoundClass(Enum):
         "again any number of times"
     )
     OFFLOAD_AND_STATES = (
-        "schedules of this order that compute nothing again, keep weights and their gradients, and have each state of "
-        "the optimizer on the host but for its update"
+        "schedules of this order that compute nothing again and keep weights, with each state of the optimizer kept, "
+        "or on the host but for its update, and each weight gradient kept, or on the host between backward and update"
     )
     ANY_AND_STATES = (
-        "schedules of this order that keep weights and their gradients, and have each state of the optimizer on the "
-        "host but for its update, with all else offloaded or computed again any number of times"
+        "schedules of this order that keep weights, with each state of the optimizer kept, or on the host but for its "
+        "update, each weight gradient kept, or on the host between backward and update, and all else offloaded or "
+        "computed again any number of times"
     )
+
+    @property
+    def moves_states(self) -> bool:
+        """Whether schedules that have states or weight gradients on the host are among them."""
+        return self in (BoundClass.OFFLOAD_AND_STATES, BoundClass.ANY_AND_STATES)
 
     @property
     def recomputes(self) -> bool:
@@ -28,8 +34,7 @@ class BoundClass(Enum):
 
     def includes(self, other: "BoundClass") -> bool:
         """Say whether all schedules of a class are among them."""
-        wider = {BoundClass.OFFLOAD: BoundClass.ANY, BoundClass.OFFLOAD_AND_STATES: BoundClass.ANY_AND_STATES}
-        return self in (other, wider.get(other))
+        return self.recomputes >= other.recomputes and self.moves_states >= other.moves_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Certificate:
         bound_s: no schedule of the class takes less.
         holds_for: the class.
         offloaded: names of what leaves and comes back, with bytes, in the order in which it leaves.
+        on_host: bytes of optimizer states that are on the host between iterations, and of weight gradients that are
+            there between backward and update, by kind in words.
         recomputed: names of the layers whose forward runs again.
         slower: kernels that do not run by their fastest algorithm, the largest loss first.
         levers: why the plan is as it is: at most three sentences, what costs most first.
@@ -69,6 +76,7 @@ class Certificate:
     bound_s: float
     holds_for: BoundClass
     offloaded: tuple[tuple[str, int], ...] = ()
+    on_host: tuple[tuple[str, int], ...] = ()
     recomputed: tuple[str, ...] = ()
     slower: tuple[SlowerKernel, ...] = ()
     levers: tuple[str, ...] = ()

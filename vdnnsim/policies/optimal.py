@@ -2,20 +2,38 @@
 
 What leaves and when it comes back, what is computed again, and by which algorithm each kernel runs are decided together
 (`vdnnsim.planning`). The plan carries a certificate: no schedule of the same order is faster than its bound.
+
+Where a memory model gives buffers addresses, what fits by its bytes may find no room, and which schedule does is luck.
+There the plans of the other policies are replayed as well, as far as the bound holds for them, and the fastest is taken
+whoever made it.
 """
 
+from collections import Counter
+from dataclasses import replace
+from math import inf
 from typing import ClassVar, Final
 
+from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import InputError, PolicyError
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.planning.deadline import Deadline
+from vdnnsim.planning.fitting import NEAR
 from vdnnsim.planning.offload import WHOLE
 from vdnnsim.planning.planner import Planner
-from vdnnsim.plans.buffers import states_of_update
+from vdnnsim.planning.survey import RESIDENT
+from vdnnsim.plans.buffers import gradients_of_update, states_of_update
+from vdnnsim.plans.certificate import Certificate
+from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.training_plan import TrainingPlan
 from vdnnsim.policies.port import Policy, Setting
 from vdnnsim.units import Dimension, parse_quantity
 
 AUTO: Final = "auto"
 WHOLE_BUFFERS: Final = "whole"
+SHARE: Final = 0.8
+"""Of the time limit, for the search, where the plans of other policies are replayed as well."""
+OUTSIDE: Final = ("optimal", "page_migration", "layrub_intra", "layrub_hybrid")
+"""Whose plans are not looked at: itself, pages, and two that lay what a kernel writes over what it reads."""
 
 
 class Optimal(Policy, frozen=True, kw_only=True):
@@ -25,7 +43,8 @@ class Optimal(Policy, frozen=True, kw_only=True):
         recompute: whether parts of forward may run again.
         chunk: the most that a copy moves, as `64 MiB`; `auto` cuts where memory is short, which needs a memory model
             that gives back parts of buffers and is `whole` under others; `whole` moves whole buffers.
-        offload_optimizer: whether the states of the optimizer are on the host between iterations, in pinned memory.
+        offload_optimizer: whether states of the optimizer may be on the host between iterations, and weight gradients
+            between backward and update, in pinned memory; as much of them as serves best.
         time_limit: after which the search ends with the best that it has found.
     """
 
@@ -58,6 +77,16 @@ class Optimal(Policy, frozen=True, kw_only=True):
                 f"{self.label}: offload_optimizer: found a workload whose update keeps nothing between iterations, "
                 "expected an optimizer with states, as momentum or adam, or offload_optimizer: false"
             )
+        limit_s, counts_bytes = parse_quantity(self.time_limit, Dimension.SECONDS), self._counts_bytes(setting)
+        deadline = Deadline.after(limit_s)
+        plan = self._searched(setting, limit_s if counts_bytes else limit_s * SHARE)
+        return plan if counts_bytes else self._or_faster(plan, setting, deadline)
+
+    @staticmethod
+    def _counts_bytes(setting: Setting) -> bool:
+        return setting.limits.model is MemoryModel.IDEAL
+
+    def _searched(self, setting: Setting, limit_s: float) -> TrainingPlan:
         sizes = {AUTO: None, WHOLE_BUFFERS: WHOLE}
         return Planner(
             workload=setting.workload,
@@ -68,11 +97,61 @@ class Optimal(Policy, frozen=True, kw_only=True):
             replay=lambda plan: setting.trials.run_trial(plan).cost_s,
             chunk_bytes=sizes[self.chunk] if self.chunk in sizes else int(parse_quantity(self.chunk, Dimension.BYTES)),
             recompute=self.recompute and setting.workload.is_training,
-            states_on_host=self.offload_optimizer,
-            time_limit_s=parse_quantity(self.time_limit, Dimension.SECONDS),
+            movable=_movable(setting.workload) if self.offload_optimizer else frozenset(),
+            time_limit_s=limit_s,
             label=self.label,
             tell=setting.tell,
         ).plan()
+
+    def _or_faster(self, plan: TrainingPlan, setting: Setting, deadline: Deadline) -> TrainingPlan:
+        """Return a plan, or the fastest of those of other policies that the bound holds for, if that is faster."""
+        from vdnnsim.policies.shipped import SHIPPED
+
+        certificate, trial = plan.certificate, setting.trials.run_trial(plan)
+        assert certificate is not None, "a planner proves what it plans"
+        best, best_s = plan, trial.cost_s if trial.fits else inf
+        for policy in (each() for each in SHIPPED if each.name not in OUTSIDE):
+            if deadline.is_over or best_s <= certificate.bound_s * (1 + NEAR):
+                break
+            if policy.misfit(setting.workload, setting.limits.model):
+                continue
+            other = policy.plan(setting.of(policy.decided_by))
+            trial = setting.trials.run_trial(other)
+            if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
+                best, best_s = (
+                    replace(other, policy=self.label, passes=(), certificate=taken(other, certificate)),
+                    trial.cost_s,
+                )
+        return best
+
+    def _is_of_the_class(self, plan: TrainingPlan, workload: Workload) -> bool:
+        moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Offload)}
+        again = any(isinstance(each, Compute) and each.repeat for each in plan.operations)
+        return plan.workload == workload and moved.isdisjoint(RESIDENT) and (self.recompute or not again)
+
+
+def taken(plan: TrainingPlan, certificate: Certificate) -> Certificate:
+    """Return what is proven of a plan that another policy made."""
+    moved: Counter[str] = Counter()
+    layers = plan.workload.graph.layers
+    for each in plan.operations:
+        if isinstance(each, Offload):
+            moved[plan.buffers[each.buffer].name] += plan.copied_bytes(each)
+    again = (layers[each.layer].name for each in plan.operations if isinstance(each, Compute) and each.repeat)
+    return replace(
+        certificate,
+        offloaded=tuple(moved.items()),
+        on_host=(),
+        recomputed=tuple(dict.fromkeys(again)),
+        slower=(),
+        levers=(f"the plan is that of {plan.policy}: of what was found none whose buffers find a place is faster",),
+    )
+
+
+def _movable(workload: Workload) -> frozenset[int]:
+    """Return what may be on the host; gradients to which several micro-batches add stay."""
+    gradients = gradients_of_update(workload.step) if workload.rounds == 1 else frozenset()
+    return states_of_update(workload.step) | gradients
 
 
 def _positive(name: str, text: str, dimension: Dimension, others: str) -> None:

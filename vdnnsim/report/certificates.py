@@ -37,6 +37,8 @@ def certified(certificate: Certificate, iteration_s: float) -> str:
     """Return how near an iteration is to the best: `certified: within 0.3 % of the best schedule of this order ...`."""
     again = certificate.holds_for.recomputes
     of_class = ", with any map offloaded or computed again" if again else " that computes nothing again"
+    if certificate.holds_for.moves_states:
+        of_class += ", with states and weight gradients on the host or not"
     ended = "" if certificate.complete else "; the time limit ended the search"
     return (
         f"certified: within {gap_text(certificate.gap(iteration_s))} of the best schedule of this order{of_class}, "
@@ -68,7 +70,8 @@ def _moved(certificate: Certificate) -> str:
     offloads = f"offloads {_counted(maps, 'map')}, {nbytes}" if maps else "offloads nothing"
     layers = certificate.recomputed
     again = f"computes {_counted(len(layers), 'layer')} again: {_first(layers)}" if layers else "computes nothing again"
-    return f"{offloads}; {again}"
+    kept = " and ".join(f"{format_bytes(nbytes)} of {kind}" for kind, nbytes in certificate.on_host)
+    return f"{offloads}; {again}" + (f"; {kept} are on the host while no kernel wants them" if kept else "")
 
 
 def _slower(certificate: Certificate) -> str:

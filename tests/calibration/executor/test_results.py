@@ -30,6 +30,7 @@ from vdnnsim.dnn.networks.tiny import tiny_linear, tiny_residual
 from vdnnsim.dnn.shapes import MapShape
 from vdnnsim.dnn.workload import Mode, Optimizer
 from vdnnsim.element_type import ElementType
+from vdnnsim.planning.survey import RESIDENT
 from vdnnsim.plans.operations import (
     Allocate,
     Compute,
@@ -214,9 +215,12 @@ def test_weight_gradients_that_are_kept_are_cleared_before_each_iteration(bench:
         assert_results_are_the_references(bench, workload, plan, run)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.6])
-def test_states_that_are_on_the_host_come_for_the_update(bench: Bench, share: float) -> None:
-    """In all the memory and in less than the states take beside the rest, so that some leave before others come.
+@pytest.mark.parametrize(
+    ("share", "kinds"),
+    [(0.6, {BufferKind.OPTIMIZER_STATE}), (0.5, {BufferKind.OPTIMIZER_STATE, BufferKind.WEIGHT_GRADIENT})],
+)
+def test_what_is_on_the_host_comes_for_the_update(bench: Bench, share: float, kinds: set[BufferKind]) -> None:
+    """In less memory than all, where states leave, and in so little that weight gradients have to as well.
 
     Two iterations of one executor begin with the same states.
     """
@@ -227,6 +231,8 @@ def test_states_that_are_on_the_host_come_for_the_update(bench: Bench, share: fl
     plan = bench.plan(workload, Optimal(recompute=False, offload_optimizer=True), framework_first, limits)
     executor = Executor(bench.device, workload, bench.library)
 
+    moved = {plan.buffers[each.buffer].kind for each in plan.operations if isinstance(each, Prefetch)}
+    assert moved.intersection(RESIDENT) == kinds
     for _ in range(2):
         run = executor.execute(plan, limits)
         assert isinstance(run, Execution)

@@ -12,7 +12,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
 from vdnnsim.planning.fluid import Links
-from vdnnsim.planning.problem import Problem, Wait
+from vdnnsim.planning.problem import Problem
+from vdnnsim.planning.survey import Wait
 
 
 class Program:

@@ -65,6 +65,23 @@ def test_a_certificate_of_little(result: ScenarioResult, move: PolicyResult) -> 
     assert line.endswith("forward of c by gemm, not fft (+1.00 ms, 1 B less workspace) and 1 more")
 
 
+def test_what_is_on_the_host_while_no_kernel_wants_it_is_said_by_its_kind(
+    result: ScenarioResult, move: PolicyResult
+) -> None:
+    kinds = ("optimizer states", 1024), ("weight gradients", 12)
+    moving = Certificate(8.0, BoundClass.OFFLOAD_AND_STATES, on_host=kinds)
+    assert certificates(replace(result, results=(with_certificate(move, moving),))) == (
+        (
+            "move(m): certified: within 0.00 % of the best schedule of this order that computes nothing again, with "
+            "states and weight gradients on the host or not, which takes 8.00 s or more"
+        ),
+        (
+            "move(m): offloads nothing; computes nothing again; 1.00 KiB of optimizer states and 12 B of weight "
+            "gradients are on the host while no kernel wants them"
+        ),
+    )
+
+
 def test_of_what_does_not_fit_only_what_stands_in_the_way(result: ScenarioResult, keep: PolicyResult) -> None:
     """Its 6 s are of a GPU without a capacity, which the bound does not speak of."""
     unfit = replace(result, results=(with_certificate(keep, CERTIFICATE),))
@@ -113,6 +130,7 @@ def test_where_a_reader_finds_it(result: ScenarioResult, move: PolicyResult, kee
         "holds_for": BoundClass.OFFLOAD.value,
         "offloaded": [{"name": "map a, part 1", "bytes": 1024}, {"name": "map b", "bytes": 512}],
         "recomputed": [],
+        "on_host": [],
         "slower": [
             {
                 "layer": "conv1",

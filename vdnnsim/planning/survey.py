@@ -1,0 +1,161 @@
+"""Who is touched when, in an order of kernels: what each must find, what waits between two, what is on the host."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.dnn.step import BufferKind
+from vdnnsim.memory.requests import round_up
+from vdnnsim.plans.buffers import IterationBuffers
+from vdnnsim.plans.lifetimes import lifetimes
+from vdnnsim.plans.schedule import Run
+
+RESIDENT: Final = (BufferKind.WEIGHTS, BufferKind.WEIGHT_GRADIENT, BufferKind.OPTIMIZER_STATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A time for which a buffer waits with a content that is wanted after it.
+
+    Attributes:
+        nbytes: of the content, granules aside.
+        made: the kernel that wrote the content, by position; -1 where an iteration begins with it.
+        last, next: the kernels that touch it before and after, by position; -1 as above.
+    """
+
+    buffer: int
+    nbytes: int
+    made: int
+    last: int
+    next: int
+
+
+class Stay(NamedTuple):
+    """For which kernels a buffer that is on the host before or behind them is on the GPU.
+
+    Attributes:
+        first, last: the kernels that touch it first and last, by position.
+        comes: whether it has a content before them.
+        leaves: whether one of them writes what is wanted behind them.
+    """
+
+    buffer: int
+    nbytes: int
+    first: int
+    last: int
+    comes: bool
+    leaves: bool
+
+
+class Survey:
+    """Who is touched when: by kernel the bytes that must be there, those that may be away, and what moves when."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        buffers: IterationBuffers,
+        granule_bytes: int,
+        on_host: frozenset[int],
+        *,
+        moves_resident: bool,
+    ) -> None:
+        self._buffers = buffers
+        self._granule_bytes = granule_bytes
+        self._update = next((at for at, run in enumerate(runs) if run.phase is Phase.UPDATE), len(runs))
+        self._moves_resident = moves_resident
+        self._count = count = len(runs)
+        self._held: list[Span] = []
+        self._waiting: list[Span] = []
+        self._parked: list[Span] = []
+        self.waits: list[Wait] = []
+        self.stays: list[Stay] = []
+        self._read: dict[int, list[int]] = defaultdict(list)
+        self._written: dict[int, list[int]] = defaultdict(list)
+        for position, run in enumerate(runs):
+            reads, writes = buffers.touched(run)
+            for each in dict.fromkeys(reads):
+                self._read[each].append(position)
+            for each in dict.fromkeys(writes):
+                self._written[each].append(position)
+        for life in self._lives(runs):
+            if life[0] not in on_host:
+                self._enter(*life)
+        for each in on_host:
+            self._enter_stays(each)
+        self.waits.sort(key=lambda each: (each.last, -each.next))
+        self.stays.sort(key=lambda each: (each.first, each.last, each.buffer))
+        self.held, self.waiting, self.parked = (
+            sums_of(each, count) for each in (self._held, self._waiting, self._parked)
+        )
+        self.content = sums_of([(each.last + 1, each.next, each.nbytes) for each in self.waits], count)
+        made_just_before = (each for each in self.waits if -1 < each.made == each.last)
+        self.fresh = sums_of([(each.made + 1, each.made + 2, each.nbytes) for each in made_just_before], count)
+        # A content that waits several times leaves once.
+        contents = {(each.buffer, each.made): each for each in self.waits}
+        self.sendable = sums_of([(each.made + 1, each.next - 1, each.nbytes) for each in contents.values()], count)
+
+    def _lives(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
+        """Yield each buffer, the kernel that makes it, the last that touches it; -1 and the end for no kernel."""
+        throughout = [buffer for buffer, _ in self._buffers.held(with_statistics=False)]
+        lived = lifetimes(runs, self._buffers, frozenset(throughout))
+        living = dict.fromkeys(lived.given, -1)
+        for position in range(len(runs)):
+            living |= dict.fromkeys(lived.begins[position], position)
+            for each in lived.ends[position]:
+                yield each, living.pop(each), position
+        for each in throughout:
+            yield each, -1, len(runs)
+
+    def _enter(self, buffer: int, first: int, last: int) -> None:
+        found = self._buffers.buffers[buffer]
+        size = round_up(found.nbytes, self._granule_bytes)
+        if not self._moves_resident and (last == self._count or found.kind in RESIDENT):
+            self._held.append((max(0, first), last + 1, size))
+            return
+        read = [each for each in self._read[buffer] if first <= each <= last]
+        written = [each for each in self._written[buffer] if first <= each <= last]
+        touched = sorted({*read, *written})
+        self._held += ((each, each + 1, size) for each in touched)
+        ends = [*([-1] if first < 0 else []), *touched, *([last] if last == self._count and found.given else [])]
+        for before, after in pairwise(ends):
+            # What is written anew after a wait, as a weight gradient that has memory throughout, holds nothing in it.
+            if after - before > 1 and (after == self._count or after in read):
+                self._waiting.append((before + 1, after, size))
+                made = max((each for each in written if each <= before), default=-1)
+                self.waits.append(Wait(buffer, found.nbytes, made, before, after))
+
+    def _enter_stays(self, buffer: int) -> None:
+        """Enter when a buffer is on the GPU that is on the host between backward and update, or but for the update."""
+        found = self._buffers.buffers[buffer]
+        size = round_up(found.nbytes, self._granule_bytes)
+        touched = sorted({*self._read[buffer], *self._written[buffer]})
+        before, behind = ([each for each in touched if (each < self._update) is early] for early in (True, False))
+        if before and before[-1] + 1 == behind[0]:
+            self.stays.append(Stay(buffer, found.nbytes, before[0], behind[-1], comes=False, leaves=False))
+            self._held.append((before[0], behind[-1] + 1, size))
+            return
+        if before:
+            self.stays.append(Stay(buffer, found.nbytes, before[0], before[-1], comes=False, leaves=True))
+            self._parked.append((before[-1] + 1, behind[0], found.nbytes))
+            self._held.append((before[0], before[-1] + 1, size))
+        else:
+            self._parked += [(0, behind[0], found.nbytes), (behind[-1] + 1, self._count, found.nbytes)]
+        leaves = not before and bool(self._written[buffer])
+        self.stays.append(Stay(buffer, found.nbytes, behind[0], behind[-1], comes=True, leaves=leaves))
+        self._held.append((behind[0], behind[-1] + 1, size))
+
+
+Span = tuple[int, int, int]
+"""Bytes from one kernel to another, the latter not included: the two, and the bytes."""
+
+
+def sums_of(spans: Iterable[Span], count: int) -> list[int]:
+    """Return by kernel the bytes of the spans that it is in."""
+    changes = [0] * (count + 2)
+    for start, stop, nbytes in spans:
+        changes[start] += nbytes
+        changes[max(start, stop)] -= nbytes
+    return list(accumulate(changes))[:count]
