@@ -1,4 +1,4 @@
-"""Kills commands at random moments, half of them while files are replaced: `python -m tests.hostile.kills 34`.
+"""Kills commands at random moments, half of them while files are replaced: `python -m tests.hostile.kills 34 [NAME]`.
 
 Two questions write into one folder in turn. After each kill all files are those of one of them, or the manifest says
 that it is unfinished; what a journal or a study held is still there. The command that is run to its end leaves nothing
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,9 +171,8 @@ def _becoming(out: Path) -> set[Path]:
     return {*out.glob(".vdnnsim-*"), *out.parent.glob(".vdnnsim-*")}
 
 
-def main(kills: int) -> None:
-    """Kill so many commands of each kind, and print what came out."""
-    draw = random.Random(7)  # noqa: S311  # equal draws each time
+def main(kills: int, names: Sequence[str]) -> None:
+    """Kill so many commands of each kind, or of those named, and print what came out."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "model.py").write_text(MODEL)
@@ -181,10 +180,14 @@ def main(kills: int) -> None:
             scenario = SCENARIO.replace("BATCH", str(number + 4)).replace("POLICY", policy)
             (folder / f"s{number}.yaml").write_text(scenario)
         for victim in VICTIMS:
+            if names and victim.name not in names:
+                continue
+            draw = random.Random(f"kills {victim.name}")  # noqa: S311  # equal draws each time
             sys.stdout.write(f"{attack(victim, folder, kills, draw)}\n")
             sys.stdout.flush()
-    sweeps.main(kills)
+    if not names or "sweep" in names:
+        sweeps.main(kills)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])
