@@ -18,9 +18,12 @@ from vdnnsim.hardware.sections import LAYOUTS
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote
-from vdnnsim.replace import replace_files
+from vdnnsim.replace import UNFINISHED, replace_files
 
 _LINK: Final = "link."
+_MEANWHILE: Final = f"""schema_version: {SCHEMA_VERSION}
+{UNFINISHED}: its tables were being written, and may be of another profile; the same command writes them anew
+"""
 
 
 def copies_beside(profile: Path, table: str) -> MeasuredCopies:
@@ -66,8 +69,10 @@ def write_profile(
             data = text.encode()
             assert hashlib.sha256(data).hexdigest() == measured.sha256, "another table than the machine's"
             contents[measured.table.name] = data
+    # An earlier profile would not tell that its tables are no longer its own.
+    meanwhile = {path.name: _MEANWHILE.encode()} if contents else {}
     contents[path.name] = profile_text(server, description).encode()
-    return replace_files(path.parent, contents)
+    return replace_files(path.parent, contents, meanwhile)
 
 
 def profile_text(server: Server, description: str) -> str:

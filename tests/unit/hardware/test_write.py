@@ -140,6 +140,35 @@ def test_a_profile_comes_with_its_table(tmp_path: Path) -> None:
     assert server.kernels.sha256 == hashlib.sha256(TABLE.encode()).hexdigest()
 
 
+@pytest.mark.parametrize("renames", range(4))
+def test_a_profile_never_speaks_of_the_table_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """Killed before any of the three replacements, and after all: the word, the table, the profile."""
+    path, replace_path, left = tmp_path / "mine.yaml", Path.replace, renames
+    write_profile(path, calibrated(path), "first", TABLE)
+
+    def end(complete: Path, place: Path) -> Path:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        return replace_path(complete, place)
+
+    other = f"{TABLE}more\n"
+    kernels = kernels_beside(path, other, tf32=True, channels_last=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if renames < 3 else patch.context():
+        patch.setattr(Path, "replace", end)
+        write_profile(path, replace(calibrated(path), kernels=kernels), "second", other)
+    found = path.with_name("mine.kernels.csv").read_text(encoding="utf-8")
+    assert found == (TABLE if renames < 2 else other)
+    if renames in (0, 3):
+        assert load_profile(path).description == ("second" if renames else "first")
+    else:
+        with pytest.raises(ProfileError, match=r"mine\.yaml: unfinished: its tables were being written"):
+            load_profile(path)
+
+
 def test_a_figure_stands_on_one_line_where_it_fits(tmp_path: Path) -> None:
     text = profile_text(calibrated(tmp_path / "mine.yaml"), "mine")
     assert '  dram_bandwidth: {value: 336 GB/s, origin: paper, source: "paper, IV-B: max 336 GB/sec"}\n' in text
