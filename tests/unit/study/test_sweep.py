@@ -117,7 +117,7 @@ def test_conditions_have_an_end(folder: Path) -> None:
     """A thousand conditions of two comparisons each at 100,000 batches: 200 million, of which none is made."""
     name, batches = "long.yaml", "{from: 1, to: 100000, step: 1}"
     condition = "  - workload.batch_size != 3 or workload.batch_size > 7\n"
-    text = f"{STUDY.split('axes:')[0]}axes:\n  workload.batch_size: {batches}\nwhere:\n{condition * 1000}"
+    text = f"{STUDY.split('axes:', maxsplit=1)[0]}axes:\n  workload.batch_size: {batches}\nwhere:\n{condition * 1000}"
     (folder / name).write_text(text)
     done = vdnnsim("check", name, folder=folder)
     assert (done.returncode, done.stdout) == (1, "")
