@@ -101,16 +101,13 @@ class Victim:
         return UNFINISHED in _keys(found.get(self.manifest, b"{}"))
 
     def are_of_one(self, before: Mapping[str, bytes], found: Mapping[str, bytes]) -> bool:
-        """Whether files that were measured, and so differ each time, are all new ones or all older ones.
+        """Whether files that were measured, and so differ each time, are of one command.
 
-        The manifest may be new beside tables that stay: those of a journal from which all was taken. Of files that were
-        of two commands before, some of the same journal may have been in place.
+        Its manifest comes last, so where that is an older one, so are all; of the same journal some may be equal.
         """
-        if self.is_unfinished(before):
-            return set(before) - {name for name in before if name.endswith(".jsonl")} <= set(found)
         names = [name for name in {*before, *found} if not name.endswith(".jsonl")]
-        news = {before.get(name) != found.get(name) for name in names if name != self.manifest}
-        return len(news) < 2 and (True not in news or before.get(self.manifest) != found.get(self.manifest))
+        is_older = before.get(self.manifest) == found.get(self.manifest)
+        return all(name in found and (not is_older or before.get(name) == found[name]) for name in names)
 
 
 VICTIMS: Final = (
