@@ -25,7 +25,7 @@ from vdnnsim.dnn.workload import Workload
 from vdnnsim.errors import DeviceError, OutputError
 from vdnnsim.hardware.copies import copy_table_text
 from vdnnsim.hardware.server import Server
-from vdnnsim.hardware.write import copies_beside, kernels_beside, write_profile
+from vdnnsim.hardware.write import copies_beside, kernels_beside, refuse_foreign_profile, write_profile
 
 _FOLDER: Final = Path("hw_profiles")
 _PASSING: Final = ("date", "sm_clock", "memory_clock", "pcie")
@@ -112,8 +112,9 @@ class Calibrator:
         """Return the journal beside the profile, which shows early whether one can write there.
 
         Raises:
-            OutputError: one cannot.
+            OutputError: one cannot, or would write over what people wrote.
         """
+        refuse_foreign_profile(self.out)
         identity = {
             "device": self.device.name,
             "TF32": "on" if self.settings.tf32 else "off",

@@ -10,17 +10,23 @@ Where that turns out otherwise, because a policy decides by the durations of its
 repeated with real ones. If more images always need more memory, no larger batch fits. That need not be so: the fastest
 algorithm of a convolution changes with the batch, and another one may do with less workspace.
 
-A search may have a limit of time, in equal shares for the policies: what is told then is the largest batch that fitted,
-and the least that did not. It is the time of the processor, so that what else a machine does changes no answer.
+A search may have a limit of time, in equal shares for the policies, of which a part is kept for the real trials: what
+is told then is the largest batch that fitted, and the least that did not. It is the time of the processor, so that what
+else a machine does changes no answer, and it ends a search wherever that is, for one plan of a large network may take
+longer than all of it.
 
 A policy that cuts a batch into parts until they fit trains any batch if it trains one image; then the search is for the
 largest part.
 """
 
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import process_time
+from types import FrameType
+from typing import Final
 
 from vdnnsim.analysis.kernel_origins import KernelOrigins, kernel_origins
 from vdnnsim.analysis.results import Declined
@@ -83,12 +89,36 @@ class _TimeUpError(BaseException):
     """Not an Exception, so that no policy answers it."""
 
 
+_SEARCHED: Final = 0.75
+"""Of the time of a policy, the part in which batches are sought; in the rest what was found is run."""
+_SOONEST_S: Final = 1e-6
+
+
+@contextmanager
+def _until(ends_s: float) -> Iterator[None]:
+    """End what is done here by a _TimeUpError once the processor has worked so long."""
+    if ends_s == inf:
+        yield
+        return
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        raise _TimeUpError
+
+    before = signal.signal(signal.SIGPROF, end)
+    try:
+        signal.setitimer(signal.ITIMER_PROF, max(_SOONEST_S, ends_s - process_time()))
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
 def largest_batches(scenario: Scenario, limit_s: float = inf) -> tuple[LargestBatch, ...]:
     """Return the largest batch of every policy of a scenario; the scenario's own is where the search begins.
 
     Args:
         scenario: the question.
-        limit_s: how long to search, for all policies together, in time of the processor.
+        limit_s: how long to search, for all policies together, in time of the processor; in the main thread alone.
 
     Raises:
         PolicyError: no policy has a plan; one that has none takes no other with it.
@@ -97,9 +127,8 @@ def largest_batches(scenario: Scenario, limit_s: float = inf) -> tuple[LargestBa
     found, refusals = list[LargestBatch](), list[PolicyError]()
     ends_s = process_time() + limit_s
     for left, policy in zip(range(len(scenario.policies), 0, -1), scenario.policies, strict=True):
-        simulators.until_s = process_time() + max(0.0, ends_s - process_time()) / left
         try:
-            found.append(_largest_batch(simulators, policy))
+            found.append(_largest_batch(simulators, policy, (ends_s - process_time()) / left))
         except PolicyError as refusal:
             refusals.append(refusal)
             declined = Declined.by(policy.label, refusal)
@@ -117,19 +146,16 @@ def find_edge(need: Callable[[int], Need], guess: int, largest: int = LARGEST_BA
     known: dict[int, Need] = {}
     low, high = 0, largest + 1
     batch, width = guess, high
-    while True:
-        try:
+    with suppress(_TimeUpError):
+        while high - low > 1:
             known[batch] = need(batch)
-        except _TimeUpError:
-            return low, high
-        low, high = (batch, high) if known[batch].fits else (low, batch)
-        if high - low == 1:
-            return low, high
-        closing, width = 2 * (high - low) <= width, high - low
-        estimate = _where_full(known, batch) if closing or len(known) < _ALWAYS_ESTIMATED else None
-        if estimate is None:
-            estimate = 2 * low if high > largest else (low + high) // 2
-        batch = min(max(estimate, low + 1), high - 1)
+            low, high = (batch, high) if known[batch].fits else (low, batch)
+            closing, width = 2 * (high - low) <= width, high - low
+            estimate = _where_full(known, batch) if closing or len(known) < _ALWAYS_ESTIMATED else None
+            if estimate is None:
+                estimate = 2 * low if high > largest else (low + high) // 2
+            batch = min(max(estimate, low + 1), high - 1)
+    return low, high
 
 
 _ALWAYS_ESTIMATED = 4
@@ -149,15 +175,11 @@ class _Simulators:
     """The machine with each batch that was asked for, its kernels timed once for all policies.
 
     One model of its costs serves all batches, for reading its tables takes longer than a plan.
-
-    Attributes:
-        until_s: when the search for one policy ends.
     """
 
     scenario: Scenario
     costs: ServerCosts
     made: dict[int, Simulator] = field(default_factory=dict)
-    until_s: float = inf
 
     def __getitem__(self, batch: int) -> Simulator:
         if batch not in self.made:
@@ -175,46 +197,28 @@ class _Simulators:
         return self.made[batch]
 
     def setting(self, batch: int, *, placed: bool) -> Setting:
-        """What a policy may know at a batch, with trials that are only placed, or real ones, while there is time."""
-        setting, trials = self[batch].setting(), _Trials(self, self[batch], placed)
-        place = setting.placed
-
-        def placement(plan: TrainingPlan) -> Placement | DoesNotFit:
-            self.check_time()
-            assert place is not None, "a simulator places"
-            return place(plan)
-
-        several = trials if placed or setting.server_trials is not None else None
-        return replace(setting, known_trials=trials, server_trials=several, placed=placement)
-
-    def check_time(self) -> None:
-        """End the search where time is up."""
-        if process_time() > self.until_s:
-            raise _TimeUpError
+        """What a policy may know at a batch, with trials that are only placed, or real ones."""
+        setting = self[batch].setting()
+        if not placed:
+            return setting
+        trials = _PlacedTrials(self[batch])
+        return replace(setting, known_trials=trials, server_trials=trials)
 
 
 @dataclass(frozen=True, slots=True)
-class _Trials:
-    """Trials while there is time; those that are only placed take none."""
+class _PlacedTrials:
+    """Trials that are only placed, and take no time."""
 
-    simulators: _Simulators
     simulator: Simulator
-    placed: bool
 
     def run_trial(self, plan: TrainingPlan) -> Trial:
-        self.simulators.check_time()
-        if self.placed:
-            return self.run_server_trial((plan,))[0]
-        return self.simulator.run_trial(plan)
+        return self.run_server_trial((plan,))[0]
 
     def run_server_trial(self, plans: Sequence[TrainingPlan]) -> tuple[Trial, ...]:
-        self.simulators.check_time()
-        if self.placed:
-            return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.completed(plans))
-        return self.simulator.run_server_trial(plans)
+        return tuple(Trial(self.simulator.place(plan), 0.0) for plan in self.simulator.completed(plans))
 
 
-def _largest_batch(simulators: _Simulators, policy: Policy) -> LargestBatch:
+def _largest_batch(simulators: _Simulators, policy: Policy, limit_s: float) -> LargestBatch:
     part_policy = policy.of_a_part
     if part_policy is not None:
         if simulators.scenario.captured is not None:
@@ -222,35 +226,35 @@ def _largest_batch(simulators: _Simulators, policy: Policy) -> LargestBatch:
                 f"{policy.label}: cuts a batch into parts, and {simulators.scenario.workload.graph.name} was captured "
                 "with all of it at a time; expected another policy"
             )
-        part = _largest_batch(simulators, part_policy)
+        part = _largest_batch(simulators, part_policy, limit_s)
         if part.batch_size == 0:
             return replace(part, policy=policy.label)
         return replace(part, policy=policy.label, batch_size=LARGEST_BATCH, refusal=None, part_size=part.batch_size)
-    for placed in (True, False):
-        batch, more = _edge(simulators, policy, placed=placed)
-        untried = more if more > batch + policy.batch_multiple else None
-        try:
-            found = _hold_against_trials(simulators, policy, batch, untried)
-        except _TimeUpError:
-            return LargestBatch(policy.label, batch, None, None, untried=more)
-        if found is not None:
-            return found
-    # A policy whose own search is cut short may find a plan once, and none the next time.
-    assert simulators.until_s < inf, f"{policy.label} plans differently each time"
+    batch, more, begun_s = 0, LARGEST_BATCH + 1, process_time()
+    with suppress(_TimeUpError):
+        for placed in (True, False):
+            batch, more = _edge(simulators, policy, begun_s + _SEARCHED * limit_s, placed=placed)
+            untried = more if more > batch + policy.batch_multiple else None
+            with _until(begun_s + limit_s):
+                found = _hold_against_trials(simulators, policy, batch, untried)
+            if found is not None:
+                return found
+        # A policy whose own search is cut short may find a plan once, and none the next time.
+        assert limit_s < inf, f"{policy.label} plans differently each time"
     return LargestBatch(policy.label, batch, None, None, untried=more)
 
 
-def _edge(simulators: _Simulators, policy: Policy, *, placed: bool) -> tuple[int, int]:
+def _edge(simulators: _Simulators, policy: Policy, ends_s: float, *, placed: bool) -> tuple[int, int]:
     """Search among the batches that a policy can have."""
     multiple = policy.batch_multiple
     guess = max(1, simulators.scenario.workload.batch_size // multiple)
 
     def need(count: int) -> Need:
-        simulators.check_time()
         batch = count * multiple
         return _need(simulators[batch], make_plans(policy, simulators.setting(batch, placed=placed)))
 
-    batch, more = find_edge(need, guess, LARGEST_BATCH // multiple)
+    with _until(ends_s):
+        batch, more = find_edge(need, guess, LARGEST_BATCH // multiple)
     return multiple * batch, multiple * more
 
 
@@ -270,7 +274,6 @@ def _hold_against_trials(
         kernels = kernel_origins(plans, simulator.cost_model)
     more = batch + policy.batch_multiple
     if untried is None and more <= LARGEST_BATCH:
-        simulators.check_time()
         refusal = simulators[more].refusal(policy)
         if refusal is None:
             return None

@@ -20,6 +20,9 @@ from vdnnsim.errors import OutputError
 Content: TypeAlias = bytes | Iterable[bytes]
 """Of a file: all of it, or its pieces one after the other, for what memory should not hold at once."""
 
+UNFINISHED: Final = "unfinished"
+"""The key of what stands while files are replaced that belong together."""
+
 _PREFIX: Final = ".vdnnsim-"
 """Of folders in which files become complete."""
 

@@ -1,11 +1,11 @@
-"""Kills commands at random moments, half of them while files are replaced: `python -m tests.hostile.kills 34`.
+"""Kills commands at random moments, half of them while files are replaced: `python -m tests.hostile.kills 34 [NAME]`.
 
 Two questions write into one folder in turn. After each kill all files are those of one of them, or the manifest says
 that it is unfinished; what a journal or a study held is still there. The command that is run to its end leaves nothing
-beside its files, and where nothing is measured the bytes of one that nobody disturbed.
+beside its files, and where nothing is measured the bytes of one that nobody disturbed. `validate` reads what
+`calibrate` wrote before it.
 """
 
-import json
 import os
 import random
 import signal
@@ -13,15 +13,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from tests.study import kills as sweeps
 from tests.toy import ROOT
-from vdnnsim.report.folder import UNFINISHED
+from vdnnsim.replace import UNFINISHED
 
 SCENARIO: Final = """
 schema_version: 1
@@ -94,12 +96,18 @@ class Victim:
             stderr=subprocess.DEVNULL,
         )
 
-    def is_whole(self, found: Mapping[str, bytes]) -> bool:
-        """Whether files of which no manifest says otherwise are those of one command."""
-        if not self.manifest:
-            return True
-        named = json.loads(found[self.manifest]).get("files", ())
-        return set(named) <= found.keys()
+    def is_unfinished(self, found: Mapping[str, bytes]) -> bool:
+        """Whether files say of themselves that they are not those of one command."""
+        return UNFINISHED in _keys(found.get(self.manifest, b"{}"))
+
+    def are_of_one(self, before: Mapping[str, bytes], found: Mapping[str, bytes]) -> bool:
+        """Whether files that were measured, and so differ each time, are of one command.
+
+        Its manifest comes last, so where that is an older one, so are all; of the same journal some may be equal.
+        """
+        names = [name for name in {*before, *found} if not name.endswith(".jsonl")]
+        is_older = before.get(self.manifest) == found.get(self.manifest)
+        return all(name in found and (not is_older or before.get(name) == found[name]) for name in names)
 
 
 VICTIMS: Final = (
@@ -109,10 +117,17 @@ VICTIMS: Final = (
     Victim("capture model.py:make --batch 1NUMBER --image 3x2x2 --out OUT/model.step.json"),
     Victim(
         "calibrate --device cpu --network tiny_linear --batch-size 2 --out OUT/own.yaml",
+        "own.yaml",
         measures=True,
     ),
     Victim("validate --device cpu --profile ./calibrate/own.yaml --out OUT", "run.json", _ONE_TASK, measures=True),
 )
+
+
+def _keys(content: bytes) -> Collection[str]:
+    """Return the keys of a manifest, which is JSON, or of a profile, which is YAML."""
+    keys: Collection[str] = yaml.safe_load(content)
+    return keys
 
 
 def content(folder: Path) -> Mapping[str, bytes]:
@@ -147,16 +162,17 @@ def attack(victim: Victim, folder: Path, kills: int, draw: random.Random) -> str
         process.send_signal(signal.SIGKILL)
         process.wait()
         found = content(out)
-        journals = [name for name in before if name.endswith(".jsonl") and "own.yaml" not in found]
-        for name in journals:
-            lines, kept = (set(each[name].split(b"\n")[:-1]) for each in (before, found))
-            assert lines <= kept, "a measurement is lost"
-        if victim.manifest in found and UNFINISHED in json.loads(found[victim.manifest]):
+        for name in (name for name in before if name.endswith(".jsonl")):
+            if name in found:
+                lines, kept = (set(each[name].split(b"\n")[:-1]) for each in (before, found))
+                assert lines <= kept, "a measurement is lost"
+            else:
+                assert before.get("own.yaml") != found["own.yaml"], "all measurements are lost"
+        if victim.is_unfinished(found):
             unfinished += 1
-        elif not victim.measures:
-            assert found in ({}, *whole), "files of two commands, and nothing tells"
         else:
-            assert found == before or journals or not found or victim.is_whole(found), "a file is missing"
+            is_whole = victim.are_of_one(before, found) if victim.measures else found in ({}, *whole)
+            assert is_whole, f"files of two commands, and nothing tells: {sorted(before)}, {sorted(found)}"
     assert victim.begin(folder, 0, victim.name).wait() in _DONE, f"{victim.name} failed"
     last = content(out)
     assert {path.name for path in out.iterdir()} == set(whole[0]), "something is left"
@@ -171,9 +187,8 @@ def _becoming(out: Path) -> set[Path]:
     return {*out.glob(".vdnnsim-*"), *out.parent.glob(".vdnnsim-*")}
 
 
-def main(kills: int) -> None:
-    """Kill so many commands of each kind, and print what came out."""
-    draw = random.Random(7)  # noqa: S311  # equal draws each time
+def main(kills: int, names: Sequence[str]) -> None:
+    """Kill so many commands of each kind, or of those named, and print what came out."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "model.py").write_text(MODEL)
@@ -181,10 +196,14 @@ def main(kills: int) -> None:
             scenario = SCENARIO.replace("BATCH", str(number + 4)).replace("POLICY", policy)
             (folder / f"s{number}.yaml").write_text(scenario)
         for victim in VICTIMS:
+            if names and victim.name not in names:
+                continue
+            draw = random.Random(f"kills {victim.name}")  # noqa: S311  # equal draws each time
             sys.stdout.write(f"{attack(victim, folder, kills, draw)}\n")
             sys.stdout.flush()
-    sweeps.main(kills)
+    if not names or "sweep" in names:
+        sweeps.main(kills)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2:])

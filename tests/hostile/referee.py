@@ -11,21 +11,25 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 from vdnnsim.analysis.results import ScenarioResult
+from vdnnsim.cost.model import ServerCosts
+from vdnnsim.cost.table import AdjustedCosts, KernelCost
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Mode, Optimizer, Workload
 from vdnnsim.element_type import ElementType
 from vdnnsim.errors import PolicyError
-from vdnnsim.experiment import run_scenario
+from vdnnsim.experiment import run_scenario, simulator_of
 from vdnnsim.hardware.profile import find_profile, read_profile
 from vdnnsim.memory.choices import MemoryModel, PinnedMemory
 from vdnnsim.plans.operations import Aggregation
+from vdnnsim.policies.port import DecidedBy
 from vdnnsim.policies.registry import known_policies, resolve_policy
 from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.scenario.scenario import Scenario
@@ -36,6 +40,9 @@ _US: Final = 0.0015
 _STREAMS: Final = (1, 2, 3, 4)
 _NETWORKS: Final = ("tiny_linear", "tiny_forked", "tiny_residual", "lenet", "alexnet", "cifar10_quick", "resnet18")
 _POLICIES: Final = tuple(name for name in known_policies() if name not in {"vdnn_dyn", "staggered_swap"})
+_STATIC: Final = tuple(
+    name for name in _POLICIES if resolve_policy(name, known_policies()).decided_by is DecidedBy.COSTS
+)
 _MACHINES: Final = ("titan_x_maxwell", "rtx_4090", "p100_x2", "p100_x4")
 _LARGEST: Final = 64
 
@@ -149,16 +156,63 @@ def drawn(draw: Random) -> Scenario:
 def judged(seed: int) -> tuple[str, list[str]]:
     """Return a scenario in words, and what its trace breaks; nothing of one that has no plan."""
     scenario = drawn(Random(f"referee {seed}"))  # noqa: S311  # equal draws each time
-    words = (
+    try:
+        result = run_scenario(scenario)
+    except PolicyError:
+        return _words(scenario), []
+    return _words(scenario), list(broken(perfetto_text(result, result.by_policy[0]), readers(result)))
+
+
+def raced(seed: int) -> tuple[str, list[str]]:
+    """Return a scenario in words, and by what of a better machine its traces are slower, or fit no longer.
+
+    Its policy is static: it looks at kernel times alone, so that a better machine changes nothing of its plan.
+    """
+    draw = Random(f"race {seed}")  # noqa: S311  # equal draws each time
+    scenario = replace(drawn(draw), policies=(resolve_policy(draw.choice(_STATIC), known_policies()),))
+    server, factor = scenario.server, draw.uniform(1, 16)
+    rates = {"link.h2d": server.link.h2d_bytes_per_s, "link.d2h": server.link.d2h_bytes_per_s}
+    machines = {
+        "bandwidth": {key: rate * factor for key, rate in rates.items()},
+        "memory": {"gpu.memory": round(server.gpu.memory_bytes * factor)},
+        "speed": {},
+    }
+    try:
+        before, slower = run_scenario(scenario), []
+        for what, figures in machines.items():
+            better = replace(scenario, server=with_figures(server, figures))
+            speed = factor if what == "speed" else 1.0
+            simulator = simulator_of(better, AdjustedCosts(ServerCosts(server), partial(_faster, speed)))
+            rows = simulator.run(scenario.policies[0], before.oracle)
+            after = replace(before, server=better.server, results=tuple(rows))
+            slower += list(lost(what, *(perfetto_text(each, each.by_policy[0]) for each in (before, after))))
+    except PolicyError:
+        return _words(scenario), []
+    return f"{_words(scenario)}, times {factor:.3g}", slower
+
+
+def _faster(
+    speed: float, _workload: object, _layer: object, _phase: object, options: tuple[KernelCost, ...]
+) -> tuple[KernelCost, ...]:
+    return tuple(each.retimed(lambda seconds: seconds / speed) for each in options)
+
+
+def lost(what: str, *texts: str) -> Iterator[str]:
+    """Yield what a better machine does worse, by the traces before and after."""
+    before, after = map(json.loads, texts)
+    ends = [max(each["ts"] + each["dur"] for each in of["traceEvents"] if each["ph"] == "X") for of in (before, after)]
+    if ends[1] > ends[0] + _US:
+        yield f"more {what}: {ends[1]} us in place of {ends[0]} us"
+    if before["otherData"]["fits"] and not after["otherData"]["fits"]:
+        yield f"more {what}: it fits no longer"
+
+
+def _words(scenario: Scenario) -> str:
+    return (
         f"{scenario.workload.graph.name} ({scenario.workload.batch_size}), {scenario.workload.mode.value}, "
         f"{scenario.workload.optimizer.value}, {scenario.server.name} x {scenario.gpus}, {scenario.gradients}, "
         f"{scenario.memory_model.value}, {scenario.pinned_memory.value}, {scenario.policies[0].label}"
     )
-    try:
-        result = run_scenario(scenario)
-    except PolicyError:
-        return words, []
-    return words, list(broken(perfetto_text(result, result.by_policy[0]), readers(result)))
 
 
 def readers(result: ScenarioResult) -> Mapping[str, frozenset[str]]:
@@ -175,12 +229,13 @@ def readers(result: ScenarioResult) -> Mapping[str, frozenset[str]]:
 def main() -> None:
     """Judge scenarios, and exit with 3 where a trace breaks a rule."""
     count, violations = int(sys.argv[1]), 0
-    for seed in range(count):
-        words, found = judged(seed)
-        violations += len(found)
-        for each in found[:3]:
-            sys.stderr.write(f"seed {seed}: {words}: {each}\n")
-    sys.stdout.write(f"{count} scenarios, {violations} violations\n")
+    for judge in (judged, raced):
+        for seed in range(count):
+            words, found = judge(seed)
+            violations += len(found)
+            for each in found[:3]:
+                sys.stderr.write(f"{judge.__name__}, seed {seed}: {words}: {each}\n")
+    sys.stdout.write(f"{count} scenarios, and as many on three better machines: {violations} violations\n")
     sys.exit(3 if violations else 0)
 
 

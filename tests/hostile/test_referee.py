@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.referee import broken, judged, readers
+from tests.hostile.referee import broken, judged, lost, raced, readers
 from vdnnsim.dnn.networks import build_network
 from vdnnsim.dnn.workload import Workload
 from vdnnsim.experiment import run_scenario
@@ -20,6 +20,7 @@ from vdnnsim.scenario.scenario import Scenario
 
 Falsify = Callable[[list[Any]], None]
 SCENARIOS = 25
+RACES = 6
 
 
 def test_no_trace_breaks_a_rule() -> None:
@@ -27,6 +28,25 @@ def test_no_trace_breaks_a_rule() -> None:
     for seed in range(SCENARIOS):
         words, found = judged(seed)
         assert found == [], f"seed {seed}: {words}"
+
+
+def test_nothing_is_slower_on_a_better_machine() -> None:
+    """Nor fits it there no longer; a replay of a static policy is a sum of maxima of what only becomes less."""
+    for seed in range(RACES):
+        words, found = raced(seed)
+        assert found == [], f"seed {seed}: {words}"
+
+
+def test_a_slower_trace_is_found() -> None:
+    text, _ = trace()
+    content = json.loads(text)
+    shift(content["traceEvents"], 1)
+    content["otherData"]["fits"] = False
+    told = list(lost("memory", text, json.dumps(content)))
+    assert [each.split(":")[0] for each in told] == ["more memory", "more memory"]
+    assert "in place of" in told[0]
+    assert told[1].endswith("it fits no longer")
+    assert list(lost("memory", json.dumps(content), text)) == []
 
 
 @cache
@@ -52,7 +72,8 @@ def of(events: list[Any], category: str) -> list[Any]:
 
 def shift(events: list[Any], microseconds: float) -> None:
     for each in events:
-        each["ts"] += microseconds
+        if "ts" in each:
+            each["ts"] += microseconds
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ swap of conv2, just in time: most in backward of fc, with which it comes back: a
 There are 768 + 1039 B: 9 images fit under none (936 B, 1040 B would be needed for 10), 8 under base, 10 under swap.
 """
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -291,18 +292,53 @@ def test_a_card_whose_context_takes_all_holds_nothing(left_bytes: int) -> None:
     assert found.refusal is not None
 
 
-def test_a_search_whose_time_is_up_tells_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock goes on by a second at each look, and strikes before the answer is found.
+class StruckAt(Policy, frozen=True, kw_only=True):
+    """Plans as `none` does, and hears the clock strike at a plan."""
 
-    It begins at one image of 104 B beside 768 B; what is told of batches lies on either side of the answer.
+    name: ClassVar[str] = "struck"
+    summary: ClassVar[str] = "keeps everything, until its time is up"
+
+    number: int
+    tried: list[int]
+
+    def plan(self, setting: Setting) -> TrainingPlan:
+        """Plan, unless this is the plan at which time is up."""
+        self.tried.append(setting.workload.batch_size)
+        if len(self.tried) == self.number:
+            signal.raise_signal(signal.SIGPROF)
+        return NONE.plan(setting)
+
+
+def test_a_search_whose_time_is_up_tells_how_far_it_came() -> None:
+    """Whenever it strikes: the largest batch that fitted, the least that did not, and a speed where there was time.
+
+    It begins at 3 images; by then the batches that are told lie on either side of the answer, which is 9.
     """
-    ticks = iter(range(1_000))
-    monkeypatch.setattr("vdnnsim.largest_batch.process_time", lambda: float(next(ticks)))
-    (answer,) = largest_batches(scenario(NONE))
-    (found,) = largest_batches(scenario(NONE), limit_s=3)
-    assert found.untried is not None
-    assert found.batch_size < answer.batch_size < found.untried
-    assert found.refusal is None
+    undisturbed = StruckAt(number=0, tried=[])
+    (answer,) = largest_batches(scenario(undisturbed))
+    assert answer.batch_size == 9
+    for number in range(1, len(undisturbed.tried) + 1):
+        struck = StruckAt(number=number, tried=[])
+        found, other = largest_batches(scenario(struck, NONE), limit_s=1_000)
+        assert found.untried is not None
+        assert found.batch_size <= 9 < found.untried
+        tried = struck.tried[: number - 1]
+        assert found.batch_size == max((batch for batch in tried if batch <= 9), default=0)
+        assert found.refusal is None
+        assert other.batch_size == 9
+
+
+@pytest.mark.parametrize("limit_s", [0, -1])
+def test_a_search_without_time_ends_at_once(limit_s: float) -> None:
+    """The processor works on until the clock strikes, a millionth of a second or a tick of the system's later."""
+
+    class Endless(StruckAt, frozen=True, kw_only=True):
+        def plan(self, setting: Setting) -> TrainingPlan:
+            while True:
+                NONE.plan(setting)
+
+    (found,) = largest_batches(scenario(Endless(number=0, tried=[])), limit_s)
+    assert (found.batch_size, found.images_per_s, found.untried) == (0, None, LARGEST_BATCH + 1)
 
 
 def test_a_policy_that_plans_differently_each_time_is_held_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ from vdnnsim.hardware.sections import (
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, Gpu, Host, Link, Power, Server
 from vdnnsim.hardware.topology_section import host_link, read_topology
 from vdnnsim.messages import file_name, not_one_of, quote, spelled_as
+from vdnnsim.replace import UNFINISHED
 from vdnnsim.shipped import PROFILES, shipped_folder, shipped_name
 from vdnnsim.yaml_file import read_yaml
 
@@ -143,6 +144,9 @@ def _load(path: Path, extending: tuple[Path, ...]) -> Profile:
     file = read_yaml(path, ProfileError)
     check_kind(file.root, FileKind.PROFILE)
     file.root.check_schema_version(SCHEMA_VERSION)
+    if isinstance(file.root.value, dict) and UNFINISHED in file.root.value:
+        unfinished = file.root.named_members("keys")[UNFINISHED]
+        raise unfinished.wrong(unfinished.text())
     root, base = file.root, _base(file.root, path, extending)
     if base is not None:
         root = replace(root, value=extended(base.content, root.value))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from vdnnsim.errors import ProfileError
+from vdnnsim.errors import OutputError, ProfileError
 from vdnnsim.hardware.copies import MeasuredCopies, read_copies
 from vdnnsim.hardware.figures import figure_lines, numbers_of, quoted, stated_number
 from vdnnsim.hardware.privacy import what_identifies
@@ -18,14 +18,44 @@ from vdnnsim.hardware.sections import LAYOUTS
 from vdnnsim.hardware.server import DEFAULT_COST_MODEL, MeasuredKernels, Server
 from vdnnsim.hardware.topology_section import FIGURES_AT, topology_lines
 from vdnnsim.messages import quote
-from vdnnsim.replace import replace_files
+from vdnnsim.regular_file import UnreadableError, read_regular_file
+from vdnnsim.replace import UNFINISHED, replace_files
+from vdnnsim.yaml_file import LARGEST_FILE_BYTES
 
 _LINK: Final = "link."
+_HEAD: Final = "# Written by vdnnsim of what it measured or read; the next that it writes by this name replaces it."
+_MEANWHILE: Final = f"""{_HEAD}
+schema_version: {SCHEMA_VERSION}
+{UNFINISHED}: its tables were being written, and may be of another profile; the same command writes them anew
+"""
+
+
+def refuse_foreign_profile(path: Path) -> None:
+    """Refuse to write a profile and its tables over what people wrote.
+
+    Raises:
+        OutputError: one of them is there, and the profile does not say that vdnnsim wrote it.
+    """
+    try:
+        is_ours = read_regular_file(path, LARGEST_FILE_BYTES, "").startswith(_HEAD.encode())
+    except UnreadableError:
+        is_ours = False
+    for each in () if is_ours else (path, _kernels(path), _copies(path)):
+        if each.exists() or each.is_symlink():
+            raise OutputError(f"{each}: was not written by vdnnsim; move it away, or take another name")
+
+
+def _kernels(profile: Path) -> Path:
+    return profile.with_name(f"{profile.stem}.kernels.csv")
+
+
+def _copies(profile: Path) -> Path:
+    return profile.with_name(f"{profile.stem}.copies.csv")
 
 
 def copies_beside(profile: Path, table: str) -> MeasuredCopies:
     """Return what a profile at this path says of its copies, with the table that will be written beside it."""
-    return read_copies(profile.with_name(f"{profile.stem}.copies.csv"), table.encode())
+    return read_copies(_copies(profile), table.encode())
 
 
 def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool) -> MeasuredKernels:
@@ -38,7 +68,7 @@ def kernels_beside(profile: Path, table: str, *, tf32: bool, channels_last: bool
         channels_last: whether maps lay as N, H, W, C.
     """
     sha256 = hashlib.sha256(table.encode()).hexdigest()
-    return MeasuredKernels(profile.with_name(f"{profile.stem}.kernels.csv"), sha256, tf32, channels_last)
+    return MeasuredKernels(_kernels(profile), sha256, tf32, channels_last)
 
 
 def write_profile(
@@ -66,8 +96,10 @@ def write_profile(
             data = text.encode()
             assert hashlib.sha256(data).hexdigest() == measured.sha256, "another table than the machine's"
             contents[measured.table.name] = data
+    # An earlier profile would not tell that its tables are no longer its own.
+    meanwhile = {path.name: _MEANWHILE.encode()} if contents else {}
     contents[path.name] = profile_text(server, description).encode()
-    return replace_files(path.parent, contents)
+    return replace_files(path.parent, contents, meanwhile)
 
 
 def profile_text(server: Server, description: str) -> str:
@@ -85,6 +117,7 @@ def profile_text(server: Server, description: str) -> str:
 
 
 def _head(server: Server, description: str) -> Iterator[str]:
+    yield _HEAD
     yield f"schema_version: {SCHEMA_VERSION}"
     yield f"name: {quoted(server.name)}"
     yield f"description: {quoted(description)}"

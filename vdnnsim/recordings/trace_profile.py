@@ -16,7 +16,7 @@ from vdnnsim.element_type import ElementType
 from vdnnsim.errors import RecordingError
 from vdnnsim.hardware.figures import definition, rounded_figure, state
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Server
-from vdnnsim.hardware.write import kernels_beside, write_profile
+from vdnnsim.hardware.write import kernels_beside, refuse_foreign_profile, write_profile
 from vdnnsim.recordings.kineto import GpuProperties
 from vdnnsim.recordings.recorded_step import RecordedStep
 from vdnnsim.recordings.trace_kernels import rows_of
@@ -42,8 +42,9 @@ def write_recorded_profile(path: Path, recorded: RecordedStep, base: Server | No
 
     Raises:
         RecordingError: the trace does not tell its GPU, and there is no other profile; or what it tells cannot be.
-        OutputError: they cannot be written.
+        OutputError: they cannot be written, or people wrote what is there.
     """
+    refuse_foreign_profile(path)
     rows = rows_of(recorded.operations, recorded.works, recorded.batch_size)
     table = kernel_table_text(rows)
     found = _Found(recorded, rows)

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 from vdnnsim.errors import OutputError
 from vdnnsim.regular_file import UnreadableError, read_regular_file
-from vdnnsim.replace import Content, replace_file, replace_files
+from vdnnsim.replace import UNFINISHED, Content, replace_file, replace_files
 
-UNFINISHED: Final = "unfinished"
 _LARGEST_BYTES: Final = 64 * 2**20
 
 

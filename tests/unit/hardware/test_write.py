@@ -12,7 +12,7 @@ from vdnnsim.hardware.figures import state
 from vdnnsim.hardware.profile import find_profile, load_profile, read_profile
 from vdnnsim.hardware.server import Figure, Gpu, Host, Link, Origin, Power, Server
 from vdnnsim.hardware.stated import parameter_range
-from vdnnsim.hardware.write import kernels_beside, profile_text, write_profile
+from vdnnsim.hardware.write import kernels_beside, profile_text, refuse_foreign_profile, write_profile
 from vdnnsim.units import GIB
 
 ROOT = Path(__file__).parents[3]
@@ -138,6 +138,46 @@ def test_a_profile_comes_with_its_table(tmp_path: Path) -> None:
     assert read_profile(path) == server
     assert server.kernels is not None
     assert server.kernels.sha256 == hashlib.sha256(TABLE.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("name", ["mine.yaml", "mine.kernels.csv", "mine.copies.csv"])
+def test_what_people_wrote_is_not_written_over(tmp_path: Path, name: str) -> None:
+    """Their profile, or a table of theirs that has the name of one; what was written before may be written again."""
+    path = tmp_path / "mine.yaml"
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match=rf"{name}: was not written by vdnnsim; move it away, or take another name"):
+        refuse_foreign_profile(path)
+    write_profile(path, calibrated(path), "mine", TABLE)
+    refuse_foreign_profile(path)
+
+
+@pytest.mark.parametrize("renames", range(4))
+def test_a_profile_never_speaks_of_the_table_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """Killed before any of the three replacements, and after all: the word, the table, the profile."""
+    path, replace_path, left = tmp_path / "mine.yaml", Path.replace, renames
+    write_profile(path, calibrated(path), "first", TABLE)
+
+    def end(complete: Path, place: Path) -> Path:
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        left -= 1
+        return replace_path(complete, place)
+
+    other = f"{TABLE}more\n"
+    kernels = kernels_beside(path, other, tf32=True, channels_last=True)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if renames < 3 else patch.context():
+        patch.setattr(Path, "replace", end)
+        write_profile(path, replace(calibrated(path), kernels=kernels), "second", other)
+    found = path.with_name("mine.kernels.csv").read_text(encoding="utf-8")
+    assert found == (TABLE if renames < 2 else other)
+    if renames in (0, 3):
+        assert load_profile(path).description == ("second" if renames else "first")
+    else:
+        with pytest.raises(ProfileError, match=r"mine\.yaml: unfinished: its tables were being written"):
+            load_profile(path)
 
 
 def test_a_figure_stands_on_one_line_where_it_fits(tmp_path: Path) -> None:

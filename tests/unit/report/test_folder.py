@@ -8,7 +8,8 @@ import pytest
 
 from tests.unit.test_cli import SMALL, vdnnsim
 from vdnnsim.errors import OutputError
-from vdnnsim.report.folder import UNFINISHED, Writer, earlier_files, write_folder
+from vdnnsim.replace import UNFINISHED
+from vdnnsim.report.folder import Writer, earlier_files, write_folder
 
 WRITER = Writer("test", "run.json", lambda content: "test" in content, re.compile(r"run\.json|\w\.csv"))
 FIRST = {"a.csv": b"1", "b.csv": b"1", "run.json": b'{"test": 1, "files": ["a.csv", "b.csv"]}'}

@@ -113,6 +113,17 @@ def test_wrong_studies_are_refused_in_one_line(folder: Path, old: str, new: str,
     assert not (folder / "reports").exists()
 
 
+def test_conditions_have_an_end(folder: Path) -> None:
+    """A thousand conditions of two comparisons each at 100,000 batches: 200 million, of which none is made."""
+    name, batches = "long.yaml", "{from: 1, to: 100000, step: 1}"
+    condition = "  - workload.batch_size != 3 or workload.batch_size > 7\n"
+    text = f"{STUDY.split('axes:', maxsplit=1)[0]}axes:\n  workload.batch_size: {batches}\nwhere:\n{condition * 1000}"
+    (folder / name).write_text(text)
+    done = vdnnsim("check", name, folder=folder)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert ": where: found 2000 comparisons at each of 200000 points, expected 50000000 in all at most" in done.stderr
+
+
 def test_check_counts_the_points_of_a_study_and_runs_none(folder: Path) -> None:
     """Two links, two numbers of GPUs and two policies are eight; `where` leaves out one link on two GPUs, so two."""
     done = vdnnsim("check", "s.yaml", folder=folder)

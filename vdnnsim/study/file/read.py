@@ -16,6 +16,7 @@ conditions, and `vdnnsim.report.study.picture` what pictures.
 """
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Final
 
@@ -30,13 +31,15 @@ from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.shipped import shipped_name
 from vdnnsim.study.file.axis import read_axis
 from vdnnsim.study.file.keys import check_combination, study_keys
-from vdnnsim.study.file.where import read_condition
+from vdnnsim.study.file.where import comparisons, read_condition
 from vdnnsim.study.points.resolve import POLICY
 from vdnnsim.study.results.rows import WORDS, table_header
 from vdnnsim.study.study import MOST_POINTS, Axis, Condition, Study
 from vdnnsim.yaml_file import YamlFile, read_yaml
 
 SCHEMA_VERSION: Final = 1
+_MOST_COMPARISONS: Final = 50_000_000
+"""Of conditions at all points: some seconds."""
 
 
 def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
@@ -70,6 +73,10 @@ def read_study(path: Path, policy_types: PolicyTypes | None = None) -> Study:
         texts = members["where"]
         entries = texts.items("conditions") if isinstance(texts.value, list) else (texts,)
         where = tuple(read_condition(entry, varied) for entry in entries)
+        at_each, points = sum(map(comparisons, entries)), prod(len(axis.values) for axis in axes)
+        if points <= MOST_POINTS and at_each * points > _MOST_COMPARISONS:
+            most = f"expected {_MOST_COMPARISONS} in all at most"
+            raise texts.wrong(f"found {at_each} comparisons at each of {points} points, {most}")
     name = shipped_name(file.name)
     study = Study(
         name=printable(path.stem),

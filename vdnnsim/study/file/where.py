@@ -45,6 +45,11 @@ def read_condition(entry: Entry, keys: Mapping[str, Key]) -> Condition:
     return _Reader(entry, _tokens(entry), keys).read()
 
 
+def comparisons(entry: Entry) -> int:
+    """Return how many comparisons a condition makes at a point."""
+    return sum(kind == "sign" and text in _COMPARISONS for kind, text in _tokens(entry))
+
+
 def _tokens(entry: Entry) -> list[tuple[str, str]]:
     """Return the tokens as (kind, text); kinds are `sign`, `quoted`, `word`."""
     text, position, tokens = entry.text(), 0, list[tuple[str, str]]()
