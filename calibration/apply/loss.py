@@ -14,6 +14,7 @@ from vdnnsim.errors import CaptureError
 
 _MOST_CALLS = 10_000
 """Of functions that are remembered: beyond it there is no loss to come."""
+_UNSEEN = "the loss: how it is made was not seen, expected one that functions of PyTorch make of what the model returns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class LossRecorder(TorchFunctionMode):
         """
         target = self._made.get(id(tensor))
         if target is None:
-            raise CaptureError("the loss: how it was made was not seen, expected one of what the model returns")
+            raise CaptureError(_UNSEEN)
         wanted, outputs = {target.call}, set[int]()
         calls: dict[int, _Call] = {}
         while wanted:
@@ -102,6 +103,8 @@ class LossRecorder(TorchFunctionMode):
                         f"the loss: is made of a tensor of shape {tuple(each.shape)} that has a gradient and that the "
                         "model did not return, expected one of what the model returns"
                     )
+        if not outputs:
+            raise CaptureError(_UNSEEN)
         return RecordedLoss(self._device_type, dict(sorted(calls.items())), target, frozenset(outputs))
 
     def forget(self) -> None:
@@ -143,25 +146,6 @@ class RecordedLoss:
                 made[at] = tree_leaves(call.func(*args, **kwargs))
         loss: torch.Tensor = made[self._target.call][self._target.leaf]
         return loss
-
-    def unscaled(self) -> "RecordedLoss":
-        """Return the loss before a scaler of gradients multiplied it by what comes from elsewhere."""
-        last = self._calls.get(self._target.call)
-        if last is None or getattr(last.func, "__name__", "") not in ("mul", "__mul__"):
-            return self
-        of_model = [each for each in last.args if isinstance(each, _Made) and self._is_of_model(each)]
-        if len(of_model) != 1:
-            return self
-        calls = {at: call for at, call in self._calls.items() if at != self._target.call}
-        return RecordedLoss(self._device_type, calls, of_model[0], self.outputs)
-
-    def _is_of_model(self, made: _Made) -> bool:
-        if made.call < 0:
-            return True
-        call = self._calls[made.call]
-        return any(
-            isinstance(each, _Made) and self._is_of_model(each) for each in tree_leaves((call.args, call.kwargs))
-        )
 
 
 def _leaves(output: Any) -> list[Any]:  # noqa: ANN401

@@ -62,6 +62,7 @@ class Script:
         self._backward = torch.autograd.backward
         self._step: AbstractContextManager[Any] | None = None
         self._applied: Applied | None = None
+        self._loss: RecordedLoss | None = None
         self._is_found = self._has_refused = False
 
     def watch(self) -> None:
@@ -92,6 +93,8 @@ class Script:
         device = next((each.device for each in module.parameters() if each.requires_grad), None)
         if device is None:
             return
+        with self._refusing():
+            _refuse_compiled(module)
         self._running = module
         if self._recorder is None:
             self._recorder = LossRecorder(device.type)
@@ -104,7 +107,8 @@ class Script:
         if module is not self._running or self._recorder is None:
             return
         self._running = None
-        self._calls.append(_Called(module, self._recorder.returned(output), _precision_of(module)))
+        with self._refusing():
+            self._calls.append(_Called(module, self._recorder.returned(output), _precision_of(module)))
         self._recorder.is_recording = True
 
     def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own
@@ -136,20 +140,16 @@ class Script:
             )
         (found,) = used
         model = found.module.module if isinstance(found.module, nn.parallel.DistributedDataParallel) else found.module
-        if any(type(each).__name__ == "OptimizedModule" or each._compiled_call_impl for each in model.modules()):  # noqa: SLF001
-            raise CaptureError(f"{type(model).__name__}: was compiled by torch.compile, expected a model as it is")
-        if found.precision is Precision.AMP_FLOAT16:
-            recorded = recorded.unscaled()
         self._calls.clear()
         self._is_found = True
         recorder.is_recording = False
         recorder.forget()
         self._watching.close()
-        model._compiled_call_impl = self._following(model, recorded, found.precision)  # noqa: SLF001 - PyTorch's own place
+        self._loss = recorded
+        model._compiled_call_impl = self._following(model, found.precision)  # noqa: SLF001 - PyTorch's own place
 
-    def _following(self, model: nn.Module, loss: RecordedLoss, precision: Precision) -> Callable[..., Any]:
+    def _following(self, model: nn.Module, precision: Precision) -> Callable[..., Any]:
         """Return what is called in the place of a model, where `Module.compile` would put what it made."""
-
         original: Callable[..., Any] = model._call_impl  # noqa: SLF001 - what is called otherwise
 
         def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a model takes and returns
@@ -158,8 +158,10 @@ class Script:
             self._end_step()
             if self._applied is None:
                 self._first.close()
+                # It holds what the script may have given up, as labels.
+                loss, self._loss = self._loss, None
                 model._compiled_call_impl = None  # noqa: SLF001
-                with self._refusing(), _random_numbers_kept():
+                with self._refusing(), _random_numbers_kept(), _outside_of_autocast():
                     optimizer = self._optimizer_of(model)
                     self._applied = self._plan(
                         model, (args, kwargs), loss=loss, precision=precision.value, optimizer=optimizer
@@ -207,8 +209,14 @@ class Script:
         except VdnnsimError as failure:
             self._has_refused = True
             self._say(f"no plan can be applied: {failure}")
-            self.leave()
+            self._watching.close()
             sys.exit(1)
+
+
+def _refuse_compiled(model: nn.Module) -> None:
+    for each in model.modules():
+        if type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None:  # noqa: SLF001
+            raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
 
 
 def _precision_of(module: nn.Module) -> Precision:
@@ -277,3 +285,22 @@ def _random_numbers_kept() -> Iterator[None]:
             random.setstate(states[0])
             if numpy is not None:
                 numpy.random.set_state(states[1])
+
+
+@contextmanager
+def _outside_of_autocast() -> Iterator[None]:
+    """Leave what a script runs under mixed precision for a while: casts of weights are remembered to its end."""
+    states = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
+    depth = torch.autocast_increment_nesting()
+    for _ in range(depth):
+        torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
+    for device, _ in states:
+        torch.set_autocast_enabled(device, False)  # noqa: FBT003 - its only form
+    try:
+        yield
+    finally:
+        for device, was_enabled in states:
+            torch.set_autocast_enabled(device, was_enabled)
+        for _ in range(depth - 1):
+            torch.autocast_increment_nesting()
