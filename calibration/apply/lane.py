@@ -22,11 +22,16 @@ class Lane(HostMemory, Protocol):
 
 
 class CpuLane:
-    """A thread that copies while the thread of the loop computes."""
+    """A thread that copies while the thread of the loop computes.
+
+    Attributes:
+        stream: the thread; `clock` is what its marks are read by.
+    """
 
     def __init__(self) -> None:
         threads = torch.get_num_threads()
-        self._stream = WorkerStream("vdnnsim copies", HostClock(), 1)
+        self.clock = HostClock()
+        self.stream = WorkerStream("vdnnsim copies", self.clock, 1)
         # The new thread's number has become that of threads to come.
         torch.set_num_threads(threads)
 
@@ -39,13 +44,13 @@ class CpuLane:
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> WorkerMark:
         """Queue a copy."""
-        self._stream.launch(partial(_copy, target, source))
-        return self._stream.mark()
+        self.stream.launch(partial(_copy, target, source))
+        return self.stream.mark()
 
     def wait(self, mark: WorkerMark) -> None:
         """Wait, and raise what failed."""
         mark.join()
-        failure = self._stream.take_failure()
+        failure = self.stream.take_failure()
         if failure is not None:
             raise failure
 
@@ -55,7 +60,7 @@ class CudaLane:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._pinned = PinnedMemory()
         weakref.finalize(self, self._pinned.give_all_back)
 
@@ -70,10 +75,10 @@ class CudaLane:
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> torch.cuda.Event:
         """Launch a copy."""
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(self._stream):
+        self.stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self.stream):
             _copy(target, source)
-            mark: torch.cuda.Event = self._stream.record_event()
+            mark: torch.cuda.Event = self.stream.record_event()
             return mark
 
     def wait(self, mark: torch.cuda.Event) -> None:

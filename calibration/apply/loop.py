@@ -6,7 +6,7 @@ comes back when backward takes it.
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -25,12 +25,14 @@ class Loop:
 
     Attributes:
         steps: what each did, the latest last; only so many are kept.
+        lane: where copies run.
+        follow: makes what follows a step.
     """
 
     KEPT_STEPS = 16
 
     def __init__(self, captured: CapturedStep, agenda: Agenda, device: torch.device) -> None:
-        self.captured, self.agenda = captured, agenda
+        self.captured, self.agenda, self.device = captured, agenda, device
         self.lane: Lane = lane_for(device)
         self.arena = PinnedArena(self.lane)
         self.arena.reserve(agenda.pinned_bytes)
@@ -44,6 +46,7 @@ class Loop:
         self._latest: Following | None = None
         self._has_warned = False
         self.steps: list[StepLog] = []
+        self.follow: Callable[[Loop, nn.Module], Following] = Following
 
     @contextmanager
     def apply(self, model: nn.Module) -> Iterator[StepLog]:
@@ -52,7 +55,7 @@ class Loop:
             self._running.depart("a context of the plan opened within another")
             yield self._running.log
             return
-        following = Following(self, model)
+        following = self.follow(self, model)
         if self._latest is not None and self._latest.needs_host:
             following.depart("the step before still has what it needs in pinned memory: its backward did not run")
         self._running = self._latest = following

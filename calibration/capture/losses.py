@@ -47,7 +47,7 @@ class AssumedLoss:
         own = _own_loss(output)
         if own is not None:
             return own
-        leaves = tree_leaves(_opened(output))
+        leaves = tree_leaves(opened(output))
         tensors = [each for each in leaves if isinstance(each, torch.Tensor) and each.is_floating_point()]
         if not tensors:
             raise CaptureError(
@@ -80,7 +80,7 @@ def _own_loss(output: Any) -> torch.Tensor | None:  # noqa: ANN401
     return found if isinstance(found, torch.Tensor) and found.numel() == 1 and found.is_floating_point() else None
 
 
-def _opened(output: Any) -> Any:  # noqa: ANN401
+def opened(output: Any) -> Any:  # noqa: ANN401 - as above
     """Return containers that PyTorch does not know as those that it does."""
     if isinstance(output, Mapping):
         return dict(output)

@@ -1,19 +1,28 @@
 """`vdnnsim.plan`: what a model's training step should keep, move and compute again on a machine, to be applied live."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vdnnsim.api.told import Telling
 from vdnnsim.errors import CaptureError, DeviceError, PolicyError
 
 if TYPE_CHECKING:
     from calibration.apply.following import StepLog
     from calibration.apply.loop import Loop
+    from calibration.capture.tape import Tape
     from vdnnsim.analysis.results import PolicyResult
+    from vdnnsim.cost.table import KernelCost
+    from vdnnsim.dnn.captured_step import CapturedStep
+    from vdnnsim.dnn.layers import Layer, Phase
+    from vdnnsim.dnn.workload import Workload
     from vdnnsim.hardware.profile import Profile
-    from vdnnsim.hardware.server import Server
+    from vdnnsim.hardware.server import Link, Server
+    from vdnnsim.live_step import LiveStep
+    from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.policies.port import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +36,42 @@ class Planned:
 
     predicted: "PolicyResult"
     loop: "Loop"
+    _asked: "_Asked"
+    _telling: Telling
 
     def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
         """Return the context in which a step of the model runs by the plan: its forward, its loss and its backward.
 
         A step that is not as it was captured runs as without a plan from there on, with one warning that says where.
+        After the third step a line on standard error holds its time and its peak of memory against the plan's; where
+        one is off by more than 5 %, the next says what was.
         """
-        return self.loop.apply(model)
+        return self._telling.apply(model)
+
+    def trace(self, folder: str | Path = "reports/apply") -> None:
+        """Have the next step timed, and write what happened in it beside what was predicted.
+
+        `trace.json`, for https://ui.perfetto.dev, has both; `snapshot_predicted.pickle` and, on a GPU,
+        `snapshot_happened.pickle` are for https://pytorch.org/memory_viz.
+
+        Args:
+            folder: where to write; an earlier step of a loop there is replaced.
+
+        Raises:
+            OutputError: when the step has ended, the folder cannot be written, or has files of somebody else's.
+        """
+        self._telling.record(Path(folder))
+
+    def refit(self) -> "Planned":
+        """Plan again with what this loop measured: the times of its operations and copies, and what memory it took.
+
+        Raises:
+            PolicyError: no step was timed yet, or no plan fits in what memory is left.
+        """
+        step = self._telling.recorded
+        if step is None:
+            raise PolicyError("refit: no step was timed yet, expected one after plan.trace()")
+        return self._asked.measured(step, self.predicted).planned()
 
     def __str__(self) -> str:
         from vdnnsim.report.certificates import certified
@@ -91,23 +129,15 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     from calibration.availability import require_torch
 
     require_torch()
-    from calibration.apply.agenda import agenda_of
-    from calibration.apply.holding import as_held, movable
     from calibration.apply.lane import card_of
-    from calibration.apply.loop import Loop
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
     from vdnnsim.api.captured import member_of
     from vdnnsim.api.question import chosen_memory_model
-    from vdnnsim.cost.model import ServerCosts
-    from vdnnsim.cost.table import AdjustedCosts
     from vdnnsim.dnn.captured_check import check_captured_step
-    from vdnnsim.dnn.captured_workload import CapturedWorkload
     from vdnnsim.dnn.workload import Mode
     from vdnnsim.element_type import Precision
-    from vdnnsim.memory.choices import PinnedMemory
     from vdnnsim.policies.registry import known_policies, resolve_policy
-    from vdnnsim.simulator import Simulator
 
     device = next((each.device for each in model.parameters()), None)
     if device is None:
@@ -127,18 +157,102 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
         device=CaptureDevice(compute_capability=capability),
     )
     check_captured_step(captured, captured.model)
-    workload = CapturedWorkload.of(captured)
-    server = _with_memory(profile, memory)
-    # A schedule can move what a loop keeps, but PyTorch chooses its kernels: the fastest, whatever workspace they take.
-    costs = AdjustedCosts(ServerCosts(server), lambda _, __, ___, offered: offered[:1])
-    model_of_memory = chosen_memory_model(memory_model)
-    simulator = Simulator.of(as_held(workload, tape), server, model_of_memory, PinnedMemory.ARENA, cost_model=costs)
     chosen = resolve_policy(policy, known_policies())
-    predicted = simulator.run(chosen, simulator.oracle())[0]
-    if predicted.refusal is not None:
-        raise PolicyError(f"{chosen.label}: {predicted.refusal.explain()}")
-    agenda = agenda_of(predicted.trace.plan, tape, frozenset(movable(workload, tape)))
-    return Planned(predicted, Loop(captured, agenda, device))
+    server = _with_memory(profile, memory)
+    return _Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model)).planned()
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a plan is asked for.
+
+    Attributes:
+        device: of torch, where the model is.
+        seconds: by operation of the program what it was measured to take.
+    """
+
+    captured: "CapturedStep"
+    tape: "Tape"
+    device: Any
+    server: "Server"
+    policy: "Policy"
+    memory_model: "MemoryChoice"
+    seconds: Mapping[int, float] = field(default_factory=dict)
+
+    def planned(self) -> Planned:
+        """Plan, and make ready what applies the plan."""
+        from calibration.apply.agenda import agenda_of
+        from calibration.apply.holding import as_held, movable
+        from calibration.apply.loop import Loop
+        from vdnnsim.analysis.results import ScenarioResult
+        from vdnnsim.cost.model import ServerCosts
+        from vdnnsim.cost.table import AdjustedCosts
+        from vdnnsim.dnn.captured_workload import CapturedWorkload
+        from vdnnsim.memory.choices import PinnedMemory
+        from vdnnsim.simulator import Simulator
+
+        workload = CapturedWorkload.of(self.captured)
+        costs = AdjustedCosts(ServerCosts(self.server), self._price)
+        held, pinned = as_held(workload, self.tape), PinnedMemory.ARENA
+        simulator = Simulator.of(held, self.server, self.memory_model, pinned, cost_model=costs)
+        oracle = simulator.oracle()
+        predicted = simulator.run(self.policy, oracle)[0]
+        if predicted.refusal is not None:
+            raise PolicyError(f"{self.policy.label}: {predicted.refusal.explain()}")
+        agenda = agenda_of(predicted.trace.plan, self.tape, frozenset(movable(workload, self.tape)))
+        loop = Loop(self.captured, agenda, self.device)
+        name, model = self.captured.model, self.memory_model
+        scenario = ScenarioResult(name, held, self.server, model, pinned, (), oracle, 0.0, (predicted,))
+        telling = Telling(loop, scenario, is_measured=bool(self.seconds))
+        return Planned(predicted, loop, self, telling)
+
+    def measured(self, step: "LiveStep", predicted: "PolicyResult") -> "_Asked":
+        """Return the same with what a step that followed a plan was measured to take."""
+        from vdnnsim.analysis.live import measured_operations, operation_seconds
+
+        seconds = {**self.seconds, **measured_operations(step, operation_seconds(predicted.trace))}
+        gpu = self.server.gpu
+        # Whatever a loop takes beyond a plan it takes beyond the next.
+        excess = max(0, (step.peak_bytes or 0) - predicted.metrics.max_memory_bytes)
+        gpu = replace(gpu, memory_bytes=max(0, gpu.memory_bytes - excess))
+        server = replace(self.server, gpu=gpu, link=_measured_link(self.server.link, step))
+        return replace(self, server=server, seconds=seconds)
+
+    def _price(
+        self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"
+    ) -> "tuple[KernelCost, ...]":
+        """Return what a phase costs: by the fastest kernels, and what was measured in the place of what was predicted.
+
+        A schedule can move what a loop keeps, but PyTorch chooses its kernels, whatever workspace they take.
+        """
+        from vdnnsim.cost.table import KernelCost
+        from vdnnsim.hardware.server import Origin
+
+        if not self.seconds:
+            return offered[:1]
+        numbers = {id(each): number for number, each in enumerate(self.captured.operations)}
+        parts = []
+        for at, operation in enumerate(workload.step.operations_of(layer.index, phase)):
+            seconds = self.seconds.get(numbers[id(operation.captured)])
+            part = offered[0].of(at)
+            parts.append(part if seconds is None else replace(part, seconds=seconds, origin=Origin.MEASURED))
+        return (KernelCost.joined(parts),)
+
+
+def _measured_link(link: "Link", step: "LiveStep") -> "Link":
+    """Return a link with the rates that the copies of a step had, where there were any."""
+    from vdnnsim.analysis.live import copied_at
+    from vdnnsim.live_step import Way
+
+    def rate(way: Way, predicted: float) -> float:
+        count, nbytes, seconds = copied_at(step, way)
+        # The latency of a link is of each copy; where they were faster than it, it is of none.
+        flowing_s = seconds - count * link.latency_s
+        return nbytes / (flowing_s if flowing_s > 0 else seconds) if nbytes and seconds else predicted
+
+    to_device, to_host = rate(Way.BACK, link.h2d_bytes_per_s), rate(Way.OUT, link.d2h_bytes_per_s)
+    copies = None if step.copies else link.copies
+    return replace(link, h2d_bytes_per_s=to_device, d2h_bytes_per_s=to_host, copies=copies)
 
 
 def _with_memory(profile: "Profile", memory: str | None) -> "Server":

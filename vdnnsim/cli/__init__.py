@@ -18,6 +18,7 @@ try:
     import click
 
     from vdnnsim import __version__
+    from vdnnsim.cli.apply import apply
     from vdnnsim.cli.calibrate import calibrate
     from vdnnsim.cli.capture import capture
     from vdnnsim.cli.claims import claims
@@ -110,6 +111,7 @@ for _command in (
         sweep,
         what_if,
         pretend,
+        apply,
         capture,
         read,
     ),

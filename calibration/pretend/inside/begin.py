@@ -18,7 +18,12 @@ def wait_for_pytorch(session: Path) -> None:
 
         record_from_first_use(session)
 
-    sys.meta_path.insert(0, _Waiting(imported))
+    when_pytorch_is_imported(imported)
+
+
+def when_pytorch_is_imported(do: Callable[[], None]) -> None:
+    """Do something once PyTorch has been imported, if it ever is."""
+    sys.meta_path.insert(0, _Waiting(do))
 
 
 class _Waiting(MetaPathFinder):

@@ -1,0 +1,153 @@
+"""How a script makes a loss of what its model returns: seen while it does it, to be done again with other tensors."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from calibration.capture.losses import opened
+from vdnnsim.errors import CaptureError
+
+_MOST_CALLS = 10_000
+"""Of functions that are remembered: beyond it there is no loss to come."""
+_UNSEEN = "the loss: how it is made was not seen, expected one that functions of PyTorch make of what the model returns"
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A tensor that a call returned: `call` below 0 is one of a model."""
+
+    call: int
+    leaf: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    func: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    has_gradients: bool
+    is_narrow: bool
+
+
+class LossRecorder(TorchFunctionMode):
+    """Within it each function of PyTorch is remembered, with what it returned, while `is_recording`."""
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__()
+        self.is_recording = False
+        self._device_type = device_type
+        self._calls: list[_Call] = []
+        self._outputs = 0
+        self._made: dict[int, _Made] = {}
+        # An identity is of one tensor as long as that lives.
+        self._kept: list[Any] = []
+
+    def returned(self, output: Any) -> int:  # noqa: ANN401 - whatever a model returns
+        """Note what a model returns, and say by which number it is known."""
+        self._outputs += 1
+        self._note(-self._outputs, _leaves(output))
+        return -self._outputs
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever the function returns
+        """Call a function."""
+        kwargs = kwargs or {}
+        if not self.is_recording:
+            return func(*args, **kwargs)
+        taken, named = tree_map_only(
+            torch.Tensor, lambda each: self._made.get(id(each), each), (tuple(args), dict(kwargs))
+        )
+        is_narrow = torch.is_autocast_enabled(self._device_type)
+        call = _Call(func, taken, named, torch.is_grad_enabled(), is_narrow)
+        result = func(*args, **kwargs)
+        leaves = tree_leaves(result)
+        if any(isinstance(each, torch.Tensor) for each in leaves):
+            if len(self._calls) >= _MOST_CALLS:
+                self.forget()
+            self._calls.append(call)
+            self._note(len(self._calls) - 1, leaves)
+        return result
+
+    def loss(self, tensor: torch.Tensor) -> "RecordedLoss":
+        """Return how a tensor was made of what models returned.
+
+        Raises:
+            CaptureError: nobody saw it, or it was made of parameters as well.
+        """
+        target = self._made.get(id(tensor))
+        if target is None:
+            raise CaptureError(_UNSEEN)
+        wanted, outputs = {target.call}, set[int]()
+        calls: dict[int, _Call] = {}
+        while wanted:
+            number = wanted.pop()
+            if number < 0:
+                outputs.add(number)
+                continue
+            calls[number] = self._calls[number]
+            for each in tree_leaves((calls[number].args, calls[number].kwargs)):
+                if isinstance(each, _Made) and each.call not in calls:
+                    wanted.add(each.call)
+                elif isinstance(each, torch.Tensor) and each.requires_grad:
+                    raise CaptureError(
+                        f"the loss: is made of a tensor of shape {tuple(each.shape)} that has a gradient and that the "
+                        "model did not return, expected one of what the model returns"
+                    )
+        if not outputs:
+            raise CaptureError(_UNSEEN)
+        return RecordedLoss(self._device_type, dict(sorted(calls.items())), target, frozenset(outputs))
+
+    def forget(self) -> None:
+        """Remember nothing of what was."""
+        self._calls.clear()
+        self._made.clear()
+        self._kept.clear()
+
+    def _note(self, call: int, leaves: Sequence[Any]) -> None:
+        for at, each in enumerate(leaves):
+            if isinstance(each, torch.Tensor):
+                self._made[id(each)] = _Made(call, at)
+        self._kept.append(leaves)
+
+
+@dataclass(frozen=True)
+class RecordedLoss:
+    """A loss of what a model returns.
+
+    Attributes:
+        outputs: numbers of what models returned of which it is made.
+    """
+
+    _device_type: str
+    _calls: dict[int, _Call]
+    _target: _Made
+    outputs: frozenset[int]
+
+    def __call__(self, output: Any) -> torch.Tensor:  # noqa: ANN401 - whatever a model returns
+        """Return the loss of an output."""
+        (number,) = self.outputs
+        made = {number: _leaves(output)}
+        for at, call in self._calls.items():
+            args, kwargs = tree_map_only(_Made, lambda each: made[each.call][each.leaf], (call.args, call.kwargs))
+            with ExitStack() as stack:
+                stack.enter_context(torch.set_grad_enabled(call.has_gradients))
+                if not call.is_narrow:
+                    stack.enter_context(torch.autocast("cpu", enabled=False))
+                made[at] = tree_leaves(call.func(*args, **kwargs))
+        loss: torch.Tensor = made[self._target.call][self._target.leaf]
+        return loss
+
+
+def _leaves(output: Any) -> list[Any]:  # noqa: ANN401
+    leaves: list[Any] = tree_leaves(opened(output))
+    return leaves

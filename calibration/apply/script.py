@@ -1,0 +1,306 @@
+"""A plan applied to a script that knows nothing of it: its model is found by the first backward.
+
+Until then the script runs as it is, but that what autograd saves waits on the host, so that a step which memory is too
+small for is come through; afterwards each step of the model is followed.
+"""
+
+import gc
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.modules import module as hooks
+
+from calibration.apply.held import Layout
+from calibration.apply.loss import LossRecorder, RecordedLoss
+from calibration.capture.nodes import is_in_backward
+from calibration.capture.program import OPTIMIZERS
+from vdnnsim.element_type import Precision
+from vdnnsim.errors import CaptureError, VdnnsimError
+
+
+class Applied(Protocol):
+    """A plan that was made."""
+
+    def apply(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """Return the context of a step."""
+
+
+Plan = Callable[..., Applied]
+"""Plans for a model and its inputs, with `loss`, `precision` and `optimizer`; see `vdnnsim.api.live.plan`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A module that has parameters to train, called by the script itself, and what it returned."""
+
+    module: nn.Module
+    output: int
+    precision: Precision
+
+
+class Script:
+    """Watches the process of a script.
+
+    Args:
+        plan: makes the plan.
+        say: is told each line that is for people.
+    """
+
+    def __init__(self, plan: Plan, say: Callable[[str], object]) -> None:
+        self._plan, self._say = plan, say
+        self._watching = ExitStack()
+        self._first = ExitStack()
+        self._recorder: LossRecorder | None = None
+        self._running: nn.Module | None = None
+        self._calls: list[_Called] = []
+        self._backward = torch.autograd.backward
+        self._step: AbstractContextManager[Any] | None = None
+        self._applied: Applied | None = None
+        self._loss: RecordedLoss | None = None
+        self._is_found = self._has_refused = False
+
+    def watch(self) -> None:
+        """Begin to."""
+        for handle in (
+            hooks.register_module_forward_pre_hook(self._enters),
+            hooks.register_module_forward_hook(self._leaves, always_call=True),
+        ):
+            self._watching.callback(handle.remove)
+        torch.autograd.backward = self._runs_backward
+
+    def leave(self) -> None:
+        """Watch no longer."""
+        self._watching.close()
+        self._first.close()
+        torch.autograd.backward = self._backward
+
+    @property
+    def missed(self) -> str:
+        """Why no plan was applied to a script that runs a model; empty where one was, or none was run."""
+        if self._recorder is None or self._applied is not None or self._has_refused:
+            return ""
+        return "there was no second step" if self._is_found else "no backward of a model's loss was seen"
+
+    def _enters(self, module: nn.Module, _inputs: object) -> None:
+        if self._running is not None or not torch.is_grad_enabled() or is_in_backward():
+            return
+        device = next((each.device for each in module.parameters() if each.requires_grad), None)
+        if device is None:
+            return
+        with self._refusing():
+            _refuse_compiled(module)
+        self._running = module
+        if self._recorder is None:
+            self._recorder = LossRecorder(device.type)
+            if device.type != "cpu":
+                self._first.enter_context(_saving_on_host())
+            self._first.enter_context(self._recorder)
+        self._recorder.is_recording = False
+
+    def _leaves(self, module: nn.Module, _inputs: object, output: object) -> None:
+        if module is not self._running or self._recorder is None:
+            return
+        self._running = None
+        with self._refusing():
+            self._calls.append(_Called(module, self._recorder.returned(output), _precision_of(module)))
+        self._recorder.is_recording = True
+
+    def _runs_backward(self, tensors: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - PyTorch's own
+        if is_in_backward():
+            # That of a part that is computed again.
+            self._backward(tensors, *args, **kwargs)
+            return
+        if self._recorder is not None and self._calls:
+            with self._refusing():
+                self._found(self._recorder, tensors)
+        try:
+            self._backward(tensors, *args, **kwargs)
+        finally:
+            self._end_step()
+
+    def _found(self, recorder: LossRecorder, tensors: Any) -> None:  # noqa: ANN401
+        """Find the model by the loss whose gradient is computed, and have its steps followed from the next one on."""
+        loss = next(iter(tensors)) if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise CaptureError("the first backward: begins at no scalar, expected a loss")
+        recorded = recorder.loss(loss)
+        trained = _trained_by(loss)
+        used = [each for each in self._calls if not trained.isdisjoint(map(id, each.module.parameters()))]
+        if len(used) != 1 or recorded.outputs != {used[0].output}:
+            names = ", ".join(type(each.module).__name__ for each in used) or "none"
+            raise CaptureError(
+                f"the first backward: its loss is made by {len(used)} calls of modules ({names}), expected one call of "
+                "one model; put what is called apart into a module of its own"
+            )
+        (found,) = used
+        model = found.module.module if isinstance(found.module, nn.parallel.DistributedDataParallel) else found.module
+        self._calls.clear()
+        self._is_found = True
+        recorder.is_recording = False
+        recorder.forget()
+        self._watching.close()
+        self._loss = recorded
+        model._compiled_call_impl = self._following(model, found.precision)  # noqa: SLF001 - PyTorch's own place
+
+    def _following(self, model: nn.Module, precision: Precision) -> Callable[..., Any]:
+        """Return what is called in the place of a model, where `Module.compile` would put what it made."""
+        original: Callable[..., Any] = model._call_impl  # noqa: SLF001 - what is called otherwise
+
+        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - whatever a model takes and returns
+            if not torch.is_grad_enabled() or is_in_backward():
+                return original(*args, **kwargs)
+            self._end_step()
+            if self._applied is None:
+                self._first.close()
+                # It holds what the script may have given up, as labels.
+                loss, self._loss = self._loss, None
+                model._compiled_call_impl = None  # noqa: SLF001
+                with self._refusing(), _random_numbers_kept(), _outside_of_autocast():
+                    optimizer = self._optimizer_of(model)
+                    self._applied = self._plan(
+                        model, (args, kwargs), loss=loss, precision=precision.value, optimizer=optimizer
+                    )
+                self._say(str(self._applied))
+                model._compiled_call_impl = call  # noqa: SLF001
+            self._step = self._applied.apply(model)
+            self._step.__enter__()
+            return original(*args, **kwargs)
+
+        return call
+
+    def _end_step(self) -> None:
+        step, self._step = self._step, None
+        if step is not None:
+            step.__exit__(None, None, None)
+
+    def _optimizer_of(self, model: nn.Module) -> str:
+        """Return the name of the optimizer that has the parameters of a model."""
+        own = set(map(id, model.parameters()))
+        unknown = ""
+        for each in gc.get_objects():
+            # What stands for another may run code when it is asked for its class.
+            if not issubclass(type(each), torch.optim.Optimizer):
+                continue
+            group = each.param_groups[0]
+            if own.isdisjoint(map(id, group["params"])):
+                continue
+            kind = type(each).__name__
+            base = "momentum" if kind == "SGD" and group.get("momentum") else kind.lower()
+            name = f"{base}_fused" if group.get("fused") else base
+            if name in OPTIMIZERS:
+                return name
+            unknown = kind
+        if unknown:
+            self._say(f"{unknown} is no optimizer of PyTorch's; the plan is made as for adamw")
+            return "adamw"
+        return "none"
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """End the script where a plan cannot be made, and say why."""
+        try:
+            yield
+        except VdnnsimError as failure:
+            self._has_refused = True
+            self._say(f"no plan can be applied: {failure}")
+            self._watching.close()
+            sys.exit(1)
+
+
+def _refuse_compiled(model: nn.Module) -> None:
+    for each in model.modules():
+        if type(each).__name__ == "OptimizedModule" or each._compiled_call_impl is not None:  # noqa: SLF001
+            raise CaptureError(f"{type(each).__name__}: was compiled by torch.compile, expected a model as it is")
+
+
+def _precision_of(module: nn.Module) -> Precision:
+    """Return in what a module computes where it is called."""
+    parameter = next(each for each in module.parameters() if each.requires_grad)
+    device = parameter.device.type
+    if torch.is_autocast_enabled(device):
+        return Precision(f"amp_{str(torch.get_autocast_dtype(device)).removeprefix('torch.')}")
+    if parameter.dtype is torch.float32:
+        return Precision.TF32 if torch.backends.cuda.matmul.allow_tf32 and device == "cuda" else Precision.FLOAT32
+    name = str(parameter.dtype).removeprefix("torch.")
+    if name not in (each.value for each in Precision):
+        raise CaptureError(f"{type(module).__name__}: its parameters are {name}, expected float32, bfloat16 or float16")
+    return Precision(name)
+
+
+def _trained_by(loss: torch.Tensor) -> set[int]:
+    """Return the identities of the parameters that a loss has gradients of."""
+    found, seen = set[int](), set[Any]()
+    wanted = [loss.grad_fn]
+    while wanted:
+        node = wanted.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.add(id(variable))
+        wanted.extend(each for each, _ in node.next_functions)
+    return found
+
+
+@contextmanager
+def _saving_on_host() -> Iterator[None]:
+    """Keep what autograd saves on the host, in the layout that it has, until backward takes it."""
+
+    def pack(tensor: torch.Tensor) -> Any:  # noqa: ANN401
+        if tensor.is_leaf or tensor.device.type == "cpu":
+            return tensor
+        storage = tensor.untyped_storage()
+        return Layout.of(tensor), storage.cpu(), storage.device  # type: ignore[no-untyped-call]
+
+    def unpack(packed: Any) -> torch.Tensor:  # noqa: ANN401
+        if isinstance(packed, torch.Tensor):
+            return packed
+        layout, storage, device = packed
+        assert isinstance(layout, Layout), "as it was packed"
+        back = torch.empty(storage.nbytes(), dtype=torch.uint8, device=device)
+        back.copy_(torch.empty(0, dtype=torch.uint8).set_(storage))
+        return layout.on(back.untyped_storage())
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        yield
+
+
+@contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    """Leave generators of random numbers as they were: a script draws from them next."""
+    numpy = sys.modules.get("numpy")
+    states = random.getstate(), None if numpy is None else numpy.random.get_state()
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(gpus):
+        try:
+            yield
+        finally:
+            random.setstate(states[0])
+            if numpy is not None:
+                numpy.random.set_state(states[1])
+
+
+@contextmanager
+def _outside_of_autocast() -> Iterator[None]:
+    """Leave what a script runs under mixed precision for a while: casts of weights are remembered to its end."""
+    states = [(device, torch.is_autocast_enabled(device)) for device in ("cpu", "cuda")]
+    depth = torch.autocast_increment_nesting()
+    for _ in range(depth):
+        torch.autocast_decrement_nesting()
+    torch.clear_autocast_cache()
+    for device, _ in states:
+        torch.set_autocast_enabled(device, False)  # noqa: FBT003 - its only form
+    try:
+        yield
+    finally:
+        for device, was_enabled in states:
+            torch.set_autocast_enabled(device, was_enabled)
+        for _ in range(depth - 1):
+            torch.autocast_increment_nesting()

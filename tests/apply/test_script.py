@@ -1,0 +1,313 @@
+"""A plan applied to a script that knows nothing of it: the same losses to the bit, or a refusal that says why not."""
+
+import os
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import Tensor, nn
+from torch.nn import functional
+
+from calibration.apply.script import Script
+from tests.apply.models import Function, Network, backward
+from vdnnsim.api.live import Planned, plan
+from vdnnsim.cli import cli
+from vdnnsim.errors import VdnnsimError
+
+Step = Callable[[nn.Module, torch.optim.Optimizer], Tensor]
+ROOT = Path(__file__).parents[2]
+
+
+class Watched:
+    """A script that is watched: what it was told, and the plan that was made."""
+
+    def __init__(self, policy: str, memory: str | None) -> None:
+        self.said: list[str] = []
+        self.plans: list[Planned] = []
+        self.asked: list[dict[str, Any]] = []
+        self.script = Script(partial(self._plan, policy, memory), self.said.append)
+
+    def _plan(self, policy: str, memory: str | None, model: nn.Module, inputs: Any, **asked: Any) -> Planned:  # noqa: ANN401
+        self.asked.append(asked)
+        chosen: dict[str, Any] = {"policy": policy, "memory": memory, "hardware": "rtx_4090", "memory_model": "ideal"}
+        made = plan(model, inputs, **chosen, **asked)
+        self.plans.append(made)
+        return made
+
+
+@contextmanager
+def watched(policy: str = "save_on_cpu", memory: str | None = None) -> Iterator[Watched]:
+    found = Watched(policy, memory)
+    found.script.watch()
+    try:
+        yield found
+    finally:
+        found.script.leave()
+
+
+def classifier() -> nn.Module:
+    parts = [nn.Linear(16, 32), nn.BatchNorm1d(32), nn.GELU(), nn.Dropout(0.2), nn.Linear(32, 32), nn.Tanh()]
+    return nn.Sequential(*parts, nn.Linear(32, 4))
+
+
+def labels() -> Tensor:
+    return torch.randint(4, (8,))
+
+
+def with_a_criterion(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    result: Tensor = nn.CrossEntropyLoss()(model(torch.randn(8, 16)), labels())
+    backward(result)
+    optimizer.step()
+    optimizer.zero_grad()
+    return result
+
+
+def with_micro_batches_in_mixed_precision(model: nn.Module, optimizer: torch.optim.Optimizer) -> Tensor:
+    """The loss is computed outside of autocast, a number is read of it, and a term is added in place."""
+    whole = torch.zeros(())
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(torch.randn(8, 16))
+        result = functional.cross_entropy(logits, labels())
+        whole += result.detach()
+        assert result.item() > 0
+        result += 0.1 * logits.float().square().mean()
+        (result / 2).backward()  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        model(torch.randn(3, 16))
+    optimizer.step()
+    optimizer.zero_grad()
+    return whole
+
+
+def losses(step: Step, make: Callable[[], nn.Module] = classifier, steps: int = 4) -> list[Tensor]:
+    torch.manual_seed(0)
+    model = make()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    found = [step(model, optimizer).detach().clone() for _ in range(steps)]
+    return found + [each.detach() for each in (*model.parameters(), *model.buffers())]
+
+
+@pytest.mark.parametrize(
+    ("step", "precision"),
+    [(with_a_criterion, "float32"), (with_micro_batches_in_mixed_precision, "amp_bfloat16")],
+)
+def test_a_script_computes_the_same(step: Step, precision: str) -> None:
+    """To the bit, random numbers among it; every backward after the first one is of a step that was followed."""
+    expected = losses(step)
+    with watched() as script:
+        found = losses(step)
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    (made,) = script.plans
+    assert script.said == [str(made)]
+    assert (script.asked[0]["precision"], script.asked[0]["optimizer"]) == (precision, "adamw")
+    batches = 4 if step is with_a_criterion else 8
+    assert [each.departure for each in made.loop.steps] == [""] * (batches - 1)
+    assert {each.offloaded_bytes for each in made.loop.steps} == {made.loop.agenda.offloaded_bytes}
+    assert made.loop.agenda.offloaded_bytes > 0
+    assert script.script.missed == ""
+
+
+def two_models(model: Network, _: object) -> Tensor:
+    hidden = model[0](torch.randn(8, 16))
+    result = model[-1](model[2](model[1](hidden))).mean()
+    backward(result)
+    return Tensor(result)
+
+
+def twice(model: nn.Module, _: object) -> Tensor:
+    result = model(torch.randn(8, 16)).mean() + model(torch.randn(8, 16)).mean()
+    backward(result)
+    return Tensor(result)
+
+
+def of_weights(model: nn.Module, _: object) -> Tensor:
+    result = model(torch.randn(8, 16)).mean() + sum(each.square().sum() for each in model.parameters())
+    backward(result)
+    return Tensor(result)
+
+
+def of_many(model: nn.Module, _: object) -> Tensor:
+    result: Tensor = model(torch.randn(8, 16)).sum(0)
+    result.backward(torch.ones(4))  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Squares(torch.autograd.Function):
+    """A loss of which nobody sees how it is made."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor) -> Tensor:  # noqa: ANN401
+        context.save_for_backward(values)
+        return torch.as_tensor(values.detach().numpy().sum())
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:  # noqa: ANN401
+        return gradient.expand_as(context.saved_tensors[0])
+
+
+def by_numpy(model: nn.Module, _: object) -> Tensor:
+    result: Tensor = _Squares.apply(model(torch.randn(8, 16)))  # type: ignore[no-untyped-call]
+    backward(result)
+    return result
+
+
+def doubles() -> nn.Module:
+    return classifier().double()
+
+
+def in_double(model: nn.Module, _: object) -> Tensor:
+    result: Tensor = model(torch.randn(8, 16, dtype=torch.float64)).mean()
+    backward(result)
+    return result
+
+
+# PyTorch says so of what it compiles once there are hooks of all modules.
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
+@pytest.mark.parametrize(
+    ("step", "make", "why"),
+    [
+        (two_models, classifier, "its loss is made by 3 calls of modules (Linear, BatchNorm1d, Linear), expected one"),
+        (twice, classifier, "its loss is made by 2 calls of modules (Sequential, Sequential), expected one call of"),
+        (of_weights, classifier, "that has a gradient and that the model did not return"),
+        (of_many, classifier, "the first backward: begins at no scalar, expected a loss"),
+        (in_double, doubles, "its parameters are float64, expected float32, bfloat16 or float16"),
+        (by_numpy, classifier, "the loss: how it is made was not seen"),
+        (with_a_criterion, lambda: torch.compile(classifier(), backend="eager"), "was compiled by torch.compile"),
+    ],
+)
+def test_what_no_plan_is_made_for(step: Step, make: Callable[[], nn.Module], why: str) -> None:
+    """The script ends with exit status 1, once it was said why."""
+    with watched() as script, pytest.raises(SystemExit) as end:
+        losses(step, make)
+    assert end.value.code == 1
+    (said,) = script.said
+    assert said.startswith("no plan can be applied: ")
+    assert why in said
+    assert not script.plans
+
+
+def test_a_plan_that_does_not_fit_is_refused() -> None:
+    with watched(memory="1 KiB") as script, pytest.raises(SystemExit):
+        losses(with_a_criterion)
+    assert script.said[0].startswith("no plan can be applied: save_on_cpu")
+    assert script.script.missed == ""
+
+
+def test_an_optimizer_that_is_unknown_is_said() -> None:
+    class Lion(torch.optim.SGD):
+        pass
+
+    def step(model: nn.Module, _: torch.optim.Optimizer) -> Tensor:
+        optimizer = Lion(model.parameters(), lr=0.1)
+        return with_a_criterion(model, optimizer)
+
+    torch.manual_seed(0)
+    model = classifier()
+    with watched() as script:
+        for _ in range(2):
+            step(model, Lion(model.parameters()))
+    assert script.said[0] == "Lion is no optimizer of PyTorch's; the plan is made as for adamw"
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [(0, ""), (1, "there was no second step"), (None, "no backward of a model's loss was seen")],
+)
+def test_why_nothing_was_applied(steps: int | None, why: str) -> None:
+    with watched() as script:
+        if steps is None:
+            classifier()(torch.randn(8, 16))
+        else:
+            losses(with_a_criterion, steps=steps)
+        assert script.script.missed == why
+
+
+TRAIN = """
+import torch
+torch.manual_seed(0)
+parts = [torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, 4)]
+model = torch.nn.Sequential(*parts)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+for _ in range(4):
+    loss = torch.nn.functional.cross_entropy(model(torch.randn(8, 16)), torch.randint(4, (8,)))
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(loss.item().hex())
+"""
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script prints the same losses; what is told of the plan stands on standard error."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    runpy.run_path(str(script))
+    expected = capsys.readouterr().out
+    options = ["--hardware", "rtx_4090", "--policy", "save_on_cpu"]
+    done = subprocess.run(
+        [sys.executable, "-m", "vdnnsim", "apply", *options, "--", sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(torch.get_num_threads())},
+    )
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+    assert "vdnnsim: save_on_cpu(p): " in done.stderr
+    assert "vdnnsim: step 3: forward and backward took " in done.stderr
+
+
+def test_the_command_becomes_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose Python looks first into a folder that has the hook, and then where it would."""
+    started: list[tuple[str, list[str], dict[str, str]]] = []
+    monkeypatch.setattr("os.execvpe", lambda *what: started.append(what))
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    done = CliRunner().invoke(cli, ["apply", "--memory", "20GiB", "--", sys.executable, "train.py", "--lr", "1"])
+    assert done.exit_code == 0
+    ((program, command, variables),) = started
+    assert (program, command) == (sys.executable, [sys.executable, "train.py", "--lr", "1"])
+    first, second = variables["PYTHONPATH"].split(os.pathsep)
+    assert (Path(first) / "sitecustomize.py").is_file()
+    assert second == "/mine"
+    assert variables["VDNNSIM_APPLY"] == '{"hardware": "auto", "memory": "20GiB", "policy": "optimal"}'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--", "no_such_program"], "no_such_program: there is no such program; a command begins with one"),
+        (["--memory", "much", "--", sys.executable], "--memory: found 'much', expected"),
+        (["--hardware", "h101", "--", sys.executable], "'h101' is not a hardware profile"),
+        (["--policy", "best", "--", sys.executable], "'best'"),
+    ],
+)
+def test_what_the_command_refuses(arguments: list[str], sentence: str) -> None:
+    done = CliRunner().invoke(cli, ["apply", *arguments])
+    assert isinstance(done.exception, VdnnsimError), done.output
+    assert str(done.exception).startswith(sentence)
+
+
+def test_a_loss_of_the_models_own() -> None:
+    """What a model returns by name is known by it."""
+
+    def run(self: Network, batch: Tensor) -> Any:  # noqa: ANN401
+        return {"loss": self.out(batch).square().mean(), "count": 3}
+
+    def step(model: nn.Module, _: object) -> Tensor:
+        result: Tensor = model(torch.randn(8, 16))["loss"]
+        backward(result)
+        model.zero_grad()
+        return result
+
+    with watched() as script:
+        losses(step, lambda: Function(run, out=nn.Linear(16, 4)))
+    assert [each.departure for each in script.plans[0].loop.steps] == [""] * 3

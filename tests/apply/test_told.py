@@ -1,0 +1,164 @@
+"""What a loop tells of itself: the line after its third step, a traced step, and a plan of measured times."""
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+import pytest
+import torch
+
+from calibration.apply.following import Following
+from tests.apply.models import MODELS, Network, backward, loss
+from tests.apply.test_live import planned, run
+from vdnnsim.analysis.live import measured_operations, operation_seconds, planned_s
+from vdnnsim.api.live import Planned
+from vdnnsim.errors import PolicyError
+from vdnnsim.live_step import Way
+
+CASE = MODELS["perceptron"]
+
+
+@pytest.fixture(scope="module")
+def model() -> Network:
+    torch.manual_seed(0)
+    return CASE.make()
+
+
+@pytest.fixture(scope="module")
+def offloading(model: Network) -> Planned:
+    return planned(CASE, model, "save_on_cpu")
+
+
+@pytest.fixture
+def made(offloading: Planned) -> Planned:
+    """A plan of which nothing was told yet."""
+    return offloading._asked.planned()  # noqa: SLF001
+
+
+def train(made: Planned, model: Network, steps: int) -> None:
+    for _ in range(steps):
+        with made.apply(model):
+            backward(loss(model(CASE.inputs())))
+        model.zero_grad()
+
+
+def test_one_line_after_the_third_step(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the CPU the plan of a card says nothing of time and there is no peak; bytes that moved are told."""
+    train(made, model, 2)
+    assert capsys.readouterr().err == ""
+    train(made, model, 3)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vdnnsim: step 3: forward and backward took ")
+    assert "on the CPU, of which a plan for the NVIDIA GeForce RTX 4090 says nothing" in line
+    assert line.endswith("no peak, for PyTorch counts what it allocates on a GPU alone")
+
+
+def test_a_step_that_left_the_plan_is_not_told_of(
+    made: Planned, model: Network, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(made, model, 2)
+    with pytest.warns(UserWarning, match="the plan of Sequential was left"), made.apply(model):
+        backward(loss(model(torch.randn(3, 16))))
+    assert capsys.readouterr().err == ""
+    train(made, model, 1)
+    assert capsys.readouterr().err.startswith("vdnnsim: step 4: forward and backward took ")
+
+
+def test_a_traced_step_is_written_beside_its_prediction(made: Planned, model: Network, tmp_path: Path) -> None:
+    """Both are processes of one trace; the stretches are the operations of forward and backward, each once."""
+    made.trace(tmp_path / "traced")
+    train(made, model, 1)
+    step = made._telling.recorded  # noqa: SLF001
+    assert step is not None
+    operations = [each.phase.value for each in made.loop.captured.operations]
+    updates = operations.index("update")
+    assert [number for each in step.stretches for number in each.operations] == list(range(updates))
+    ends = [time for each in step.stretches for time in (each.start_s, each.end_s)]
+    assert ends == sorted(ends)
+    assert ends[0] >= 0
+    assert ends[-1] == step.seconds
+    for way in Way:
+        copies = [each for each in step.copies if each.way is way]
+        assert sum(len(each.extent) for each in copies) == made.loop.agenda.offloaded_bytes
+        assert {each.storage for each in copies} == made.loop.agenda.moved
+        assert all(0 <= each.start_s <= each.end_s <= step.seconds for each in copies)
+    events: list[dict[str, Any]] = json.loads((tmp_path / "traced/trace.json").read_text())["traceEvents"]
+    slices = [each for each in events if each["ph"] == "X" and each["pid"] == 1]
+    parts = len(step.stretches), len(step.copies), len(step.pauses)
+    assert tuple(sum(each["tid"] == thread for each in slices) for thread in (1, 2, 3)) == parts
+    assert {each["pid"] for each in events} == {0, 1}
+    assert sorted(each.name for each in (tmp_path / "traced").iterdir()) == ["step.json", "trace.json"]
+
+
+def test_other_steps_are_not_timed(made: Planned, model: Network, tmp_path: Path) -> None:
+    lane = made.loop.lane
+    made.trace(tmp_path)
+    train(made, model, 4)
+    assert (made.loop.lane, made.loop.follow) == (lane, Following)
+    assert made.apply(model).func is type(made.loop).apply.__wrapped__  # type: ignore[attr-defined]
+
+
+def test_a_traced_step_changes_no_bit(model: Network, made: Planned, tmp_path: Path) -> None:
+    batches = [CASE.inputs() for _ in range(3)]
+    expected = run(CASE, model, batches, made.loop.apply)
+    made.trace(tmp_path)
+    found = run(CASE, model, batches, made.apply)
+    assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+
+
+def test_a_plan_by_measured_times(made: Planned, model: Network, tmp_path: Path) -> None:
+    """Operations take what they were measured to take, and copies flow as those of the step did on average."""
+    with pytest.raises(PolicyError, match=r"refit: no step was timed yet, expected one after plan.trace\(\)"):
+        made.refit()
+    train(made, model, 3)
+    made.trace(tmp_path)
+    train(made, model, 1)
+    step = made._telling.recorded  # noqa: SLF001
+    assert step is not None
+    measured = measured_operations(step, operation_seconds(made.predicted.trace))
+    again = made.refit()
+    found = operation_seconds(again.predicted.trace)
+    assert measured
+    assert {each: found[each] for each in measured} == pytest.approx(measured)
+    out = [each for each in step.copies if each.way is Way.OUT]
+    whole_s = sum(each.end_s - each.start_s for each in out) - len(out) * again._asked.server.link.latency_s  # noqa: SLF001
+    rate = sum(len(each.extent) for each in out) / whole_s
+    assert again._asked.server.link.d2h_bytes_per_s == pytest.approx(rate)  # noqa: SLF001
+    train(again, model, 1)
+
+
+def test_a_drift_says_what_was_off(made: Planned, model: Network, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where every operation is told to take a second the whole is off, and three are named after the next step."""
+    operations = range(len(made.loop.captured.operations))
+    slow = replace(made._asked, seconds=dict.fromkeys(operations, 1.0)).planned()  # noqa: SLF001
+    assert planned_s(slow.predicted.trace) > 10
+    train(slow, model, 3)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vdnnsim: step 3: forward and backward took ")
+    assert "s planned, -" in line
+    train(slow, model, 2)
+    off, offer = capsys.readouterr().err.splitlines()
+    assert off.startswith("vdnnsim: step 4, off in time by most: ")
+    assert off.count(" planned, -") == 3
+    assert offer == "vdnnsim: plan.refit() plans again with what this loop measured"
+    again = slow.refit()
+    assert planned_s(again.predicted.trace) < 5
+
+
+def test_an_update_within_the_context_is_not_of_the_time(made: Planned, model: Network, tmp_path: Path) -> None:
+    """The last stretch ends where the first optimizer's step begins."""
+    trained = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)
+    made.trace(tmp_path)
+    begun_s = perf_counter()
+    with made.apply(trained):
+        backward(loss(trained(CASE.inputs())))
+        optimizer.step()
+        updated_s = perf_counter()
+        sleep(0.1)
+    step = made._telling.recorded  # noqa: SLF001
+    assert step is not None
+    assert step.seconds <= updated_s - begun_s

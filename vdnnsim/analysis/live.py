@@ -1,0 +1,156 @@
+"""A step of a user's loop beside what its plan said of it: what took another time, and where more memory was taken.
+
+Times of stretches of operations are divided among these as their predicted times are.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from vdnnsim.dnn.layers import Phase
+from vdnnsim.live_step import LiveStep, Way
+from vdnnsim.plans.operations import Compute, Offload, Prefetch, of_extent
+from vdnnsim.plans.training_plan import TrainingPlan
+from vdnnsim.trace import IterationTrace
+
+Copied = tuple[Way, int, range]
+"""Which way a copy goes, of which storage, and which bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that a step and its plan both tell of: seconds, or bytes in use."""
+
+    what: str
+    measured: float
+    planned: float
+
+    @property
+    def excess(self) -> float:
+        """By how much it was more than planned."""
+        return self.measured - self.planned
+
+
+def planned_s(trace: IterationTrace) -> float:
+    """Return how long forward and backward were to take, the update of the weights left out."""
+    kernels = ((span, trace.plan.operations[span.operation]) for span in trace.spans)
+    return max(
+        (span.end_s for span, each in kernels if isinstance(each, Compute) and each.phase is not Phase.UPDATE),
+        default=0.0,
+    )
+
+
+def operation_seconds(trace: IterationTrace) -> dict[int, float]:
+    """Return by operation of the program what it was to take, the first time that it runs."""
+    numbers = _numbers(trace.plan)
+    found = {}
+    for span in trace.spans:
+        operation = trace.plan.operations[span.operation]
+        if isinstance(operation, Compute) and not operation.repeat:
+            found[numbers[span.operation]] = span.end_s - span.start_s
+    return found
+
+
+def measured_operations(step: LiveStep, planned: Mapping[int, float]) -> dict[int, float]:
+    """Return by operation of the program what it took; nothing of those that were to take no time."""
+    found = {}
+    for stretch in step.stretches:
+        whole_s = sum(planned.get(each, 0.0) for each in stretch.operations)
+        for each in stretch.operations:
+            if planned.get(each, 0.0):
+                found[each] = (stretch.end_s - stretch.start_s) * planned[each] / whole_s
+    return found
+
+
+def slower(step: LiveStep, trace: IterationTrace) -> list[Difference]:
+    """Return what took another time than planned, what is off by most first.
+
+    Operations are taken together by module and phase, and all that the loop waited for, or computed again, is one.
+    """
+    plan, planned = trace.plan, operation_seconds(trace)
+    operations = plan.workload.step.operations
+    measured, expected = defaultdict[str, float](float), defaultdict[str, float](float)
+    for number, seconds in measured_operations(step, planned).items():
+        what = f"{operations[number].phase.value} of {operations[number].module or 'the model or its loss'}"
+        measured[what] += seconds
+        expected[what] += planned[number]
+    copies = _copies(trace)
+    for copy in step.copies:
+        storage = plan.workload.step.storages[copy.storage]
+        name = of_extent(storage.name, None if len(copy.extent) == storage.nbytes else copy.extent)
+        what = f"{copy.way.value} of {name}"
+        measured[what] += copy.end_s - copy.start_s
+        expected[what] += copies.get((copy.way, copy.storage, copy.extent), 0.0)
+    waits = "waiting for copies and computing again"
+    measured[waits] = sum(each.end_s - each.start_s for each in step.pauses)
+    expected[waits] = sum(each.end_s - each.start_s for each in trace.stalls if each.waited_for is not None) + sum(
+        span.end_s - span.start_s
+        for span in trace.spans
+        if isinstance(operation := plan.operations[span.operation], Compute) and operation.repeat
+    )
+    found = [Difference(what, seconds, expected[what]) for what, seconds in measured.items()]
+    return sorted(found, key=lambda each: -abs(each.excess))
+
+
+def larger(step: LiveStep, trace: IterationTrace) -> list[Difference]:
+    """Return before which modules' operations more was allocated than planned, the most first."""
+    planned, operations = _levels(trace), trace.plan.workload.step.operations
+    found: dict[str, Difference] = {}
+    for level in step.memory:
+        if level.operation not in planned:
+            continue
+        operation = operations[level.operation]
+        what = f"before {operation.phase.value} of {operation.module or 'the model or its loss'}"
+        here = Difference(what, level.nbytes, planned[level.operation])
+        if here.excess > 0 and (what not in found or found[what].excess < here.excess):
+            found[what] = here
+    return sorted(found.values(), key=lambda each: -each.excess)
+
+
+def copied_at(step: LiveStep, way: Way) -> tuple[int, int, float]:
+    """Return how many copies went one way, their bytes, and the seconds that they took."""
+    copies = [each for each in step.copies if each.way is way]
+    return len(copies), sum(len(each.extent) for each in copies), sum(each.end_s - each.start_s for each in copies)
+
+
+def _numbers(plan: TrainingPlan) -> dict[int, int]:
+    """Return by position in a plan which operation of the program it runs."""
+    step = plan.workload.step
+    numbers = {id(each): number for number, each in enumerate(step.operations)}
+    return {
+        position: numbers[id(step.operations_of(each.layer, each.phase)[each.operation])]
+        for position, each in enumerate(plan.operations)
+        if isinstance(each, Compute)
+    }
+
+
+def _copies(trace: IterationTrace) -> dict[Copied, float]:
+    """Return what each copy was to take."""
+    plan, found = trace.plan, Counter[Copied]()
+    for span in trace.spans:
+        copy = plan.operations[span.operation]
+        if not isinstance(copy, Offload | Prefetch):
+            continue
+        buffer = plan.buffers[copy.buffer]
+        if buffer.storage is not None:
+            way = Way.OUT if isinstance(copy, Offload) else Way.BACK
+            extent = copy.extent or range(buffer.nbytes)
+            found[way, buffer.storage, extent] += span.end_s - span.start_s  # type: ignore[assignment]  # sums floats
+    return dict(found)
+
+
+def _levels(trace: IterationTrace) -> dict[int, int]:
+    """Return by operation of the program what was to be in use when it begins, its own results left out."""
+    changes = [(each.operation, each.delta_bytes) for each in trace.memory]
+    in_use = dict(zip((at for at, _ in changes), accumulate(delta for _, delta in changes), strict=True))
+    found, level = {}, 0
+    numbers = _numbers(trace.plan)
+    before = 0
+    for position, operation in enumerate(trace.plan.operations):
+        level = in_use.get(position, level)
+        if isinstance(operation, Compute):
+            if not operation.repeat:
+                found[numbers[position]] = before
+            before = level
+    return found

@@ -1,0 +1,187 @@
+"""What a plan's loop tells of itself while it runs: of its third step, and of any that is asked for."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from vdnnsim.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from calibration.apply.following import StepLog
+    from calibration.apply.loop import Loop
+    from vdnnsim.analysis.live import Difference
+    from vdnnsim.analysis.results import PolicyResult, ScenarioResult
+    from vdnnsim.live_step import LiveStep
+    from vdnnsim.report.folder import Writer
+
+_TOLD: Final = 3
+"""The first steps make what later ones find: states, workspaces, choices of algorithms."""
+_DRIFT: Final = 0.05
+_LARGEST: Final = 3
+_MANIFEST: Final = "step.json"
+_NO_PEAK: Final = "no peak, for PyTorch counts what it allocates on a GPU alone"
+
+
+class Telling:
+    """Watches the steps of a loop that are told of, and no others.
+
+    Args:
+        loop: that follows the plan.
+        scenario: the question that the plan answers, with its one result.
+        is_measured: whether the times of the plan are of this very loop.
+    """
+
+    def __init__(self, loop: "Loop", scenario: "ScenarioResult", *, is_measured: bool) -> None:
+        self._loop, self._scenario, self._is_measured = loop, scenario, is_measured
+        self._begun = 0
+        self._is_told = False
+        self._explains = False
+        self._folder: Path | None = None
+        self.recorded: LiveStep | None = None
+        """The latest step whose parts were timed."""
+
+    def record(self, folder: Path) -> None:
+        """Time the parts of the next step, and write them there."""
+        self._folder = folder
+
+    def apply(self, model: Any) -> "AbstractContextManager[StepLog]":  # noqa: ANN401  # a torch.nn.Module
+        """Follow a step of the model."""
+        if self._is_told and not self._explains and self._folder is None:
+            return self._loop.apply(model)
+        return self._watched(model)
+
+    @contextmanager
+    def _watched(self, model: Any) -> "Iterator[StepLog]":  # noqa: ANN401
+        from calibration.apply.timed import forget_peak, timed
+
+        self._begun += 1
+        if self._begun == _TOLD - 1:
+            # The update of the weights between this step and the next is then part of it.
+            forget_peak(self._loop.device)
+        folder, closely = self._folder, self._explains or self._folder is not None
+        is_due = self._begun >= _TOLD and not self._is_told
+        if not (closely or is_due):
+            with self._loop.apply(model) as log:
+                yield log
+            return
+        with timed(self._loop, model, self._begun, closely=closely, snapshot=folder is not None) as found:
+            yield found.log
+        step = found.step
+        if step is None:
+            return
+        has_drifted = self._has_drifted(step)
+        if is_due:
+            self._is_told = True
+            _say(self._line(step))
+        if closely:
+            self.recorded = step
+            if self._explains or has_drifted:
+                _say(*self._explained(step))
+        self._explains = has_drifted and not closely
+        if folder is not None:
+            self._folder = None
+            _say(self._write(step, folder))
+
+    @property
+    def _predicted(self) -> "PolicyResult":
+        return self._scenario.results[0]
+
+    def _line(self, step: "LiveStep") -> str:
+        took = f"step {step.number}: forward and backward took "
+        planned = self._compared(step)
+        if not planned:
+            moved = f"{format_bytes(step.offloaded_bytes)} left and {format_bytes(step.fetched_bytes)} came back"
+            return (
+                f"{took}{format_seconds(step.seconds)} on the CPU, of which a plan for the "
+                f"{self._scenario.server.gpu.name} says nothing; {moved}, "
+                f"{format_bytes(self._loop.agenda.offloaded_bytes)} planned; {_NO_PEAK}"
+            )
+        text = f"{took}{_beside(planned[0], format_seconds)}"
+        if len(planned) > 1:
+            text += f"; peak {_beside(planned[1], format_bytes)}"
+        else:
+            text += f"; {_NO_PEAK}"
+        if not self._is_measured and step.device != self._scenario.server.gpu.name:
+            text += f"; planned for another card, {self._scenario.server.gpu.name}"
+        return text
+
+    def _compared(self, step: "LiveStep") -> "tuple[Difference, ...]":
+        """Return what can be held against the plan: time, and peak where there is one."""
+        from vdnnsim.analysis.live import Difference, planned_s
+
+        if step.peak_bytes is None and not self._is_measured:
+            return ()
+        time = Difference("time", step.seconds, planned_s(self._predicted.trace))
+        if step.peak_bytes is None:
+            return (time,)
+        return time, Difference("peak", step.peak_bytes, self._predicted.metrics.max_memory_bytes)
+
+    def _has_drifted(self, step: "LiveStep") -> bool:
+        return any(abs(each.excess) > _DRIFT * each.planned for each in self._compared(step))
+
+    def _explained(self, step: "LiveStep") -> Iterator[str]:
+        from vdnnsim.analysis.live import larger, slower
+
+        trace = self._predicted.trace
+        parts: list[tuple[str, list[Difference], Callable[[float], str]]] = [
+            ("off in time by most", slower(step, trace), format_seconds),
+            ("most over in memory", larger(step, trace), format_bytes),
+        ]
+        for what, found, text in parts:
+            off = "; ".join(f"{each.what} {_beside(each, text)}" for each in found[:_LARGEST])
+            if off:
+                yield f"step {step.number}, {what}: {off}"
+        yield "plan.refit() plans again with what this loop measured"
+
+    def _write(self, step: "LiveStep", folder: Path) -> str:
+        import json
+
+        from vdnnsim.memory.choices import is_of_pytorch
+        from vdnnsim.report.folder import write_folder
+        from vdnnsim.report.provenance import origin, source_commit
+        from vdnnsim.report.run.live import live_events
+        from vdnnsim.report.run.perfetto import perfetto_text
+        from vdnnsim.report.run.snapshot import snapshot_pickle
+
+        rows = (self._predicted,)
+        beside = live_events(step, self._predicted.trace.plan)
+        files = {"trace.json": perfetto_text(self._scenario, rows, beside).encode()}
+        if is_of_pytorch(self._scenario.memory_model):
+            files["snapshot_predicted.pickle"] = snapshot_pickle(self._scenario, rows)
+        if step.snapshot is not None:
+            files["snapshot_happened.pickle"] = step.snapshot
+        content = {
+            **origin(source_commit(), self._scenario.sources),
+            "told": self._line(step),
+            "step": {each: value for each, value in asdict(step).items() if not isinstance(value, tuple | bytes)},
+            "files": sorted((*files, _MANIFEST)),
+        }
+        manifest = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        write_folder(folder, {**files, _MANIFEST: manifest.encode()}, _writer())
+        return f"wrote {', '.join(sorted(files))} to {folder}/; https://ui.perfetto.dev opens the trace"
+
+
+def _beside(difference: "Difference", text: Callable[[float], str]) -> str:
+    """Return both numbers, and by how much the first is off: `12 ms, 10 ms planned, +20.0%`."""
+    share = f", {difference.excess / difference.planned:+.1%}" if difference.planned else ""
+    return f"{text(difference.measured)}, {text(difference.planned)} planned{share}"
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        sys.stderr.write(f"vdnnsim: {line}\n")
+
+
+def _writer() -> "Writer":
+    from vdnnsim.report.folder import Writer
+
+    return Writer(
+        noun="step of a loop",
+        manifest=_MANIFEST,
+        wrote=lambda content: {"told", "step", "files"} <= content.keys(),
+        names=re.compile(r"step\.json|trace\.json|snapshot_(predicted|happened)\.pickle"),
+    )
