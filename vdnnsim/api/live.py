@@ -95,6 +95,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     from calibration.apply.holding import as_held, movable
     from calibration.apply.lane import card_of
     from calibration.apply.loop import Loop
+    from calibration.apply.workspaces import chosen_here
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
     from vdnnsim.api.captured import member_of
@@ -129,8 +130,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     check_captured_step(captured, captured.model)
     workload = CapturedWorkload.of(captured)
     server = _with_memory(profile, memory)
-    # A schedule can move what a loop keeps, but PyTorch chooses its kernels: the fastest, whatever workspace they take.
-    costs = AdjustedCosts(ServerCosts(server), lambda _, __, ___, offered: offered[:1])
+    costs = AdjustedCosts(ServerCosts(server), chosen_here(captured, tape.calls, device))
     model_of_memory = chosen_memory_model(memory_model)
     simulator = Simulator.of(as_held(workload, tape), server, model_of_memory, PinnedMemory.ARENA, cost_model=costs)
     chosen = resolve_policy(policy, known_policies())
