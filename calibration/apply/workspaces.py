@@ -5,15 +5,14 @@ a convolution, sums of a reduction, copies within a fused attention. Rules that 
 (`vdnnsim.cost.chosen_workspace`); where there is one, it is asked.
 """
 
-import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._pytree import tree_unflatten
 
-from calibration.capture.schemas import tensors_in
 from calibration.capture.tape import Call, Lying
 from vdnnsim.cost.table import AdjustKernels, KernelCost
 from vdnnsim.dnn.captured_step import CapturedStep
@@ -36,47 +35,66 @@ def chosen_here(captured: CapturedStep, calls: Sequence[Call], device: torch.dev
         calls: how each of its operations was dispatched.
         device: where it will run.
     """
-    found: dict[int, int] = {}
+    found: dict[int, tuple[int, ...]] = {}
     if device.type == "cuda":
-        asked: dict[Call, int | None] = {}
+        asked: dict[Call, tuple[int, ...]] = {}
         with torch.random.fork_rng([device]), torch.cuda.device(device), torch.no_grad():
             for operation, call in zip(captured.operations, calls, strict=True):
                 if operation.phase is Phase.UPDATE:
                     continue
                 if call not in asked:
-                    asked[call] = _workspace_bytes(call, device)
-                if (nbytes := asked[call]) is not None:
-                    found[id(operation)] = nbytes
+                    asked[call] = _workspaces(call, device)
+                if asked[call]:
+                    found[id(operation)] = asked[call]
         torch.cuda.empty_cache()
 
     def adjust(
         workload: Workload, layer: Layer, phase: Phase, offered: tuple[KernelCost, ...]
     ) -> tuple[KernelCost, ...]:
-        fastest = offered[0]
-        parts = [
-            replace(kernel, workspace_bytes=found[id(each.captured)], workspaces=())
-            if id(each.captured) in found
-            else kernel
-            for kernel, each in zip(
-                fastest.parts or (fastest,), workload.step.operations_of(layer.index, phase), strict=True
-            )
-        ]
-        return (KernelCost.joined(parts),)
+        fastest, operations = offered[0], workload.step.operations_of(layer.index, phase)
+        kernels = zip(fastest.parts or (fastest,), operations, strict=True)
+        return (KernelCost.joined([_with_workspaces(one, found.get(id(each.captured), ())) for one, each in kernels]),)
 
     return adjust
 
 
-def _workspace_bytes(call: Call, device: torch.device) -> int | None:
-    """Return the most that an operation takes beside its results; None where it does not run alone."""
+def _with_workspaces(kernel: KernelCost, found: tuple[int, ...]) -> KernelCost:
+    return replace(kernel, workspace_bytes=max(found), workspaces=found) if found else kernel
+
+
+def _workspaces(call: Call, device: torch.device) -> tuple[int, ...]:
+    """Return what an operation takes beside its results, one after the other; nothing where it does not run alone."""
     if call.func in _NEEDS_CONTENT:
-        return None
+        return ()
     try:
-        leaves = [_zeros(each, device) for each in call.leaves]
-        args, kwargs = tree_unflatten(leaves, call.arguments)
+        args, kwargs = tree_unflatten([_zeros(each, device) for each in call.leaves], call.arguments)
+    except (RuntimeError, ValueError, TypeError):
+        return ()
+    found = [_workspace_bytes(call.func, each, kwargs, device) for each in _in_turn(call.func, args)]
+    return tuple(each for each in found if each is not None) if None not in found else ()
+
+
+def _in_turn(func: OpOverload, args: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
+    """Return the calls that an operation does one after the other: one for each gradient of a convolution.
+
+    Source: aten/src/ATen/native/cudnn/ConvShared.cpp.
+    """
+    if func is not torch.ops.aten.convolution_backward.default:
+        return [args]
+    *others, wanted = args
+    data, weight, bias = wanted
+    return [(*others, mask) for mask in ([data, False, False], [False, weight, bias]) if any(mask)]
+
+
+def _workspace_bytes(
+    func: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any], device: torch.device
+) -> int | None:
+    """Return the most that an operation takes beside its results; None where it does not run alone."""
+    try:
         for _ in range(_ATTEMPTS):
             torch.cuda.reset_peak_memory_stats(device)
             before = torch.cuda.memory_allocated(device)
-            results = call.func(*args, **kwargs)
+            results = func(*args, **kwargs)
             held = torch.cuda.memory_allocated(device)
             most = torch.cuda.max_memory_allocated(device)
             del results
