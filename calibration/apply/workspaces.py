@@ -93,16 +93,21 @@ def _workspace_bytes(
     try:
         for _ in range(_ATTEMPTS):
             torch.cuda.reset_peak_memory_stats(device)
-            before = torch.cuda.memory_allocated(device)
+            before, _ = _requested_bytes(device)
             results = func(*args, **kwargs)
-            held = torch.cuda.memory_allocated(device)
-            most = torch.cuda.max_memory_allocated(device)
+            held, most = _requested_bytes(device)
             del results
-            if torch.cuda.memory_allocated(device) == before:
+            if _requested_bytes(device)[0] == before:
                 return most - held
     except (RuntimeError, ValueError, TypeError):
         pass
     return None
+
+
+def _requested_bytes(device: torch.device) -> tuple[int, int]:
+    """Return what is asked for now and was at most; blocks are larger, as the pool happens to have them."""
+    stats = torch.cuda.memory_stats(device)
+    return stats["requested_bytes.all.current"], stats["requested_bytes.all.peak"]
 
 
 def _zeros(leaf: object, device: torch.device) -> object:
