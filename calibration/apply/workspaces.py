@@ -23,6 +23,7 @@ _ATTEMPTS: Final = 3
 """The first run of a kind of kernels may take memory that stays, as cuBLAS does."""
 _NEEDS_CONTENT: Final = frozenset({torch.ops.aten.multinomial.default})
 """Kernels that refuse zeros where they run, from which a process does not recover."""
+_RECURRENT: Final = frozenset({torch.ops.aten._cudnn_rnn.default, torch.ops.aten._cudnn_rnn_backward.default})  # noqa: SLF001 - operators' names
 
 
 def chosen_here(captured: CapturedStep, calls: Sequence[Call], device: torch.device) -> AdjustKernels:
@@ -70,6 +71,8 @@ def _workspaces(call: Call, device: torch.device) -> tuple[int, ...]:
         args, kwargs = tree_unflatten([_zeros(each, device) for each in call.leaves], call.arguments)
     except (RuntimeError, ValueError, TypeError):
         return ()
+    if call.func in _RECURRENT:
+        args = _with_one_buffer(args)
     found = [_workspace_bytes(call.func, each, kwargs, device) for each in _in_turn(call.func, args)]
     return tuple(each for each in found if each is not None) if None not in found else ()
 
@@ -84,6 +87,14 @@ def _in_turn(func: OpOverload, args: tuple[Any, ...]) -> Sequence[tuple[Any, ...
     *others, wanted = args
     data, weight, bias = wanted
     return [(*others, mask) for mask in ([data, False, False], [False, weight, bias]) if any(mask)]
+
+
+def _with_one_buffer(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a recurrent layer with the one buffer of its weights: fake ones have none."""
+    batch, weights, count, buffer, *others = args
+    if buffer is None or buffer.numel() == 0:
+        buffer = weights[0].new_zeros(sum(each.numel() for each in weights))
+    return (batch, weights, count, buffer, *others)
 
 
 def _workspace_bytes(
