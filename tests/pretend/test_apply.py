@@ -50,6 +50,25 @@ def timm(name: str, batch: int) -> Callable[[], Inputs]:
     return make
 
 
+class Sentences(nn.Module):
+    """Blocks of an LSTM and of what widens and narrows each of its steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recurrent = nn.ModuleList(nn.LSTM(256, 256, batch_first=True) for _ in range(4))
+        wide = [nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(4)]
+        self.wide = nn.ModuleList(wide)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        for recurrent, wide in zip(self.recurrent, self.wide, strict=True):
+            batch = wide(recurrent(batch)[0])
+        return batch
+
+
+def recurrent() -> Inputs:
+    return Sentences(), torch.zeros(32, 128, 256)
+
+
 def loss(output: Tensor) -> Tensor:
     return output.float().square().mean()
 
@@ -103,6 +122,8 @@ MODELS: dict[str, tuple[Callable[[], Inputs], float]] = {
     "vgg11": (torchvision("vgg11", 16), 0.98),
     "vit_small": (timm("vit_small_patch16_224", 16), 0.6),
     "convnext_tiny": (timm("convnext_tiny", 16), 0.7),
+    "mobilenet_v2": (torchvision("mobilenet_v2", 16), 0.7),
+    "recurrent": (recurrent, 0.8),
 }
 """Models, and the part of what the plain loop allocates that a plan has to do with."""
 

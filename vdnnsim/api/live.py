@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from calibration.apply.loop import Loop
     from calibration.capture.tape import Tape
     from vdnnsim.analysis.results import PolicyResult
-    from vdnnsim.cost.table import KernelCost
+    from vdnnsim.cost.table import AdjustKernels, KernelCost
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.dnn.layers import Layer, Phase
     from vdnnsim.dnn.workload import Workload
@@ -130,6 +130,7 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
 
     require_torch()
     from calibration.apply.lane import card_of
+    from calibration.apply.workspaces import chosen_here
     from calibration.capture.capture import CaptureDevice
     from calibration.capture.objects import captured_object
     from vdnnsim.api.captured import member_of
@@ -159,7 +160,8 @@ def plan(  # noqa: PLR0913  # the words of `capture`, and of a scenario
     check_captured_step(captured, captured.model)
     chosen = resolve_policy(policy, known_policies())
     server = _with_memory(profile, memory)
-    return _Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model)).planned()
+    kernels = chosen_here(captured, tape.calls, device)
+    return _Asked(captured, tape, device, server, chosen, chosen_memory_model(memory_model), kernels).planned()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ class _Asked:
 
     Attributes:
         device: of torch, where the model is.
+        kernels: those that PyTorch takes there.
         seconds: by operation of the program what it was measured to take.
     """
 
@@ -177,6 +180,7 @@ class _Asked:
     server: "Server"
     policy: "Policy"
     memory_model: "MemoryChoice"
+    kernels: "AdjustKernels"
     seconds: Mapping[int, float] = field(default_factory=dict)
 
     def planned(self) -> Planned:
@@ -192,7 +196,7 @@ class _Asked:
         from vdnnsim.simulator import Simulator
 
         workload = CapturedWorkload.of(self.captured)
-        costs = AdjustedCosts(ServerCosts(self.server), self._price)
+        costs = AdjustedCosts(AdjustedCosts(ServerCosts(self.server), self.kernels), self._measured_kernels)
         held, pinned = as_held(workload, self.tape), PinnedMemory.ARENA
         simulator = Simulator.of(held, self.server, self.memory_model, pinned, cost_model=costs)
         oracle = simulator.oracle()
@@ -218,18 +222,15 @@ class _Asked:
         server = replace(self.server, gpu=gpu, link=_measured_link(self.server.link, step))
         return replace(self, server=server, seconds=seconds)
 
-    def _price(
+    def _measured_kernels(
         self, workload: "Workload", layer: "Layer", phase: "Phase", offered: "tuple[KernelCost, ...]"
     ) -> "tuple[KernelCost, ...]":
-        """Return what a phase costs: by the fastest kernels, and what was measured in the place of what was predicted.
-
-        A schedule can move what a loop keeps, but PyTorch chooses its kernels, whatever workspace they take.
-        """
+        """Return what a phase costs with what was measured in the place of what was predicted."""
         from vdnnsim.cost.table import KernelCost
         from vdnnsim.hardware.server import Origin
 
         if not self.seconds:
-            return offered[:1]
+            return offered
         numbers = {id(each): number for number, each in enumerate(self.captured.operations)}
         parts = []
         for at, operation in enumerate(workload.step.operations_of(layer.index, phase)):
