@@ -172,7 +172,7 @@ def raced(seed: int) -> tuple[str, list[str]]:
     scenario = replace(drawn(draw), policies=(resolve_policy(draw.choice(_STATIC), known_policies()),))
     server, factor = scenario.server, draw.uniform(1, 16)
     rates = {"link.h2d": server.link.h2d_bytes_per_s, "link.d2h": server.link.d2h_bytes_per_s}
-    machines = {
+    machines: dict[str, dict[str, float]] = {
         "bandwidth": {key: rate * factor for key, rate in rates.items()},
         "memory": {"gpu.memory": round(server.gpu.memory_bytes * factor)},
         "speed": {},

@@ -19,7 +19,7 @@ from vdnnsim.report.run.perfetto import perfetto_text
 from vdnnsim.scenario.scenario import Scenario
 
 Falsify = Callable[[list[Any]], None]
-SCENARIOS = 25
+SCENARIOS = 15
 RACES = 6
 
 
