@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
 
+import vdnnsim.api
 from vdnnsim.analysis.columns import COLUMNS
 from vdnnsim.dnn.networks import NETWORKS
 from vdnnsim.dnn.networks.families import FAMILIES
@@ -88,13 +89,27 @@ def columns() -> str:
     return _table(("column", "of", "definition"), rows)
 
 
+def api() -> str:
+    """Return what a notebook calls, and below it what that returns."""
+    public = {name: getattr(vdnnsim.api, name) for name in vdnnsim.api.__all__}
+    functions = "".join(
+        f".. autofunction:: vdnnsim.{name}\n" for name, each in public.items() if inspect.isfunction(each)
+    )
+    classes = "".join(
+        f".. autoclass:: vdnnsim.api.{name}\n   :members:\n"
+        for name, each in public.items()
+        if not inspect.isfunction(each)
+    )
+    return f"```{{eval-rst}}\n{functions}```\n\n## What they return\n\n```{{eval-rst}}\n{classes}```\n"
+
+
 def limits() -> str:
     """Return what stands beside the README, with links as files of a site have them."""
     text = (Path(__file__).parents[1] / "LIMITS.md").read_text(encoding="utf-8")
     return text.replace("](reports/", "](path:../reports/")
 
 
-PAGES = {each.__name__: each for each in (choices, policies, networks, figures, machines, axes, columns, limits)}
+PAGES = {each.__name__: each for each in (choices, policies, networks, figures, machines, axes, columns, api, limits)}
 
 
 def _words(enum: type[Enum]) -> str:

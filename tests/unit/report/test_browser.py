@@ -149,7 +149,7 @@ def test_a_browser_opens_it_and_it_answers_hands(result: ScenarioResult, tmp_pat
 def test_names_of_dots_do_not_meet(result: ScenarioResult, move: PolicyResult) -> None:
     """Ten policies that differ by a hundredth of memory: their dots nearly meet, their names keep a line apart."""
     rows = tuple(
-        replace(move, policy=f"policy_{number}", metrics=replace(move.metrics, max_memory_bytes=60000 + 600 * number))
+        replace(move, policy=f"policy_{number}", trace=replace(move.trace, pool_bytes=60000 + 600 * number))
         for number in range(10)
     )
     heights = sorted(dot.label for dot in dots(replace(result, results=rows)))
@@ -163,7 +163,8 @@ def test_of_many_dots_those_have_names_that_none_beats(result: ScenarioResult, m
         replace(
             move,
             policy=f"policy_{number}",
-            metrics=replace(move.metrics, iteration_s=8.0 + number, max_memory_bytes=60000),
+            trace=replace(move.trace, pool_bytes=60000),
+            metrics=replace(move.metrics, iteration_s=8.0 + number),
         )
         for number in range(13)
     )

@@ -25,7 +25,7 @@ RIGHT = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """Policies of equal time and memory; `x`, `y` and the height of its name from 0 to 1.
+    """Policies of equal time and memory held; `x`, `y` and the height of its name from 0 to 1.
 
     `quiet` is one whose name is seen where it is pointed at.
     """
@@ -46,10 +46,10 @@ class Dot:
 
 
 def dots(result: ScenarioResult) -> list[Dot]:
-    """Return a dot for each place on time against memory, the latter by its logarithm."""
+    """Return a dot for each place on time against what the driver counts, the latter by its logarithm."""
     places: dict[tuple[str, str], list[PolicyResult]] = {}
     for row in result.slowest:
-        key = format_seconds(row.metrics.iteration_s), format_bytes(row.metrics.max_memory_bytes)
+        key = format_seconds(row.metrics.iteration_s), format_bytes(row.held_bytes(result.server.gpu))
         places.setdefault(key, []).append(row)
     times = [row.metrics.iteration_s for row in result.slowest]
     low, high = _memory_range(result)
@@ -61,7 +61,7 @@ def dots(result: ScenarioResult) -> list[Dot]:
             tuple(sorted((row.policy for row in rows), key=lambda name: best is None or name != best.policy)),
             f"{time}, {memory}{'' if rows[0].fits else ', does not fit'}",
             (rows[0].metrics.iteration_s - min(times)) / ((max(times) - min(times)) or 1.0),
-            (log10(max(1, rows[0].metrics.max_memory_bytes)) - low) / (high - low),
+            (log10(max(1, rows[0].held_bytes(result.server.gpu))) - low) / (high - low),
             rows[0].fits,
             quiet=len(places) > _MOST_NAMES and not (on_front and rows[0].fits),
         )
@@ -95,7 +95,7 @@ def _extent(dot: Dot) -> tuple[float, float]:
 
 def _memory_range(result: ScenarioResult) -> tuple[float, float]:
     """Return both ends of the scale; a capacity far above all use would leave nothing to see."""
-    sizes = [max(1, row.metrics.max_memory_bytes) for row in result.slowest]
+    sizes = [max(1, row.held_bytes(result.server.gpu)) for row in result.slowest]
     near = [capacity] if (capacity := result.server.gpu.memory_bytes) < _FAR * max(sizes) else []
     low, high = log10(min(sizes + near)), log10(max(sizes + near))
     return low - 0.08 * (high - low + 0.1), high + 0.12 * (high - low + 0.1)
