@@ -6,7 +6,6 @@ Times of stretches of operations are divided among these as their predicted time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.live_step import LiveStep, Way
@@ -142,13 +141,18 @@ def _copies(trace: IterationTrace) -> dict[Copied, float]:
 
 def _levels(trace: IterationTrace) -> dict[int, int]:
     """Return by operation of the program what was to be in use when it begins, its own results left out."""
-    changes = [(each.operation, each.delta_bytes) for each in trace.memory]
-    in_use = dict(zip((at for at, _ in changes), accumulate(delta for _, delta in changes), strict=True))
-    found, level = {}, 0
-    numbers = _numbers(trace.plan)
-    before = 0
-    for position, operation in enumerate(trace.plan.operations):
-        level = in_use.get(position, level)
+    plan, numbers = trace.plan, _numbers(trace.plan)
+    storages = plan.workload.step.storages
+    changes = defaultdict[int, list[tuple[int, bool]]](list)
+    for each in trace.memory:
+        storage = plan.buffers[each.buffer].storage
+        changes[each.operation].append((each.delta_bytes, storage is not None and storages[storage].given))
+    found, level, before = {}, 0, 0
+    for position, operation in enumerate(plan.operations):
+        for delta, is_given in changes[position]:
+            level += delta
+            # What is taken from here on is for what runs next.
+            before += delta if is_given or delta < 0 else 0
         if isinstance(operation, Compute):
             if not operation.repeat:
                 found[numbers[position]] = before
