@@ -96,9 +96,8 @@ def larger(step: LiveStep, trace: IterationTrace) -> list[Difference]:
     """Return before which modules' operations more was allocated than planned, the most first."""
     planned, operations = _levels(trace), trace.plan.workload.step.operations
     found: dict[str, Difference] = {}
-    for level in step.memory:
-        if level.operation not in planned:
-            continue
+    # What a plan gives back before an operation is gone at the last moment before it.
+    for level in {each.operation: each for each in step.memory if each.operation in planned}.values():
         operation = operations[level.operation]
         what = f"before {operation.phase.value} of {operation.module or 'the model or its loss'}"
         here = Difference(what, level.nbytes, planned[level.operation])
@@ -142,19 +141,21 @@ def _copies(trace: IterationTrace) -> dict[Copied, float]:
 def _levels(trace: IterationTrace) -> dict[int, int]:
     """Return by operation of the program what was to be in use when it begins, its own results left out."""
     plan, numbers = trace.plan, _numbers(trace.plan)
-    storages = plan.workload.step.storages
-    changes = defaultdict[int, list[tuple[int, bool]]](list)
+    left = Counter[int]()
+    changes = defaultdict[int, list[tuple[int, int]]](list)
     for each in trace.memory:
-        storage = plan.buffers[each.buffer].storage
-        changes[each.operation].append((each.delta_bytes, storage is not None and storages[storage].given))
-    found, level, before = {}, 0, 0
+        left[each.buffer] += each.delta_bytes
+        changes[each.operation].append((each.buffer, each.delta_bytes))
+    # What no step gives back the one before has taken, as the workspaces of a library.
+    level = sum(left.values())
+    found, taken = {}, dict[int, int]()
     for position, operation in enumerate(plan.operations):
-        for delta, is_given in changes[position]:
-            level += delta
-            # What is taken from here on is for what runs next.
-            before += delta if is_given or delta < 0 else 0
+        for buffer, delta in changes[position]:
+            if not left[buffer]:
+                level += delta
+                taken[buffer] = delta
         if isinstance(operation, Compute):
             if not operation.repeat:
-                found[numbers[position]] = before
-            before = level
+                found[numbers[position]] = level - sum(taken.get(each, 0) for each in operation.writes)
+            taken.clear()
     return found
