@@ -6,7 +6,6 @@ Times of stretches of operations are divided among these as their predicted time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 
 from vdnnsim.dnn.layers import Phase
 from vdnnsim.live_step import LiveStep, Way
@@ -97,9 +96,8 @@ def larger(step: LiveStep, trace: IterationTrace) -> list[Difference]:
     """Return before which modules' operations more was allocated than planned, the most first."""
     planned, operations = _levels(trace), trace.plan.workload.step.operations
     found: dict[str, Difference] = {}
-    for level in step.memory:
-        if level.operation not in planned:
-            continue
+    # What a plan gives back before an operation is gone at the last moment before it.
+    for level in {each.operation: each for each in step.memory if each.operation in planned}.values():
         operation = operations[level.operation]
         what = f"before {operation.phase.value} of {operation.module or 'the model or its loss'}"
         here = Difference(what, level.nbytes, planned[level.operation])
@@ -142,15 +140,22 @@ def _copies(trace: IterationTrace) -> dict[Copied, float]:
 
 def _levels(trace: IterationTrace) -> dict[int, int]:
     """Return by operation of the program what was to be in use when it begins, its own results left out."""
-    changes = [(each.operation, each.delta_bytes) for each in trace.memory]
-    in_use = dict(zip((at for at, _ in changes), accumulate(delta for _, delta in changes), strict=True))
-    found, level = {}, 0
-    numbers = _numbers(trace.plan)
-    before = 0
-    for position, operation in enumerate(trace.plan.operations):
-        level = in_use.get(position, level)
+    plan, numbers = trace.plan, _numbers(trace.plan)
+    left = Counter[int]()
+    changes = defaultdict[int, list[tuple[int, int]]](list)
+    for each in trace.memory:
+        left[each.buffer] += each.delta_bytes
+        changes[each.operation].append((each.buffer, each.delta_bytes))
+    # What no step gives back the one before has taken, as the workspaces of a library.
+    level = sum(left.values())
+    found, taken = {}, dict[int, int]()
+    for position, operation in enumerate(plan.operations):
+        for buffer, delta in changes[position]:
+            if not left[buffer]:
+                level += delta
+                taken[buffer] = delta
         if isinstance(operation, Compute):
             if not operation.repeat:
-                found[numbers[position]] = before
-            before = level
+                found[numbers[position]] = level - sum(taken.get(each, 0) for each in operation.writes)
+            taken.clear()
     return found

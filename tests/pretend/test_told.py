@@ -1,0 +1,134 @@
+"""What a planned loop tells of itself on a pretended GPU, whose clock and whose allocator are held to the plan."""
+
+import json
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from calibration.apply.script import Script
+from tests.pretend.test_apply import loss, nothing_else, perceptron, planned, train
+from vdnnsim.analysis.live import larger
+from vdnnsim.api.live import Planned, plan
+
+__all__ = ["nothing_else"]
+
+pytestmark = pytest.mark.pretend
+
+
+def test_time_and_peak_are_as_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line after the third step; both are within 5 %, so nothing is explained after the fourth."""
+    model, batch = perceptron()
+    model.cuda()
+    made = planned(model, batch, 220 * 10**6)
+    train(model, batch, 5, made.apply)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vdnnsim: step 3: forward and backward took ")
+    assert "; peak " in line
+    assert "another card" not in line
+
+
+def test_a_traced_step_and_a_plan_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Counters are what was allocated, as in the snapshot; a plan of measured times takes the time of its loop."""
+    model, batch = perceptron()
+    model.cuda()
+    made = planned(model, batch, 220 * 10**6)
+    made.trace(tmp_path / "traced")
+    (peak,) = train(model, batch, 1, made.apply)
+    events: list[dict[str, Any]] = json.loads((tmp_path / "traced/trace.json").read_text())["traceEvents"]
+    counted = [each["args"]["total"] for each in events if each["ph"] == "C" and each["pid"] == 1]
+    step = recorded(made)
+    assert counted == [each.nbytes for each in step.memory]
+    assert 0.8 * peak < max(counted) <= peak
+    assert all(each.excess < 0.01 * peak for each in larger(step, made.predicted.trace))
+    copies = [each["args"]["bytes"] for each in events if each["ph"] == "X" and (each["pid"], each["tid"]) == (1, 2)]
+    assert sum(copies) == 2 * made.loop.agenda.offloaded_bytes > 0
+    snapshots = [pickle.loads((tmp_path / f"traced/snapshot_{each}.pickle").read_bytes()) for each in WHEN]  # noqa: S301
+    assert all(any(each["action"] == "alloc" for each in one["device_traces"][0]) for one in snapshots)
+    assert not torch._C._cuda_isHistoryEnabled()  # noqa: SLF001
+    again = made.refit()
+    capsys.readouterr()
+    train(model, batch, 5, again.apply)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vdnnsim: step 3: forward and backward took ")
+
+
+WHEN = ("predicted", "happened")
+
+
+def test_a_drift_names_what_was_off(capsys: pytest.CaptureFixture[str]) -> None:
+    """A tensor that the program keeps beside its model is more memory than planned, wherever one looks."""
+    model, batch = perceptron()
+    model.cuda()
+    made = planned(model, batch, 220 * 10**6)
+    kept = torch.zeros(64 * 2**20, dtype=torch.uint8, device="cuda")
+    train(model, batch, 4, made.apply)
+    line, *off, offer = capsys.readouterr().err.splitlines()
+    assert "; peak " in line
+    (memory,) = (each for each in off if "most over in memory" in each)
+    assert memory.count(" planned, +") == 3
+    assert offer.startswith("vdnnsim: plan.refit() plans again")
+    limit = made._asked.server.gpu.memory_bytes - kept.nbytes  # noqa: SLF001
+    assert made._asked.measured(recorded(made), made.predicted).server.gpu.memory_bytes == pytest.approx(  # noqa: SLF001
+        limit, rel=0.01
+    )
+
+
+def recorded(made: Planned) -> Any:  # noqa: ANN401
+    return made._telling.recorded  # noqa: SLF001
+
+
+def test_a_script_is_kept_within_a_memory() -> None:
+    """Found and planned in mixed precision with a scaler of gradients; what the first step saves waits on the host."""
+    torch.manual_seed(0)
+    parts = [each for _ in range(8) for each in (nn.Linear(1024, 1024), nn.GELU())]
+    model = nn.Sequential(*parts, nn.Linear(1024, 8)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    scaler = torch.amp.GradScaler("cuda")
+    plans: list[Planned] = []
+
+    def make(*given: Any, **asked: Any) -> Planned:  # noqa: ANN401
+        plans.append(plan(*given, hardware="rtx_4090", memory="260 MiB", **asked))
+        return plans[-1]
+
+    script = Script(partial(make), lambda _: None)
+    script.watch()
+    peaks = []
+    try:
+        for _ in range(4):
+            torch.cuda.reset_peak_memory_stats()
+            labels = torch.zeros(4096, dtype=torch.int64, device="cuda")
+            with torch.autocast("cuda", torch.float16):
+                result = functional.cross_entropy(model(torch.zeros(4096, 1024, device="cuda")), labels)
+            scaled: Tensor = scaler.scale(result)
+            scaled.backward()  # type: ignore[no-untyped-call]
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            del result, scaled, labels
+            peaks.append(torch.cuda.max_memory_allocated())
+    finally:
+        script.leave()
+    (made,) = plans
+    assert [each.departure for each in made.loop.steps] == [""] * 3
+    promised = made.predicted.metrics.max_memory_bytes
+    assert 0.9 * promised < max(peaks) <= promised
+
+
+def test_what_is_saved_on_the_host_meanwhile_keeps_its_layout() -> None:
+    """A first step that is found computes as one that is not: convolutions with channels last among it."""
+    model = nn.Conv2d(8, 8, 3).cuda().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    batch = torch.zeros(4, 8, 16, 16, device="cuda").to(memory_format=torch.channels_last)
+    script = Script(lambda *_, **__: pytest.fail("nothing is planned yet"), lambda _: None)
+    script.watch()
+    try:
+        result = loss(model(batch.requires_grad_()))
+        result.backward()  # type: ignore[no-untyped-call]
+    finally:
+        script.leave()
+    assert model.weight.grad.is_contiguous(memory_format=torch.channels_last)
