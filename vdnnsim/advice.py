@@ -1,10 +1,10 @@
-"""What would make a captured model fit that does not: other policies, a smaller batch, another precision, another card.
+"""What would make a captured model fit that does not: a policy, a setting of the allocator, a batch, precision, card.
 
 Each is tried, and what cannot help is not: what an iteration holds from its beginning to its end, parameters and states
 of the optimizer, and gradients of all weights before the update, takes its memory whatever the batch and the policy.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,6 +21,8 @@ from vdnnsim.experiment import simulator_of
 from vdnnsim.hardware.profile import shipped_profiles
 from vdnnsim.hardware.server import Server
 from vdnnsim.largest_batch import largest_batches
+from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.memory.settings import AllocatorSettings
 from vdnnsim.messages import listed
 from vdnnsim.plans.placement import Placement
 from vdnnsim.policies.port import Policy, make_plans
@@ -28,8 +30,14 @@ from vdnnsim.policies.registry import PolicyTypes, resolve_policy
 from vdnnsim.scenario.scenario import Scenario
 from vdnnsim.units import format_bytes, format_seconds
 
-POLICIES: Final = ("pytorch", "checkpoint", "save_on_cpu", "vdnn_conv(p)", "vdnn_all(p)", "swap(p)", "memonger(p)")
+POLICIES: Final = (
+    *("pytorch", "checkpoint", "save_on_cpu", "vdnn_conv(p)", "vdnn_all(p)", "swap(p)", "memonger(p)"),
+    "optimal(time_limit=10 s)",
+)
 """What is tried, beside what is asked for: what PyTorch does first, and nothing that needs minutes to decide."""
+_MOST: Final = 3
+"""So many policies are told, the fastest."""
+_WITHOUT_GAPS: Final = AllocatorSettings(expandable_segments=True)
 _NARROWER: Final = (Precision.AMP_BFLOAT16, Precision.BFLOAT16)
 
 Recapture = Callable[[Precision], CapturedStep]
@@ -100,26 +108,44 @@ class _Advice:
         return listed([f"{format_bytes(nbytes)} {what}" for what, nbytes in parts if nbytes])
 
     def _policies(self) -> Iterator[str]:
-        simulator = simulator_of(self.scenario)
+        """Yield what is fastest, and what is faster than that where PyTorch's allocator leaves fewer gaps."""
         asked = {policy.label for policy in self.scenario.policies}
-        found: list[PolicyResult] = []
-        others = [resolve_policy(name, self.types) for name in POLICIES]
-        for policy in (each for each in others if each.label not in asked):
-            # One that has no plan for this model is no advice.
-            with suppress(PolicyError):
-                rows = simulator.run(policy, self.result.oracle)
-                found.append(max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s)))
-        fitting = sorted((row for row in found if row.fits), key=lambda row: row.metrics.iteration_s)
-        for row in fitting:
-            yield (
-                f"another policy: {row.policy} takes {format_bytes(self._taken(row))} and "
-                f"{format_seconds(row.metrics.iteration_s)} per iteration, {1 / row.performance_ratio:.2f} times as "
-                "long as with memory enough"
-            )
+        others = [each for each in self._others() if each.label not in asked]
+        found = self._tried(self.scenario, others)
+        fitting = [row for row in found if row.fits]
+        for row in fitting[:_MOST]:
+            yield f"another policy: {self._told(row)}"
         if found and not fitting:
             least = min(found, key=self._taken)
             taken = format_bytes(self._taken(least))
             yield f"another policy: none of {len(found)} that were tried; {least.policy} takes the least, {taken}"
+        if self.scenario.memory_model is MemoryModel.PYTORCH:
+            apart = replace(self.scenario, memory_model=_WITHOUT_GAPS)
+            rows = self._tried(apart, [*self.scenario.policies, *others])
+            fastest = next((row for row in rows if row.fits), None)
+            if fastest and not any(row.metrics.iteration_s <= fastest.metrics.iteration_s for row in fitting):
+                yield f"another setting: under PYTORCH_ALLOC_CONF={_WITHOUT_GAPS.words} {self._told(fastest)}"
+
+    def _others(self) -> list[Policy]:
+        searching = any(policy.label.startswith("optimal") for policy in self.scenario.policies)
+        names = (name for name in POLICIES if not (searching and name.startswith("optimal")))
+        return [resolve_policy(name, self.types) for name in names]
+
+    def _tried(self, scenario: Scenario, policies: Iterable[Policy]) -> list[PolicyResult]:
+        """Return what comes of policies, the slowest GPU of each, the fastest first."""
+        simulator, found = simulator_of(scenario), list[PolicyResult]()
+        for policy in policies:
+            # One that has no plan for this model is no advice.
+            with suppress(PolicyError):
+                rows = simulator.run(policy, self.result.oracle)
+                found.append(max(rows, key=lambda row: (row.is_short, row.metrics.iteration_s)))
+        return sorted(found, key=lambda row: row.metrics.iteration_s)
+
+    def _told(self, row: PolicyResult) -> str:
+        return (
+            f"{row.policy} takes {format_bytes(self._taken(row))} and {format_seconds(row.metrics.iteration_s)} per "
+            f"iteration, {1 / row.performance_ratio:.2f} times as long as with memory enough"
+        )
 
     def _batch(self) -> Iterator[str]:
         workload, policy = self.workload, self.scenario.policies[0]

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from tests.captured_steps import chain
+from tests.captured_steps import Recording, X, Y, chain
 from vdnnsim.advice import held_bytes
 from vdnnsim.answer import answer
 from vdnnsim.dnn.captured_model import CapturedModel
 from vdnnsim.dnn.captured_step import CapturedStep, CapturedStorage
+from vdnnsim.dnn.layers import Phase
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.dnn.workload import Mode
 from vdnnsim.element_type import Precision
 from vdnnsim.experiment import run_scenario
 from vdnnsim.hardware.profile import load_profile
@@ -85,6 +87,29 @@ def test_policies_that_fit_are_told_with_what_they_take() -> None:
     save = [each for each in lines if each.startswith("another policy: save_on_cpu(p) takes ")]
     assert len(save) == 1
     assert float(save[0].split(" per iteration, ")[1].partition(" ")[0]) > 1
+
+
+def test_a_setting_is_told_under_which_memory_has_no_gaps() -> None:
+    """In 84 MiB: 20 MiB in a segment that was of 40 keep it, and no other 40 are there beside the first 12.
+
+    So segments are 12 + 40 + 40 = 92 MiB; one that grows has 12 + 20 + 40 = 72, in parts of 20.
+    """
+    note = Recording("gaps", 1, ["a", "b", "c", "d"])
+    first, kept, part, last = (
+        note.memory(name, BufferKind.FEATURE_MAP, (megabytes, 2**18), held=name == "last")
+        for name, megabytes in (("first", 40), ("kept", 12), ("part", 20), ("last", 40))
+    )
+    note.run("a", "a", Phase.FORWARD, writes=[(Y, first)])
+    note.run("b", "b", Phase.FORWARD, reads=[(X, first)], writes=[(Y, kept)])
+    note.run("c", "c", Phase.FORWARD, reads=[(X, kept)], writes=[(Y, part)])
+    note.run("d", "d", Phase.FORWARD, reads=[(X, part), (X, kept)], writes=[(Y, last)])
+    model = CapturedModel(note.step(Mode.INFERENCE))
+    lines = told(replace(asked(model, 84 * MIB), memory_model=MemoryModel.PYTORCH))
+
+    (line,) = (each for each in lines if each.startswith("another setting: "))
+    assert line.startswith(
+        "another setting: under PYTORCH_ALLOC_CONF=expandable_segments:True pytorch(p) takes 72.0 MiB"
+    )
 
 
 def test_one_capture_has_no_smaller_batch_and_says_so() -> None:

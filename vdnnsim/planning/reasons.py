@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from vdnnsim.dnn.step import BufferKind
+from vdnnsim.messages import listed
 from vdnnsim.planning.problem import Kernel, Problem
 from vdnnsim.planning.survey import RESIDENT
 from vdnnsim.planning.timetable import Timetable
@@ -106,11 +107,11 @@ def what_stays(problem: Problem) -> tuple[str, ...]:
     storages = [each for number, each in enumerate(problem.workload.step.storages) if number not in problem.on_host]
     resident = sum(each.nbytes for each in storages if each.kind in RESIDENT)
     kinds, names = {each.kind for each in storages}, ("weights", "their gradients", "states")
-    *others, last = (name for kind, name in zip(RESIDENT, names, strict=True) if kind in kinds)
-    whose = f"{', '.join(others)} and {last}" if others else last
+    whose = listed([name for kind, name in zip(RESIDENT, names, strict=True) if kind in kinds])
+    of_them = f", {format_bytes(resident)} of them {whose}" if resident else ""
     sentence = (
-        f"{_name(tightest)} needs {format_bytes(floor)} whatever is away, {format_bytes(resident)} of them {whose}: "
-        "no schedule of this order fits less memory"
+        f"{_name(tightest)} needs {format_bytes(floor)} whatever is away{of_them}: no schedule of this order fits less "
+        "memory"
     )
     states = sum(each.nbytes for each in storages if each.kind is BufferKind.OPTIMIZER_STATE)
     if states < OF_NOTE * floor:
