@@ -37,7 +37,8 @@ def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
 
     @cache
     def over(bandwidth: float) -> Simulator:
-        return simulator_of(replace(scenario, server=_faster(scenario.server, bandwidth)))
+        # No kernel takes another time for it.
+        return simulator_of(replace(scenario, server=_faster(scenario.server, bandwidth)), simulator.cost_model)
 
     found: list[Nearby] = []
     room = MOST_OPERATIONS
@@ -51,11 +52,13 @@ def nearby(scenario: Scenario, result: ScenarioResult) -> tuple[Nearby, ...]:
 
 def _of(simulator: Simulator, over: Callable[[float], Simulator], row: PolicyResult) -> Iterator[Nearby]:
     plan, gpu = row.trace.plan, simulator.server.gpu
-    fits = {}
+    fits, enough = {}, False
     for capacity in (int(share * gpu.memory_bytes) for share in CAPACITIES):
         free = max(0, capacity - gpu.context_bytes)
         limits = replace(simulator.limits, device_bytes=free, total_bytes=capacity)
-        fits[capacity] = not isinstance(replace(simulator, limits=limits).place(plan), DoesNotFit)
+        # What fits into less fits into more.
+        enough = enough or not isinstance(replace(simulator, limits=limits).place(plan), DoesNotFit)
+        fits[capacity] = enough
     for bandwidth in BANDWIDTHS:
         seconds = row.metrics.iteration_s
         if bandwidth != 1 and row.metrics.offloaded_bytes:

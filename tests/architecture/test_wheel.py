@@ -101,7 +101,13 @@ def test_it_answers_from_an_empty_folder(fresh_environment: Path, tmp_path: Path
     ranked = json.loads(
         run([fresh_environment / "vdnnsim", "machines", "alexnet", "--hardware", "v100", "--json"], folder)
     )
+    compared = ["compare", "vgg16_256", "--policies", "base(p),vdnn_all(m)", "--out", "out", "--json"]
+    helped = {
+        row["policy"]: row["outcome"] for row in json.loads(run([fresh_environment / "vdnnsim", *compared], folder))
+    }
     assert [row["machine"] for row in ranked] == ["v100"]
+    assert helped == {"vdnn_all(m)": "fits", "base(p)": "does not fit"}
+    assert {"report.html", "compare.html"} <= {path.name for path in (folder / "out").iterdir()}
     assert [row["fits"] for row in table if row["policy"] in {"base(p)", "vdnn_dyn"}] == [True, True]
 
 

@@ -7,8 +7,10 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from click.shell_completion import BashComplete
 
 from tests.unit.test_cli import vdnnsim
+from vdnnsim.cli import cli
 from vdnnsim.errors import InputError
 from vdnnsim.shipped import SCENARIOS, find_file, shipped_folder
 
@@ -44,6 +46,13 @@ def test_what_is_a_file_or_could_be_none_is_a_path(tmp_path: Path, monkeypatch: 
     assert find_file("vgg416", (SCENARIOS,)) == Path("vgg416")
     with pytest.raises(InputError, match="'nothing' is not a file"):
         find_file("nothing", (SCENARIOS,))
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    complete = BashComplete(cli, {}, "vdnnsim", "_VDNNSIM_COMPLETE")
+    assert [each.value for each in complete.get_completions([], "mach")] == ["machines"]
+    assert [each.value for each in complete.get_completions(["machines"], "--mo")] == ["--model", "--mode"]
+    assert "_VDNNSIM_COMPLETE=bash_complete" in complete.source()
 
 
 def test_examples_are_copied_once(tmp_path: Path) -> None:

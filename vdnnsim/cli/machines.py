@@ -1,13 +1,12 @@
 """The command `machines`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from vdnnsim.cli.model import captured_now, describes_model, refuse_mixture
+from vdnnsim.cli.model import asked_model, describes_model, refuse_mixture
 from vdnnsim.cli.options import POLICY_MODULE, FilePath, NamedFile, policies_with, prints_table
 from vdnnsim.cli.output import Output, check_folder
 from vdnnsim.errors import InputError
@@ -15,9 +14,6 @@ from vdnnsim.shipped import SCENARIOS
 
 if TYPE_CHECKING:
     from vdnnsim.hardware.profile import Profile
-    from vdnnsim.hardware.server import Server
-    from vdnnsim.policies.registry import PolicyTypes
-    from vdnnsim.scenario.scenario import Scenario
 
 
 @click.command()
@@ -54,12 +50,14 @@ def machines(
     per_hour: {rtx_4090: 0.39, a100_80gb: 1.79}   # of one GPU, with its share of the host
     samples_per_epoch: 1281167                    # without it, costs are of 1000 steps
     """
+    from vdnnsim.advice import POLICIES
     from vdnnsim.cli.progress import ProgressBar
     from vdnnsim.hardware.profile import find_profile, load_profile, shipped_profiles
-    from vdnnsim.machines import rank_machines
+    from vdnnsim.machines import rank_machines, scenario_on_any
+    from vdnnsim.policies.registry import resolve_policy
     from vdnnsim.report.folder import refuse_foreign
     from vdnnsim.report.machines import MACHINE_FILES, MACHINES_WRITER, machines_table, write_machines
-    from vdnnsim.scenario.captured import SUFFIX
+    from vdnnsim.scenario.captured import SUFFIX, captured_model
     from vdnnsim.scenario.prices import read_prices
     from vdnnsim.scenario.read import read_scenario
 
@@ -68,14 +66,17 @@ def machines(
     refuse_mixture(question, words, policies if is_file else ())
     paid = None if prices is None else read_prices(prices)
     beside = Path() if question is None else question.parent
-    named, shipped = [load_profile(find_profile(name, beside)) for name in names], shipped_profiles()
+    shipped = shipped_profiles()
+    profiles = [load_profile(find_profile(name, beside)) for name in names] or shipped
     if paid is not None:
-        _check_names(paid.per_hour, prices, (*shipped, *named))
-    profiles = named or shipped
-    if question is not None and is_file:
+        _check_names(paid.per_hour, prices, (*shipped, *profiles))
+    tried = () if is_file else tuple(resolve_policy(each, types) for each in policies or POLICIES)
+    if question is None:
+        asked = asked_model(words, profiles, tried).scenario
+    elif is_file:
         asked = read_scenario(question, types)
     else:
-        asked = _of_model(question, words, policies, types, profiles, named[0].server if named else None)
+        asked = scenario_on_any(captured_model(question), question.name.removesuffix(SUFFIX), profiles, tried)
     folder = Path("reports") / asked.name if out is None else out
     check_folder(folder)
     refuse_foreign(folder, MACHINE_FILES, MACHINES_WRITER)
@@ -87,28 +88,6 @@ def machines(
     written = write_machines(asked, ranking, sources, folder)
     talk = f"wrote {len(written.files)} files to {folder}/; read {folder / 'machines.md'} first"
     output.show(machines_table(asked, ranking, output.has_all), talk)
-
-
-def _of_model(
-    path: Path | None,
-    words: Mapping[str, object],
-    policies: Sequence[str],
-    types: "PolicyTypes",
-    profiles: Sequence["Profile"],
-    server: "Server | None",
-) -> "Scenario":
-    """Return the scenario of a captured step, or of a model that is captured now as on a machine."""
-    from vdnnsim.advice import POLICIES
-    from vdnnsim.machines import scenario_on_any
-    from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.scenario.captured import SUFFIX, captured_model
-
-    chosen = tuple(resolve_policy(each, types) for each in policies or POLICIES)
-    if path is not None:
-        return scenario_on_any(captured_model(path), path.name.removesuffix(SUFFIX), profiles, chosen)
-    found = captured_now(words, server)
-    scenario = scenario_on_any(found.model, found.name, profiles, chosen, found.execution)
-    return replace(scenario, memory_model=found.memory_model)
 
 
 def _check_names(per_hour: Mapping[str, float], path: Path | None, profiles: Sequence["Profile"]) -> None:

@@ -16,12 +16,12 @@ from vdnnsim.errors import InputError, ProfileError
 
 if TYPE_CHECKING:
     from calibration.capture.request import Request
-    from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.dnn.captured_step import CapturedStep
     from vdnnsim.element_type import Precision
-    from vdnnsim.engine.host import Execution
+    from vdnnsim.hardware.profile import Profile
     from vdnnsim.hardware.server import Server
     from vdnnsim.memory.choices import MemoryChoice
+    from vdnnsim.policies.port import Policy
     from vdnnsim.policies.registry import PolicyTypes
     from vdnnsim.scenario.scenario import Scenario
 
@@ -91,7 +91,7 @@ def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
     """
     from vdnnsim.hardware.profile import find_profile, load_profile
     from vdnnsim.policies.registry import resolve_policy
-    from vdnnsim.scenario.captured import SUFFIX, scenario_of
+    from vdnnsim.scenario.captured import SUFFIX
     from vdnnsim.scenario.read import read_scenario
 
     refuse_mixture(path, words, policies)
@@ -102,10 +102,7 @@ def asked_for(path: Path | None, words: Mapping[str, Any], types: "PolicyTypes",
             )
         return Asked(read_scenario(path, types), path.parent)
     chosen = tuple(resolve_policy(each, types) for each in policies or _POLICIES)
-    profile = load_profile(find_profile(words["hardware"], Path()))
-    found = captured_now(words, profile.server)
-    scenario = scenario_of(found.model, found.name, profile, chosen, found.execution)
-    return Asked(replace(scenario, memory_model=found.memory_model), Path(), found.recapture)
+    return asked_model(words, [load_profile(find_profile(words["hardware"], Path()))], chosen)
 
 
 def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequence[str] = ()) -> None:
@@ -127,23 +124,8 @@ def refuse_mixture(path: Path | None, words: Mapping[str, Any], policies: Sequen
             raise InputError(f"--{name}: is missing, expected --model MODEL --batch N --hardware NAME")
 
 
-@dataclass(frozen=True, slots=True)
-class CapturedNow:
-    """A model that was captured for this command.
-
-    Attributes:
-        recapture: captures it in another precision.
-    """
-
-    model: "CapturedModel"
-    name: str
-    execution: "Execution"
-    memory_model: "MemoryChoice"
-    recapture: "Callable[[Precision], CapturedStep]"
-
-
-def captured_now(words: Mapping[str, Any], server: "Server | None") -> CapturedNow:
-    """Return the model that options describe, as PyTorch runs it on a machine, or on one of capability 8.9.
+def asked_model(words: Mapping[str, Any], profiles: "Sequence[Profile]", policies: "tuple[Policy, ...]") -> Asked:
+    """Return the scenario of the model that options describe, captured as PyTorch runs it on the first machine.
 
     Raises:
         InputError: something is wrong in what is asked, or it cannot be captured.
@@ -153,11 +135,12 @@ def captured_now(words: Mapping[str, Any], server: "Server | None") -> CapturedN
     from vdnnsim.cli.capture import member_of
     from vdnnsim.dnn.captured_model import CapturedModel
     from vdnnsim.engine.host import Execution
+    from vdnnsim.machines import scenario_on_any
     from vdnnsim.scenario.captured import as_executed
 
     execution = member_of(Execution, "--execution", words["execution"] or _EXECUTION, "a way of execution")
     memory_model = allocator_of(words["allocator"] or "")
-    request = _request(words, server)
+    request = _request(words, profiles[0].server)
 
     def again(**changes: Any) -> "CapturedStep":  # noqa: ANN401  # of the request
         return as_executed(_captured(msgspec.structs.replace(request, **changes)), execution)
@@ -165,7 +148,8 @@ def captured_now(words: Mapping[str, Any], server: "Server | None") -> CapturedN
     step = again()
     source = f"{request.model}, captured", hashlib.sha256(msgspec.json.encode(step)).hexdigest()
     model = CapturedModel(step, sources=(source,), capture=lambda batch_size: again(batch_size=batch_size))
-    return CapturedNow(model, request.short_name, execution, memory_model, lambda precision: again(precision=precision))
+    scenario = scenario_on_any(model, request.short_name, profiles, policies, execution)
+    return Asked(replace(scenario, memory_model=memory_model), Path(), lambda precision: again(precision=precision))
 
 
 def allocator_of(settings: str) -> "MemoryChoice":
@@ -182,7 +166,7 @@ def allocator_of(settings: str) -> "MemoryChoice":
         raise InputError(f"--allocator: {failure}") from None
 
 
-def _request(words: Mapping[str, Any], server: "Server | None") -> "Request":
+def _request(words: Mapping[str, Any], server: "Server") -> "Request":
     import msgspec
 
     from calibration.capture.request import Request, parse_image
@@ -203,7 +187,7 @@ def _request(words: Mapping[str, Any], server: "Server | None") -> "Request":
         channels_last=bool(words["channels_last"]),
     )
     request.check()
-    capability = None if server is None else compute_capability(server)
+    capability = compute_capability(server)
     return request if capability is None else msgspec.structs.replace(request, compute_capability=capability)
 
 

@@ -1,14 +1,12 @@
 """The folder of a comparison: a table, a picture, a page for a browser, and what they came from."""
 
-import json
-import re
 from typing import Final
 
 from vdnnsim.analysis.comparison import Comparison
 from vdnnsim.report.caveats import known
 from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.folder import Writer
-from vdnnsim.report.provenance import origin, source_commit
+from vdnnsim.report.provenance import manifest
 from vdnnsim.report.tables.comparison import COMPARED, FRONT_NOTE, comparison_rows, comparison_title, ranked
 
 _MANIFEST: Final = "compare.json"
@@ -18,12 +16,7 @@ _PAGE: Final = "compare.html"
 COMPARISON_FILES: Final = (_MANIFEST, _TABLE, _PICTURE, _PAGE)
 """None of which a run has, so that a scenario's comparison lies beside its results."""
 
-COMPARISON_WRITER: Final = Writer(
-    noun="comparison",
-    manifest=_MANIFEST,
-    wrote=lambda content: {"format_version", "compared", "files"} <= content.keys(),
-    names=re.compile("|".join(map(re.escape, COMPARISON_FILES))),
-)
+COMPARISON_WRITER: Final = Writer.of("comparison", COMPARISON_FILES, "format_version", "compared", "files")
 FORMAT_VERSION: Final = 1
 """Of compare.json; raised when a key is renamed or removed."""
 
@@ -37,15 +30,9 @@ def comparison_files(comparison: Comparison) -> dict[str, bytes]:
     files = {_TABLE: csv_text(COMPARED, rows).encode(), _PICTURE: draw_comparison(comparison)}
     if result.results:
         files[_PAGE] = _page(comparison).encode()
-    manifest = {
-        "format_version": FORMAT_VERSION,
-        **origin(source_commit(), result.sources),
-        "scenario": result.name,
-        "hardware": result.server.name,
-        "compared": [row[COMPARED.index("policy")] for row in rows],
-        "files": sorted((*files, _MANIFEST)),
-    }
-    return {_MANIFEST: (json.dumps(manifest, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode(), **files}
+    compared = [row[COMPARED.index("policy")] for row in rows]
+    said = {"scenario": result.name, "hardware": result.server.name, "compared": compared}
+    return {_MANIFEST: manifest(FORMAT_VERSION, result.sources, said, (*files, _MANIFEST)), **files}
 
 
 def _page(comparison: Comparison) -> str:

@@ -6,7 +6,7 @@ that is killed while it replaces files leaves a manifest with the key `unfinishe
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,13 @@ class Writer:
     manifest: str
     wrote: Callable[[Mapping[str, Any]], bool]
     names: re.Pattern[str]
+
+    @classmethod
+    def of(cls, noun: str, files: Sequence[str], *keys: str) -> "Writer":
+        """Return one that writes always the same files, the manifest first, which has these keys."""
+        return cls(
+            noun, files[0], lambda content: content.keys() >= set(keys), re.compile("|".join(map(re.escape, files)))
+        )
 
 
 @dataclass(frozen=True, slots=True)

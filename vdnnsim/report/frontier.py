@@ -1,7 +1,5 @@
 """The files of a frontier: its page, its table, its picture, and the manifest that says what they depend on."""
 
-import json
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +10,7 @@ from vdnnsim.report.csv_file import csv_text
 from vdnnsim.report.document import Bullets, Definitions, Heading, Note, Picture, Prose, plain_table, section
 from vdnnsim.report.findings import caption
 from vdnnsim.report.folder import Writer, write_folder
-from vdnnsim.report.provenance import origin, source_commit
+from vdnnsim.report.provenance import manifest
 from vdnnsim.report.tables.frontier import FRONTIER, SHOWN, findings, frontier_rows, headline, shown_rows
 from vdnnsim.scenario.scenario import Scenario
 
@@ -20,12 +18,7 @@ FORMAT_VERSION: Final = 1
 """Of `frontier.json`; raised when a key is renamed or removed."""
 
 MANIFEST, PAGE, TABLE, PICTURE = FILES = ("frontier.json", "frontier.md", "frontier.csv", "frontier.png")
-FRONTIER_WRITER: Final = Writer(
-    noun="frontier",
-    manifest=MANIFEST,
-    wrote=lambda content: {"format_version", "scenario", "frontier"} <= content.keys(),
-    names=re.compile("|".join(map(re.escape, FILES))),
-)
+FRONTIER_WRITER: Final = Writer.of("frontier", FILES, "format_version", "scenario", "frontier")
 
 
 def write_frontier(scenario: Scenario, frontier: Frontier, folder: Path) -> tuple[Path, ...]:
@@ -37,13 +30,13 @@ def write_frontier(scenario: Scenario, frontier: Frontier, folder: Path) -> tupl
     # Matplotlib takes longer to import than many a frontier to compute.
     from vdnnsim.report.plots.frontier import draw_frontier
 
-    texts = {
-        MANIFEST: _manifest_text(scenario, frontier),
-        PAGE: _page_text(scenario, frontier),
-        TABLE: csv_text(tuple(FRONTIER), tuple(frontier_rows(frontier))),
+    files = {
+        MANIFEST: manifest(FORMAT_VERSION, scenario.sources, _said(scenario, frontier), FILES),
+        PAGE: _page_text(scenario, frontier).encode(),
+        TABLE: csv_text(tuple(FRONTIER), tuple(frontier_rows(frontier))).encode(),
+        PICTURE: draw_frontier(scenario, frontier),
     }
-    contents = {name: text.encode() for name, text in texts.items()}
-    return write_folder(folder, contents | {PICTURE: draw_frontier(scenario, frontier)}, FRONTIER_WRITER).files
+    return write_folder(folder, files, FRONTIER_WRITER).files
 
 
 def _page_text(scenario: Scenario, frontier: Frontier) -> str:
@@ -70,11 +63,9 @@ def _page_text(scenario: Scenario, frontier: Frontier) -> str:
     )
 
 
-def _manifest_text(scenario: Scenario, frontier: Frontier) -> str:
+def _said(scenario: Scenario, frontier: Frontier) -> dict[str, Any]:
     workload = scenario.workload
-    content: dict[str, Any] = {
-        "format_version": FORMAT_VERSION,
-        **origin(source_commit(), scenario.sources),
+    return {
         # Nothing is drawn by chance.
         "seed": None,
         "scenario": {
@@ -95,6 +86,4 @@ def _manifest_text(scenario: Scenario, frontier: Frontier) -> str:
             for row in frontier_rows(frontier)
         ],
         "declined": {each.policy: each.reason for each in frontier.declined},
-        "files": sorted(FILES),
     }
-    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

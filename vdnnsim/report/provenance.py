@@ -1,9 +1,10 @@
 """Where results come from: versions of the programs that made them, and the commit of the source tree."""
 
+import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -44,6 +45,21 @@ def origin(commit: Commit | None, sources: Iterable[tuple[str, str]]) -> dict[st
         "commit_modified": None if commit is None else commit.modified,
         "inputs": [{"name": name, "sha256": sha256} for name, sha256 in sources],
     }
+
+
+def manifest(
+    version: int, sources: Iterable[tuple[str, str]], said: Mapping[str, object], files: Iterable[str]
+) -> bytes:
+    """Return the manifest of a folder as JSON.
+
+    Args:
+        version: of its format.
+        sources: name and SHA-256 of each file that was read.
+        said: what else it says.
+        files: the names of all that are written.
+    """
+    content = {"format_version": version, **origin(source_commit(), sources), **said, "files": sorted(files)}
+    return (json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def source_commit(package: Path = _PACKAGE) -> Commit | None:

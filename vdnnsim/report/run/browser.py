@@ -93,7 +93,6 @@ def html_text(result: ScenarioResult, of_all: Shown | None = None) -> str:
         ],
         nearby_title=_nearby_title(result),
         nearby_table=(_nearby_table(result),),
-        difference=None if len(result.slowest) == 1 else _difference(*rows_beside(result, shown)),
         questions=questions(result),
         origins=(
             Bullets(sources(result)),
@@ -236,26 +235,3 @@ def _nearby_table(result: ScenarioResult) -> Table:
         ],
         left=2,
     )
-
-
-def rows_beside(result: ScenarioResult, shown: PolicyResult) -> tuple[PolicyResult, PolicyResult]:
-    """Return the policy that is shown, and the one to hold it against: the fastest of another time."""
-    others = [row for row in result.slowest if row.metrics.iteration_s != shown.metrics.iteration_s]
-    return shown, min(others or result.slowest, key=lambda row: row.metrics.iteration_s)
-
-
-def _difference(one: PolicyResult, other: PolicyResult) -> tuple[str, tuple[Table]]:
-    """Return in a line and in a table what one policy takes and another does."""
-    times = one.metrics.iteration_s, other.metrics.iteration_s
-    longer = times[1] / times[0] - 1
-    more = other.metrics.max_memory_bytes - one.metrics.max_memory_bytes
-    memory = f"{format_bytes(abs(more))} {'more' if more > 0 else 'less'}" if more else "as much"
-    time = f"{percent(abs(longer))} {'longer' if longer > 0 else 'less time'} than" if longer else "as long as"
-    title = f"{other.policy} takes {time} {one.policy} and {memory} memory"
-    named = (
-        ("time per iteration", *map(format_seconds, times)),
-        ("stalled", format_seconds(one.metrics.stall_s), format_seconds(other.metrics.stall_s)),
-        ("max memory", format_bytes(one.metrics.max_memory_bytes), format_bytes(other.metrics.max_memory_bytes)),
-        ("offloaded", format_bytes(one.metrics.offloaded_bytes), format_bytes(other.metrics.offloaded_bytes)),
-    )
-    return title, (plain_table(("", one.policy, other.policy), named, left=1),)
