@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Final, TypeAlias
 
 from vdnnsim.errors import OutputError
@@ -30,6 +31,10 @@ _APPEARED = (errno.ENOTEMPTY, errno.EEXIST)
 """What renaming a folder says when another run has made one of that name meanwhile."""
 
 _DESCRIPTORS = Path("/proc/self/fd")
+
+_PATIENCE_S = 5.0
+"""How long the lock of a folder is waited for; writing takes less, and others may hold it for ever."""
+_GLANCE_S = 0.01
 
 
 def replace_file(path: Path, content: Content) -> None:
@@ -76,6 +81,26 @@ def replace_files(
     return tuple(folder / name for name in contents)
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Let nobody else who asks for the same make a folder meanwhile, or write into it: hold the one above it."""
+    above = folder.absolute().parent
+    made = [each for each in (above, *above.parents) if not each.exists()]
+    with suppress(OSError):  # who writes is told
+        above.mkdir(parents=True, exist_ok=True)
+    try:
+        with _opened(above) as lock:
+            ends_s = monotonic() + _PATIENCE_S
+            while not (held := _locked(lock, fcntl.LOCK_EX)) and lock is not None and monotonic() < ends_s:
+                sleep(_GLANCE_S)
+            if held:
+                _remove_left(above)
+            yield
+    finally:
+        if not folder.exists():
+            _remove_empty(made)
+
+
 def _into_folder(folder: Path, contents: Mapping[str, Content], meanwhile: Mapping[str, bytes]) -> None:
     for name in contents:
         if (folder / name).is_dir():
@@ -118,20 +143,24 @@ def _folder_beside(folder: Path) -> Iterator[Path]:
     """Make a folder in another for files that become complete; it is gone in the end.
 
     Those that killed writers left go as well. Who writes shares a lock of the folder, which the system gives back
-    however a process ends; who has it alone knows that nobody else writes here. Where others hold it for their own
-    ends, as the program flock does, or a folder has no locks, what is left stays.
+    however a process ends. Where others hold it for their own ends, as the program flock does, or a folder has no
+    locks, what is left stays.
     """
-    left = list(folder.glob(f"{_PREFIX}*"))
     with _opened(folder) as lock:
-        if left and _locked(lock, fcntl.LOCK_EX):
-            for each in left:
-                shutil.rmtree(each, ignore_errors=True)
+        if _locked(lock, fcntl.LOCK_EX):
+            _remove_left(folder)
         _locked(lock, fcntl.LOCK_SH)
         beside = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
         try:
             yield beside
         finally:
             shutil.rmtree(beside, ignore_errors=True)
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove what killed writers left; whoever has the lock of the folder alone knows that they are gone."""
+    for each in list(folder.glob(f"{_PREFIX}*")):
+        shutil.rmtree(each, ignore_errors=True)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def main(workers: int, schedulers: int) -> None:
         study = study_file(folder, _BATCHES)
         assert begin(study, folder / "undisturbed").wait() == 0, "a sweep failed"
         expected = (folder / "undisturbed" / "results.csv").read_bytes()
-        kept = []
+        kept: list[int] = []
         with cluster_in(folder) as cluster:
             for number in range(workers):
                 out = folder / f"worker{number}"
@@ -125,8 +125,8 @@ def main(workers: int, schedulers: int) -> None:
                 assert (out / "results.csv").read_bytes() == expected, "results differ"
                 cluster.workers[number % 2] = cluster.worker()
                 kept.append(killed)
-        sys.stdout.write(f"{workers} workers died, with {min(kept)} to {max(kept)} points kept; equal bytes\n")
-        kept = []
+        _say(f"{workers} workers", kept)
+        kept.clear()
         for number in range(schedulers):
             out = folder / f"scheduler{number}"
             with cluster_in(folder) as cluster:
@@ -139,7 +139,13 @@ def main(workers: int, schedulers: int) -> None:
                 assert sweep(study, out, cluster).wait() == 0, "a sweep failed"
             assert (out / "results.csv").read_bytes() == expected, "results differ"
             kept.append(killed)
-        sys.stdout.write(f"{schedulers} schedulers died, with {min(kept)} to {max(kept)} points kept; equal bytes\n")
+        _say(f"{schedulers} schedulers", kept)
+
+
+def _say(who: str, kept: list[int]) -> None:
+    if kept:
+        sys.stdout.write(f"{who} died, with {min(kept)} to {max(kept)} points kept; equal bytes\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from distributed import LocalCluster
+from distributed.comm.core import CommClosedError
 
 from tests.study.kills import study_file
 from tests.unit.test_cli import vdnnsim
@@ -97,6 +98,23 @@ def test_a_cluster_that_dies_is_not_waited_for(status: str, why: str, monkeypatc
     monkeypatch.setattr("vdnnsim.study.workers.cluster._PATIENCE_S", 0)
     with pytest.raises(StudyError, match=f"{why}; what was finished is kept, the same command goes on"):
         cluster_module._next(Cut(status), Cut(status))  # noqa: SLF001  # a scheduler that dies takes seconds to start
+
+
+def test_a_scheduler_that_dies_while_it_is_asked_is_not_waited_for() -> None:
+    """As it answers what a chunk came to."""
+
+    class Asked(Cut):
+        def has_ready(self) -> bool:
+            return True
+
+        def __next__(self) -> "Asked":
+            return self
+
+        def result(self) -> object:
+            raise CommClosedError("in <TCP (closed)>")
+
+    with pytest.raises(StudyError, match="the scheduler was lost; what was finished is kept, the same command goes on"):
+        cluster_module._next(Asked("running"), Cut("running"))  # noqa: SLF001  # as above
 
 
 def test_a_cluster_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

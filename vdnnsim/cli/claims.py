@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from vdnnsim.cli.options import FilePath, prints_table
-from vdnnsim.cli.output import Output
+from vdnnsim.cli.output import Output, check_folder
 
 if TYPE_CHECKING:
     from vdnnsim.claims.public2026.measurements import Setup
@@ -38,6 +38,7 @@ def claims(paper: str, report: Path | None, output: Output) -> None:
     opened = open_paper(read_claims(paper), Path(), _capture())
     writer = claims_writer(paper)
     if report is not None:
+        check_folder(report)
         refuse_foreign(report, ("README.md", writer.manifest), writer)
     with SearchLine() as line:
         rows = opened.check(line.tell)

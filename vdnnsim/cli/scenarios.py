@@ -20,7 +20,7 @@ from vdnnsim.cli.options import (
     policies_with,
     prints_table,
 )
-from vdnnsim.cli.output import Output, write_result
+from vdnnsim.cli.output import Output, check_folder, write_result
 from vdnnsim.shipped import PROFILES, SCENARIOS, STUDIES
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def run(  # one for each option
     types = policies_with(policy_modules)
     asked = asked_for(scenario, words, types, policies)
     folder = Path("reports") / asked.scenario.name if out is None else out
+    check_folder(folder)
     refuse_foreign(folder, ALWAYS, RUN_WRITER)
     if scenario is not None:
         refuse_misfits(scenario, asked.scenario)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vdnnsim.errors import OutputError
 from vdnnsim.regular_file import UnreadableError, read_regular_file
-from vdnnsim.replace import UNFINISHED, Content, replace_file, replace_files
+from vdnnsim.replace import UNFINISHED, Content, alone_in, replace_file, replace_files
 
 _LARGEST_BYTES: Final = 64 * 2**20
 
@@ -89,18 +89,19 @@ def write_folder(folder: Path, files: Mapping[str, Content], writer: Writer) -> 
     Raises:
         OutputError: the folder or a file in it cannot be written, or is not from an earlier command.
     """
-    refuse_foreign(folder, files, writer)
-    ours, manifest, removed = earlier_files(folder, writer), files[writer.manifest], 0
-    if not folder.exists():
-        paths = replace_files(folder, files)
-    else:
-        assert isinstance(manifest, bytes), "a manifest is short"
-        meanwhile = _unfinished(manifest, ours | files.keys(), writer.noun)
-        others = {name: content for name, content in files.items() if name != writer.manifest}
-        replace_files(folder, others, {writer.manifest: meanwhile})
-        removed = _remove(folder, sorted(ours - files.keys()))
-        replace_file(folder / writer.manifest, manifest)
-        paths = tuple(folder / name for name in files)
+    with alone_in(folder):
+        refuse_foreign(folder, files, writer)
+        ours, manifest, removed = earlier_files(folder, writer), files[writer.manifest], 0
+        if not folder.exists():
+            paths = replace_files(folder, files)
+        else:
+            assert isinstance(manifest, bytes), "a manifest is short"
+            meanwhile = _unfinished(manifest, ours | files.keys(), writer.noun)
+            others = {name: content for name, content in files.items() if name != writer.manifest}
+            replace_files(folder, others, {writer.manifest: meanwhile})
+            removed = _remove(folder, sorted(ours - files.keys()))
+            replace_file(folder / writer.manifest, manifest)
+            paths = tuple(folder / name for name in files)
     return Written(paths, sum(path.stat().st_size for path in paths), removed)
 
 

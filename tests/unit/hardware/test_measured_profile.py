@@ -45,6 +45,20 @@ def test_a_profile_names_the_table_of_its_kernels_and_what_it_was_measured_with(
     assert server.cost_model == {}
 
 
+def test_a_table_that_leads_elsewhere_is_not_read(tmp_path: Path) -> None:
+    """A link to a note of somebody's: no word of it is printed. One to a table beside it is none of its kind."""
+    (tmp_path / "elsewhere").mkdir()
+    path = write(tmp_path / "elsewhere", MEASURED)
+    (tmp_path / "note.txt").write_text("a secret")
+    table = path.with_name("mine.kernels.csv")
+    table.rename(path.with_name("other.csv"))
+    table.symlink_to(tmp_path / "note.txt")
+    assert refusal(path) == (f"kernels.table: {table} is a link to another folder, expected a file beside the profile")
+    table.unlink()
+    table.symlink_to("other.csv")
+    assert read_profile(path).kernels is not None
+
+
 def test_a_link_may_state_what_disturbs_its_copies(tmp_path: Path) -> None:
     content = copy.deepcopy(MEASURED)
     content["link"] |= {

@@ -1,7 +1,11 @@
 """Folders of results: whose they are, and what a command leaves that ends in the middle."""
 
+import errno
+import fcntl
 import json
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,6 +51,37 @@ def test_a_writer_that_ends_in_the_middle_leaves_word_and_the_next_goes_on(
 
     assert write_folder(folder, SECOND, WRITER).files == tuple(folder / name for name in SECOND)
     assert content(folder) == SECOND | {"d.csv": b"mine"}
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_of_two_at_once_one_writes_after_the_other(tmp_path: Path, is_new: bool) -> None:  # noqa: FBT001
+    """Eight writers of two kinds in threads, whose locks keep each other out as those of processes do."""
+    folder = tmp_path / "new" / "out" if is_new else tmp_path
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(5):
+            for each in pool.map(lambda files: write_folder(folder, files, WRITER), (FIRST, SECOND) * 4):
+                assert each.files, f"round {number}"
+            assert content(folder) in (FIRST, SECOND)
+
+
+def test_who_holds_a_folder_for_ever_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `flock DIR make` does."""
+    monkeypatch.setattr("vdnnsim.replace._PATIENCE_S", 0.03)
+    holder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    write_folder(tmp_path / "out", FIRST, WRITER)
+    os.close(holder)
+    assert content(tmp_path / "out") == FIRST
+
+
+def test_a_folder_that_cannot_be_written_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_path: Path, _content: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OutputError, match="No space left"):
+        write_folder(tmp_path / "new" / "out", FIRST, WRITER)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_manifest_that_names_no_files_speaks_for_what_its_command_writes(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ _CONNECT_S = 10
 _PATIENCE_S = 60
 """How long a cluster may have no worker: a new one may come in the place of one that was lost."""
 _GLANCE_S = 0.02
+_LOST: Final = "the scheduler was lost; what was finished is kept, the same command goes on"
 _ADDRESS: Final = re.compile(r"(?:(tcp|tls)://)?(?:[^\s:/\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 _LARGEST_PORT: Final = 65_535
 
@@ -63,14 +64,17 @@ def _next(waiting: Any, client: Any) -> Finished:  # noqa: ANN401  # Dask's have
     while not waiting.has_ready():
         time.sleep(_GLANCE_S)
         if client.status != "running":
-            raise StudyError("the scheduler was lost; what was finished is kept, the same command goes on")
+            raise StudyError(_LOST)
         if time.monotonic() - working > _PATIENCE_S:
             if not client.nthreads():
                 why = f"has had no worker for {_PATIENCE_S} s"
                 raise StudyError(f"{why}; what was finished is kept, the same command goes on")
             working = time.monotonic()
     future = next(waiting)
-    finished: Finished = future.result()
+    try:
+        finished: Finished = future.result()
+    except OSError:  # a scheduler that dies while it is asked; what a worker cannot read is an outcome
+        raise StudyError(_LOST) from None
     future.release()
     return finished
 
