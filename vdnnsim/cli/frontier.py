@@ -68,7 +68,7 @@ def frontier(
     with ProgressBar() as bar:
         found = find_frontier(asked, planner, capacities, bar)
     written = write_frontier(asked, found, folder)
-    table = plain_table(SHOWN, shown_rows(found), output.has_all, ("its time", "slower", "gap"))
+    table = plain_table(SHOWN, shown_rows(found), output.has_all, ("its time", "slower", "gap"), left=0)
     said = (*findings(asked, found), *kernel_times(found.kernels), *capture_lines(asked.captured))
     notes = *remarks(asked.workload), *glossary((each.label for each in asked.policies), of_speed=False)
     talk = f"wrote {', '.join(path.name for path in written)} to {folder}/"

@@ -1,12 +1,15 @@
 """Which buffers to drop and compute again, so that the iteration with what still leaves and comes back is shortest.
 
 Each set of dropped buffers makes an order of kernels, and the fluid optimum of that says what it is worth. Sets are
-tried in four rounds: those that the linear program of the bound computes again, rounded; those that cost least time for
-their bytes, in growing number; of those made one after the other one in so many kept and the rest dropped, over more or
-less of forward; then, from the best of these, or while none fits from the one that lacks least, ranges of buffers are
-dropped or kept instead, large ranges first, as long as that helps and there is time.
+tried in rounds. First of buffers that are alike, as the same map of every block is, a share is dropped, evenly spread
+over forward, for in a row they would be restored at once; the shares begin as in the linear program of the bound, and
+one after the other is raised or lowered as long as that helps. Then those that the program computes again, rounded;
+those that cost least time for their bytes, in growing number; and of those made one after the other one in so many
+kept and the rest dropped. At last, from the best of these, or while none fits from the one that lacks least, ranges of
+buffers are dropped or kept instead, large ranges first, as long as there is time.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +28,8 @@ INTERVALS: Final = (2, 3, 4, 6, 8, 12, 16, 24)
 """One in so many is kept in the second round."""
 THRESHOLDS: Final = (0.99, 0.5, 0.2, 0.01)
 """From which fraction on what the relaxed problem computes again in part is dropped."""
+STEPS: Final = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+"""By which shares of buffers that are alike are changed, from coarse to fine."""
 MARGIN: Final = 5e-4
 """A fraction of an iteration; what gains less is no gain."""
 
@@ -95,7 +100,9 @@ class DropSearch:
         with suppress(KeyboardInterrupt):
             if self._found and self._is_over():
                 return self._found
-            for dropped in self._proposals(again):
+            self._try(())
+            self._spread(again)
+            for dropped in () if self._is_over() else self._proposals(again):
                 self._try(dropped)
                 if self._is_over():
                     return self._found
@@ -108,7 +115,6 @@ class DropSearch:
         return not self.deadline.is_over
 
     def _proposals(self, again: Mapping[int, float]) -> Iterator[Iterable[int]]:
-        yield ()
         order = self.recomputation.droppable
         for least in THRESHOLDS:
             yield (each for each in order if again.get(each, 0.0) >= least)
@@ -120,6 +126,27 @@ class DropSearch:
                 for begin in (order, order[::-1]):
                     part = self._share(begin, share)
                     yield (each for at, each in enumerate(part, start=1) if at % interval)
+
+    def _spread(self, again: Mapping[int, float]) -> None:
+        """Raise and lower what is dropped of buffers that are alike, those with the most bytes first."""
+        alike = defaultdict[tuple[int, float], list[int]](list)
+        for each in self.recomputation.droppable:
+            alike[self.recomputation.nbytes(each), self.recomputation.price(each)].append(each)
+        groups = sorted(alike.values(), key=lambda each: -len(each) * self.recomputation.nbytes(each[0]))
+        shares = [sum(again.get(each, 0.0) for each in group) / len(group) for group in groups]
+        self._try(_spread_over(groups, shares))
+        for step in STEPS:
+            helped = True
+            while helped:
+                helped = False
+                for number in range(len(groups)):
+                    for change in (step, -step):
+                        share = min(1.0, max(0.0, shares[number] + change))
+                        changed = [*shares[:number], share, *shares[number + 1 :]]
+                        if self._is_over():
+                            return
+                        if self._try(_spread_over(groups, changed)):
+                            shares, helped = changed, True
 
     def _share(self, order: Sequence[int], share: float) -> list[int]:
         """Return the first of an order, as far as a share of all bytes goes."""
@@ -183,6 +210,12 @@ class DropSearch:
     def _is_over(self) -> bool:
         near = self._found and self._found[-1].seconds <= self.goal_s * (1 + MARGIN)
         return bool(near) or self.deadline.is_over
+
+
+def _spread_over(groups: Iterable[Sequence[int]], shares: Iterable[float]) -> Iterator[int]:
+    """Yield a share of each group, evenly spread over it."""
+    for group, share in zip(groups, shares, strict=True):
+        yield from (each for at, each in enumerate(group) if int((at + 1) * share + 0.5) > int(at * share + 0.5))
 
 
 def _lacking_bytes(kernel: Kernel, capacity_bytes: int, host_bytes: int) -> int:

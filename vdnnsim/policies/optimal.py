@@ -9,6 +9,7 @@ whoever made it.
 """
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import ClassVar, Final
@@ -25,7 +26,7 @@ from vdnnsim.plans.buffers import gradients_of_update, states_of_update
 from vdnnsim.plans.certificate import Certificate
 from vdnnsim.plans.operations import Compute, Offload
 from vdnnsim.plans.training_plan import TrainingPlan
-from vdnnsim.policies.port import Policy, Setting
+from vdnnsim.policies.port import Policy, Setting, make_plan
 from vdnnsim.units import Dimension, parse_quantity
 
 AUTO: Final = "auto"
@@ -113,15 +114,13 @@ class Optimal(Policy, frozen=True, kw_only=True):
         for policy in (each() for each in SHIPPED if each.name not in OUTSIDE):
             if deadline.is_over or best_s <= certificate.bound_s * (1 + NEAR):
                 break
-            if policy.misfit(setting.workload, setting.limits.model):
-                continue
-            other = policy.plan(setting.of(policy.decided_by))
-            trial = setting.trials.run_trial(other)
-            if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
-                best, best_s = (
-                    replace(other, policy=self.label, passes=(), certificate=taken(other, certificate)),
-                    trial.cost_s,
-                )
+            # One that has no plan for this workload says so.
+            with suppress(PolicyError):
+                other = make_plan(policy, setting)
+                trial = setting.trials.run_trial(other)
+                if trial.fits and trial.cost_s < best_s and self._is_of_the_class(other, setting.workload):
+                    best_s = trial.cost_s
+                    best = replace(other, policy=self.label, passes=(), certificate=taken(other, certificate))
         return best
 
     def _is_of_the_class(self, plan: TrainingPlan, workload: Workload) -> bool:

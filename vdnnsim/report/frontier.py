@@ -47,7 +47,7 @@ def _page_text(scenario: Scenario, frontier: Frontier) -> str:
             Prose(f"{caption(scenario)}."),
             Bullets(findings(scenario, frontier)),
             Picture(headline(scenario, frontier), PICTURE),
-            plain_table(SHOWN, shown_rows(frontier)),
+            plain_table(SHOWN, shown_rows(frontier), left=0),
             *(Note(f"{note}.") for note in notes),
             Heading(f"What do the columns of {TABLE} mean?"),
             Definitions(tuple(FRONTIER.items())),

@@ -98,6 +98,15 @@ def test_a_refusal_names_the_kernel_that_no_schedule_can_run() -> None:
     assert certificate.bound_s == 10
 
 
+def test_where_no_schedule_can_run_there_is_no_bound() -> None:
+    """At 283 B, whatever is computed again."""
+    plan = Optimal().plan(toy_setting(WORKLOAD, COSTS, limits(283)))
+
+    assert plan.certificate is not None
+    assert plan.certificate.stays == (FLOOR,)
+    assert plan.certificate.bound_s == 0
+
+
 def test_a_plan_that_nothing_can_be_chosen_for_is_that_which_needs_least() -> None:
     """Kernel 8 lacks 11 B at 293 B, and of what is away before the turn only the input can still be away then."""
     plan, certificate, trial = planned(limits(293))

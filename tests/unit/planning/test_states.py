@@ -288,6 +288,16 @@ def test_a_report_says_what_states_would_give() -> None:
     assert moved.certificate.stays == (f"update of conv1 needs 312 B whatever is away, 132 B of them weights: {LEAST}",)
 
 
+def test_in_too_little_memory_the_update_is_named_that_no_schedule_can_run() -> None:
+    """That of conv1 takes 312 B; so does that of conv2, but behind it."""
+    limits = replace(TOY_LIMITS, device_bytes=311, host_bytes=10_000)
+    plan = Optimal(recompute=False, offload_optimizer=True).plan(toy_setting(WORKLOAD, COSTS, limits))
+
+    assert isinstance(place_plan(plan, limits), DoesNotFit)
+    assert plan.certificate is not None
+    assert plan.certificate.stays[0].startswith("update of conv1 needs 312 B whatever is away")
+
+
 @pytest.mark.parametrize("optimizer", [Optimizer.NONE, Optimizer.SGD])
 def test_nothing_to_move_is_refused(optimizer: Optimizer) -> None:
     workload = replace(WITHOUT_UPDATE, optimizer=optimizer)
@@ -322,9 +332,9 @@ def twice_with_a_state(access: Access) -> CapturedWorkload:
     )
 
 
-def copies_of(workload: CapturedWorkload) -> list[type[Operation]]:
-    """Kernels and copies of a plan, in their order."""
-    machine = Simulator.of(workload, server_with({"launch_overhead_s": 1.0}), MemoryModel.IDEAL, PinnedMemory.ARENA)
+def copies_of(workload: CapturedWorkload, model: MemoryModel = MemoryModel.IDEAL) -> list[type[Operation]]:
+    """Kernels and copies of a plan in a little less memory than all, in their order."""
+    machine = Simulator.of(workload, server_with({"launch_overhead_s": 1.0}), model, PinnedMemory.ARENA)
     most_bytes = needed_bytes(Optimal().plan(machine.setting()), machine.limits.granule_bytes)
     machine = replace(machine, limits=replace(machine.limits, device_bytes=most_bytes - 1))
     plan = Optimal(recompute=False, offload_optimizer=True).plan(machine.setting())
@@ -334,6 +344,13 @@ def copies_of(workload: CapturedWorkload) -> list[type[Operation]]:
 
 def test_of_several_micro_batches_the_last_is_followed_by_what_the_update_takes() -> None:
     assert copies_of(twice_with_a_state(Access.UPDATE)) == [*[Compute] * 6, Prefetch, Compute, Offload]
+
+
+def test_policies_for_networks_that_we_build_have_no_plan_of_a_captured_one_to_compare() -> None:
+    """Under a memory model that gives buffers addresses."""
+    moved = copies_of(twice_with_a_state(Access.UPDATE), MemoryModel.BEST_FIT)
+
+    assert moved == [*[Compute] * 6, Prefetch, Compute, Offload]
 
 
 def test_what_is_only_read_need_not_leave() -> None:
