@@ -129,7 +129,10 @@ class Simulator:
                 f"{policy.label}: {workload.graph.name} was recorded as a trace, which does not tell what lives when; "
                 "expected base(p), or a step with an execution trace"
             )
-        plans = self.ready(make_plans(policy, self.setting()), policy.label)
+        return self.placed(self.ready(make_plans(policy, self.setting()), policy.label))
+
+    def placed(self, plans: tuple[TrainingPlan, ...]) -> "Planned":
+        """Place plans that are ready."""
         placements = _once(self.place, plans)
         found = [each for each in placements if isinstance(each, Placement)]
         return Planned(plans, placements, found if len(found) == len(plans) else _once(self.place_unlimited, plans))

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from vdnnsim.claims.replays import on_all_cores
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.errors import PolicyError
 from vdnnsim.memory.choices import MemoryModel
+from vdnnsim.processes import on_all_cores
 from vdnnsim.report.csv_file import csv_text
 
 

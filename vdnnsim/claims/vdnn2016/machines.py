@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from vdnnsim.claims.claim import Claim, NetworkBatch
-from vdnnsim.claims.replays import on_all_cores
 from vdnnsim.claims.vdnn2016.check import Answer, Answers, Question, answers_of, questions_of
 from vdnnsim.claims.vdnn2016.runs import SharedPlans, VdnnRuns
 from vdnnsim.errors import PolicyError
+from vdnnsim.processes import on_all_cores
 
 _Answered = Mapping[Question, Answer | PolicyError]
 

@@ -12,7 +12,7 @@ from vdnnsim.analysis.layers import largest_layer, layer_times, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
 from vdnnsim.analysis.power import maximum_watts
 from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.vdnn2016.runs import VdnnRuns
+from vdnnsim.claims.vdnn2016.runs import ORACLE, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
@@ -30,12 +30,12 @@ PAPER_CAPACITY_BYTES = 12 * GIB
 
 def max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """The most GPU memory in use at once, whole network."""
-    return runs.result(*case, policy).metrics.max_memory_bytes
+    return runs.of_plan(*case, policy).metrics.max_memory_bytes
 
 
 def feature_max_memory(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """The same of feature extraction."""
-    return runs.result(*case, policy).metrics.feature_max_memory_bytes
+    return runs.of_plan(*case, policy).metrics.feature_max_memory_bytes
 
 
 def unused_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
@@ -58,7 +58,7 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
         layers = [layer for layer in simulator.workload.graph.layers if not layer.in_place]
         needs = [(training_bytes(simulator.workload, kernels, layer).total, layer.stage) for layer in layers]
         return sum(n for n, stage in needs if stage is Stage.FEATURES) / sum(n for n, _ in needs)
-    trace = runs.oracle(*case).trace
+    trace = runs.of_plan(*case, ORACLE).trace
     allocated = [trace.plan.buffers[change.buffer] for change in trace.memory if change.delta_bytes > 0]
     counted = [b for b in allocated if reading == "baseline" or b.kind is not BufferKind.WEIGHT_GRADIENT]
     return sum(b.nbytes for b in counted if features_only(b)) / sum(b.nbytes for b in counted)
@@ -66,12 +66,12 @@ def feature_share(runs: VdnnRuns, case: NetworkBatch, reading: str) -> float:
 
 def fits(runs: VdnnRuns, case: NetworkBatch, policy: str) -> str:
     """Whether a policy trains a network on this machine: yes or no."""
-    return "yes" if runs.result(*case, policy).fits else "no"
+    return "yes" if runs.of_plan(*case, policy).fits else "no"
 
 
 def offloaded(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Bytes offloaded in one iteration."""
-    return runs.result(*case, policy).metrics.offloaded_bytes
+    return runs.of_plan(*case, policy).metrics.offloaded_bytes
 
 
 def max_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
@@ -81,7 +81,7 @@ def max_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
 
 def mean_reduction(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """By how much the mean over layer steps of feature extraction lies below the whole baseline."""
-    mean_bytes = runs.result(*case, policy).metrics.feature_step_mean_memory_bytes
+    mean_bytes = runs.of_plan(*case, policy).metrics.feature_step_mean_memory_bytes
     return 1 - mean_bytes / max_memory(runs, case, "base(p)")
 
 
@@ -113,12 +113,12 @@ def gpu_memory(runs: VdnnRuns, case: NetworkBatch, policy: str, reading: str) ->
     def counted(buffer: Buffer) -> bool:
         return features_only(buffer) and buffer.kind is not BufferKind.WEIGHT_GRADIENT
 
-    return maximum_bytes(runs.result(*case, policy).trace, counted)
+    return maximum_bytes(runs.of_plan(*case, policy).trace, counted)
 
 
 def host_share(runs: VdnnRuns, case: NetworkBatch, policy: str) -> float:
     """Share of pinned host memory in all memory that a policy uses, GPU memory at its maximum."""
-    metrics = runs.result(*case, policy).metrics
+    metrics = runs.of_plan(*case, policy).metrics
     return metrics.host_memory_bytes / (metrics.host_memory_bytes + metrics.max_memory_bytes)
 
 
