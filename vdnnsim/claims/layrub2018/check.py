@@ -11,7 +11,7 @@ _METRICS: Mapping[str, tuple[str, Callable[[LayrubRuns, LayrubCase, Claim], Valu
     "parameters": ("weights", lambda r, c, _: metrics.parameters(r, c)),
     "weight_bytes": ("weights", lambda r, c, _: metrics.weight_bytes(r, c)),
     "intermediate": ("data and diffs of all blobs", lambda r, c, _: r.blob_bytes(c)),
-    "map_memory": ("activations and gradients", lambda r, c, q: r.memory(c, q.policy).maps),
+    "map_memory": ("activations and gradients", lambda r, c, q: r.maps_bytes(c, q.policy)),
     "map_reduction": (
         "reduction of activations and gradients",
         lambda r, c, q: metrics.map_reduction(r, c, q.policy),

@@ -30,7 +30,7 @@ def map_reduction(runs: LayrubRuns, case: LayrubCase, policy: str) -> float:
     both sides.
     """
     inside = runs.inside_bytes(case) if policy == "layrub_intra" else 0
-    return 1 - (runs.memory(case, policy).maps - inside) / runs.blob_bytes(case)
+    return 1 - (runs.maps_bytes(case, policy) - inside) / runs.blob_bytes(case)
 
 
 def runtime_reduction(runs: LayrubRuns, case: LayrubCase, policy: str, baseline: str) -> float:
