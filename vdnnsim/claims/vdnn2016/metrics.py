@@ -5,14 +5,18 @@ workspace, W and dW. Reductions divide it by the whole network-wide baseline (V-
 against whole beside it. Performance is that of the feature-extraction layers against the oracular baseline (V-C).
 """
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any, Final
 
-from vdnnsim.analysis.dram import copied_bytes
+from vdnnsim.analysis.dram import copied_bytes, copy_slowdown_bound
 from vdnnsim.analysis.layers import largest_layer, layer_times, training_bytes
 from vdnnsim.analysis.memory import features_only, maximum_bytes
 from vdnnsim.analysis.power import maximum_watts
-from vdnnsim.claims.claim import NetworkBatch
-from vdnnsim.claims.vdnn2016.runs import ORACLE, VdnnRuns
+from vdnnsim.claims.check import Metric, Metrics
+from vdnnsim.claims.claim import Claim, NetworkBatch
+from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, ORACLE, VERY_DEEP, VdnnRuns
 from vdnnsim.dnn.layers import LayerKind, Stage
 from vdnnsim.plans.operations import Compute, Stream
 from vdnnsim.plans.placement import DoesNotFit, place_plan
@@ -203,3 +207,82 @@ class _OnlyTheFirstPasses:
         refusal = place_plan(plan, replace(self._simulator.limits, device_bytes=0))
         assert isinstance(refusal, DoesNotFit)
         return Trial(refusal, 0.0)
+
+
+def _exceeding(cases: Sequence[NetworkBatch], sizes: Sequence[float]) -> str:
+    return " ".join(_name(case) for case, size in zip(cases, sizes, strict=True) if size > PAPER_CAPACITY_BYTES)
+
+
+def _slowest(cases: Sequence[NetworkBatch], found: Sequence[tuple[float, str]]) -> str:
+    _, *words = min((speed, _name(case), algorithms) for case, (speed, algorithms) in zip(cases, found, strict=True))
+    return " under ".join(words)
+
+
+def _name(case: NetworkBatch) -> str:
+    return f"{case[0]}({case[1]})"
+
+
+def _of_policy(words: str, compute: Callable[[VdnnRuns, NetworkBatch, str], Any]) -> Metric:
+    return Metric(words, lambda runs, claim, case: compute(runs, case, claim.policy))
+
+
+_NAMED: Final[Mapping[str, Metric]] = {
+    "page_bandwidth": _of_policy("rate of paged copies", copy_bandwidth),
+    "copy_bandwidth": _of_policy("rate of pinned copies", copy_bandwidth),
+    "max_memory": _of_policy("maximum memory", max_memory),
+    "unused_share": _of_policy("share that no single layer uses", unused_share),
+    "fits": _of_policy("fits", fits),
+    "feature_max_memory": _of_policy("maximum memory, feature extraction", feature_max_memory),
+    "offloaded": _of_policy("offloaded per iteration", offloaded),
+    "max_reduction": _of_policy("reduction of maximum memory", max_reduction),
+    "mean_reduction": _of_policy("reduction of mean memory", mean_reduction),
+    "best_mean_reduction": _of_policy("largest reduction of mean memory", best_mean_reduction),
+    "whole_max_reduction": _of_policy("reduction of maximum memory, whole network", whole_max_reduction),
+    "whole_mean_reduction": _of_policy("reduction of mean memory over time, whole network", whole_mean_reduction),
+    "best_whole_mean_reduction": _of_policy(
+        "largest reduction of mean memory over time, whole network", best_whole_mean_reduction
+    ),
+    "host_share": _of_policy("share of CPU memory", host_share),
+    "feature_loss": _of_policy("performance loss", feature_loss),
+    "feature_throughput": _of_policy("throughput over base(p)", feature_throughput),
+    "reuse_distance": _of_policy("reuse distance of the first X", reuse_distance),
+    "conv_share": _of_policy("share of CONV in kernel time", conv_share),
+    "passes": _of_policy("profiling passes", passes_of),
+    "power_overhead": _of_policy("overhead of maximum power", power_overhead),
+    "feature_share": Metric(
+        "share of feature extraction in memory", lambda runs, claim, case: feature_share(runs, case, claim.reading)
+    ),
+    "gpu_memory": Metric(
+        "maximum memory", lambda runs, claim, case: gpu_memory(runs, case, claim.policy, claim.reading)
+    ),
+    "dram_slowdown": Metric(
+        "most that copies cost a kernel bound by DRAM", lambda runs, _claim, _case: copy_slowdown_bound(runs.server)
+    ),
+    "growth": _of_policy("growth of memory", max_memory)._replace(of_all=lambda _, sizes: sizes[-1] / sizes[0]),
+    "grows": _of_policy("memory grows from network to network", max_memory)._replace(
+        of_all=lambda _, sizes: "yes" if all(a < b for a, b in pairwise(sizes)) else "no"
+    ),
+    "exceeding": _of_policy("networks that need more than 12 GiB", max_memory)._replace(of_all=_exceeding),
+    "slowest": _of_policy("network that loses most", speed_and_algorithms)._replace(of_all=_slowest),
+}
+
+
+def _seen_in(_claim: Claim, cases: Sequence[NetworkBatch]) -> str:
+    if len(cases) > 1:
+        return f"{len(cases)} networks"
+    ((network, batch_size),) = cases
+    return f"scenarios/{network}_{batch_size}.yaml" if network == "vgg16" else f"scenarios/{network}.yaml"
+
+
+METRICS: Final = Metrics[VdnnRuns](
+    _NAMED,
+    _seen_in,
+    {
+        "conventional": CONVENTIONAL,
+        "very_deep": VERY_DEEP,
+        "all": ALL_TEN,
+        # Which these are is claim v-mem-6.
+        "exceeding": (("vgg16", 128), ("vgg16", 256), *VERY_DEEP),
+    },
+)
+"""What claims are made of."""
