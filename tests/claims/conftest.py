@@ -43,3 +43,11 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("vdnnsim.claims.swap2018.readings.on_all_cores", answers)
     monkeypatch.setattr("vdnnsim.claims.vdnn2016.machines.on_all_cores", answers)
+
+
+@pytest.fixture
+def no_labels_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No picture of a report has names or numbers over each other."""
+    from tests.overlaps import refuse_overlaps
+
+    refuse_overlaps(monkeypatch)

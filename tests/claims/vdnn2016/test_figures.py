@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.overlaps import overlapping
 from vdnnsim.claims.report import figure_files
 from vdnnsim.claims.row import listing
 from vdnnsim.claims.vdnn2016.figures import BUILDERS, paper_figures
@@ -18,8 +17,6 @@ from vdnnsim.claims.vdnn2016.figures.offload import figure_15
 from vdnnsim.claims.vdnn2016.runs import ALL_TEN, CONVENTIONAL, VERY_DEEP, VdnnRuns
 from vdnnsim.hardware.server import Server
 from vdnnsim.report.csv_file import csv_text
-from vdnnsim.report.plots.bars import bar_figure
-from vdnnsim.report.plots.style import house_style
 from vdnnsim.units import GIB
 
 STEMS = ("01", "04", "05", "06", "11", "12", "13", "14", "15")
@@ -74,12 +71,6 @@ def test_what_the_paper_states_stands_beside_the_replay(figures: dict[str, Paper
 
     assert paper["figure11"] == [(0.93, 0.90, 0.76, 0.69), (0.73, 0.64, 0.52, 0.49)]
     assert paper["figure14"] == [pytest.approx((0.42, 0.45, 0.97)), pytest.approx((0.35, 0.37, 0.82))]
-
-
-@pytest.mark.parametrize("stem", [*(f"figure{number}" for number in STEMS), "power"])
-def test_no_labels_overlap(figures: dict[str, PaperFigure], stem: str) -> None:
-    with house_style():
-        assert not overlapping(bar_figure(figures[stem].chart))
 
 
 def test_every_layer_of_vgg16_has_its_row(figures: dict[str, PaperFigure]) -> None:

@@ -21,7 +21,7 @@ def _short(claim: Claim) -> Claim:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.usefixtures("in_this_process", "no_labels_overlap")
 def test_one_command_makes_the_whole_report(vdnn_runs: VdnnRuns) -> None:
     """Ten figures with a picture and a CSV each, six tables, the page, the manifest.
 

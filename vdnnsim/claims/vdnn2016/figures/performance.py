@@ -19,7 +19,7 @@ from vdnnsim.claims.vdnn2016.figures.figure import (
 )
 from vdnnsim.claims.vdnn2016.runs import CONVENTIONAL, VdnnRuns
 from vdnnsim.dnn.layers import Phase
-from vdnnsim.report.chart import Axis, Chart, Panel, Tint
+from vdnnsim.report.chart import Axis, Chart, Level, Panel, Tint
 from vdnnsim.report.scale import percent
 
 
@@ -90,6 +90,11 @@ def figure_13(runs: VdnnRuns) -> PaperFigure:
                         bars(names, "backward", Tint.BACKWARD, backward),
                     ),
                     percent_axis("maximum DRAM bandwidth utilization"),
+                    level=Level(
+                        f"what a copy at the link's peak leaves of it, {percent(1 - copy_slowdown_bound(runs.server))}",
+                        1 - copy_slowdown_bound(runs.server),
+                    ),
+                    numbered=False,
                 ),
             ),
         ),
