@@ -75,10 +75,11 @@ def run(  # one for each option
         refuse_misfits(scenario, asked.scenario)
     with SearchLine() as line:
         result = run_scenario(limited(asked.scenario, time_limit), line.tell)
-    result = replace(
-        result, advice=advice(asked.scenario, result, types, asked.recapture), nearby=nearby(asked.scenario, result)
-    )
-    written = write_report(result, folder)
+        line.tell("what else would fit, and the report")
+        result = replace(
+            result, advice=advice(asked.scenario, result, types, asked.recapture), nearby=nearby(asked.scenario, result)
+        )
+        written = write_report(result, folder)
     table = ResultTable(RUN, result_rows(result), result_table(result))
     output.show(table, f"{_said(written)} to {folder}/; read {folder / 'report.md'} first")
     if require_fit and not any(row.fits for row in result.slowest):
