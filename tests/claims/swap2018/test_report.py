@@ -35,7 +35,7 @@ def fresh() -> ServerRuns:
 @pytest.mark.usefixtures("in_this_process")
 def test_readings_check_every_claim_each_with_replays_of_its_own() -> None:
     """To swap all CONV outputs of AlexNet is slower than every fourth; pages refuse memory with addresses."""
-    paged: Claim = msgspec.structs.replace(ALEXNET, policy="page_migration(p)")
+    paged: Claim = msgspec.structs.replace(ALEXNET, id="s-8", policy="page_migration(p)")
     planned = SwapReading(
         "memory_model: planned", memory_model=next(r for r in READINGS if "best_fit" in r.name).memory_model
     )

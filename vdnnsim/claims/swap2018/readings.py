@@ -1,9 +1,9 @@
 """What other readings of Kim et al. (2018) would give."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 
-from vdnnsim.claims.claim import Claim
+from vdnnsim.claims.claim import Claim, read_network
 from vdnnsim.claims.readings import ReadingRows
 from vdnnsim.claims.row import ClaimRow
 from vdnnsim.claims.swap2018.metrics import METRICS
@@ -121,15 +121,23 @@ def compare_readings(
     tell: Callable[[str], object] = str,
 ) -> tuple[ReadingRows[SwapReading], ...]:
     """Check every claim under every reading."""
-    found = on_all_cores(partial(_rows, tuple(claims), hardware, runs.under(SwapReading())), readings, tell)
-    return tuple(ReadingRows(*each) for each in zip(readings, found, strict=True))
+    # Claims of one network on one machine go together: what a reading does not change of it is replayed once.
+    groups: dict[Hashable, list[Claim]] = {}
+    for claim in claims:
+        groups.setdefault((claim.hardware, read_network(claim.networks[0])[0]), []).append(claim)
+    ask = partial(_rows, ServerRuns(runs.machines), hardware, tuple(readings))
+    found = {row: rows for of_group in on_all_cores(ask, list(groups.values()), tell) for row, rows in of_group.items()}
+    return tuple(
+        ReadingRows(each, tuple(found[claim.id][number] for claim in claims)) for number, each in enumerate(readings)
+    )
 
 
 def _rows(
-    claims: tuple[Claim, ...], hardware: str, fresh: ServerRuns, reading: SwapReading
-) -> tuple[ClaimRow | None, ...]:
-    runs = fresh.under(reading)
-    return tuple(_row(claim, runs, hardware) for claim in claims)
+    fresh: ServerRuns, hardware: str, readings: Sequence[SwapReading], claims: Sequence[Claim]
+) -> dict[str, list[ClaimRow | None]]:
+    """Return by claim its row under each reading; None where a policy refuses."""
+    under = [fresh.under(reading) for reading in readings]
+    return {claim.id: [_row(claim, runs, hardware) for runs in under] for claim in claims}
 
 
 def _row(claim: Claim, runs: ServerRuns, hardware: str) -> ClaimRow | None:
